@@ -1,0 +1,40 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
+
+$(STAMP): pyproject.toml .ci/constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing boxengine and what its tests need into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[kafka,http,embedded,web,mysql,dev]'
+	@touch $@
+
+install: $(STAMP) ## create .venv and install everything for development
+
+demo: $(STAMP) ## watch committed rows travel to a transport, on servers of its own
+	@$(BIN)/boxengine demo $(DEMO_ARGS)
+
+test: $(STAMP) ## the whole test suite; starts what it needs
+	@$(BIN)/python -m pytest $(TEST_ARGS)
+
+lint: $(STAMP) ## style, types, direction of imports
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+
+format: $(STAMP) ## let ruff mend style
+	@$(BIN)/ruff check --fix --quiet .
+	@$(BIN)/ruff format .
+
+bench: $(STAMP) ## ratios to the floor programs, as a table
+	@$(BIN)/python -m bench
+
+bench-quick: $(STAMP) ## the same in under five minutes
+	@$(BIN)/python -m bench --quick
+
+.PHONY: help install demo test lint format bench bench-quick

@@ -1,0 +1,120 @@
+"""The transport that needs no server: JSON lines, appended to one file.
+
+Line by line: ``{"id", "uuid", "event_name", "event_key", "bucket", "headers", "options", "payload"}``; a payload that
+is not UTF-8 text stands, in base64, under ``payload_base64`` instead.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from boxengine.adapters.serializers import to_json
+from boxengine.domain.item import Item
+from boxengine.domain.outcome import Failure
+
+
+class FileTransport:
+    """Appends items to ``path`` and counts them as delivered once they are on the disk.
+
+    Threads share one handle; processes may append to the same file, because a batch is one write to a handle opened
+    for appending, under the file's lock. A file that was moved away (log rotation) is opened anew. A batch that could
+    not be written whole is taken back, so that no reader finds half a line.
+
+    Args:
+        path: the file; it and its folders are made at the first delivery.
+        fsync: whether a batch waits for the disk. Without it a power cut may lose what counts as delivered.
+    """
+
+    def __init__(self, *, path: str | Path, fsync: bool = True) -> None:
+        self._path = Path(path)
+        self._fsync = fsync
+        self._lock = Lock()
+        self._handle: int | None = None
+
+    def __call__(self, item: Item, payload: Any) -> Failure | None:
+        return self.call_batch([item._replace(payload=payload)])[0]
+
+    def call_batch(self, items: Sequence[Item]) -> list[Failure | None]:
+        results: list[Failure | None] = [None] * len(items)
+        lines: list[bytes] = []
+        for index, item in enumerate(items):
+            try:
+                lines.append(line(item))
+            except (TypeError, ValueError) as error:
+                results[index] = Failure(f"cannot be written as JSON: {error}")
+        if lines:
+            with self._lock:
+                self._append(b"".join(lines))
+        return results
+
+    def close(self) -> None:
+        """Closes the file; a later delivery opens it again."""
+        with self._lock:
+            self._release()
+
+    def _append(self, data: bytes) -> None:
+        handle = self._opened()
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
+            end = os.fstat(handle).st_size
+            try:
+                write_all(handle, data)
+                if self._fsync:
+                    os.fsync(handle)
+            except OSError:
+                os.ftruncate(handle, end)
+                raise
+        finally:
+            fcntl.flock(handle, fcntl.LOCK_UN)
+
+    def _opened(self) -> int:
+        if self._handle is not None and self._moved(self._handle):
+            self._release()
+        if self._handle is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._handle = os.open(self._path, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o644)
+        return self._handle
+
+    def _moved(self, handle: int) -> bool:
+        try:
+            return not os.path.samestat(os.fstat(handle), self._path.stat())
+        except FileNotFoundError:
+            return True
+
+    def _release(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+def write_all(handle: int, data: bytes) -> None:
+    """One ``write`` where the system takes all at once, as it does short of signals and full disks."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(handle, view) :]
+
+
+def line(item: Item) -> bytes:
+    """The item as one line of JSON, with its newline."""
+    record: dict[str, Any] = {
+        "id": item.id,
+        "uuid": str(item.uuid),
+        "event_name": item.event_name,
+        "event_key": item.event_key,
+        "bucket": item.bucket,
+        "headers": item.headers,
+        "options": item.options,
+    }
+    payload = to_json(item.payload)
+    try:
+        record["payload"] = None if payload is None else payload.decode()
+    except UnicodeDecodeError:
+        record["payload_base64"] = base64.b64encode(payload or b"").decode()
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"

@@ -1,0 +1,143 @@
+"""One URL and the connections to it. The only place that knows ``urllib3``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from threading import Lock
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from boxengine.adapters.http.guard import Guard
+from boxengine.errors import BoxError
+
+READ_AT_MOST = 64 * 1024
+"""Bytes of an answer that are read so that the connection can be used again; beyond that it is closed."""
+
+
+class NoAnswer(Exception):
+    """The receiver did not answer; ``sent`` tells whether it may have got the request."""
+
+    def __init__(self, reason: str, *, sent: bool) -> None:
+        super().__init__(reason)
+        self.sent = sent
+
+
+class Answer(NamedTuple):
+    """What came back."""
+
+    status: int
+    reason: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Endpoint:
+    """Sends requests to one URL, over kept connections, only to addresses that the guard lets through.
+
+    Redirects are not followed and proxies from the environment not used: either would lead past the guard.
+
+    Raises:
+        BoxError: ``urllib3`` is missing, or the URL is no absolute http(s) URL, or carries credentials.
+    """
+
+    def __init__(
+        self, url: str, *, method: str, timeout: float, connections: int, allow_private: bool, ca_file: str | None
+    ) -> None:
+        try:
+            import urllib3  # noqa: PLC0415 - an optional dependency, needed from here on
+        except ImportError as error:
+            raise BoxError('the http transport needs urllib3: pip install "boxengine[http]"') from error
+        self._urllib3 = urllib3
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise BoxError(f"http: url {url!r}: expected http://... or https://...")
+        if parts.username or parts.password:
+            raise BoxError("http: credentials in the url end up in logs; send them with `headers`")
+        self.host = parts.hostname
+        self._secure = parts.scheme == "https"
+        self._port = parts.port or (443 if self._secure else 80)
+        self._host_header = parts.netloc
+        self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        self._method = method.upper()
+        self._timeout = timeout
+        self._connections = connections
+        self._ca_file = ca_file
+        self._guard = Guard(self.host, self._port, allow_private=allow_private)
+        self._lock = Lock()
+        self._pools: dict[str, Any] = {}
+
+    def send(self, body: bytes | None, headers: Mapping[str, str | bytes]) -> Answer:
+        """One request to the first address that can be connected to.
+
+        Raises:
+            NoAnswer: nothing answered in time.
+            AddressRefused: the host may not be called.
+            ValueError: a header that cannot be sent.
+        """
+        refused: Exception | None = None
+        for address in self._guard.addresses():
+            try:
+                return self._exchange(self._pool(address), body, headers)
+            except (self._urllib3.exceptions.NewConnectionError, self._urllib3.exceptions.ConnectTimeoutError) as error:
+                refused = error
+            except self._urllib3.exceptions.HTTPError as error:
+                raise NoAnswer(f"{type(error).__name__}: {error}", sent=True) from error
+        self._guard.forget()
+        raise NoAnswer(f"cannot be connected to: {refused}", sent=False) from refused
+
+    def close(self) -> None:
+        """Closes idle connections; a later ``send`` opens new ones."""
+        with self._lock:
+            pools, self._pools = self._pools, {}
+        for pool in pools.values():
+            pool.close()
+
+    def _exchange(self, pool: Any, body: bytes | None, headers: Mapping[str, str | bytes]) -> Answer:
+        deadline = time.monotonic() + self._timeout
+        response = pool.urlopen(
+            self._method,
+            self._target,
+            body=body,
+            headers={"Host": self._host_header, **headers},
+            redirect=False,
+            retries=False,
+            preload_content=False,
+        )
+        return Answer(response.status, response.reason or "", response.headers, self._read(response, deadline))
+
+    def _read(self, response: Any, deadline: float) -> bytes:
+        """The answer's beginning. The status has been heard, so whatever goes wrong from here on costs only the connection."""
+        body = b""
+        try:
+            while len(body) < READ_AT_MOST and time.monotonic() < deadline:
+                chunk = response.read1(READ_AT_MOST)
+                if not chunk:
+                    response.release_conn()
+                    return body
+                body += chunk
+        except self._urllib3.exceptions.HTTPError:
+            pass
+        response.close()
+        return body
+
+    def _pool(self, address: str) -> Any:
+        with self._lock:
+            if address not in self._pools:
+                self._pools[address] = self._connect(address)
+            return self._pools[address]
+
+    def _connect(self, address: str) -> Any:
+        options: dict[str, Any] = {"maxsize": self._connections, "timeout": self._timeout}
+        if not self._secure:
+            return self._urllib3.HTTPConnectionPool(address, self._port, **options)
+        # The certificate is checked against the name in the URL, not against the address that was checked.
+        return self._urllib3.HTTPSConnectionPool(
+            address,
+            self._port,
+            server_hostname=self.host,
+            assert_hostname=self.host,
+            ca_certs=self._ca_file,
+            cert_reqs="CERT_REQUIRED",
+            **options,
+        )

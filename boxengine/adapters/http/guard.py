@@ -1,0 +1,100 @@
+"""Which addresses a webhook may reach.
+
+A webhook's URL often comes from outside, and a name that resolves to a public address when it is checked may resolve to
+a private one a moment later (DNS rebinding). So names are resolved here, and connections go to the checked addresses.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from threading import Lock
+
+NAT64 = IPv6Network("64:ff9b::/96")
+REMEMBERED = 30.0
+"""Seconds for which a name's addresses are kept."""
+
+
+class AddressRefused(Exception):
+    """The host resolves to nothing, or only to addresses that are not public."""
+
+
+def is_public(address: str) -> bool:
+    """Whether an address belongs to the public internet.
+
+    It does not if it is loopback, private, link-local (which takes in the clouds' metadata services), shared, multicast
+    or reserved, nor if it is an IPv6 form of an IPv4 address of which that is true.
+    """
+    ip = ip_address(address.partition("%")[0])
+    inner = _embedded(ip)
+    if inner is not None:
+        return is_public(str(inner))
+    return ip.is_global and not ip.is_multicast and not ip.is_reserved
+
+
+def _embedded(ip: IPv4Address | IPv6Address) -> IPv4Address | None:
+    if isinstance(ip, IPv4Address):
+        return None
+    if ip in NAT64:
+        return IPv4Address(int(ip) & 0xFFFF_FFFF)
+    return ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)
+
+
+def resolve(host: str, port: int) -> list[str]:
+    """The host's addresses, in the system's order of preference.
+
+    Raises:
+        AddressRefused: there are none.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise AddressRefused(f"{host} cannot be resolved: {error}") from error
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a name resolved to, and until when that is believed (monotonic seconds)."""
+
+    addresses: tuple[str, ...]
+    until: float
+
+
+class Guard:
+    """Knows the addresses of one host that may be connected to."""
+
+    def __init__(self, host: str, port: int, *, allow_private: bool) -> None:
+        self._host = host
+        self._port = port
+        self._allow_private = allow_private
+        self._lock = Lock()
+        self._known: Known | None = None
+
+    def addresses(self) -> Sequence[str]:
+        """At least one address.
+
+        Raises:
+            AddressRefused: none may be used.
+        """
+        with self._lock:
+            now = time.monotonic()
+            if self._known is None or now >= self._known.until:
+                self._known = Known(self._checked(resolve(self._host, self._port)), now + REMEMBERED)
+            return self._known.addresses
+
+    def forget(self) -> None:
+        """Asks for the name again at the next call: what it led to did not answer."""
+        with self._lock:
+            self._known = None
+
+    def _checked(self, found: Sequence[str]) -> tuple[str, ...]:
+        allowed = tuple(found if self._allow_private else filter(is_public, found))
+        if not allowed:
+            raise AddressRefused(
+                f"{self._host} resolves to {', '.join(found)}, which is not public; allow_private: true permits it"
+            )
+        return allowed

@@ -1,0 +1,50 @@
+"""Signatures after the Standard Webhooks specification 1.0 (standardwebhooks.com)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Sequence
+
+from boxengine.errors import BoxError
+
+PREFIX = "whsec_"
+
+
+class Signer:
+    """Signs with every secret it has, so that receivers can change over from one to the next.
+
+    Args:
+        secrets: base64 after ``whsec_``, as the specification writes them; anything else is taken as it is.
+
+    Raises:
+        BoxError: a secret with the prefix is no base64, or one is empty.
+    """
+
+    def __init__(self, secrets: Sequence[str]) -> None:
+        self._keys = [_key(secret) for secret in secrets]
+
+    def headers(self, *, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
+        """``webhook-id``, ``webhook-timestamp`` and ``webhook-signature``; ``timestamp`` in unix seconds."""
+        signed = f"{message_id}.{timestamp}.".encode() + body
+        signatures = [base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode() for key in self._keys]
+        return {
+            "webhook-id": message_id,
+            "webhook-timestamp": str(timestamp),
+            "webhook-signature": " ".join(f"v1,{signature}" for signature in signatures),
+        }
+
+
+def _key(secret: str) -> bytes:
+    if not secret.startswith(PREFIX):
+        key = secret.encode()
+    else:
+        try:
+            key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
+        except binascii.Error as error:
+            raise BoxError(f"http: a secret that starts with {PREFIX} must go on in base64") from error
+    if not key:
+        raise BoxError("http: an empty secret signs nothing")
+    return key

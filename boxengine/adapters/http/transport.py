@@ -1,0 +1,181 @@
+"""The transport ``http``: each item becomes one request, and is delivered once the receiver answered with 2xx."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from http import HTTPStatus
+from threading import Lock
+from typing import Any, Literal
+
+from boxengine.adapters.cloudevents import CloudEvents
+from boxengine.adapters.http.endpoint import Answer, Endpoint, NoAnswer
+from boxengine.adapters.http.guard import AddressRefused
+from boxengine.adapters.http.pause import Pause, retry_after
+from boxengine.adapters.http.signature import Signer
+from boxengine.adapters.serializers import SerializationContext, Serializer
+from boxengine.adapters.serializers import serializer as find_serializer
+from boxengine.domain.item import Item
+from boxengine.domain.outcome import Failure
+from boxengine.errors import BoxError
+
+SHOWN = 200
+"""Characters of an answer that go into the reason of a failure."""
+PAUSING = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+
+
+class HttpTransport:
+    """Sends items to a webhook, several at a time, those of one event key one after the other.
+
+    Where an item fails, the later ones of its key in the same batch are not sent. Redirects are not followed. Where the
+    receiver answers 429 or 503 with ``Retry-After``, it is not called before that time; items fail meanwhile.
+
+    Args:
+        url: absolute, http or https, without credentials.
+        method: of the requests.
+        headers: sent with each request, over the item's own.
+        secret: signs each request after the Standard Webhooks specification; a list while secrets are being changed.
+        timeout: seconds for connecting, and for each wait for the receiver.
+        allow_private: whether the host may be on a private network, or this machine.
+        concurrency: requests under way at once, over all threads of the process.
+        format: ``plain``, or ``cloudevents`` for CloudEvents headers (binary mode).
+        source: of the CloudEvents.
+        content_type: media type of the payload.
+        serializer: ``json``, ``bytes`` or a dotted path; see ``boxengine.adapters.serializers``.
+        ca_file: certificates to trust instead of the system's.
+        now: unix time in seconds; for tests.
+
+    Raises:
+        BoxError: ``urllib3`` is missing, or any of the above is wrong.
+    """
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        method: str = "POST",
+        headers: Mapping[str, str] | None = None,
+        secret: str | Sequence[str] | None = None,
+        timeout: float = 10.0,
+        allow_private: bool = False,
+        concurrency: int = 8,
+        format: Literal["plain", "cloudevents"] = "plain",  # noqa: A002 - the name of the YAML key
+        source: str | None = None,
+        content_type: str = "application/json",
+        serializer: str | Serializer = "json",
+        ca_file: str | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        if concurrency < 1 or timeout <= 0:
+            raise BoxError("http: concurrency must be at least 1, timeout more than 0 seconds")
+        if format not in {"plain", "cloudevents"}:
+            raise BoxError(f"http: format {format!r}: expected plain or cloudevents")
+        secrets = [secret] if isinstance(secret, str) else list(secret or ())
+        self._endpoint = Endpoint(
+            url,
+            method=method,
+            timeout=timeout,
+            connections=concurrency,
+            allow_private=allow_private,
+            ca_file=ca_file,
+        )
+        self._url = url
+        self._headers = {name: str(value) for name, value in (headers or {}).items()}
+        self._signer = Signer(secrets) if secrets else None
+        self._cloud_events = CloudEvents(source=source, content_type=content_type) if format == "cloudevents" else None
+        self._content_type = content_type
+        self._serializer = find_serializer(serializer)
+        self._now = now
+        self._pause = Pause()
+        self._concurrency = concurrency
+        self._lock = Lock()
+        self._threads: ThreadPoolExecutor | None = None
+
+    def __call__(self, item: Item, payload: Any) -> Failure | None:
+        left = self._pause.left()
+        if left > 0:
+            return Failure(f"http: {self._endpoint.host} asked to be left alone for another {left:.0f} s (Retry-After)")
+        try:
+            body, headers = self._request(item, payload)
+            answer = self._endpoint.send(body, headers)
+        except NoAnswer as error:
+            unknown = "; whether it got the request is unknown" if error.sent else ""
+            return Failure(f"http: no answer from {self._endpoint.host}{unknown}: {error}")
+        except AddressRefused as error:
+            return Failure(f"http: {error}")
+        except (TypeError, ValueError) as error:
+            return Failure(f"http: no request could be made: {error}")
+        return self._judged(answer)
+
+    def call_batch(self, items: Sequence[Item]) -> list[Failure | None]:
+        results: list[Failure | None] = [None] * len(items)
+        by_key: dict[str, list[int]] = {}
+        for index, item in enumerate(items):
+            by_key.setdefault(item.event_key, []).append(index)
+
+        def deliver(indexes: Sequence[int]) -> None:
+            for place, index in enumerate(indexes):
+                results[index] = self._safely(items[index])
+                if results[index] is not None:
+                    held_back = Failure(f"http: held back, because item {items[index].id} of the same key failed")
+                    for later in indexes[place + 1 :]:
+                        results[later] = held_back
+                    return
+
+        if len(by_key) == 1:
+            deliver(range(len(items)))
+        else:
+            list(self._executor().map(deliver, by_key.values()))
+        return results
+
+    def close(self) -> None:
+        """Waits for requests under way and closes connections; a later delivery opens new ones."""
+        with self._lock:
+            threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown()
+        self._endpoint.close()
+
+    def _safely(self, item: Item) -> Failure | None:
+        try:
+            return self(item, item.payload)
+        except Exception as error:  # a user's serializer may raise anything, and only this item fails
+            return Failure(f"http: {type(error).__name__}: {error}")
+
+    def _request(self, item: Item, payload: Any) -> tuple[bytes, dict[str, str | bytes]]:
+        own = list(item.headers.items())
+        body = self._serializer(payload, SerializationContext(item, self._url, own)) or b""
+        headers: dict[str, str] = {"content-type": self._content_type}
+        headers |= {str(name).lower(): str(value) for name, value in own}
+        if self._cloud_events is not None:
+            headers |= self._cloud_events.http_headers(item)
+        headers |= {name.lower(): value for name, value in self._headers.items()}
+        if self._signer is not None:
+            headers |= self._signer.headers(message_id=str(item.uuid), timestamp=int(self._now()), body=body)
+        # Left as text, a header beyond Latin-1 could not be sent at all.
+        return body, {name: value if value.isascii() else value.encode() for name, value in headers.items()}
+
+    def _judged(self, answer: Answer) -> Failure | None:
+        status = answer.status
+        if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+            return None
+        reason = f"http: {status} {answer.reason} from {self._endpoint.host}"
+        if status in PAUSING:
+            seconds = retry_after(answer.headers.get("retry-after"), now=datetime.fromtimestamp(self._now(), UTC))
+            if seconds:
+                self._pause.extend(seconds)
+                reason += f", Retry-After {seconds:.0f} s"
+        if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+            reason += f" (redirects are not followed; location {answer.headers.get('location')})"
+        if status == HTTPStatus.GONE:
+            reason += " (the receiver wants no more of these)"
+        shown = " ".join(answer.body.decode(errors="replace").split())[:SHOWN]
+        return Failure(f"{reason}: {shown}" if shown else reason)
+
+    def _executor(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="boxengine-http")
+            return self._threads

@@ -1,0 +1,77 @@
+"""The one place that imports ``confluent_kafka``, and only once a transport is built."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from boxengine.errors import BoxError
+
+LOGGER = logging.getLogger("boxengine.kafka")
+"""Gets librdkafka's own log lines, which else go to stderr."""
+
+SERVERS = frozenset({"bootstrap.servers", "metadata.broker.list"})
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """What of ``confluent_kafka`` is used. Tests hand in their own."""
+
+    producer: Any
+    """Called with a configuration, makes a producer."""
+    error: type[Any]
+    """``KafkaError``: made of ``(code, text)``, holds the codes as attributes."""
+    exception: type[Exception]
+    """``KafkaException``: its first argument is a ``KafkaError``."""
+
+    def make_producer(self, config: Mapping[str, Any]) -> Any:
+        """A producer of this configuration.
+
+        Raises:
+            BoxError: librdkafka refuses the configuration.
+        """
+        try:
+            return self.producer(dict(config), logger=LOGGER)
+        except (self.exception, TypeError, ValueError) as error:
+            reason = error.args[0].str() if isinstance(error.args[0], self.error) else error
+            raise BoxError(f"kafka: librdkafka refuses the configuration: {reason}") from error
+
+    def make_error(self, name: str, text: str) -> Any:
+        """A ``KafkaError`` of our own, by the name of its code."""
+        return self.error(getattr(self.error, name), text)
+
+    def error_of(self, error: BaseException) -> Any:
+        """The ``KafkaError`` in an exception out of librdkafka's binding.
+
+        The binding raises fatal errors out of ``poll`` and ``flush``, with the callbacks that follow still to be called:
+        the first of them then breaks with a ``SystemError`` whose cause is the error itself.
+        """
+        if isinstance(error, self.exception):
+            return error.args[0]
+        if isinstance(error.__cause__, self.exception):
+            return error.__cause__.args[0]
+        return self.make_error("_FATAL", f"{type(error).__name__}: {error}")
+
+    def check(self, config: Mapping[str, Any]) -> None:
+        """Has librdkafka look at a configuration without connecting to anything.
+
+        Raises:
+            BoxError: it refuses the configuration.
+        """
+        offline = {key: value for key, value in config.items() if key not in SERVERS}
+        self.make_producer({**offline, "log_level": 0})
+
+
+def load_client() -> Client:
+    """Imports ``confluent_kafka``.
+
+    Raises:
+        BoxError: it is not installed.
+    """
+    try:
+        import confluent_kafka  # noqa: PLC0415 - an optional dependency, needed from here on
+    except ImportError as error:
+        raise BoxError('the kafka transport needs confluent-kafka: pip install "boxengine[kafka]"') from error
+    return Client(confluent_kafka.Producer, confluent_kafka.KafkaError, confluent_kafka.KafkaException)

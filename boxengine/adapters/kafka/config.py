@@ -1,0 +1,77 @@
+"""librdkafka's configuration: our defaults, over them the reference's two keys, over them the user's ``config``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from boxengine.errors import BoxError
+
+DEFAULTS: Mapping[str, Any] = {
+    "client.id": "boxengine",
+    "enable.idempotence": True,
+    "acks": "all",
+    # lz4 is compiled into every librdkafka; zstd is not.
+    "compression.type": "lz4",
+    # A batch is handed over in one go and then waited for: any linger is added to it in full, and messages gather by
+    # themselves while a request is under way.
+    "linger.ms": 0,
+    # librdkafka waits 30 s for a topic to appear, and the whole batch with it.
+    "topic.metadata.propagation.max.ms": 10_000,
+}
+TIMEOUT_KEYS = ("delivery.timeout.ms", "message.timeout.ms")
+MILLISECOND = timedelta(milliseconds=1)
+ALL_ACKS = ("all", "-1")
+
+
+def producer_config(
+    *,
+    bootstrap_servers: str | Sequence[str] | None,
+    config: Mapping[str, Any] | None = None,
+    delivery_timeout: timedelta,
+    required_acks: int | str | None = None,
+    max_retries: int | None = None,
+    transactional_id: str | None = None,
+) -> dict[str, Any]:
+    """What the producer is made with.
+
+    ``required_acks`` and ``max_retries`` are the reference's names for ``acks`` and ``message.send.max.retries``;
+    fewer acknowledgements than all, or no retries, switch idempotence off, which librdkafka insists on.
+
+    Raises:
+        BoxError: no servers, or settings under which nothing would be acknowledged.
+    """
+    own = dict(config or {})
+    merged: dict[str, Any] = dict(DEFAULTS)
+    if bootstrap_servers:
+        merged["bootstrap.servers"] = (
+            bootstrap_servers if isinstance(bootstrap_servers, str) else ",".join(bootstrap_servers)
+        )
+    if required_acks is not None:
+        merged["acks"] = required_acks
+    if max_retries is not None:
+        merged["message.send.max.retries"] = max_retries
+    if not any(key in own for key in TIMEOUT_KEYS):
+        merged["delivery.timeout.ms"] = round(delivery_timeout / MILLISECOND)
+    acks = own.get("acks", own.get("request.required.acks", merged["acks"]))
+    if str(acks) not in ALL_ACKS or max_retries == 0:
+        merged["enable.idempotence"] = False
+    if str(acks) == "0":
+        raise BoxError("kafka: with acks 0 nothing is ever acknowledged, so nothing could count as delivered")
+    merged.update(own)
+    if transactional_id is not None:
+        merged["transactional.id"] = transactional_id
+        # A transaction must outlive the messages in it; past this time the broker aborts what a dead worker left open.
+        merged.setdefault("transaction.timeout.ms", max(60_000, round(delivery_timeout_of(merged) / MILLISECOND)))
+    if not merged.get("bootstrap.servers", merged.get("metadata.broker.list")):
+        raise BoxError("kafka: bootstrap_servers is missing")
+    return merged
+
+
+def delivery_timeout_of(config: Mapping[str, Any]) -> timedelta:
+    """How long librdkafka tries to deliver a message before it reports a failure."""
+    value = next(config[key] for key in TIMEOUT_KEYS if key in config)
+    if int(value) <= 0:
+        raise BoxError("kafka: without an end to delivery.timeout.ms a batch could wait for ever")
+    return timedelta(milliseconds=int(value))

@@ -1,0 +1,69 @@
+"""Who shares a producer: one pool per process, one producer per configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
+from typing import Any, Protocol
+
+from boxengine.adapters.kafka.client import Client, load_client
+from boxengine.adapters.kafka.messages import Message
+from boxengine.adapters.kafka.producers import SharedProducer
+from boxengine.adapters.kafka.transactions import TransactionalProducers
+from boxengine.domain.outcome import Failure
+
+
+class Sender(Protocol):
+    """Sends batches, from any number of threads."""
+
+    def send(self, messages: Sequence[Message]) -> list[Failure | None]:
+        """One result per message, in order; None only for what the brokers have acknowledged."""
+
+    def close(self) -> None:
+        """Frees what it holds; a later ``send`` makes it anew."""
+
+
+class ProducerPool:
+    """The producers of one process: transports with equal configurations share one.
+
+    Made by whoever composes the process and given to each transport as ``producers``; a transport without one makes
+    its own.
+
+    Args:
+        worker: names this process among those that run with the same configuration, and stays the same when it is
+            restarted; part of the ``transactional.id`` of its producers.
+        client: for tests.
+
+    Raises:
+        BoxError: ``confluent-kafka`` is not installed.
+    """
+
+    def __init__(self, *, worker: str = "0", client: Callable[[], Client] = load_client) -> None:
+        self.client = client()
+        self._worker = worker
+        self._lock = Lock()
+        self._leases: dict[str, tuple[Sender, int]] = {}
+
+    def lease(self, config: Mapping[str, Any]) -> Sender:
+        """The sender for this configuration, one user more. No broker is asked before the first ``send``."""
+        key = repr(sorted(config.items()))
+        with self._lock:
+            sender, users = self._leases.get(key) or (self._make(config), 0)
+            self._leases[key] = (sender, users + 1)
+        return sender
+
+    def release(self, config: Mapping[str, Any]) -> None:
+        """One user less; the last one closes the sender."""
+        key = repr(sorted(config.items()))
+        with self._lock:
+            sender, users = self._leases.pop(key)
+            if users > 1:
+                self._leases[key] = (sender, users - 1)
+                return
+        sender.close()
+
+    def _make(self, config: Mapping[str, Any]) -> Sender:
+        prefix = config.get("transactional.id")
+        if prefix is None:
+            return SharedProducer(config, self.client)
+        return TransactionalProducers(config, self.client, prefix=f"{prefix}-{self._worker}")

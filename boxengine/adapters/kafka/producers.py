@@ -1,0 +1,158 @@
+"""The idempotent producer that all threads share.
+
+Within its life, librdkafka's idempotence sees to it that retries of its own neither double nor reorder messages. It
+covers neither a restart of the process nor a second attempt by the engine: for those there are the
+``Idempotency-Key`` and ``Sequence-ID`` headers, and ``transactional: true``.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from threading import Event, Lock, Thread
+from typing import Any
+
+from boxengine.adapters.kafka.client import Client
+from boxengine.adapters.kafka.config import delivery_timeout_of
+from boxengine.adapters.kafka.messages import Message
+from boxengine.adapters.kafka.reasons import REFUSED_TOGETHER, explain
+from boxengine.adapters.kafka.receipts import Receipts
+from boxengine.domain.outcome import Failure
+
+logger = logging.getLogger(__name__)
+
+POLL = 0.2
+"""Seconds; bounds how long ``close`` waits for the polling thread. Reports wake it at once."""
+GRACE = 5.0
+"""Seconds beyond the delivery timeout: librdkafka looks for messages that timed out once a second."""
+QUEUE_FULL_POLL = 0.05
+
+
+class LiveProducer:
+    """One librdkafka producer with the thread that serves its reports."""
+
+    def __init__(self, config: Mapping[str, Any], client: Client) -> None:
+        self.broken: str | None = None
+        """Why it must be replaced."""
+        self.last_error: str | None = None
+        """What its connections last complained about."""
+        self.waiting: set[Receipts] = set()
+        self._client = client
+        self.handle = client.make_producer({**config, "error_cb": self._complained})
+        self._stop = Event()
+        self._thread = Thread(target=self._serve, name="boxengine-kafka-reports", daemon=True)
+        self._thread.start()
+
+    def retire(self) -> None:
+        """Takes back what was not sent yet, so that nothing given up on goes out later, and stops the thread."""
+        try:
+            self.handle.purge()
+        except self._client.exception:
+            logger.warning("a Kafka producer could not be purged", exc_info=True)
+        self._stop.set()
+        self._thread.join(POLL * 10)
+
+    def _serve(self) -> None:
+        # After the stop too, until whoever still waits has had the reports of what was taken back.
+        while not self._stop.is_set() or len(self.handle):
+            try:
+                self.handle.poll(POLL)
+            except Exception as raised:
+                error = self._client.error_of(raised)
+                logger.error("a Kafka producer broke: %s", error.str())  # noqa: TRY400 - the traceback is our own loop
+                self.broken = error.str()
+                for receipts in tuple(self.waiting):
+                    receipts.give_up(error)
+
+    def _complained(self, error: Any) -> None:
+        self.last_error = error.str()
+
+
+class SharedProducer:
+    """Sends batches for any number of threads through one producer, made at first use and replaced when it breaks."""
+
+    def __init__(self, config: Mapping[str, Any], client: Client) -> None:
+        self._config = config
+        self._client = client
+        self._timeout = delivery_timeout_of(config)
+        self._lock = Lock()
+        self._live: LiveProducer | None = None
+
+    def send(self, messages: Sequence[Message]) -> list[Failure | None]:
+        """Hands over all messages, waits for all their reports, returns what became of each."""
+        live = self._usable()
+        deadline = time.monotonic() + self._timeout.total_seconds() + GRACE
+        receipts = self._attempt(live, messages, deadline)
+        self._single_out(live, messages, receipts, deadline)
+        if live.broken is not None:
+            self._retire(live)
+        if not receipts.errors:
+            live.last_error = None
+            return [None] * len(messages)
+        results: list[Failure | None] = [None] * len(messages)
+        for index, error in receipts.errors.items():
+            results[index] = Failure(explain(error, timeout=self._timeout, last_error=live.last_error))
+        return results
+
+    def close(self) -> None:
+        """Stops the producer; a later ``send`` makes a new one."""
+        with self._lock:
+            live, self._live = self._live, None
+        if live is not None:
+            live.retire()
+
+    def _usable(self) -> LiveProducer:
+        with self._lock:
+            broken = self._live
+            if broken is not None and broken.broken is None:
+                return broken
+            live = self._live = LiveProducer(self._config, self._client)
+        if broken is not None:
+            broken.retire()
+        return live
+
+    def _retire(self, live: LiveProducer) -> None:
+        with self._lock:
+            if self._live is live:
+                self._live = None
+        live.retire()
+
+    def _attempt(self, live: LiveProducer, messages: Sequence[Message], deadline: float) -> Receipts:
+        receipts = Receipts(len(messages))
+        live.waiting.add(receipts)
+        self._produce(live, messages, receipts, deadline)
+        if not receipts.wait(max(0.0, deadline - time.monotonic())):
+            # librdkafka should have reported long ago. What it still holds is taken back with the producer.
+            live.broken = "no delivery report in time"
+            receipts.give_up(self._client.make_error("_TIMED_OUT", "no delivery report"))
+        live.waiting.discard(receipts)
+        if any(error.fatal() or error.name() == "_FATAL" for error in receipts.errors.values()):
+            live.broken = live.broken or "fatal error"
+        return receipts
+
+    def _produce(self, live: LiveProducer, messages: Sequence[Message], receipts: Receipts, deadline: float) -> None:
+        full_at = receipts.produce(live.handle, self._client, messages)
+        # Leaves time for what was handed over to be delivered or given up by librdkafka before we stop waiting for it.
+        patience = time.monotonic() + self._timeout.total_seconds() / 2
+        while full_at is not None:
+            live.handle.poll(QUEUE_FULL_POLL)
+            stuck_at, full_at = full_at, receipts.produce(live.handle, self._client, messages, full_at)
+            if full_at == stuck_at and time.monotonic() > min(patience, deadline):
+                for index in range(full_at, len(messages)):
+                    receipts.report(index, self._client.make_error("_QUEUE_FULL", "Local: Queue full"))
+                return
+
+    def _single_out(self, live: LiveProducer, messages: Sequence[Message], receipts: Receipts, deadline: float) -> None:
+        """Sends alone what a broker refused together: one bad message makes it refuse a whole record batch."""
+        together = sorted(index for index, error in receipts.errors.items() if error.name() in REFUSED_TOGETHER)
+        if len(together) < 2:  # noqa: PLR2004 - one alone is guilty
+            return
+        for index in together:
+            if time.monotonic() > deadline or live.broken is not None:
+                return
+            alone = self._attempt(live, messages[index : index + 1], deadline)
+            if alone.errors:
+                receipts.errors[index] = alone.errors[0]
+            else:
+                del receipts.errors[index]

@@ -1,0 +1,73 @@
+"""Kafka's errors in words: what happened to the item, and what to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+TOO_LARGE = "message too large: see message.max.bytes of the producer and max.message.bytes of the topic"
+UNKNOWN_TOPIC = "unknown topic, and the broker does not create it"
+NOT_AUTHORISED = "not authorised: see the principal's ACLs for this topic"
+NOT_AUTHENTICATED = "authentication failed: see the credentials in config"
+QUEUE_FULL = "the producer's local queue stayed full: see queue.buffering.max.messages and whether the brokers keep up"
+PURGED_UNSENT = "taken back unsent, because its producer was replaced"
+PURGED_SENT = "given up on, because its producer was replaced; whether the broker has it is unknown"
+TIMED_OUT = "not acknowledged within {seconds:g} s; whether the broker has it is unknown"
+FENCED = "another producer took over its transactional.id; this one was replaced"
+FATAL = "fatal error of the producer, which was replaced"
+
+REASONS: Mapping[str, str] = {
+    "_MSG_TIMED_OUT": TIMED_OUT,
+    "_TIMED_OUT": TIMED_OUT,
+    "REQUEST_TIMED_OUT": TIMED_OUT,
+    "MSG_SIZE_TOO_LARGE": TOO_LARGE,
+    "RECORD_LIST_TOO_LARGE": TOO_LARGE,
+    "UNKNOWN_TOPIC_OR_PART": UNKNOWN_TOPIC,
+    "_UNKNOWN_TOPIC": UNKNOWN_TOPIC,
+    "_UNKNOWN_PARTITION": "unknown partition",
+    "TOPIC_EXCEPTION": "the topic's name is not valid",
+    "_INVALID_ARG": "librdkafka refuses the message",
+    "TOPIC_AUTHORIZATION_FAILED": NOT_AUTHORISED,
+    "CLUSTER_AUTHORIZATION_FAILED": NOT_AUTHORISED,
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": NOT_AUTHORISED,
+    "_AUTHENTICATION": NOT_AUTHENTICATED,
+    "SASL_AUTHENTICATION_FAILED": NOT_AUTHENTICATED,
+    "_QUEUE_FULL": QUEUE_FULL,
+    "_PURGE_QUEUE": PURGED_UNSENT,
+    "_PURGE_INFLIGHT": PURGED_SENT,
+    "_FATAL": FATAL,
+    "_FENCED": FENCED,
+    "PRODUCER_FENCED": FENCED,
+    "INVALID_PRODUCER_EPOCH": FENCED,
+    "INVALID_RECORD": "the broker refuses the record: a compacted topic needs a key",
+    "NOT_ENOUGH_REPLICAS": "too few replicas in sync: see min.insync.replicas",
+    "NOT_ENOUGH_REPLICAS_AFTER_APPEND": "too few replicas in sync: see min.insync.replicas; the broker may have it",
+}
+REFUSED_TOGETHER = frozenset({"MSG_SIZE_TOO_LARGE", "INVALID_RECORD", "_INVALID_DIFFERENT_RECORD"})
+"""Errors that a broker reports for a whole record batch, guilty and innocent messages alike."""
+
+ITEM_FAULTS = REFUSED_TOGETHER | {
+    "RECORD_LIST_TOO_LARGE",
+    "TOPIC_AUTHORIZATION_FAILED",
+    "TOPIC_EXCEPTION",
+    "UNKNOWN_TOPIC_OR_PART",
+    "_UNKNOWN_PARTITION",
+    "_UNKNOWN_TOPIC",
+}
+"""Errors of single messages: others of the same transaction may yet succeed without them."""
+
+PURGED = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
+"""Follow from another error, which says more."""
+
+UNANSWERED = frozenset({"_MSG_TIMED_OUT", "_TIMED_OUT"})
+
+
+def explain(error: Any, *, timeout: timedelta, last_error: str | None = None) -> str:
+    """The reason of a ``Failure``. ``last_error`` is what the connection last complained about; it explains timeouts."""
+    name = str(error.name())
+    said = REASONS.get(name, "not delivered").format(seconds=timeout.total_seconds())
+    reason = f"kafka: {said} ({name}: {error.str()})"
+    if last_error is not None and name in UNANSWERED:
+        reason += f"; last error: {last_error}"
+    return reason

@@ -1,0 +1,188 @@
+"""One Kafka transaction per batch: consumers with ``isolation.level=read_committed`` see it whole or not at all.
+
+A transaction needs a producer for itself, so each thread that is sending takes one of the slots; a slot's
+``transactional.id`` is ``PREFIX-WORKER-SLOT``. A worker that restarts under the same name fences its predecessor off and
+ends the transaction that it left open. The name must therefore be the worker's own: two workers that share one fence
+each other in turn.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from boxengine.adapters.kafka.client import Client
+from boxengine.adapters.kafka.config import delivery_timeout_of
+from boxengine.adapters.kafka.messages import Message
+from boxengine.adapters.kafka.reasons import ITEM_FAULTS, PURGED, REFUSED_TOGETHER, UNANSWERED, explain
+from boxengine.adapters.kafka.receipts import Receipts
+from boxengine.domain.outcome import Failure
+
+logger = logging.getLogger(__name__)
+
+GRACE = 5.0
+"""Seconds beyond the delivery timeout that a transaction may take to end."""
+QUEUE_FULL_POLL = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a transaction ended. Errors are ``KafkaError``."""
+
+    errors: Mapping[int, Any]
+    """By place in the batch: messages that were refused, before or after they were sent."""
+    aborted: Any = None
+    """Why nothing was committed; None: all messages without an error of their own were."""
+
+
+class Slot:
+    """One transactional producer, used by one thread at a time, made at first use and after each loss."""
+
+    def __init__(self, config: Mapping[str, Any], client: Client, transactional_id: str) -> None:
+        self._config = {**config, "transactional.id": transactional_id}
+        self._client = client
+        self._timeout = delivery_timeout_of(config).total_seconds()
+        self._producer: Any = None
+        self.last_error: str | None = None
+
+    def commit(self, messages: Sequence[Message]) -> Ending:
+        """One transaction with these messages, but for those that librdkafka does not even accept."""
+        deadline = time.monotonic() + self._timeout + GRACE
+        receipts = Receipts(len(messages))
+        try:
+            producer = self._ready(deadline)
+            producer.begin_transaction()
+            self._hand_over(producer, messages, receipts, deadline)
+            self._until(deadline, producer.commit_transaction)
+        except (self._client.exception, SystemError) as raised:
+            error = self._client.error_of(raised)
+            self._roll_back(error)
+            return Ending(receipts.errors, error)
+        self.last_error = None
+        return Ending(receipts.errors)
+
+    def drop(self) -> None:
+        """Lets the producer go; the next one under the same id ends what it left open."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with suppress(self._client.exception, SystemError):
+                producer.purge()
+                producer.poll(0)
+
+    def _ready(self, deadline: float) -> Any:
+        if self._producer is None:
+            producer = self._client.make_producer({**self._config, "error_cb": self._complained})
+            self._until(deadline, producer.init_transactions)
+            self._producer = producer
+        return self._producer
+
+    def _hand_over(self, producer: Any, messages: Sequence[Message], receipts: Receipts, deadline: float) -> None:
+        full_at = receipts.produce(producer, self._client, messages)
+        while full_at is not None and time.monotonic() < deadline - GRACE:
+            producer.poll(QUEUE_FULL_POLL)
+            full_at = receipts.produce(producer, self._client, messages, full_at)
+        if full_at is not None:
+            raise self._client.exception(self._client.make_error("_QUEUE_FULL", "Local: Queue full"))
+        accepted = frozenset(range(len(messages))) - receipts.errors.keys()
+        # librdkafka wants all reports served before it commits; on a producer of one's own that is a flush.
+        producer.flush(max(0.0, deadline - time.monotonic()))
+        receipts.give_up(self._client.make_error("_MSG_TIMED_OUT", "no delivery report"))
+        lost = [receipts.errors[index] for index in sorted(accepted & receipts.errors.keys())]
+        if lost:
+            raise self._client.exception(min(lost, key=lambda error: error.name() in PURGED))
+
+    def _roll_back(self, error: Any) -> None:
+        # A commit that was not answered cannot be aborted: whether it happened is the next producer's to find out.
+        if self._producer is not None and not error.fatal() and error.name() not in UNANSWERED:
+            try:
+                self._until(time.monotonic() + GRACE, self._producer.abort_transaction)
+            except self._client.exception:
+                logger.warning("a Kafka transaction could not be aborted; the next producer does it", exc_info=True)
+        # Errors of an aborted transaction have been seen to spoil the next one of the same producer (librdkafka 2.16:
+        # "skipped sequence numbers" after a message too large), so the next one gets a producer of its own.
+        self.drop()
+
+    def _until(self, deadline: float, step: Callable[[float], None]) -> None:
+        """Repeats a step of a transaction as long as librdkafka says that this may help."""
+        while True:
+            try:
+                return step(max(0.0, deadline - time.monotonic()))
+            except self._client.exception as error:
+                if not error.args[0].retriable() or time.monotonic() >= deadline:
+                    raise
+
+    def _complained(self, error: Any) -> None:
+        self.last_error = error.str()
+
+
+class TransactionalProducers:
+    """As many slots as threads send at once; a slot is found again by the next thread that is free."""
+
+    def __init__(self, config: Mapping[str, Any], client: Client, *, prefix: str) -> None:
+        self._config = config
+        self._client = client
+        self._prefix = prefix
+        self._timeout = delivery_timeout_of(config)
+        self._lock = Lock()
+        self._slots: list[Slot] = []
+        self._free: list[Slot] = []
+
+    def send(self, messages: Sequence[Message]) -> list[Failure | None]:
+        """One transaction; where single messages spoil it, a second one without them, so that no item stops the others.
+
+        A broker refuses a record batch whole, so messages under suspicion go into transactions of their own.
+        """
+        with self._slot() as slot:
+            ending = slot.commit(messages)
+            results = self._results(ending, slot, len(messages))
+            spoilers = {index: error.name() for index, error in ending.errors.items() if error.name() in ITEM_FAULTS}
+            if ending.aborted is None or not spoilers:
+                return results
+            innocent = [index for index in range(len(messages)) if index not in ending.errors]
+            suspects = [index for index, name in spoilers.items() if name in REFUSED_TOGETHER]
+            for group in (innocent, *([index] for index in sorted(suspects))):
+                again = slot.commit([messages[index] for index in group]) if group else Ending({})
+                for index, result in zip(group, self._results(again, slot, len(group)), strict=True):
+                    results[index] = result
+                if again.aborted is not None and not again.errors:
+                    break
+            return results
+
+    def close(self) -> None:
+        """Lets all producers go; a later ``send`` makes new ones."""
+        with self._lock:
+            for slot in self._free:
+                slot.drop()
+
+    def _results(self, ending: Ending, slot: Slot, count: int) -> list[Failure | None]:
+        if ending.aborted is None and not ending.errors:
+            return [None] * count
+        everyone = None
+        if ending.aborted is not None:
+            why = explain(ending.aborted, timeout=self._timeout, last_error=slot.last_error)
+            everyone = Failure(f"not committed with its transaction: {why}")
+        results = [everyone] * count
+        for index, error in ending.errors.items():
+            if error.name() in PURGED and everyone is not None:
+                continue
+            results[index] = Failure(explain(error, timeout=self._timeout, last_error=slot.last_error))
+        return results
+
+    @contextmanager
+    def _slot(self) -> Iterator[Slot]:
+        with self._lock:
+            if not self._free:
+                slot = Slot(self._config, self._client, f"{self._prefix}-{len(self._slots)}")
+                self._slots.append(slot)
+                self._free.append(slot)
+            slot = self._free.pop()
+        try:
+            yield slot
+        finally:
+            with self._lock:
+                self._free.append(slot)

@@ -1,0 +1,116 @@
+"""The transport ``kafka``: items become messages, and are delivered once the brokers have acknowledged them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from threading import Lock
+from typing import Any, Literal
+
+from boxengine.adapters.cloudevents import CloudEvents
+from boxengine.adapters.kafka.config import producer_config
+from boxengine.adapters.kafka.messages import Message, MessageEncoder
+from boxengine.adapters.kafka.pool import ProducerPool, Sender
+from boxengine.adapters.serializers import Serializer
+from boxengine.adapters.serializers import serializer as find_serializer
+from boxengine.domain.item import Item
+from boxengine.domain.outcome import Failure
+from boxengine.errors import BoxError
+
+
+class KafkaTransport:
+    """Sends each item as one message with the item's headers.
+
+    ``call_batch`` hands over the whole batch, waits for every delivery report and has one result per item. Items of one
+    key go out in their order. That a later one is not acknowledged after an earlier one failed holds only between
+    batches: under strict order the engine puts at most one item of a key into a batch.
+
+    Args:
+        topic: name, or a template over the item (``orders.{event_name}``; see ``ItemTemplate``).
+        key: template of the message's key; default: the item's ``options.key``, else its event key.
+        bootstrap_servers: ``host:port``, several separated by commas or as a list.
+        config: librdkafka's own settings, passed on untouched and over all others. Keep credentials in the environment.
+        format: ``plain``, or ``cloudevents`` for CloudEvents headers (binary mode).
+        source, content_type: attributes of the CloudEvents.
+        serializer: ``bytes``, ``json`` or a dotted path; see ``boxengine.adapters.serializers``.
+        transactional: one Kafka transaction per batch; see ``boxengine.adapters.kafka.transactions``.
+        transactional_id: needed for it; the worker's own name, the same after a restart (``orders-${HOSTNAME}``).
+        delivery_timeout: seconds after which a message counts as failed. Keep it well under the processor's
+            ``general_timeout``.
+        required_acks, max_retries: as in the reference.
+        producers: the pool of this process, where transports with equal settings find one producer.
+
+    Raises:
+        BoxError: ``confluent-kafka`` is missing, or any of the above is wrong. No broker is asked.
+    """
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        bootstrap_servers: str | Sequence[str] | None = None,
+        key: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        format: Literal["plain", "cloudevents"] = "plain",  # noqa: A002 - the name of the YAML key
+        source: str | None = None,
+        content_type: str | None = "application/json",
+        serializer: str | Serializer = "bytes",
+        transactional: bool = False,
+        transactional_id: str | None = None,
+        delivery_timeout: float = 60.0,
+        required_acks: int | str | None = None,
+        max_retries: int | None = None,
+        producers: ProducerPool | None = None,
+    ) -> None:
+        if format not in {"plain", "cloudevents"}:
+            raise BoxError(f"kafka: format {format!r}: expected plain or cloudevents")
+        if transactional and not transactional_id:
+            raise BoxError("kafka: transactional needs transactional_id, a name that is this worker's own")
+        self._encode = MessageEncoder(
+            topic=topic,
+            key=key,
+            serializer=find_serializer(serializer),
+            cloud_events=CloudEvents(source=source, content_type=content_type) if format == "cloudevents" else None,
+        )
+        self._config = producer_config(
+            bootstrap_servers=bootstrap_servers,
+            config=config,
+            delivery_timeout=timedelta(seconds=delivery_timeout),
+            required_acks=required_acks,
+            max_retries=max_retries,
+            transactional_id=transactional_id if transactional else None,
+        )
+        self._producers = producers or ProducerPool()
+        self._producers.client.check(self._config)
+        self._lock = Lock()
+        self._sender: Sender | None = None
+
+    def __call__(self, item: Item, payload: Any) -> Failure | None:
+        return self.call_batch([item._replace(payload=payload)])[0]
+
+    def call_batch(self, items: Sequence[Item]) -> list[Failure | None]:
+        messages: list[Message] = []
+        unsent: dict[int, Failure] = {}
+        for index, item in enumerate(items):
+            try:
+                messages.append(self._encode(item))
+            except Exception as error:  # a user's serializer may raise anything, and only this item fails
+                unsent[index] = Failure(f"kafka: no message could be made: {type(error).__name__}: {error}")
+        sent = self._leased().send(messages) if messages else []
+        if not unsent:
+            return sent
+        rest = iter(sent)
+        return [unsent[index] if index in unsent else next(rest) for index in range(len(items))]
+
+    def close(self) -> None:
+        """Lets go of the producer; a later delivery takes it up again."""
+        with self._lock:
+            sender, self._sender = self._sender, None
+        if sender is not None:
+            self._producers.release(self._config)
+
+    def _leased(self) -> Sender:
+        with self._lock:
+            if self._sender is None:
+                self._sender = self._producers.lease(self._config)
+            return self._sender

@@ -1,0 +1,56 @@
+"""The transport for first steps and for looking on: every item becomes one line in the log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from boxengine.domain.item import Item
+from boxengine.errors import BoxError
+
+
+class LogTransport:
+    """Writes each item to a logger of the standard library and counts it as delivered.
+
+    Args:
+        level: name of the level, any case.
+        logger: name of the logger.
+        payload_limit: characters of the payload that are shown; 0 keeps payloads out of the log.
+    """
+
+    def __init__(self, *, level: str = "info", logger: str = "boxengine.log", payload_limit: int = 200) -> None:
+        levels = logging.getLevelNamesMapping()
+        if level.upper() not in levels:
+            raise BoxError(f"log transport: level {level!r} is none of {', '.join(name.lower() for name in levels)}")
+        self._level = levels[level.upper()]
+        self._logger = logging.getLogger(logger)
+        self._payload_limit = payload_limit
+
+    def __call__(self, item: Item, payload: Any) -> None:
+        if not self._logger.isEnabledFor(self._level):
+            return
+        self._logger.log(
+            self._level,
+            "%s %d delivered: event_name=%s event_key=%s bucket=%d uuid=%s%s",
+            item.box_name,
+            item.id,
+            item.event_name or "-",
+            item.event_key,
+            item.bucket,
+            item.uuid,
+            self._shown(payload),
+        )
+
+    def call_batch(self, items: Sequence[Item]) -> list[None]:
+        for item in items:
+            self(item, item.payload)
+        return [None] * len(items)
+
+    def _shown(self, payload: Any) -> str:
+        if self._payload_limit <= 0:
+            return ""
+        if isinstance(payload, bytes):
+            payload = payload.decode(errors="backslashreplace")
+        text = str(payload)
+        return f" payload={text[: self._payload_limit]!r}{'...' if len(text) > self._payload_limit else ''}"

@@ -1,0 +1,187 @@
+"""The job queue in memory."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from threading import Condition
+
+from boxengine.domain.box import Box
+from boxengine.domain.job import Job
+from boxengine.ports import Clock, Hold, QueueState
+
+
+@dataclass(slots=True)
+class _Lane:
+    """One box's queue and what is known of its buckets."""
+
+    elements: deque[bytes] = field(default_factory=deque)
+    """Encoded as in Redis, so that foreign ones have a place; the oldest on the right."""
+    queued: set[int] = field(default_factory=set)
+    wanted: set[int] = field(default_factory=set)
+    leases: dict[int, tuple[str, float]] = field(default_factory=dict)
+    """Bucket to token and end."""
+
+
+class MemoryJobQueue:
+    """``JobQueue`` of one process: the twin of ``RedisJobQueue``.
+
+    Never blocks when asked to wait for no time, and deals out tokens in sequence, so that a simulation repeats itself.
+
+    Args:
+        clock: ends leases. Waiting is done in real time.
+        enough_ids: a take stops once the ids of its jobs add up to this.
+        on_corrupt: told of each element that is no job; it has been dropped.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        enough_ids: int = 500,
+        on_corrupt: Callable[[Box, bytes], None] = lambda _box, _element: None,
+    ) -> None:
+        self._clock = clock
+        self._enough_ids = enough_ids
+        self._on_corrupt = on_corrupt
+        self._turns = itertools.count()
+        self._tokens = itertools.count(1)
+        self._changed = Condition()
+        self._lanes: dict[str, _Lane] = {}
+
+    def push(self, box: Box, jobs: Sequence[Job]) -> int:
+        """Queues each job whose bucket is neither queued nor in work; returns how many."""
+        with self._changed:
+            return self._enqueue(self._lane(box), jobs)
+
+    def push_raw(self, box: Box, element: bytes) -> None:
+        """Queues an element unseen, as sbmt-outbox or a stranger would."""
+        with self._changed:
+            self._lane(box).elements.appendleft(element)
+            self._changed.notify_all()
+
+    def take(self, boxes: Sequence[Box], *, wait: timedelta, ttl: timedelta, share: int) -> Hold | None:
+        """Waits for a job of any of the boxes, then takes more of the same box, with their leases."""
+        if not boxes:
+            return None
+        turn = next(self._turns) % len(boxes)
+        corrupt: list[bytes] = []
+        with self._changed:
+            box = self._first_with_jobs((*boxes[turn:], *boxes[:turn]), wait)
+            if box is None:
+                return None
+            hold = Hold(box, f"hold-{next(self._tokens)}", (), self._clock.monotonic() + ttl.total_seconds())
+            hold.jobs = self._take_share(self._lane(box), hold, share, corrupt)
+        for foreign in corrupt:
+            self._on_corrupt(box, foreign)
+        return hold if hold.jobs else None
+
+    def extend(self, hold: Hold, *, ttl: timedelta) -> frozenset[int]:
+        """Renews the leases of the hold's buckets and moves ``hold.valid_until`` on; the lost ones leave the hold."""
+        with self._changed:
+            lane = self._lane(hold.box)
+            until = self._clock.monotonic() + ttl.total_seconds()
+            lost = frozenset(bucket for bucket in hold.buckets if self._holder(lane, bucket) != hold.token)
+            hold.buckets -= lost
+            lane.leases.update(dict.fromkeys(hold.buckets, (hold.token, until)))
+        hold.valid_until = until
+        return lost
+
+    def release(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
+        """Frees these leases, but for those wanted again: they stay as they are, with what is left of their time."""
+        asked = frozenset(buckets)
+        with self._changed:
+            lane = self._lane(hold.box)
+            own = {bucket for bucket in asked if self._holder(lane, bucket) == hold.token}
+            kept = frozenset(own & lane.wanted)
+            lane.wanted -= kept
+            for bucket in own - kept:
+                del lane.leases[bucket]
+        hold.buckets -= asked - kept
+        return kept
+
+    def hand_back(self, hold: Hold, jobs: Sequence[Job]) -> None:
+        """Frees all leases of the hold and queues these jobs behind all others."""
+        with self._changed:
+            lane = self._lane(hold.box)
+            for bucket in hold.buckets:
+                if self._holder(lane, bucket) == hold.token:
+                    del lane.leases[bucket]
+            self._enqueue(lane, jobs)
+        hold.buckets.clear()
+
+    def state(self, box: Box) -> QueueState:
+        """Length and age of the box's queue; no age where the oldest element is no job."""
+        with self._changed:
+            elements = self._lane(box).elements
+            oldest = _decode(elements[-1]) if elements else None
+            return QueueState(len(elements), oldest.pushed_at if oldest else None)
+
+    def ping(self) -> None:
+        """Memory always answers."""
+
+    def flush(self) -> None:
+        """Forgets everything, as FLUSHALL does."""
+        with self._changed:
+            self._lanes.clear()
+
+    def _lane(self, box: Box) -> _Lane:
+        return self._lanes.setdefault(box.name, _Lane())
+
+    def _holder(self, lane: _Lane, bucket: int) -> str | None:
+        """Who holds the bucket's lease now."""
+        token, until = lane.leases.get(bucket, (None, 0.0))
+        return token if until > self._clock.monotonic() else None
+
+    def _enqueue(self, lane: _Lane, jobs: Sequence[Job]) -> int:
+        queued = 0
+        for job in jobs:
+            if self._holder(lane, job.bucket) is not None:
+                lane.wanted.add(job.bucket)
+            elif job.bucket not in lane.queued:
+                lane.queued.add(job.bucket)
+                lane.elements.appendleft(job.encode().encode())
+                queued += 1
+        self._changed.notify_all()
+        return queued
+
+    def _first_with_jobs(self, boxes: Sequence[Box], wait: timedelta) -> Box | None:
+        def look() -> Box | None:
+            return next((box for box in boxes if self._lane(box).elements), None)
+
+        # A timed wait asks the system for a lock even where there is nothing to wait for.
+        return look() if wait <= timedelta(0) else self._changed.wait_for(look, wait.total_seconds())
+
+    def _take_share(self, lane: _Lane, hold: Hold, share: int, corrupt: list[bytes]) -> tuple[Job, ...]:
+        """Pops jobs into the hold until it has its share, or ids enough, or there is no more."""
+        jobs_wanted = math.ceil(len(lane.elements) / max(1, share))
+        taken: list[Job] = []
+        ids_taken = 0
+        while lane.elements and len(taken) < jobs_wanted and ids_taken < self._enough_ids:
+            element = lane.elements.pop()
+            job = _decode(element)
+            if job is None:
+                corrupt.append(element)
+                continue
+            lane.queued.discard(job.bucket)
+            holder = self._holder(lane, job.bucket)
+            if holder is None:
+                lane.leases[job.bucket] = (hold.token, hold.valid_until)
+                lane.wanted.discard(job.bucket)
+                hold.buckets.add(job.bucket)
+                taken.append(job)
+                ids_taken += len(job.ids)
+            elif holder != hold.token:
+                lane.wanted.add(job.bucket)
+        return tuple(taken)
+
+
+def _decode(element: bytes) -> Job | None:
+    try:
+        return Job.decode(element)
+    except ValueError:
+        return None

@@ -1,0 +1,117 @@
+"""The rows of one box in memory, and which of them are due."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, assert_never
+from uuid import UUID
+
+from boxengine.domain.box import Box, StrictOrder
+from boxengine.domain.item import Item, Status
+
+UNFINISHED = frozenset({Status.PENDING, Status.FAILED})
+"""What still matters to order: a failed row parks its key under ``StrictOrder.KEY``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One row with every column of SEMANTICS 2; moments have zone UTC."""
+
+    id: int
+    uuid: UUID | str
+    event_name: str | None
+    event_key: str
+    bucket: int
+    status: int
+    options: Mapping[str, Any] | None
+    payload: bytes
+    errors_count: int
+    error_log: str | None
+    processed_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+    available_at: datetime | None
+    dedup_key: str | None
+
+    def as_item(self, box: Box, *, dispatched_at: datetime) -> Item:
+        """The row as the engine sees it."""
+        return Item(
+            id=self.id,
+            uuid=self.uuid,
+            event_name=self.event_name,
+            event_key=self.event_key,
+            bucket=self.bucket,
+            status=self.status,
+            raw_options=self.options,
+            payload=self.payload,
+            errors_count=self.errors_count,
+            created_at=self.created_at,
+            processed_at=self.processed_at,
+            box=box,
+            dispatched_at=dispatched_at,
+        )
+
+
+class Rows:
+    """Committed rows of one box by id. Not thread-safe: its owner holds a lock."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, Row] = {}
+        # Finished rows pile up; without this every look at a bucket would walk over them.
+        self._unfinished: dict[int, set[int]] = {}
+        self._last_id = 0
+
+    def next_id(self) -> int:
+        """The id that a sequence would give; never given twice, like that of a row that was rolled back."""
+        self._last_id += 1
+        return self._last_id
+
+    def get(self, row_id: int) -> Row | None:
+        return self._rows.get(row_id)
+
+    def __iter__(self) -> Iterator[Row]:
+        """All rows in id order."""
+        return iter([self._rows[row_id] for row_id in sorted(self._rows)])
+
+    def put(self, row: Row) -> None:
+        """Adds the row, or takes it for the one of the same id."""
+        self.remove(row.id)
+        self._rows[row.id] = row
+        self._last_id = max(self._last_id, row.id)
+        if row.status in UNFINISHED:
+            self._unfinished.setdefault(row.bucket, set()).add(row.id)
+
+    def remove(self, row_id: int) -> None:
+        row = self._rows.pop(row_id, None)
+        if row is not None:
+            self._unfinished.get(row.bucket, set()).discard(row_id)
+
+    def due(self, box: Box, bucket: int, now: datetime) -> Iterator[Row]:
+        """The due rows of a bucket in id order, as ``Store.poll`` defines them (SEMANTICS 6 and 7)."""
+        parked: set[str] = set()
+        for row_id in sorted(self._unfinished.get(bucket, ())):
+            row = self._rows[row_id]
+            if row.status == Status.PENDING and _is_past_its_pause(box, row, now):
+                if row.event_key not in parked:
+                    yield row
+                continue
+            match box.strict_order:
+                case StrictOrder.NONE:
+                    pass
+                case StrictOrder.BUCKET:
+                    if row.status == Status.PENDING:
+                        return
+                case StrictOrder.KEY:
+                    parked.add(row.event_key)
+                case _:
+                    assert_never(box.strict_order)
+
+
+def _is_past_its_pause(box: Box, row: Row, now: datetime) -> bool:
+    if row.available_at is not None and row.available_at > now:
+        return False
+    if box.backoff is None or row.processed_at is None:
+        return True
+    return row.processed_at + box.backoff.pause(row.errors_count, row.id) <= now

@@ -1,0 +1,326 @@
+"""The store in memory: committed rows, bucket locks and transactions, without a database.
+
+One ``MemoryStore`` is one process's connection; ``twin()`` gives another process's view of the same rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import islice
+from threading import RLock
+from typing import Any, Literal
+from uuid import NAMESPACE_OID, uuid5
+
+from boxengine.adapters.memory.rows import Row, Rows
+from boxengine.domain.box import Box
+from boxengine.domain.item import Item, Status
+from boxengine.domain.outcome import Settlement
+from boxengine.errors import StoreUnavailable
+from boxengine.ports import Clock, PendingRow
+
+Step = Literal["ping", "poll", "claim", "later_delivered", "commit", "committed", "history"]
+"""Where a fault can strike. ``committed`` comes after the write: raising there loses only the acknowledgement."""
+
+
+def _no_fault(step: Step) -> None:
+    """Nothing goes wrong."""
+
+
+@dataclass(slots=True)
+class _Database:
+    """What all handles share. Every access holds ``lock``; nothing waits for anything else while holding it."""
+
+    clock: Clock
+    lock: RLock = field(default_factory=RLock)
+    boxes: dict[str, Rows] = field(default_factory=dict)
+    held_buckets: set[tuple[str, int]] = field(default_factory=set)
+    locked_rows: set[tuple[str, int]] = field(default_factory=set)
+    effects: list[Any] = field(default_factory=list)
+
+    def rows(self, box: Box) -> Rows:
+        return self.boxes.setdefault(box.name, Rows())
+
+
+class MemorySession:
+    """Stands for the user's session: what is added takes effect if the claim commits."""
+
+    def __init__(self) -> None:
+        self.effects: list[Any] = []
+
+    def add(self, effect: object) -> None:
+        self.effects.append(effect)
+
+
+class MemoryClaim:
+    """A ``Claim`` over memory. Writes nothing before ``commit``, so undoing is forgetting."""
+
+    def __init__(
+        self, database: _Database, box: Box, buckets: Mapping[int, int], limit: int, *, fault: Callable[[Step], None]
+    ) -> None:
+        self._database = database
+        self._box = box
+        self._fault = fault
+        self._open = True
+        self.session: Any = MemorySession()
+        with database.lock:
+            self.now: datetime = database.clock.now()
+            self._granted = [bucket for bucket in buckets if (box.name, bucket) not in database.held_buckets]
+            self.refused: frozenset[int] = frozenset(buckets).difference(self._granted)
+            self.items: Sequence[Item]
+            self.exhausted: frozenset[int]
+            self.items, self.exhausted = self._read(buckets, limit)
+            database.held_buckets.update((box.name, bucket) for bucket in self._granted)
+            database.locked_rows.update((box.name, item.id) for item in self.items)
+
+    def _read(self, after: Mapping[int, int], limit: int) -> tuple[list[Item], frozenset[int]]:
+        share = max(1, limit // max(1, len(self._granted)))
+        rows = self._database.rows(self._box)
+        found: list[Row] = []
+        exhausted = set()
+        for bucket in self._granted:
+            due = (row for row in rows.due(self._box, bucket, self.now) if row.id > after[bucket])
+            of_bucket = list(islice(due, share))
+            found += of_bucket
+            if len(of_bucket) < share:
+                exhausted.add(bucket)
+        found.sort(key=_by_id)
+        return [row.as_item(self._box, dispatched_at=self.now) for row in found[:limit]], frozenset(exhausted)
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """Forgets what the block added to the session if it raises; the error goes on to the caller."""
+        before = len(self.session.effects)
+        try:
+            yield
+        except BaseException:
+            del self.session.effects[before:]
+            raise
+
+    def later_delivered(self, items: Sequence[Item]) -> frozenset[int]:
+        """See ``Claim.later_delivered``."""
+        self._fault("later_delivered")
+        last: dict[tuple[str, str | None], int] = {}
+        with self._database.lock:
+            for row in self._database.rows(self._box):
+                if row.status == Status.DELIVERED:
+                    last[row.event_key, row.event_name] = row.id
+        return frozenset(item.id for item in items if last.get((item.event_key, item.event_name), 0) > item.id)
+
+    def commit(self, settlement: Settlement) -> None:
+        """Applies the settlement and the session's effects at once, and frees the buckets.
+
+        Raises:
+            StoreUnavailable: a fault was injected.
+            RuntimeError: the claim has ended already.
+        """
+        if not self._open:
+            raise RuntimeError("this claim has ended; a settlement after that would be recorded without its lock")
+        self._fault("commit")
+        with self._database.lock:
+            self._write(settlement)
+            self._database.effects += self.session.effects
+            self.close()
+        self._fault("committed")
+
+    def _write(self, settlement: Settlement) -> None:
+        rows, now = self._database.rows(self._box), self._database.clock.now()
+        deletes = self._box.retention.deletes_on_delivery
+        for row in self._pending(rows, settlement.delivered):
+            if deletes:
+                rows.remove(row.id)
+            else:
+                rows.put(replace(row, status=Status.DELIVERED, processed_at=now, updated_at=now))
+        for row in self._pending(rows, settlement.discarded):
+            rows.put(replace(row, status=Status.DISCARDED, processed_at=now, updated_at=now))
+        attempts = {attempt.id: attempt for attempt in settlement.failed}
+        for row in self._pending(rows, list(attempts)):
+            attempt = attempts[row.id]
+            rows.put(
+                replace(
+                    row,
+                    status=attempt.status,
+                    errors_count=attempt.errors_count,
+                    error_log=attempt.error_log,
+                    processed_at=now,
+                    updated_at=now,
+                )
+            )
+
+    @staticmethod
+    def _pending(rows: Rows, ids: Sequence[int]) -> list[Row]:
+        found = (rows.get(row_id) for row_id in ids)
+        return [row for row in found if row is not None and row.status == Status.PENDING]
+
+    def close(self) -> None:
+        """Frees the locks; without a commit before, nothing of the claim remains."""
+        if not self._open:
+            return
+        self._open = False
+        with self._database.lock:
+            self._database.held_buckets.difference_update((self._box.name, bucket) for bucket in self._granted)
+            self._database.locked_rows.difference_update((self._box.name, item.id) for item in self.items)
+
+
+class MemoryStore:
+    """``Store`` and ``HistoryStore`` over rows in memory; thread-safe.
+
+    Args:
+        clock: the store's clock, shared by all twins as a database's is.
+        fault: called with each step before it happens; what it raises (``StoreUnavailable``, for one) ends the step.
+    """
+
+    def __init__(self, clock: Clock, *, fault: Callable[[Step], None] = _no_fault) -> None:
+        self._database = _Database(clock)
+        self._fault = fault
+
+    def twin(self, *, fault: Callable[[Step], None] = _no_fault) -> MemoryStore:
+        """Another handle on the same rows and locks, with faults of its own."""
+        other = MemoryStore(self._database.clock, fault=fault)
+        other._database = self._database
+        return other
+
+    # ── what an application and a test do ────────────────────────────────────────────────────────────
+
+    def insert(
+        self,
+        box: Box,
+        *,
+        event_key: object,
+        payload: bytes = b"",
+        bucket: int | None = None,
+        event_name: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        available_at: datetime | None = None,
+        dedup_key: str | None = None,
+        **columns: Any,
+    ) -> int:
+        """Commits a row and returns its id; that of the first row where ``dedup_key`` is taken.
+
+        ``columns`` are any others of ``Row``, taken as they are. The bucket follows from the event key where not
+        given, the uuid from the box and the id, so that a run repeats exactly.
+        """
+        with self._database.lock:
+            rows, now = self._database.rows(box), self._database.clock.now()
+            if dedup_key is not None:
+                for row in rows:
+                    if row.dedup_key == dedup_key:
+                        return row.id
+            row_id = columns.pop("id", None) or rows.next_id()
+            row = Row(
+                id=row_id,
+                uuid=uuid5(NAMESPACE_OID, f"{box.name}/{row_id}"),
+                event_name=event_name,
+                event_key=str(event_key),
+                bucket=box.partition_strategy(event_key, box.bucket_size) if bucket is None else bucket,
+                status=Status.PENDING,
+                options=options,
+                payload=payload,
+                errors_count=0,
+                error_log=None,
+                processed_at=None,
+                created_at=now,
+                updated_at=now,
+                available_at=available_at,
+                dedup_key=dedup_key,
+            )
+            rows.put(replace(row, **columns))
+        return row_id
+
+    def update(self, box: Box, row_id: int, **columns: Any) -> None:
+        """Changes a committed row as somebody outside the engine would.
+
+        Raises:
+            StoreUnavailable: an open claim has locked the row; a database would give up waiting for it.
+            KeyError: there is no such row.
+        """
+        with self._database.lock:
+            if (box.name, row_id) in self._database.locked_rows:
+                raise StoreUnavailable(f"row {row_id} of {box.name} is locked by an open claim")
+            row = self._database.rows(box).get(row_id)
+            if row is None:
+                raise KeyError(row_id)
+            self._database.rows(box).put(replace(row, **columns))
+
+    def rows(self, box: Box) -> list[Row]:
+        """All committed rows in id order."""
+        with self._database.lock:
+            return list(self._database.rows(box))
+
+    @property
+    def effects(self) -> list[Any]:
+        """What committed claims added to their sessions, in order of commit."""
+        with self._database.lock:
+            return list(self._database.effects)
+
+    # ── Store ────────────────────────────────────────────────────────────────────────────────────────
+
+    def poll(self, box: Box, buckets: Sequence[int], limit: int, *, regular_only: bool = False) -> list[PendingRow]:
+        """See ``Store.poll``; each bucket gets ``limit // len(buckets)`` rows, at least one."""
+        self._fault("poll")
+        share = max(1, limit // max(1, len(buckets)))
+        found: list[Row] = []
+        with self._database.lock:
+            rows, now = self._database.rows(box), self._database.clock.now()
+            for bucket in buckets:
+                due = (row for row in rows.due(box, bucket, now) if row.errors_count == 0 or not regular_only)
+                found += islice(due, share)
+        return [PendingRow(row.id, row.bucket, row.errors_count) for row in sorted(found, key=_by_id)]
+
+    def due_buckets(self, box: Box, buckets: Sequence[int]) -> list[int]:
+        """See ``Store.due_buckets``."""
+        self._fault("poll")
+        with self._database.lock:
+            rows, now = self._database.rows(box), self._database.clock.now()
+            return [bucket for bucket in buckets if any(rows.due(box, bucket, now))]
+
+    @contextmanager
+    def claim(self, box: Box, buckets: Mapping[int, int], limit: int) -> Iterator[MemoryClaim]:
+        """See ``Store.claim``; each granted bucket gives ``limit // granted`` rows, at least one."""
+        self._fault("claim")
+        claim = MemoryClaim(self._database, box, buckets, limit, fault=self._fault)
+        try:
+            yield claim
+        finally:
+            claim.close()
+
+    def ping(self) -> None:
+        """See ``Store.ping``."""
+        self._fault("ping")
+
+    # ── HistoryStore ─────────────────────────────────────────────────────────────────────────────────
+
+    def counts(self, box: Box) -> Mapping[int, int]:
+        """See ``HistoryStore.counts``."""
+        self._fault("history")
+        return Counter(row.status for row in self.rows(box))
+
+    def oldest_pending(self, box: Box) -> datetime | None:
+        """See ``HistoryStore.oldest_pending``."""
+        return self.oldest_finished(box, [Status.PENDING])
+
+    def oldest_finished(self, box: Box, statuses: Sequence[int]) -> datetime | None:
+        """See ``HistoryStore.oldest_finished``."""
+        self._fault("history")
+        return min((row.created_at for row in self.rows(box) if row.status in statuses), default=None)
+
+    def delete_finished(
+        self, box: Box, statuses: Sequence[int], *, created_from: datetime, created_before: datetime, limit: int
+    ) -> int:
+        """See ``HistoryStore.delete_finished``; pending rows stay whatever ``statuses`` says (SEMANTICS 8)."""
+        self._fault("history")
+        finished = set(statuses) - {Status.PENDING}
+        with self._database.lock:
+            rows = self._database.rows(box)
+            span = (row for row in rows if row.status in finished and created_from <= row.created_at < created_before)
+            doomed = list(islice(span, limit))
+            for row in doomed:
+                rows.remove(row.id)
+        return len(doomed)
+
+
+def _by_id(row: Row) -> int:
+    return row.id

@@ -1,0 +1,18 @@
+"""Coordination over Redis (or Valkey): who works on what. Nothing here may be needed for correctness.
+
+Needs Redis 6.0.6 or later (``LPOS``, fractions of a second in ``BRPOP``) or any Valkey.
+
+===================================================  =========================================================
+key                                                  value
+===================================================  =========================================================
+``{box}:job_queue``                                  list, LPUSH and BRPOP; ``bucket:unix_seconds:id,id,id``
+``{box}:queued``                                     hash, bucket to the element that lies in the queue for it
+``{box}:wanted``                                     set of buckets pushed again while they were in work
+``sbmt:outbox:processor:{box}:{bucket}:lock``        lease on a bucket: token, with a time limit
+``{box_type}:{box}:{item_id}``                       an item's remembered failures, JSON, with a time limit
+``Sbmt::Outbox::Api::OutboxClass:{box}``             hash with ``polling_enabled`` (``InboxClass`` for an inbox)
+===================================================  =========================================================
+
+All but ``queued`` and ``wanted`` are those of sbmt-outbox, so both may work side by side on one server.
+A FLUSHALL at any moment costs time, never an item and never the order.
+"""

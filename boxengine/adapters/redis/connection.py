@@ -1,0 +1,118 @@
+"""How the adapters reach the server: the client, its time limits, its errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import redis
+from redis.backoff import NoBackoff
+from redis.connection import SSLConnection, parse_url
+from redis.exceptions import AskError, ClusterCrossSlotError, MovedError, RedisError
+from redis.retry import Retry
+from redis.sentinel import Sentinel
+
+from boxengine.errors import BoxError, QueueUnavailable
+
+Arguments = list[str | int | float | bytes]
+"""Of a script, after its keys."""
+
+_NO_CLUSTER = (
+    "Redis Cluster is not supported: a job, its mark and the leases of its buckets change in one script, and their "
+    "keys lie in different slots; use one server, or Sentinel for failover (nothing in Redis needs to outlive it)"
+)
+
+
+def connect(
+    url: str = "redis://127.0.0.1:6379/0",
+    *,
+    sentinels: Sequence[tuple[str, int]] = (),
+    master_name: str | None = None,
+    sentinel_username: str | None = None,
+    sentinel_password: str | None = None,
+    cluster: bool = False,
+    connect_timeout: timedelta = timedelta(seconds=2),
+    answer_timeout: timedelta = timedelta(seconds=5),
+    health_check_interval: timedelta = timedelta(seconds=30),
+    max_connections: int | None = None,
+) -> redis.Redis:
+    """A client for all adapters and threads of this process; no connection is made yet.
+
+    Args:
+        url: ``redis://``, ``rediss://`` (TLS) or ``unix://``. With Sentinel it gives the user, password, database and
+            whether to use TLS; its host and port are not used.
+        sentinels: addresses of Sentinels, with ``master_name`` the name they know the server by.
+        sentinel_username, sentinel_password: the Sentinels' own credentials.
+        cluster: refused with an explanation.
+        connect_timeout: how long opening a connection may take.
+        answer_timeout: how long any answer may take. A blocking take waits less than that, see ``RedisJobQueue``.
+        health_check_interval: a connection that was idle for longer is tried before it is used.
+        max_connections: of the pool; None: redis-py's default.
+
+    Raises:
+        BoxError: a cluster was asked for, Sentinels without a name of the master, or the URL makes no sense.
+    """
+    if cluster:
+        raise BoxError(_NO_CLUSTER)
+    if sentinels and not master_name:
+        raise BoxError("Redis Sentinel needs master_name: the name under which the Sentinels know the server")
+    options = _options_of(url)
+    options |= {
+        # Each attempt's outcome is told to the loop that made it. redis-py would try ten times in silence, which
+        # hides an outage from the logs and probes, and asks twice for what may have been popped already.
+        "retry": Retry(NoBackoff(), 0),
+        "socket_timeout": answer_timeout.total_seconds(),
+        "health_check_interval": health_check_interval.total_seconds(),
+        "client_name": "boxengine",
+        # RESP3 brings nothing here but another handshake, which old servers refuse.
+        "protocol": 2,
+        "decode_responses": False,
+    }
+    if "path" not in options:
+        options |= {"socket_connect_timeout": connect_timeout.total_seconds(), "socket_keepalive": True}
+    if max_connections is not None:
+        options["max_connections"] = max_connections
+    if master_name and sentinels:
+        credentials = {"username": sentinel_username, "password": sentinel_password}
+        return _through_sentinels(sentinels, master_name, credentials, options)
+    return redis.Redis(connection_pool=redis.ConnectionPool(**options))
+
+
+def _options_of(url: str) -> dict[str, Any]:
+    try:
+        return dict(parse_url(url))  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
+    except ValueError as error:
+        # The URL itself may hold a password and stays out of the message.
+        raise BoxError(f"redis.url is not understood: {error}") from error
+
+
+def _through_sentinels(
+    sentinels: Sequence[tuple[str, int]], master_name: str, credentials: dict[str, str | None], options: dict[str, Any]
+) -> redis.Redis:
+    tls = issubclass(options.pop("connection_class", object), SSLConnection)
+    for own_address in ("host", "port", "path"):
+        options.pop(own_address, None)
+    timeouts = {name: value for name, value in options.items() if name.startswith("socket_")}
+    reach = {**timeouts, **credentials, "retry": options["retry"], "protocol": 2, "ssl": tls}
+    # redis-py leaves both untyped.
+    sentinel = Sentinel(list(sentinels), sentinel_kwargs=reach)  # type: ignore[no-untyped-call]
+    client: redis.Redis = sentinel.master_for(master_name, ssl=tls, **options)  # type: ignore[no-untyped-call]
+    return client
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Turns errors of redis-py and of the network into ``QueueUnavailable``; ``what`` was being done."""
+    try:
+        yield
+    except (MovedError, AskError, ClusterCrossSlotError) as error:
+        raise QueueUnavailable(f"cannot {what}: {_NO_CLUSTER}") from error
+    except (RedisError, OSError) as error:
+        raise QueueUnavailable(f"cannot {what}: {str(error) or type(error).__name__}") from error
+
+
+def milliseconds(span: timedelta) -> int:
+    """For ``PX``, which refuses zero."""
+    return max(1, int(span / timedelta(milliseconds=1)))

@@ -1,0 +1,70 @@
+"""Items' failures that the database refused to store: the item meta of sbmt-outbox."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+import redis
+
+from boxengine.adapters.redis import keys
+from boxengine.adapters.redis.connection import milliseconds, translated
+from boxengine.domain.box import Box
+from boxengine.ports import Clock, RememberedFailure
+
+_VERSION = 1
+_ERROR_MSG_LENGTH = 200
+
+
+class RedisFailures:
+    """``FailureMemory`` over one key per item: JSON with version, timestamp, errors_count and error_msg."""
+
+    def __init__(self, client: redis.Redis, *, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+
+    def remember(self, box: Box, failures: Mapping[int, RememberedFailure], *, ttl: timedelta) -> None:
+        """Stores them by item id; of an error message the first 200 characters."""
+        if not failures:
+            return
+        timestamp = int(self._clock.now().timestamp())
+        with translated("remember failures"):
+            pipeline = self._client.pipeline(transaction=False)
+            for item_id, failure in failures.items():
+                pipeline.set(keys.item_meta(box, item_id), _encode(failure, timestamp), px=milliseconds(ttl))
+            pipeline.execute()
+
+    def recall(self, box: Box, ids: Sequence[int]) -> Mapping[int, RememberedFailure]:
+        """Those that are remembered, by item id; what cannot be read counts as forgotten."""
+        if not ids:
+            return {}
+        with translated("recall failures"):
+            found = self._client.mget([keys.item_meta(box, item_id) for item_id in ids])
+        read = ((item_id, _decode(value)) for item_id, value in zip(ids, found, strict=True) if value is not None)
+        return {item_id: failure for item_id, failure in read if failure is not None}
+
+    def forget(self, box: Box, ids: Sequence[int]) -> None:
+        """Drops them."""
+        if not ids:
+            return
+        with translated("forget failures"):
+            self._client.delete(*(keys.item_meta(box, item_id) for item_id in ids))
+
+
+def _encode(failure: RememberedFailure, timestamp: int) -> str:
+    meta = {
+        "version": _VERSION,
+        "timestamp": timestamp,
+        "errors_count": failure.errors_count,
+        "error_msg": failure.error_msg[:_ERROR_MSG_LENGTH],
+    }
+    return json.dumps(meta, separators=(",", ":"))
+
+
+def _decode(value: str | bytes) -> RememberedFailure | None:
+    try:
+        meta = json.loads(value)
+        return RememberedFailure(int(meta["errors_count"]), str(meta.get("error_msg") or ""))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None

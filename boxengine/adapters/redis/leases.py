@@ -1,0 +1,37 @@
+"""Named leases: one key each, a token in it, a time limit on it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import redis
+
+from boxengine.adapters.redis.connection import milliseconds, translated
+
+_ACQUIRE = """
+if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+return redis.call('PEXPIRE', KEYS[1], ARGV[2])
+"""
+
+_RELEASE = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
+"""
+
+
+class RedisLeases:
+    """``Leases`` over Redis; the name of a lease is its key."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._acquire = client.register_script(_ACQUIRE)
+        self._release = client.register_script(_RELEASE)
+
+    def acquire(self, name: str, token: str, *, ttl: timedelta) -> bool:
+        """True if nobody held it, or ``token`` already did; it then lasts for ``ttl`` from now."""
+        with translated("take a lease"):
+            return bool(self._acquire(keys=[name], args=[token, milliseconds(ttl)]))
+
+    def release(self, name: str, token: str) -> None:
+        """Frees it if ``token`` holds it."""
+        with translated("free a lease"):
+            self._release(keys=[name], args=[token])

@@ -1,0 +1,287 @@
+"""The job queue over Redis lists, with at most one job per bucket queued or in work.
+
+A bucket is queued while the hash ``{box}:queued`` has its mark, and in work while its lease exists. One push and one
+take each cost one script call; a take costs one BRPOP before it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import cast
+
+import redis
+
+from boxengine.adapters.redis import keys
+from boxengine.adapters.redis.bucket_leases import BucketLeases
+from boxengine.adapters.redis.connection import Arguments, milliseconds, translated
+from boxengine.domain.box import Box
+from boxengine.domain.job import Job
+from boxengine.ports import Clock, Hold, QueueState
+
+_JOBS_PER_CALL = 1000  # Lua's unpack takes some 8,000 values, and a script keeps all other clients waiting.
+_ANSWER_MARGIN = 1.0  # Seconds that a BRPOP's answer may come late before the socket's time limit strikes.
+
+# The mark of a bucket is the very element that was queued, so that a doubtful one can be looked up in the list. It is
+# doubted once older than `stale_after`: a worker may have died between its BRPOP and the script that follows, or the
+# list was evicted. As the job may also be between these two just now, a mark whose element is not in the list is only
+# replaced by a suspicion ("?"); if nobody has cleared that either after as long again, the bucket is free.
+_ENQUEUE = """
+local function pushed_at(element)
+  return tonumber(string.match(element, '^%d+:(%d+)'))
+end
+
+local function still_queued(queue, mark, element, stale_after)
+  local suspected = string.sub(mark, 1, 1) == '?'
+  local since = pushed_at(suspected and string.sub(mark, 2) or mark)
+  if since and math.abs(pushed_at(element) - since) < stale_after then return true, mark end
+  if suspected then return false, mark end
+  if redis.call('LPOS', queue, mark) then return true, mark end
+  return true, '?' .. element
+end
+
+local function enqueue(queue, queued, wanted, lease_prefix, stale_after, elements)
+  if #elements == 0 then return 0 end
+  local buckets, leases = {}, {}
+  for i, element in ipairs(elements) do
+    buckets[i] = string.match(element, '^%d+')
+    leases[i] = lease_prefix .. buckets[i] .. ':lock'
+  end
+  local holders = redis.call('MGET', unpack(leases))
+  local marks = redis.call('HMGET', queued, unpack(buckets))
+  local jobs, new_marks, again, seen = {}, {}, {}, {}
+  for i, bucket in ipairs(buckets) do
+    if not seen[bucket] then
+      seen[bucket] = true
+      if holders[i] then
+        again[#again + 1] = bucket
+      else
+        local there, mark = false, false
+        if marks[i] then there, mark = still_queued(queue, marks[i], elements[i], stale_after) end
+        if not there then
+          jobs[#jobs + 1] = elements[i]
+          mark = elements[i]
+        end
+        if mark ~= marks[i] then
+          new_marks[#new_marks + 1] = bucket
+          new_marks[#new_marks + 1] = mark
+        end
+      end
+    end
+  end
+  if #again > 0 then redis.call('SADD', wanted, unpack(again)) end
+  if #new_marks > 0 then redis.call('HSET', queued, unpack(new_marks)) end
+  if #jobs > 0 then redis.call('LPUSH', queue, unpack(jobs)) end
+  return #jobs
+end
+"""
+
+_PUSH = (
+    _ENQUEUE
+    + """
+local lease_prefix, stale_after = ARGV[1], tonumber(ARGV[2])
+local elements = {}
+for i = 3, #ARGV do elements[i - 2] = ARGV[i] end
+return enqueue(KEYS[1], KEYS[2], KEYS[3], lease_prefix, stale_after, elements)
+"""
+)
+
+_POP = """
+for _, queue in ipairs(KEYS) do
+  local element = redis.call('RPOP', queue)
+  if element then return {queue, element} end
+end
+return nil
+"""
+
+# What is taken for a job here must be one for Job.decode too: a lease is taken for each.
+_TAKE = """
+local queue, queued, wanted = KEYS[1], KEYS[2], KEYS[3]
+local element, token, ttl, lease_prefix = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local share, enough_ids, most_pops = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+
+local too_long = string.rep('%d', 20)
+local function parse(element)
+  local bucket, at, ids, rest = string.match(element, '^(%d+):(%d+):([%d,]+)(.*)$')
+  if not bucket or (rest ~= '' and string.sub(rest, 1, 1) ~= ':') then return nil end
+  if string.find(bucket, too_long) or string.find(at, too_long) or string.find(ids, too_long) then return nil end
+  if string.find(',' .. ids .. ',', ',0*,') or string.find(rest, '[\\128-\\255]') then return nil end
+  local _, commas = string.gsub(ids, ',', ',')
+  return string.match(bucket, '^0*(%d+)$'), commas + 1
+end
+
+local jobs_wanted = math.ceil((redis.call('LLEN', queue) + 1) / share)
+local taken, corrupt, popped, leased, busy, ids_taken = {}, {}, {}, {}, {}, 0
+for pops = 1, most_pops do
+  local bucket, ids = parse(element)
+  if bucket then
+    local lease = lease_prefix .. bucket .. ':lock'
+    popped[#popped + 1] = bucket
+    if redis.call('SET', lease, token, 'NX', 'PX', ttl) then
+      leased[#leased + 1] = bucket
+      taken[#taken + 1] = element
+      ids_taken = ids_taken + ids
+    elseif redis.call('GET', lease) ~= token then
+      busy[#busy + 1] = bucket
+    end
+  else
+    corrupt[#corrupt + 1] = element
+  end
+  if #taken >= jobs_wanted or ids_taken >= enough_ids or pops == most_pops then break end
+  element = redis.call('RPOP', queue)
+  if not element then break end
+end
+if #popped > 0 then redis.call('HDEL', queued, unpack(popped)) end
+if #leased > 0 then redis.call('SREM', wanted, unpack(leased)) end
+if #busy > 0 then redis.call('SADD', wanted, unpack(busy)) end
+return {taken, corrupt}
+"""
+
+_HAND_BACK = (
+    _ENQUEUE
+    + """
+local token, lease_prefix, stale_after, held = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+for i = 5, 4 + held do
+  local lease = lease_prefix .. ARGV[i] .. ':lock'
+  if redis.call('GET', lease) == token then redis.call('DEL', lease) end
+end
+local elements = {}
+for i = 5 + held, #ARGV do elements[#elements + 1] = ARGV[i] end
+return enqueue(KEYS[1], KEYS[2], KEYS[3], lease_prefix, stale_after, elements)
+"""
+)
+
+
+class RedisJobQueue:
+    """``JobQueue`` over Redis; one object serves all threads.
+
+    Args:
+        client: from ``connect``. A blocking take waits at most its socket time limit less a second.
+        clock: dates ``Hold.valid_until``.
+        enough_ids: a take stops once the ids of its jobs add up to this.
+        stale_after: after how long the mark of a queued bucket is checked against the list.
+        on_corrupt: told of each element that is no job; it has been dropped.
+    """
+
+    def __init__(
+        self,
+        client: redis.Redis,
+        *,
+        clock: Clock,
+        enough_ids: int = 500,
+        stale_after: timedelta = timedelta(seconds=2),
+        on_corrupt: Callable[[Box, bytes], None] = lambda _box, _element: None,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._enough_ids = enough_ids
+        self._stale_after = stale_after.total_seconds()
+        self._on_corrupt = on_corrupt
+        self._turns = itertools.count()
+        socket_timeout = client.connection_pool.connection_kwargs.get("socket_timeout")
+        patience = socket_timeout or math.inf
+        self._longest_block = max(patience - _ANSWER_MARGIN, patience / 2)
+        self._push = client.register_script(_PUSH)
+        self._pop_now = client.register_script(_POP)
+        self._take = client.register_script(_TAKE)
+        self._leases = BucketLeases(client, clock=clock)
+        self._hand_back = client.register_script(_HAND_BACK)
+
+    def push(self, box: Box, jobs: Sequence[Job]) -> int:
+        """Queues each job whose bucket is neither queued nor in work; returns how many."""
+        pushed = 0
+        with translated("push jobs"):
+            for start in range(0, len(jobs), _JOBS_PER_CALL):
+                elements = [job.encode() for job in jobs[start : start + _JOBS_PER_CALL]]
+                arguments: Arguments = [keys.bucket_lease_prefix(box), self._stale_after, *elements]
+                pushed += int(self._push(keys=_keys(box), args=arguments))
+        return pushed
+
+    def take(self, boxes: Sequence[Box], *, wait: timedelta, ttl: timedelta, share: int) -> Hold | None:
+        """Waits for a job of any of the boxes, then takes more of the same box, with their leases."""
+        with translated("take jobs"):
+            first = self._pop(boxes, wait)
+            if first is None:
+                return None
+            box, element = first
+            token = secrets.token_hex(16)
+            asked_at = self._clock.monotonic()
+            prefix = keys.bucket_lease_prefix(box)
+            limits = (max(1, share), self._enough_ids, _JOBS_PER_CALL)
+            taken, corrupt = self._take(keys=_keys(box), args=[element, token, milliseconds(ttl), prefix, *limits])
+        for foreign in corrupt:
+            self._on_corrupt(box, foreign)
+        if not taken:
+            return None
+        jobs = tuple(map(Job.decode, taken))
+        return Hold(box, token, jobs, asked_at + ttl.total_seconds(), {job.bucket for job in jobs})
+
+    def extend(self, hold: Hold, *, ttl: timedelta) -> frozenset[int]:
+        """Renews the leases of the hold's buckets and moves ``hold.valid_until`` on; the lost ones leave the hold."""
+        return self._leases.extend(hold, ttl=ttl)
+
+    def release(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
+        """Frees these leases, but for those wanted again: they stay as they are, with what is left of their time."""
+        return self._leases.release(hold, buckets)
+
+    def hand_back(self, hold: Hold, jobs: Sequence[Job]) -> None:
+        """Frees all leases of the hold and queues these jobs behind all others."""
+        held = sorted(hold.buckets)
+        prefix = keys.bucket_lease_prefix(hold.box)
+        arguments: Arguments = [
+            hold.token,
+            prefix,
+            self._stale_after,
+            len(held),
+            *held,
+            *(job.encode() for job in jobs),
+        ]
+        with translated("hand back jobs"):
+            self._hand_back(keys=_keys(hold.box), args=arguments)
+        hold.buckets.clear()
+
+    def state(self, box: Box) -> QueueState:
+        """Length and age of the box's queue; no age where the oldest element is no job."""
+        with translated("look at the queue"):
+            pipeline = self._client.pipeline(transaction=False)
+            pipeline.llen(keys.job_queue(box))
+            pipeline.lindex(keys.job_queue(box), -1)
+            length, oldest = pipeline.execute()
+        return QueueState(int(length), _pushed_at(oldest))
+
+    def ping(self) -> None:
+        """Returns if the server answers."""
+        with translated("reach Redis"):
+            self._client.ping()
+
+    def _pop(self, boxes: Sequence[Box], wait: timedelta) -> tuple[Box, bytes] | None:
+        """One job of any of the boxes. Redis serves the first list that has one, so the order changes every time."""
+        if not boxes:
+            return None
+        turn = next(self._turns) % len(boxes)
+        by_key = {keys.job_queue(box).encode(): box for box in (*boxes[turn:], *boxes[:turn])}
+        if wait > timedelta(0):
+            popped = self._client.brpop(list(by_key), timeout=min(wait.total_seconds(), self._longest_block))
+        else:
+            # BRPOP takes zero for "without end", and the shortest other wait lasts until the server's next tick.
+            popped = self._pop_now(keys=list(by_key))
+        if popped is None:
+            return None
+        key, element = cast("tuple[bytes, bytes]", popped)
+        return by_key[key], element
+
+
+def _keys(box: Box) -> list[str]:
+    return [keys.job_queue(box), keys.queued(box), keys.wanted(box)]
+
+
+def _pushed_at(element: bytes | None) -> int | None:
+    if element is None:
+        return None
+    try:
+        return Job.decode(element).pushed_at
+    except ValueError:
+        return None

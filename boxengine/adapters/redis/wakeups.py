@@ -1,0 +1,176 @@
+"""Wake-ups over Redis publish/subscribe: one channel, one short message per signal."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from datetime import timedelta
+from threading import Event, Lock
+from typing import Any
+
+import redis
+from redis.client import PubSub
+from redis.exceptions import ConnectionError as ConnectionBroken
+from redis.exceptions import RedisError
+
+from boxengine.adapters.redis.connection import translated
+from boxengine.ports import Clock, Signal
+
+CHANNEL = "boxengine:wakeups"
+"""Publish/subscribe knows no databases: applications that share a server and box names should each have their own."""
+
+_SIGNALS_PER_WAIT = 1000  # A flood of commits must not keep the listener from handing on what it has.
+_LONGEST_READ = 1.0  # Seconds until a close is noticed when the server is too dead to answer the farewell.
+
+
+class RedisNotifier:
+    """What a writer calls after its commit."""
+
+    def __init__(self, client: redis.Redis, *, channel: str = CHANNEL) -> None:
+        self._client = client
+        self._channel = channel
+
+    def notify(self, signals: Iterable[Signal]) -> None:
+        """Publishes each different signal once, in one round trip.
+
+        Raises:
+            QueueUnavailable: the hints are lost, which costs one poll interval; the commit stands.
+        """
+        different = dict.fromkeys(signals)
+        if not different:
+            return
+        with translated("publish wake-ups"):
+            pipeline = self._client.pipeline(transaction=False)
+            for signal in different:
+                pipeline.publish(self._channel, _encode(signal))
+            pipeline.execute()
+
+
+class RedisWakeups:
+    """``Wakeups`` over a subscription, made at the first ``wait`` and again after each failure.
+
+    Args:
+        client: from ``connect``; the subscription keeps one connection of its own.
+        clock: measures waits and silence.
+        channel: that of the writers' ``RedisNotifier``.
+        check_interval: after so much silence the server is asked for a sign of life; after as long again it is dead.
+    """
+
+    reliable: bool = False
+
+    def __init__(
+        self,
+        client: redis.Redis,
+        *,
+        clock: Clock,
+        channel: str = CHANNEL,
+        check_interval: timedelta = timedelta(seconds=10),
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._channel = channel
+        self._check_interval = check_interval.total_seconds()
+        self._closed = Event()
+        self._waiting = Lock()
+        self._subscription: PubSub | None = None
+        self._heard_at = 0.0
+        self._asked_at = 0.0
+
+    def wait(self, timeout: timedelta) -> list[Signal]:
+        """Blocks until at least one signal came or the time is over; at once empty when closed.
+
+        Raises:
+            QueueUnavailable: the server is gone; the next call connects anew. The caller paces its calls.
+        """
+        deadline = self._clock.monotonic() + timeout.total_seconds()
+        with self._waiting:
+            if self._closed.is_set():
+                return []
+            try:
+                with translated("listen for wake-ups"):
+                    return self._listen(self._subscription or self._subscribe(), deadline)
+            except BaseException:
+                self._disconnect()
+                raise
+
+    def close(self) -> None:
+        """Lets a blocked ``wait`` return, and frees the connection."""
+        self._closed.set()
+        subscription = self._subscription
+        if subscription is not None:
+            # The server's answer to this is what wakes the thread that reads.
+            with contextlib.suppress(RedisError, OSError):
+                subscription.unsubscribe()  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
+        with self._waiting:
+            self._disconnect()
+            if subscription is not None:
+                subscription.close()
+
+    def _subscribe(self) -> PubSub:
+        self._subscription = self._client.pubsub()  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
+        self._subscription.subscribe(self._channel)
+        self._heard_at = self._asked_at = self._clock.monotonic()
+        return self._subscription
+
+    def _listen(self, subscription: PubSub, deadline: float) -> list[Signal]:
+        while not self._closed.is_set():
+            remaining = deadline - self._clock.monotonic()
+            message = subscription.get_message(timeout=min(max(remaining, 0.0), _LONGEST_READ))
+            if message is not None:
+                signal = self._hear(message)
+                if signal is not None:
+                    return [signal, *self._more(subscription)]
+            elif remaining <= 0:
+                break
+            else:
+                self._check_silence(subscription)
+        return []
+
+    def _more(self, subscription: PubSub) -> list[Signal]:
+        """What else has arrived."""
+        signals: list[Signal] = []
+        while len(signals) < _SIGNALS_PER_WAIT:
+            message = subscription.get_message(timeout=0)
+            if message is None:
+                break
+            signal = self._hear(message)
+            if signal is not None:
+                signals.append(signal)
+        return signals
+
+    def _hear(self, message: dict[str, Any]) -> Signal | None:
+        self._heard_at = self._clock.monotonic()
+        if message["type"] == "subscribe":
+            self.reliable = True
+        return _decode(message["data"]) if message["type"] == "message" else None
+
+    def _check_silence(self, subscription: PubSub) -> None:
+        now = self._clock.monotonic()
+        if now - self._heard_at > 2 * self._check_interval:
+            raise ConnectionBroken("no sign of life from the server")
+        if now - max(self._heard_at, self._asked_at) > self._check_interval:
+            self._asked_at = now
+            subscription.ping()
+
+    def _disconnect(self) -> None:
+        self.reliable = False
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            with contextlib.suppress(RedisError, OSError):
+                subscription.close()
+
+
+def _encode(signal: Signal) -> str:
+    return signal.box_name if signal.bucket is None else f"{signal.box_name}:{signal.bucket}"
+
+
+def _decode(data: bytes) -> Signal | None:
+    """The signal in a message; None where somebody else published something else."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    name, colon, bucket = text.rpartition(":")
+    if colon and bucket.isascii() and bucket.isdigit():
+        return Signal(name, int(bucket))
+    return Signal(text, None)

@@ -1,0 +1,107 @@
+"""The transport ``redis_stream``: each item becomes one entry of a Redis stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+from redis.retry import Retry
+
+from boxengine.adapters.serializers import SerializationContext, Serializer
+from boxengine.adapters.serializers import serializer as find_serializer
+from boxengine.adapters.template import ItemTemplate
+from boxengine.domain.item import Item
+from boxengine.domain.outcome import Failure
+from boxengine.errors import BoxError
+
+
+class RedisStreamTransport:
+    """Adds entries with the fields ``uuid``, ``event_name``, ``event_key``, ``headers`` (JSON) and ``payload``.
+
+    A batch is one round trip. How long an entry that Redis acknowledged survives is up to that server's persistence.
+
+    Args:
+        url: ``redis://``, ``rediss://`` or ``unix://``.
+        stream: name, or a template over the item (``orders.{event_name}``; see ``ItemTemplate``).
+        maxlen: entries the stream keeps, older ones are trimmed; None: all.
+        approximate: whether it may keep somewhat more, which costs Redis much less.
+        timeout: seconds for connecting and for each answer.
+        serializer: ``json``, ``bytes`` or a dotted path; see ``boxengine.adapters.serializers``.
+
+    Raises:
+        BoxError: any of the above is wrong. The server is not asked.
+    """
+
+    def __init__(
+        self,
+        *,
+        url: str = "redis://127.0.0.1:6379/0",
+        stream: str,
+        maxlen: int | None = None,
+        approximate: bool = True,
+        timeout: float = 10.0,
+        serializer: str | Serializer = "json",
+    ) -> None:
+        if maxlen is not None and maxlen < 1:
+            raise BoxError("redis_stream: maxlen must be at least 1")
+        if not stream:
+            raise BoxError("redis_stream: stream is empty")
+        self._stream = ItemTemplate(stream, what="stream")
+        self._maxlen = maxlen
+        self._approximate = approximate
+        self._serializer = find_serializer(serializer)
+        try:
+            # A retry by the client would add entries twice without our knowing; the engine retries, and counts.
+            self._redis = Redis.from_url(
+                url, socket_timeout=timeout, socket_connect_timeout=timeout, retry=Retry(NoBackoff(), 0)
+            )
+        except ValueError as error:
+            raise BoxError(f"redis_stream: url: {error}") from error
+
+    def __call__(self, item: Item, payload: Any) -> Failure | None:
+        return self.call_batch([item._replace(payload=payload)])[0]
+
+    def call_batch(self, items: Sequence[Item]) -> list[Failure | None]:
+        results: list[Failure | None] = [None] * len(items)
+        sent: list[int] = []
+        with self._redis.pipeline(transaction=False) as pipeline:
+            for index, item in enumerate(items):
+                try:
+                    name, fields = self._entry(item)
+                except Exception as error:  # a user's serializer may raise anything, and only this item fails
+                    results[index] = Failure(f"redis_stream: no entry could be made: {type(error).__name__}: {error}")
+                    continue
+                pipeline.xadd(name, fields, maxlen=self._maxlen, approximate=self._approximate)
+                sent.append(index)
+            answers = self._answers(pipeline, len(sent))
+        for index, answer in zip(sent, answers, strict=True):
+            if isinstance(answer, Exception):
+                results[index] = Failure(f"redis_stream: {type(answer).__name__}: {answer}")
+        return results
+
+    def close(self) -> None:
+        """Closes idle connections; a later delivery opens new ones."""
+        self._redis.close()
+
+    def _entry(self, item: Item) -> tuple[str, dict[Any, Any]]:
+        name = self._stream(item)
+        headers = list(item.headers.items())
+        payload = self._serializer(item.payload, SerializationContext(item, name, headers))
+        return name, {
+            "uuid": str(item.uuid),
+            "event_name": item.event_name or "",
+            "event_key": item.event_key,
+            "headers": json.dumps(dict(headers), ensure_ascii=False, default=str),
+            "payload": payload or b"",
+        }
+
+    def _answers(self, pipeline: Any, count: int) -> Sequence[Any]:
+        try:
+            return pipeline.execute(raise_on_error=False)  # type: ignore[no-any-return] # redis-py leaves it open
+        except RedisError as error:
+            # The connection broke: which entries Redis has added is unknown, so all are tried again.
+            return [error] * count

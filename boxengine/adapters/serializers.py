@@ -1,0 +1,81 @@
+"""From what a payload builder returned to the bytes that travel.
+
+A serializer is any callable ``(payload, context) -> bytes | None``. ``context`` has the attributes of
+``confluent_kafka.serialization.SerializationContext`` (``topic``, ``field``, ``headers``) and the ``item``, so an
+instance of Confluent's ``AvroSerializer`` or ``JSONSerializer`` fits as it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from boxengine.domain.item import Item
+from boxengine.errors import BoxError
+
+
+@dataclass(slots=True)
+class SerializationContext:
+    """Where the bytes go. ``headers`` may be added to; what is there is sent."""
+
+    item: Item
+    topic: str
+    headers: list[tuple[str, Any]]
+    field: str = "value"
+
+
+Serializer = Callable[[Any, Any], bytes | None]
+
+
+def to_bytes(payload: Any, _context: object = None) -> bytes | None:
+    """Bytes as they are, text as UTF-8, None as None (a tombstone in Kafka).
+
+    Raises:
+        TypeError: anything else; a payload builder that returns structures needs ``serializer: json``.
+    """
+    match payload:
+        case bytes() | None:
+            return payload
+        case str():
+            return payload.encode()
+        case bytearray() | memoryview():
+            return bytes(payload)
+        case _:
+            raise TypeError(
+                f"payload is {type(payload).__name__}, not bytes or text; set `serializer: json` or name your own"
+            )
+
+
+def to_json(payload: Any, _context: object = None) -> bytes | None:
+    """Structures as compact JSON. Bytes and text are taken to be JSON already, None stays None (a tombstone)."""
+    if payload is None or isinstance(payload, bytes | str | bytearray | memoryview):
+        return to_bytes(payload)
+    return json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+BUILT_IN: dict[str, Serializer] = {"bytes": to_bytes, "json": to_json}
+
+
+def serializer(name: str | Serializer) -> Serializer:
+    """The serializer of that name (``bytes``, ``json``), or what a dotted path leads to; a class is instantiated.
+
+    Raises:
+        BoxError: the path does not lead to a callable.
+    """
+    if callable(name):
+        return name
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    module, _, attribute = name.rpartition(".")
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise BoxError(f"serializer {name!r}: expected bytes, json or a dotted path to a callable ({error})") from error
+    if isinstance(found, type):
+        found = found()
+    if not callable(found):
+        raise BoxError(f"serializer {name!r} is {type(found).__name__}, which cannot be called")
+    return found  # type: ignore[no-any-return] # whatever a user's dotted path leads to

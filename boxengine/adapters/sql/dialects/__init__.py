@@ -1,0 +1,1 @@
+"""Everything that differs from one database to another, one module each, behind ``BoxStatements``."""

@@ -1,0 +1,34 @@
+"""Which dialect serves which database."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Connection
+
+from boxengine.adapters.sql.dialects.base import BoxStatements, Cursor
+from boxengine.adapters.sql.dialects.postgresql import PostgresStatements
+from boxengine.adapters.sql.tables import BoxTable
+from boxengine.errors import BoxError
+
+
+def statements_for(dialect: str, table: BoxTable, *, idle_timeout: timedelta) -> BoxStatements:
+    """The statements of a box's table in this database's dialect.
+
+    Raises:
+        BoxError: a database that boxengine cannot deliver from.
+    """
+    match dialect:
+        case "postgresql":
+            return PostgresStatements(table, idle_timeout_ms=round(idle_timeout.total_seconds() * 1000))
+        case _:
+            raise BoxError(f"boxengine delivers from PostgreSQL, MySQL and MariaDB, not from {dialect}")
+
+
+def cursor_of(connection: Connection) -> Cursor:
+    """A cursor of the driver beneath; on PostgreSQL one that reads results in binary form, which spares decoding."""
+    driver: Any = connection.connection.driver_connection
+    if connection.dialect.name == "postgresql":
+        return driver.cursor(binary=True)
+    return driver.cursor()

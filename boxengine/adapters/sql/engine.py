@@ -1,0 +1,60 @@
+"""Connections to the database: how the worker's differ from an application's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Engine, create_engine, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+from boxengine.errors import BoxError
+
+CONNECT_TIMEOUT = 5
+"""Seconds."""
+SILENCE_MS = 30_000
+"""For how long the other end of a connection may acknowledge nothing before it is given up."""
+
+
+def connect(url: str, *, connections: int) -> Engine:
+    """An engine for the worker; no connection is made yet.
+
+    Args:
+        url: SQLAlchemy URL; ``postgresql://`` means psycopg, ``mysql://`` PyMySQL.
+        connections: kept open at most; a few more for a short while.
+
+    Raises:
+        BoxError: the URL makes no sense, or its driver is not installed.
+    """
+    try:
+        address = make_url(url)
+        if address.drivername in _DEFAULT_DRIVERS:
+            address = address.set(drivername=_DEFAULT_DRIVERS[address.drivername])
+        return create_engine(
+            address,
+            # Between the locks and the rows the snapshot must move on, whatever the database's default is.
+            isolation_level="READ COMMITTED",
+            pool_size=connections,
+            max_overflow=4,
+            pool_timeout=30,
+            connect_args=_connect_args(address.get_backend_name()),
+        )
+    except (ArgumentError, NoSuchModuleError) as error:
+        raise BoxError(f"database.url: {error}") from error
+    except ModuleNotFoundError as error:
+        raise BoxError(f"database.url: the driver is not installed: {error.name}; pip install {error.name}") from error
+
+
+_DEFAULT_DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
+
+
+def _connect_args(backend: str) -> dict[str, Any]:
+    if backend == "postgresql":
+        return {
+            "application_name": "boxengine",
+            "connect_timeout": CONNECT_TIMEOUT,
+            "keepalives_idle": 15,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": SILENCE_MS,
+        }
+    return {"connect_timeout": CONNECT_TIMEOUT}

@@ -1,0 +1,120 @@
+"""SQLAlchemy declarative mixins for users' models, and the columns of a box's table.
+
+The columns are those of sbmt-outbox and two optional ones of boxengine (``available_at``, ``dedup_key``).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, ClassVar
+from uuid import UUID, uuid4
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    DateTime,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    Uuid,
+    func,
+    text,
+)
+from sqlalchemy.dialects import mysql, postgresql
+from sqlalchemy.orm import DeclarativeBase, Mapped, declared_attr, mapped_column
+
+from boxengine.domain.box import Box, BoxType
+
+# SQLite, which serves documentation examples and nothing else, counts up only plain INTEGER keys.
+_Id = BigInteger().with_variant(Integer(), "sqlite")
+_Json = JSON().with_variant(postgresql.JSONB(), "postgresql")
+_Payload = LargeBinary().with_variant(mysql.MEDIUMBLOB(), "mysql", "mariadb")
+_Moment = DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
+
+
+# SQLAlchemy takes several names, its annotation only one.
+_PARTIAL: Any = ("postgresql", "sqlite")
+_LEADING_STATUS: Any = ("mysql", "mariadb")
+
+
+class _BoxItem:
+    """Columns common to both sides."""
+
+    __box_type__: ClassVar[BoxType]
+
+    id: Mapped[int] = mapped_column(_Id, primary_key=True, autoincrement=True)
+    uuid: Mapped[UUID] = mapped_column(Uuid(), default=uuid4)
+    event_name: Mapped[str | None] = mapped_column(String(255))
+    event_key: Mapped[str] = mapped_column(String(255))
+    bucket: Mapped[int] = mapped_column(Integer)
+    status: Mapped[int] = mapped_column(SmallInteger, default=0, server_default=text("0"))
+    options: Mapped[dict[str, Any] | None] = mapped_column(_Json)
+    payload: Mapped[bytes] = mapped_column(_Payload)
+    errors_count: Mapped[int] = mapped_column(Integer, default=0, server_default=text("0"))
+    error_log: Mapped[str | None] = mapped_column(Text)
+    processed_at: Mapped[datetime | None] = mapped_column(_Moment)
+    created_at: Mapped[datetime] = mapped_column(_Moment, server_default=func.now())
+    updated_at: Mapped[datetime] = mapped_column(_Moment, server_default=func.now())
+    available_at: Mapped[datetime | None] = mapped_column(_Moment)
+    dedup_key: Mapped[str | None] = mapped_column(String(255))
+
+    @declared_attr.directive
+    def __table_args__(cls) -> tuple[Any, ...]:  # noqa: N805 - SQLAlchemy passes the class
+        return box_indexes(cls.__tablename__, cls.__box_type__)  # type: ignore[attr-defined]
+
+
+class OutboxItem(_BoxItem):
+    """Mixin: a row of an outbox. ``class OrderOutboxItem(OutboxItem, Base): __tablename__ = "order_outbox_items"``."""
+
+    __box_type__ = BoxType.OUTBOX
+
+
+class InboxItem(_BoxItem):
+    """Mixin: a row of an inbox; ``uuid`` is unique, so that a message received twice is stored once."""
+
+    __box_type__ = BoxType.INBOX
+
+
+def box_indexes(table: str, box_type: BoxType) -> tuple[Index, ...]:
+    """The indexes of a box's table besides the primary key.
+
+    Each further index costs every delivery an insertion, because a changed status rules out heap-only updates; so
+    there are as few as the queries allow. Pending rows are found by bucket through a partial index that holds nothing
+    else; a key's rows, for ``latest_available`` and for people, through ``(event_key, id)``.
+    """
+    pending = text("status = 0")
+    indexes = [
+        Index(f"ix_{table}_pending", "bucket", "id", postgresql_where=pending).ddl_if(dialect=_PARTIAL),
+        # MySQL has no partial indexes: there the status leads instead.
+        Index(f"ix_{table}_status", "status", "bucket", "id").ddl_if(dialect=_LEADING_STATUS),
+        Index(f"ix_{table}_key", "event_key", "id"),
+        Index(f"ux_{table}_dedup", "dedup_key", unique=True, postgresql_where=text("dedup_key IS NOT NULL")),
+    ]
+    if box_type is BoxType.INBOX:
+        indexes.append(Index(f"ux_{table}_uuid", "uuid", unique=True))
+    return tuple(indexes)
+
+
+def box_table(box: Box, metadata: MetaData) -> Table:
+    """The table of a box for which the user wrote no class."""
+    known = metadata.tables.get(box.table)
+    if known is not None:
+        return known
+    mixin = OutboxItem if box.type is BoxType.OUTBOX else InboxItem
+
+    class Base(DeclarativeBase):
+        pass
+
+    Base.metadata = metadata
+    schema, _, name = box.table.rpartition(".")
+    attributes: dict[str, Any] = {"__tablename__": name, "__box_name__": box.name}
+    if schema:
+        attributes["__table_args__"] = (*box_indexes(name, box.type), {"schema": schema})
+    model = type("Item", (mixin, Base), attributes)
+    table: Table = model.__table__  # type: ignore[attr-defined]
+    return table

@@ -1,0 +1,227 @@
+"""The store over SQLAlchemy's pool and the driver's own cursors.
+
+SQLAlchemy keeps the connections, knows the dialects and gives users their ``Session``; the statements of the hot
+path are hand-written and run on the driver's cursor, which spares their compilation and result objects.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.orm import Session
+
+from boxengine.adapters.sql.dialects.base import BoxStatements, Cursor
+from boxengine.adapters.sql.dialects.registry import cursor_of, statements_for
+from boxengine.adapters.sql.errors import translated
+from boxengine.adapters.sql.tables import BoxTable, reflect
+from boxengine.domain.box import Box
+from boxengine.domain.item import Item, Status
+from boxengine.domain.outcome import Settlement
+from boxengine.ports import PendingRow
+
+
+class SqlStore:
+    """``Store`` and ``HistoryStore`` over one database, and for polling over its replica where there is one."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        replica: Engine | None = None,
+        idle_timeout: timedelta = timedelta(seconds=180),
+    ) -> None:
+        """Connects to nothing yet.
+
+        Args:
+            engine: the database that holds the boxes' tables.
+            replica: where polls read; the primary if none.
+            idle_timeout: after which the database ends a claim whose worker has fallen silent within it.
+        """
+        self.engine = engine
+        self._replica = replica or engine
+        self._idle_timeout = idle_timeout
+        self._boxes: dict[str, BoxStatements] = {}
+        self._tables: dict[str, BoxTable] = {}
+        self._lock = threading.Lock()
+
+    # ── Store ────────────────────────────────────────────────────────────────────────────────────────
+
+    def poll(self, box: Box, buckets: Sequence[int], limit: int, *, regular_only: bool = False) -> list[PendingRow]:
+        share = max(1, limit // max(1, len(buckets)))
+        with self._cursor(self._replica) as cursor:
+            rows = self._statements(box).poll(cursor, buckets, share, regular_only=regular_only)
+        rows.sort()
+        return rows
+
+    def due_buckets(self, box: Box, buckets: Sequence[int]) -> list[int]:
+        with self._cursor(self._replica) as cursor:
+            return self._statements(box).due_buckets(cursor, buckets)
+
+    @contextmanager
+    def claim(self, box: Box, buckets: Mapping[int, int], limit: int) -> Iterator[SqlClaim]:
+        statements = self._statements(box)
+        with (
+            translated(self.engine),
+            self.engine.connect() as connection,
+            closing(cursor_of(connection)) as cursor,
+        ):
+            granted, now = statements.lock(cursor, list(buckets))
+            try:
+                yield SqlClaim.read(connection, cursor, statements, box, buckets, granted, limit, now)
+            finally:
+                _roll_back(connection)
+                statements.unlock(cursor)
+
+    def ping(self) -> None:
+        with self._cursor(self.engine) as cursor:
+            cursor.execute("SELECT 1")
+            cursor.fetchone()
+
+    # ── HistoryStore ─────────────────────────────────────────────────────────────────────────────────
+
+    def counts(self, box: Box) -> Mapping[int, int]:
+        with self._cursor(self.engine) as cursor:
+            cursor.execute(f"SELECT status, count(*) FROM {self.table(box).name} GROUP BY status")
+            return {int(status): int(count) for status, count in cursor.fetchall()}
+
+    def oldest_pending(self, box: Box) -> datetime | None:
+        with self._cursor(self._replica) as cursor:
+            return self._statements(box).oldest(cursor, [Status.PENDING])
+
+    def oldest_finished(self, box: Box, statuses: Sequence[int]) -> datetime | None:
+        with self._cursor(self._replica) as cursor:
+            return self._statements(box).oldest(cursor, statuses)
+
+    def delete_finished(
+        self, box: Box, statuses: Sequence[int], *, created_from: datetime, created_before: datetime, limit: int
+    ) -> int:
+        with self._cursor(self.engine) as cursor:
+            deleted = self._statements(box).delete(cursor, statuses, created_from, created_before, limit)
+            cursor.connection.commit()
+            return deleted
+
+    # ── tables ───────────────────────────────────────────────────────────────────────────────────────
+
+    def table(self, box: Box) -> BoxTable:
+        """What the box's table looks like; looked up once.
+
+        Raises:
+            SchemaMismatch: the table is missing or cannot serve as a box.
+        """
+        known = self._tables.get(box.name)
+        if known is None:
+            with self._lock, translated(self.engine), self.engine.connect() as connection:
+                known = self._tables.setdefault(box.name, reflect(connection, box))
+        return known
+
+    def close(self) -> None:
+        """Gives all connections back to the database."""
+        self.engine.dispose()
+        self._replica.dispose()
+
+    def _statements(self, box: Box) -> BoxStatements:
+        known = self._boxes.get(box.name)
+        if known is None:
+            known = statements_for(self.engine.dialect.name, self.table(box), idle_timeout=self._idle_timeout)
+            self._boxes[box.name] = known
+        return known
+
+    @contextmanager
+    def _cursor(self, engine: Engine) -> Iterator[Cursor]:
+        with translated(engine), engine.connect() as connection, closing(cursor_of(connection)) as cursor:
+            yield cursor
+
+
+class SqlClaim:
+    """``Claim``: one transaction on one connection. Made by ``SqlStore.claim`` only."""
+
+    def __init__(
+        self, connection: Connection, cursor: Cursor, statements: BoxStatements, *, now: datetime, items: list[Item]
+    ) -> None:
+        self._connection = connection
+        self._cursor = cursor
+        self._statements = statements
+        self._session: Session | None = None
+        self.now = now
+        self.items: Sequence[Item] = items
+        self.refused: frozenset[int] = frozenset()
+        self.exhausted: frozenset[int] = frozenset()
+
+    @classmethod
+    def read(
+        cls,
+        connection: Connection,
+        cursor: Cursor,
+        statements: BoxStatements,
+        box: Box,
+        wanted: Mapping[int, int],
+        granted: Sequence[int],
+        limit: int,
+        now: datetime,
+    ) -> SqlClaim:
+        """A claim over the granted buckets, its rows read in a statement after that which took the locks.
+
+        A later statement has a later snapshot: it sees all that the previous holder committed before it let go.
+        """
+        share = max(1, limit // max(1, len(granted)))
+        rows = statements.read(cursor, {bucket: wanted[bucket] for bucket in granted}, share) if granted else []
+        rows.sort()
+        tail = (box, now)
+        make = Item._make
+        claim = cls(connection, cursor, statements, now=now, items=[make(row + tail) for row in rows])
+        claim.refused = frozenset(wanted).difference(granted)
+        claim.exhausted = _exhausted(granted, rows, share)
+        return claim
+
+    @property
+    def session(self) -> Session:
+        if self._session is None:
+            # The handler's commit() ends its own savepoint, never the engine's transaction.
+            self._session = Session(
+                self._connection, join_transaction_mode="create_savepoint", expire_on_commit=False, autoflush=True
+            )
+        return self._session
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            if self._session is not None:
+                self._session.rollback()
+            raise
+        session = self._session
+        if session is not None:
+            session.commit()
+            session.expunge_all()
+
+    def later_delivered(self, items: Sequence[Item]) -> frozenset[int]:
+        return frozenset(self._statements.later_delivered(self._cursor, items)) if items else frozenset()
+
+    def commit(self, settlement: Settlement) -> None:
+        self._statements.record(self._cursor, settlement)
+        if self._session is not None:
+            self._session.close()
+        if self._connection.in_transaction():
+            self._connection.commit()
+        else:
+            self._cursor.connection.commit()
+
+
+def _exhausted(granted: Sequence[int], rows: Sequence[tuple[Any, ...]], share: int) -> frozenset[int]:
+    """The granted buckets of which fewer rows came than were asked for."""
+    counts = dict.fromkeys(granted, 0)
+    for row in rows:
+        counts[row[4]] += 1
+    return frozenset(bucket for bucket, count in counts.items() if count < share)
+
+
+def _roll_back(connection: Connection) -> None:
+    """Ends what the driver began beneath SQLAlchemy; nothing is sent if nothing is open."""
+    connection.rollback()
+    connection.connection.rollback()

@@ -1,0 +1,187 @@
+"""Every metric that boxengine exposes: its name, kind, labels and meaning.
+
+The names in sbmt-outbox and what changed are tabulated in ``docs/metrics.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from boxengine.adapters.telemetry.ledger import Key, Reading
+
+SUM = "sum"
+"""Last part of the key under which a histogram's sum is kept; its buckets' keys end in their number."""
+
+
+class Kind(Enum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric; ``bounds`` are a histogram's upper bounds in seconds, without the infinite one."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+    bounds: tuple[float, ...] = ()
+
+
+BOX = ("type", "name", "owner")
+PARTITION = (*BOX, "partition")
+
+# The reference's bounds with finer ones below them: its first, one second, is above everything here.
+_LATENCY = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 45, 60, 90, 120, 180, 240, 300, 600, 1200)
+_RUNTIME = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    2.5,
+    5,
+    10,
+    15,
+    30,
+    45,
+    60,
+    90,
+    120,
+    180,
+    300,
+    600,
+)
+
+
+def _counter(name: str, labels: tuple[str, ...], text: str) -> Family:
+    return Family(name, Kind.COUNTER, labels, text)
+
+
+def _gauge(name: str, labels: tuple[str, ...], text: str) -> Family:
+    return Family(name, Kind.GAUGE, labels, text)
+
+
+def _histogram(name: str, labels: tuple[str, ...], text: str, bounds: tuple[float, ...]) -> Family:
+    return Family(name, Kind.HISTOGRAM, labels, text, bounds)
+
+
+CREATED = _counter("outbox_created", PARTITION, "Items inserted; those of a transaction rolled back later included.")
+SENT = _counter("outbox_sent", PARTITION, "Items delivered.")
+ERROR = _counter("outbox_error", PARTITION, "Items failed for good, their retries used up.")
+RETRY = _counter("outbox_retry", PARTITION, "Failed attempts after which the item will be tried again.")
+DISCARDED = _counter("outbox_discarded", PARTITION, "Items discarded by a retry strategy.")
+FETCH_ERROR = _counter("outbox_fetch_error", BOX, "Batches that could not be read, locked or recorded.")
+LAST_STORED_ID = _gauge("outbox_last_stored_event_id", PARTITION, "Id of the last item inserted.")
+LAST_SENT_ID = _gauge("outbox_last_sent_event_id", PARTITION, "Id of the item delivered last.")
+PROCESS_LATENCY = _histogram(
+    "outbox_process_latency_seconds",
+    PARTITION,
+    "From an item's creation to the recorded end of its first attempt.",
+    _LATENCY,
+)
+RETRY_LATENCY = _histogram(
+    "outbox_retry_latency_seconds",
+    PARTITION,
+    "From an item's creation to the recorded end of a further attempt.",
+    _LATENCY,
+)
+DELETED = _counter("outbox_deleted", BOX, "Rows deleted by retention.")
+DELETE_LATENCY = _histogram("outbox_delete_latency_seconds", BOX, "Time of one deleting transaction.", _RUNTIME)
+OLDEST_PENDING = _gauge(
+    "outbox_oldest_pending_age_seconds", BOX, "Age of the oldest pending item; 0: nothing is pending."
+)
+TRANSPORT_ITEMS = _counter(
+    "outbox_transport_items", (*BOX, "transport", "result"), "Items a transport was called with."
+)
+TRANSPORT_RUNTIME = _histogram(
+    "outbox_transport_runtime_seconds", (*BOX, "transport"), "Time of one call of a transport.", _RUNTIME
+)
+
+JOBS = _counter("box_worker_job", (*PARTITION, "state"), "Jobs ended: processed, timeout, skipped or failed.")
+JOB_TIMEOUTS = _counter("box_worker_job_timeout", PARTITION, "Jobs handed back because the cutoff timeout was over.")
+JOB_ITEMS = _counter("box_worker_job_items", PARTITION, "Items claimed by processors.")
+JOB_RUNTIME = _histogram(
+    "box_worker_job_execution_runtime_seconds", PARTITION, "Time of a job from taken to done.", _RUNTIME
+)
+ITEM_RUNTIME = _histogram(
+    "box_worker_item_execution_runtime_seconds",
+    PARTITION,
+    "Time per item: that of its batch, divided by the items.",
+    _RUNTIME,
+)
+POLLS = _counter("box_worker_batches_per_poll", PARTITION, "Batches read by pollers; one for each poll.")
+POLLED_ITEMS = _counter("box_worker_polled_items", PARTITION, "Rows that polls found due.")
+PUSHED_JOBS = _counter("box_worker_pushed_jobs", PARTITION, "Jobs that polls put into the queue.")
+POLL_RUNTIME = _histogram("box_worker_poll_runtime_seconds", PARTITION, "Time of one poll.", _RUNTIME)
+QUEUE_SIZE = _gauge("box_worker_redis_job_queue_size", BOX, "Jobs waiting in the queue.")
+QUEUE_LAG = _gauge("box_worker_redis_job_queue_time_lag_seconds", BOX, "Age of the oldest job in the queue.")
+THROTTLINGS = _counter(
+    "box_worker_poll_throttling", (*PARTITION, "throttler", "status"), "Decisions of the poll tactic's throttlers."
+)
+THROTTLING_RUNTIME = _histogram(
+    "box_worker_poll_throttling_runtime_seconds",
+    (*PARTITION, "throttler"),
+    "Time a throttler held a poll back.",
+    _RUNTIME,
+)
+WAIT_RUNTIME = _histogram("box_worker_job_wait_seconds", BOX, "Time a processor thread waited for jobs.", _RUNTIME)
+OUTAGES = _counter("box_worker_outages", ("what",), "Times a server, a box or a loop stopped working.")
+
+ALL = tuple(value for value in tuple(globals().values()) if isinstance(value, Family))
+
+
+def expose(readings: Mapping[Key, Reading]) -> Iterator[Metric]:
+    """The readings of a ledger in Prometheus' own terms; every family appears, also one without numbers."""
+    by_family: dict[str, list[tuple[Key, float]]] = {}
+    for (name, *labels), reading in readings.items():
+        by_family.setdefault(name, []).append((tuple(labels), reading.value))
+    for family in ALL:
+        yield _metric(family, sorted(by_family.get(family.name, ())))
+
+
+def _metric(family: Family, numbers: list[tuple[Key, float]]) -> Metric:
+    if family.kind is Kind.HISTOGRAM:
+        return _histogram_metric(family, numbers)
+    metric = Metric(family.name, family.help, family.kind.value)
+    suffix = "_total" if family.kind is Kind.COUNTER else ""
+    for labels, value in numbers:
+        metric.add_sample(family.name + suffix, dict(zip(family.labels, labels, strict=True)), value)
+    return metric
+
+
+def _histogram_metric(family: Family, numbers: list[tuple[Key, float]]) -> Metric:
+    bounds = (*family.bounds, float("inf"))
+    counts: dict[Key, list[float]] = {}
+    sums: dict[Key, float] = {}
+    for (*labels, part), value in numbers:
+        key = tuple(labels)
+        row = counts.setdefault(key, [0.0] * len(bounds))
+        if part == SUM:
+            sums[key] = value
+        else:
+            row[int(part)] = value
+    metric = HistogramMetricFamily(family.name, family.help, labels=family.labels)
+    for key, row in counts.items():
+        total, buckets = 0.0, []
+        for bound, count in zip(bounds, row, strict=True):
+            total += count
+            buckets.append((_bound_label(bound), total))
+        metric.add_metric(key, buckets, sums.get(key, 0.0))
+    return metric
+
+
+def _bound_label(bound: float) -> str:
+    return "+Inf" if bound == float("inf") else str(float(bound))

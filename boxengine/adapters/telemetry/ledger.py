@@ -1,0 +1,188 @@
+"""Numbers that survive the process that counted them.
+
+A worker with several processes has one ``/metrics``. Each process keeps its numbers in a ledger, a
+memory-mapped file; the parent reads all of them and adds up. What a process counted is in the file the
+moment it is counted, so nothing is lost when the process is killed, and a counter never goes back when
+its successor starts from zero. With one process the same ledger lives in anonymous memory.
+
+The file: 8 bytes with the length in use, then records of key (length, text, padding to 8 bytes), value and
+time stamp. Records are only ever added, and a value is one aligned 8-byte write, so a reader needs no lock.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+Key = tuple[str, ...]
+"""Name of a metric, then its label values."""
+
+_HEADER = 8
+_LENGTH = struct.Struct("=I")
+_USED = struct.Struct("=Q")
+_ENTRY = struct.Struct("=dd")
+_VALUE_SIZE = 8
+_FIRST_SIZE = 1 << 16
+_SEPARATOR = "\x1f"  # ASCII's unit separator: no label value has a reason to hold it
+
+
+class Reading(NamedTuple):
+    """One number, and when it was put there (seconds of the machine's monotonic clock; 0 for a sum)."""
+
+    value: float
+    stamp: float
+
+
+class Ledger:
+    """The numbers of one process. Safe to use from any thread."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        """Opens an empty ledger in the file ``path``, which must not exist; None: in memory."""
+        self._path = path
+        self._lock = threading.Lock()
+        self._slots: dict[Key, int] = {}
+        """Where in the memory a key's number is, counted in numbers; its stamp is the next one."""
+        self._used = _HEADER
+        self._file = path.open("x+b") if path else None
+        self._memory = self._map(_FIRST_SIZE)
+        self._numbers = memoryview(self._memory).cast("d")
+        self._publish_length()
+
+    def add(self, amounts: Mapping[Key, float]) -> None:
+        """Adds each amount to its number, all under one lock."""
+        with self._lock:
+            slots = self._slots
+            for key, amount in amounts.items():
+                slot = slots.get(key) or self._allot(key)
+                self._numbers[slot] += amount
+
+    def put(self, values: Mapping[Key, float], *, stamp: float) -> None:
+        """Replaces each number. Of several processes the one with the latest ``stamp`` is believed."""
+        with self._lock:
+            for key, value in values.items():
+                slot = self._slots.get(key) or self._allot(key)
+                self._numbers[slot], self._numbers[slot + 1] = value, stamp
+
+    def read(self) -> dict[Key, Reading]:
+        """All numbers as of now."""
+        with self._lock:
+            numbers = self._numbers
+            return {key: Reading(numbers[slot], numbers[slot + 1]) for key, slot in self._slots.items()}
+
+    def close(self) -> None:
+        """Frees the mapping; the file stays, with all its numbers."""
+        with self._lock:
+            self._numbers.release()
+            self._memory.close()
+            if self._file:
+                self._file.close()
+
+    def _allot(self, key: Key) -> int:
+        text = _SEPARATOR.join(key).encode()
+        start = self._used + _LENGTH.size
+        value = _aligned(start + len(text))
+        end = value + _ENTRY.size
+        if end > len(self._memory):
+            self._grow(end)
+        _LENGTH.pack_into(self._memory, self._used, len(text))
+        self._memory[start : start + len(text)] = text
+        self._used = end
+        # Last, so that a reader never sees a record that is not complete.
+        self._publish_length()
+        slot = self._slots[key] = value // _VALUE_SIZE
+        return slot
+
+    def _grow(self, needed: int) -> None:
+        size = len(self._memory)
+        while size < needed:
+            size *= 2
+        old, self._memory = self._memory, self._map(size)
+        if self._file is None:
+            self._memory[: self._used] = old[: self._used]
+        self._numbers.release()
+        self._numbers = memoryview(self._memory).cast("d")
+        old.close()
+
+    def _map(self, size: int) -> mmap.mmap:
+        if self._file is None:
+            return mmap.mmap(-1, size)
+        self._file.truncate(size)
+        return mmap.mmap(self._file.fileno(), size)
+
+    def _publish_length(self) -> None:
+        _USED.pack_into(self._memory, 0, self._used)
+
+
+class ProcessLedgers:
+    """The ledgers of all processes of a worker, in one folder that belongs to the parent."""
+
+    def __init__(self, folder: Path) -> None:
+        """``folder`` exists and is empty."""
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._retired: dict[Key, Reading] = {}
+
+    def path(self, name: str) -> Path:
+        """Where the process of that name opens its ledger; a name is used once, also by a successor."""
+        return self._folder / f"{name}.ledger"
+
+    def retire(self, name: str) -> None:
+        """Called once the process is gone: its numbers are kept, its file is not."""
+        path = self.path(name)
+        with self._lock:
+            if path.exists():
+                _merge(self._retired, _read_file(path))
+                path.unlink()
+
+    def living(self) -> dict[str, dict[Key, Reading]]:
+        """Of each process not retired, its numbers."""
+        with self._lock:
+            return {path.stem: dict(_read_file(path)) for path in sorted(self._folder.glob("*.ledger"))}
+
+    def read(self) -> dict[Key, Reading]:
+        """Sums added up, values of the latest stamp, over the living and the dead."""
+        with self._lock:
+            merged = dict(self._retired)
+            for path in sorted(self._folder.glob("*.ledger")):
+                _merge(merged, _read_file(path))
+        return merged
+
+
+def _aligned(position: int) -> int:
+    return (position + 7) & ~7
+
+
+def _merge(into: dict[Key, Reading], readings: Iterator[tuple[Key, Reading]]) -> None:
+    for key, reading in readings:
+        known = into.get(key)
+        if known is None:
+            into[key] = reading
+        elif reading.stamp == 0.0 and known.stamp == 0.0:
+            into[key] = Reading(known.value + reading.value, 0.0)
+        elif reading.stamp >= known.stamp:
+            into[key] = reading
+
+
+def _read_file(path: Path) -> Iterator[tuple[Key, Reading]]:
+    content = path.read_bytes()
+    if len(content) < _HEADER:
+        return
+    (used,) = _USED.unpack_from(content, 0)
+    position = _HEADER
+    # A file that grows while it is read may say more than was read; the rest comes with the next look.
+    end = min(used, len(content))
+    while position + _LENGTH.size <= end:
+        (length,) = _LENGTH.unpack_from(content, position)
+        start = position + _LENGTH.size
+        slot = _aligned(start + length)
+        if slot + _ENTRY.size > end:
+            return
+        yield (
+            tuple(content[start : start + length].decode().split(_SEPARATOR)),
+            Reading(*_ENTRY.unpack_from(content, slot)),
+        )
+        position = slot + _ENTRY.size

@@ -1,0 +1,194 @@
+"""Traces an item from the transaction that created it to its transport.
+
+Only ``opentelemetry-api`` is needed. Where no SDK is set up every method returns at once, without a look
+at the items. Names and attributes follow the semantic conventions for messaging.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+
+from opentelemetry import context as otel_context
+from opentelemetry import propagate, trace
+from opentelemetry.context import Context
+from opentelemetry.propagators.textmap import TextMapPropagator
+from opentelemetry.trace import Link, NoOpTracerProvider, ProxyTracerProvider, Span, SpanKind, Status, StatusCode
+from opentelemetry.util.types import AttributeValue
+
+from boxengine.domain.box import Box
+from boxengine.domain.item import Item
+
+INSTRUMENTATION = "boxengine"
+MOST_LINKS = 128
+"""The SDK keeps no more links than this on a span, so no more items are looked at for them."""
+
+_NOTHING: AbstractContextManager[object] = nullcontext()
+
+
+class OpenTelemetryTracer:
+    """A ``Tracer`` whose spans go to an OpenTelemetry provider."""
+
+    def __init__(
+        self,
+        *,
+        provider: trace.TracerProvider | None = None,
+        propagator: TextMapPropagator | None = None,
+        item_spans: bool = False,
+    ) -> None:
+        """
+        Args:
+            provider: None: the one the application has set up, whenever it does so.
+            propagator: how contexts are written into headers; None: the application's (W3C trace context by default).
+            item_spans: also one span per item and transport call, in the trace of the item's creation.
+        """
+        self._provider = provider
+        self._propagator = propagator
+        self._item_spans = item_spans
+        self._cached: tuple[trace.TracerProvider, trace.Tracer] | None = None
+
+    def inject(self, headers: dict[str, str]) -> dict[str, str]:
+        if not otel_context.get_current():
+            return headers
+        propagator = self._textmap()
+        if _names_any(headers, propagator.fields):
+            return headers
+        carrier: dict[str, str] = {}
+        propagator.inject(carrier)
+        return {**carrier, **headers} if carrier else headers
+
+    def creating(self, box: Box, count: int) -> AbstractContextManager[object]:
+        tracer = self._tracer()
+        if tracer is None:
+            return _NOTHING
+        attributes = _attributes("create", box, count)
+        return tracer.start_as_current_span(f"create {box.name}", kind=SpanKind.PRODUCER, attributes=attributes)
+
+    def polling(self, box: Box, partition: int) -> AbstractContextManager[object]:
+        tracer = self._tracer()
+        if tracer is None:
+            return _NOTHING
+        attributes = _attributes("receive", box) | {
+            "messaging.operation.name": "poll",
+            "messaging.destination.partition.id": str(partition),
+        }
+        return tracer.start_as_current_span(f"poll {box.name}", kind=SpanKind.CLIENT, attributes=attributes)
+
+    def processing(self, box: Box, items: Sequence[Item]) -> AbstractContextManager[object]:
+        tracer = self._tracer()
+        if tracer is None:
+            return _NOTHING
+        contexts = self._contexts(items)
+        # Items of one creation make one trace with it; a batch of several cannot, and links to them all.
+        parent = contexts[0] if len(contexts) == 1 else None
+        return tracer.start_as_current_span(
+            f"process {box.name}",
+            context=parent,
+            kind=SpanKind.CONSUMER,
+            links=[Link(trace.get_current_span(each).get_span_context()) for each in contexts],
+            attributes=_attributes("process", box, len(items)) | _message_id(items),
+        )
+
+    def sending(self, box: Box, transport: str, items: Sequence[Item]) -> AbstractContextManager[object]:
+        tracer = self._tracer()
+        if tracer is None:
+            return _NOTHING
+        return self._sending(tracer, box, transport, items)
+
+    @contextmanager
+    def _sending(self, tracer: trace.Tracer, box: Box, transport: str, items: Sequence[Item]) -> Iterator[None]:
+        attributes = _attributes("send", box, len(items)) | _message_id(items) | {"boxengine.transport": transport}
+        # CLIENT, because the context that receivers will see is that of the creation.
+        with (
+            tracer.start_as_current_span(f"send {box.name}", kind=SpanKind.CLIENT, attributes=attributes) as span,
+            ExitStack() as stack,
+        ):
+            if self._item_spans:
+                for item in items:
+                    stack.enter_context(self._item_span(tracer, box, transport, item, span))
+            yield
+
+    @contextmanager
+    def _item_span(self, tracer: trace.Tracer, box: Box, transport: str, item: Item, batch: Span) -> Iterator[None]:
+        span = tracer.start_span(
+            f"deliver {box.name}",
+            context=self._context(item),
+            kind=SpanKind.CONSUMER,
+            links=[Link(batch.get_span_context())],
+            attributes=_attributes("process", box) | _message_id([item]) | {"boxengine.transport": transport},
+        )
+        try:
+            yield
+        except Exception as error:
+            span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {error}"))
+            raise
+        finally:
+            span.end()
+
+    def _tracer(self) -> trace.Tracer | None:
+        provider = self._provider or trace.get_tracer_provider()
+        if isinstance(provider, ProxyTracerProvider | NoOpTracerProvider):
+            return None
+        cached = self._cached
+        if cached is None or cached[0] is not provider:
+            cached = self._cached = (provider, provider.get_tracer(INSTRUMENTATION))
+        return cached[1]
+
+    def _textmap(self) -> TextMapPropagator:
+        return self._propagator or propagate.get_global_textmap()
+
+    def _contexts(self, items: Sequence[Item]) -> list[Context]:
+        """The distinct contexts the items carry; items of one create call share theirs."""
+        contexts: dict[tuple[int, int], Context] = {}
+        for item in items:
+            context = self._context(item)
+            if context is not None:
+                carried = trace.get_current_span(context).get_span_context()
+                contexts.setdefault((carried.trace_id, carried.span_id), context)
+                if len(contexts) == MOST_LINKS:
+                    break
+        return list(contexts.values())
+
+    def _context(self, item: Item) -> Context | None:
+        propagator = self._textmap()
+        headers = _own_headers(item, propagator.fields)
+        if not headers:
+            return None
+        context = propagator.extract(headers, context=Context())
+        return context if trace.get_current_span(context).get_span_context().is_valid else None
+
+
+def _own_headers(item: Item, fields: set[str]) -> dict[str, str]:
+    """The item's headers, names in lower case; nothing is parsed of an item that cannot have one of the fields."""
+    options = item.raw_options
+    if not options:
+        return {}
+    if isinstance(options, str):
+        lowered = options.lower()
+        if not any(field in lowered for field in fields):
+            return {}
+        options = json.loads(options)
+    headers = options.get("headers") if isinstance(options, Mapping) else None
+    return {str(name).lower(): str(value) for name, value in headers.items()} if isinstance(headers, Mapping) else {}
+
+
+def _names_any(headers: Mapping[str, str], fields: set[str]) -> bool:
+    return any(name.lower() in fields for name in headers)
+
+
+def _attributes(operation: str, box: Box, count: int | None = None) -> dict[str, AttributeValue]:
+    attributes: dict[str, AttributeValue] = {
+        "messaging.system": "boxengine",
+        "messaging.operation.type": operation,
+        "messaging.operation.name": operation,
+        "messaging.destination.name": box.name,
+        "boxengine.box.type": box.type.value,
+    }
+    if count is not None and count != 1:
+        attributes["messaging.batch.message_count"] = count
+    return attributes
+
+
+def _message_id(items: Sequence[Item]) -> dict[str, AttributeValue]:
+    return {"messaging.message.id": str(items[0].uuid)} if len(items) == 1 else {}

@@ -1,0 +1,43 @@
+"""Progress of the loops of other processes, by way of their ledgers.
+
+The parent of several worker processes answers the probes for all. A child that hangs, or is stopped, cannot be
+asked; so each child writes down until when the word of each loop holds, and the parent reads it. Both use the
+machine's monotonic clock, which is one for all processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from boxengine.adapters.telemetry.ledger import Ledger, ProcessLedgers
+
+_LOOP = "loop"
+
+
+def publisher(ledger: Ledger) -> Callable[[str, float, float], None]:
+    """For a child's ``Health(publish=...)``."""
+
+    def publish(loop: str, last: float, deadline: float) -> None:
+        ledger.put({(_LOOP, loop): deadline}, stamp=last)
+
+    return publish
+
+
+class ChildProcesses:
+    """For the parent's ``Health(others=...)``."""
+
+    def __init__(self, ledgers: ProcessLedgers) -> None:
+        self._ledgers = ledgers
+
+    def complaints(self, now: float) -> Iterator[str]:
+        """Each loop of each process that is behind at ``now``."""
+        for process, numbers in self._ledgers.living().items():
+            for key, (deadline, last) in numbers.items():
+                if key[0] == _LOOP and now > deadline:
+                    yield f"{process}: {key[1]}: no progress for {now - last:.0f} s"
+
+    def not_started(self) -> Iterator[str]:
+        """Each process that runs no loop yet."""
+        for process, numbers in self._ledgers.living().items():
+            if not any(key[0] == _LOOP for key in numbers):
+                yield f"{process}: not started"

@@ -1,0 +1,252 @@
+"""A worker, put together of its loops."""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from boxengine.app.servers import Servers
+from boxengine.domain.box import Box
+from boxengine.engine.delivery import Delivery, Limits
+from boxengine.engine.health import Health
+from boxengine.engine.keeper import LeaseKeeper
+from boxengine.engine.listener import Listener
+from boxengine.engine.outages import Outages
+from boxengine.engine.pauses import PauseWatch
+from boxengine.engine.pipeline import Pipeline
+from boxengine.engine.poller import Poller, PollLimits
+from boxengine.engine.processor import ProcessLimits, Processor
+from boxengine.engine.retention import Retention
+from boxengine.engine.schedule import Schedule
+from boxengine.engine.tactics import TACTICS, Pace
+from boxengine.engine.threads import ThreadGroup
+from boxengine.engine.worker import Loop, Service, Worker
+from boxengine.errors import BoxError, UnknownBox
+from boxengine.ports import ErrorTracker, Observer, Tracer
+from boxengine.settings import Resolved, Settings
+
+LEASE_TTL = timedelta(seconds=4)
+"""How long the leases of a worker that died stand in the way; one that lives renews them."""
+HOUSEKEEPING_LIMIT = timedelta(minutes=2)
+"""A turn of listener, poller or lease keeper that takes longer hangs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """What the command line may set otherwise than the configuration; None: as configured."""
+
+    boxes: Sequence[str] = ()
+    """None named: all."""
+    processor_threads: int | None = None
+    partitions: int | None = None
+    poller_threads: int | None = None
+    tactic: str | None = None
+
+
+def choose(resolved: Resolved, names: Sequence[str]) -> dict[str, Pipeline]:
+    """The pipelines of the boxes named, of all if none is.
+
+    Raises:
+        UnknownBox: with the names that are known.
+    """
+    for name in names:
+        if name not in resolved.pipelines:
+            raise UnknownBox(name, resolved.pipelines)
+    return {name: pipeline for name, pipeline in resolved.pipelines.items() if not names or name in names}
+
+
+def health(servers: Servers, **options: Any) -> Health:
+    """What the probes answer from."""
+    checks = {"database": servers.store.ping, "redis": servers.queue.ping}
+    return Health(clock=servers.clock, checks=checks, **options)
+
+
+def assemble(
+    resolved: Resolved,
+    servers: Servers,
+    *,
+    choices: Choices = Choices(),
+    observer: Observer,
+    tracer: Tracer,
+    health: Health,
+    services: Sequence[Service] = (),
+) -> Worker:
+    """A worker over these servers, not started yet.
+
+    Raises:
+        UnknownBox: a chosen box does not exist.
+        BoxError: a transport cannot be made.
+    """
+    return _Assembly(resolved, servers, choices, observer, tracer, health).worker(services)
+
+
+class _Assembly:
+    def __init__(
+        self,
+        resolved: Resolved,
+        servers: Servers,
+        choices: Choices,
+        observer: Observer,
+        tracer: Tracer,
+        health: Health,
+    ) -> None:
+        self._settings: Settings = resolved.settings
+        self._resolved = resolved
+        self._servers = servers
+        self._choices = choices
+        self._observer = observer
+        self._tracer = tracer
+        self._health = health
+        self._clock = servers.clock
+        self._track: ErrorTracker = resolved.error_tracker or log_error
+        self._token = secrets.token_hex(8)
+        self._pipelines = choose(resolved, choices.boxes)
+        self._boxes: list[Box] = [pipeline.box for pipeline in self._pipelines.values()]
+        self._outages = Outages(observer=observer, error_tracker=self._track, clock=self._clock)
+        partitions = choices.partitions or self._settings.poller.concurrency
+        self._schedule = Schedule(self._boxes, partitions=partitions, clock=self._clock)
+
+    def worker(self, services: Sequence[Service]) -> Worker:
+        deliveries = {name: self._delivery(pipeline) for name, pipeline in self._pipelines.items()}
+        keeper = LeaseKeeper(
+            self._servers.queue,
+            clock=self._clock,
+            ttl=LEASE_TTL,
+            longest=self._settings.processor.general_timeout,
+        )
+        return Worker(
+            sources=self._sources(),
+            processors=[self._processing(deliveries, keeper)],
+            housekeeping=[self._loop("lease-keeper", keeper.turn), self._retention()],
+            services=services,
+            close=[*(delivery.close for delivery in deliveries.values()), self._servers.close],
+            health=self._health,
+            clock=self._clock,
+        )
+
+    # ── the loops ────────────────────────────────────────────────────────────────────────────────────
+
+    def _sources(self) -> list[Loop]:
+        poller = self._poller()
+        threads = self._choices.poller_threads or self._settings.poller.threads_count
+        loops = [self._loop("poller", poller.turn, count=threads, interrupt=self._schedule.stop)]
+        if self._servers.wakeups is not None:
+            listener = Listener(self._servers.wakeups, self._schedule)
+            loops.append(self._loop("listener", listener.turn))
+        return loops
+
+    def _poller(self) -> Poller:
+        settings = self._settings.poller
+        pace = Pace(
+            rate_limit=settings.rate_limit,
+            rate_interval=settings.rate_interval.total_seconds(),
+            min_queue_size=settings.min_queue_size,
+            max_queue_size=settings.max_queue_size,
+            min_queue_timelag=settings.min_queue_timelag.total_seconds(),
+            queue_delay=settings.queue_delay.total_seconds(),
+        )
+        return Poller(
+            self._schedule,
+            store=self._servers.store,
+            queue=self._servers.queue,
+            leases=self._servers.leases,
+            pauses=PauseWatch(
+                self._servers.pauses,
+                self._boxes,
+                clock=self._clock,
+                auto_disabled=self._settings.polling_auto_disabled,
+            ),
+            wakeups=self._servers.wakeups,
+            tactic=TACTICS[self._choices.tactic or settings.tactic](pace),
+            middlewares=self._resolved.middlewares.poll,
+            outages=self._outages,
+            observer=self._observer,
+            tracer=self._tracer,
+            clock=self._clock,
+            token=self._token,
+            limits=PollLimits(
+                regular=settings.regular_items_batch_size,
+                retryable=settings.retryable_items_batch_size,
+                lease_ttl=min(LEASE_TTL, settings.general_timeout),
+            ),
+        )
+
+    def _processing(self, deliveries: Mapping[str, Delivery], keeper: LeaseKeeper) -> Loop:
+        settings = self._settings.processor
+        threads = self._choices.processor_threads or settings.threads_count
+        processor = Processor(
+            deliveries,
+            queue=self._servers.queue,
+            keeper=keeper,
+            schedule=self._schedule,
+            outages=self._outages,
+            observer=self._observer,
+            clock=self._clock,
+            limits=ProcessLimits(
+                wait=settings.brpop_delay, cutoff=settings.cutoff_timeout, lease_ttl=LEASE_TTL, threads=threads
+            ),
+        )
+        return self._loop(
+            "processor", processor.turn, count=threads, limit=settings.general_timeout, interrupt=processor.stop
+        )
+
+    def _delivery(self, pipeline: Pipeline) -> Delivery:
+        try:
+            return Delivery(
+                pipeline,
+                middlewares=self._resolved.middlewares,
+                store=self._servers.store,
+                memory=self._servers.memory,
+                observer=self._observer,
+                tracer=self._tracer,
+                clock=self._clock,
+                error_tracker=self._track,
+                limits=Limits(memory_ttl=10 * self._settings.processor.general_timeout),
+            )
+        except BoxError:
+            raise
+        except Exception as error:
+            raise BoxError(f"box {pipeline.box.name}: a transport cannot be made: {error}") from error
+
+    def _retention(self) -> Loop:
+        retention = Retention(
+            self._boxes,
+            store=self._servers.store,
+            leases=self._servers.leases,
+            outages=self._outages,
+            observer=self._observer,
+            clock=self._clock,
+            token=self._token,
+        )
+        return self._loop("retention", retention.turn, limit=timedelta(hours=1), interrupt=retention.stop)
+
+    def _loop(
+        self,
+        name: str,
+        turn: Callable[[], timedelta],
+        *,
+        count: int = 1,
+        limit: timedelta = HOUSEKEEPING_LIMIT,
+        interrupt: Callable[[], None] = lambda: None,
+    ) -> Loop:
+        threads = ThreadGroup(
+            name,
+            turn,
+            count=count,
+            limit=limit,
+            health=self._health,
+            clock=self._clock,
+            outages=self._outages,
+            randomness=random.Random(self._token + name),
+        )
+        return Loop(threads, interrupt)
+
+
+def log_error(error: BaseException | str, /, **context: Any) -> None:
+    """The error tracker of those who configured none: one line in the log."""
+    logging.getLogger("boxengine.errors").error("%s", error, extra=context)

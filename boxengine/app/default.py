@@ -1,0 +1,101 @@
+"""The module-level functions' one shared configuration: the only global of the package."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from boxengine.app.boxes import Boxes, Model, load
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncSession
+
+
+class _Default:
+    """Read from the usual place at first use, or set with ``configure``."""
+
+    def __init__(self) -> None:
+        self._boxes: Boxes | None = None
+        self._lock = threading.Lock()
+
+    def get(self) -> Boxes:
+        with self._lock:
+            if self._boxes is None:
+                self._boxes = load()
+            return self._boxes
+
+    def set(self, boxes: Boxes) -> None:
+        with self._lock:
+            self._boxes = boxes
+
+
+_default = _Default()
+
+
+def configure(boxes: Boxes | None = None, *, path: str | Path | None = None, env: str | None = None) -> Boxes:
+    """Sets what the module-level functions use: a ``Boxes``, or a file to load one from.
+
+    Raises:
+        ConfigurationError: with every problem that was found.
+    """
+    chosen = boxes if boxes is not None else load(path, env)
+    _default.set(chosen)
+    return chosen
+
+
+def create_outbox_item(session: Any, model: Model, *, partition_by: Any = None, **attributes: Any) -> int:
+    """``Boxes.create_outbox_item`` of the default configuration."""
+    return _default.get().create_outbox_item(session, model, partition_by=partition_by, **attributes)
+
+
+def create_inbox_item(session: Any, model: Model, *, partition_by: Any = None, **attributes: Any) -> int:
+    """``Boxes.create_inbox_item`` of the default configuration."""
+    return _default.get().create_inbox_item(session, model, partition_by=partition_by, **attributes)
+
+
+def create_outbox_batch(
+    session: Any,
+    model: Model,
+    items: Sequence[Mapping[str, Any]],
+    *,
+    partition_by: Callable[[dict[str, Any]], Any] | None = None,
+) -> list[int]:
+    """``Boxes.create_outbox_batch`` of the default configuration."""
+    return _default.get().create_outbox_batch(session, model, items, partition_by=partition_by)
+
+
+def create_inbox_batch(
+    session: Any,
+    model: Model,
+    items: Sequence[Mapping[str, Any]],
+    *,
+    partition_by: Callable[[dict[str, Any]], Any] | None = None,
+) -> list[int]:
+    """``Boxes.create_inbox_batch`` of the default configuration."""
+    return _default.get().create_inbox_batch(session, model, items, partition_by=partition_by)
+
+
+async def acreate_outbox_item(session: AsyncSession, model: Model, **attributes: Any) -> int:
+    """``create_outbox_item`` under an ``AsyncSession``."""
+    return await _default.get().acreate_outbox_item(session, model, **attributes)
+
+
+async def acreate_inbox_item(session: AsyncSession, model: Model, **attributes: Any) -> int:
+    """``create_inbox_item`` under an ``AsyncSession``."""
+    return await _default.get().acreate_inbox_item(session, model, **attributes)
+
+
+async def acreate_outbox_batch(
+    session: AsyncSession, model: Model, items: Sequence[Mapping[str, Any]], **options: Any
+) -> list[int]:
+    """``create_outbox_batch`` under an ``AsyncSession``."""
+    return await _default.get().acreate_outbox_batch(session, model, items, **options)
+
+
+async def acreate_inbox_batch(
+    session: AsyncSession, model: Model, items: Sequence[Mapping[str, Any]], **options: Any
+) -> list[int]:
+    """``create_inbox_batch`` under an ``AsyncSession``."""
+    return await _default.get().acreate_inbox_batch(session, model, items, **options)

@@ -1,0 +1,110 @@
+"""The real servers of a configuration: database and Redis, each behind its ports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import redis
+
+from boxengine.adapters.redis.connection import connect as connect_redis
+from boxengine.adapters.redis.failures import RedisFailures
+from boxengine.adapters.redis.leases import RedisLeases
+from boxengine.adapters.redis.pauses import RedisPauses
+from boxengine.adapters.redis.queue import RedisJobQueue
+from boxengine.adapters.redis.wakeups import RedisWakeups
+from boxengine.adapters.sql.engine import connect as connect_database
+from boxengine.adapters.sql.listen import PostgresWakeups
+from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.system import SystemClock
+from boxengine.errors import BoxError
+from boxengine.ports import Clock, FailureMemory, JobQueue, Leases, Pauses, Wakeups
+from boxengine.settings import Settings
+
+SPARE_CONNECTIONS = 3
+"""Beside one per thread: retention, probes, status."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Servers:
+    """Everything outside the process that a worker needs."""
+
+    store: SqlStore
+    queue: JobQueue
+    leases: Leases
+    pauses: Pauses
+    memory: FailureMemory
+    wakeups: Wakeups | None
+    """None: nobody tells of commits; the poller looks by itself."""
+    clock: Clock
+
+    def close(self) -> None:
+        """Gives back all connections."""
+        if self.wakeups is not None:
+            self.wakeups.close()
+        self.store.close()
+
+
+def connect(settings: Settings) -> Servers:
+    """The servers of these settings; no connection is made yet.
+
+    Raises:
+        BoxError: ``database.url`` is missing or makes no sense, or the Redis settings do not.
+    """
+    clock = SystemClock()
+    store = connect_store(settings)
+    client = redis_client(settings)
+    wakeups: Wakeups | None = None
+    if settings.wakeup == "notify" and store.engine.dialect.name == "postgresql":
+        wakeups = PostgresWakeups(store.engine)
+    elif settings.wakeup == "redis":
+        wakeups = RedisWakeups(client, clock=clock)
+    return Servers(
+        store=store,
+        queue=RedisJobQueue(client, clock=clock),
+        leases=RedisLeases(client),
+        pauses=RedisPauses(client),
+        memory=RedisFailures(client, clock=clock),
+        wakeups=wakeups,
+        clock=clock,
+    )
+
+
+def connect_store(settings: Settings) -> SqlStore:
+    """The database alone.
+
+    Raises:
+        BoxError: ``database.url`` is missing or makes no sense.
+    """
+    if settings.database.url is None:
+        raise BoxError("database.url is missing: add it to the configuration, e.g. postgresql+psycopg://user@host/name")
+    connections = settings.processor.threads_count + settings.poller.threads_count + SPARE_CONNECTIONS
+    replica = settings.database.replica_url
+    return SqlStore(
+        connect_database(settings.database.url, connections=connections),
+        replica=connect_database(replica, connections=connections) if replica else None,
+        idle_timeout=max(settings.processor.general_timeout, timedelta(seconds=1)),
+    )
+
+
+def redis_client(settings: Settings) -> redis.Redis:
+    """A client of the configured Redis; no connection is made yet.
+
+    Raises:
+        BoxError: the settings make no sense together.
+    """
+    chosen = settings.redis
+    url = chosen.url
+    if chosen.sentinels:
+        scheme = "rediss" if chosen.ssl else "redis"
+        user, password = chosen.username or "", chosen.password
+        credentials = f"{user}:{password}@" if password else ""
+        url = f"{scheme}://{credentials}sentinel/{chosen.db}"
+    return connect_redis(
+        url,
+        sentinels=[(host, int(port)) for host, _, port in (each.rpartition(":") for each in chosen.sentinels)],
+        master_name=chosen.master_name,
+        sentinel_username=chosen.sentinel_username,
+        sentinel_password=chosen.sentinel_password,
+        cluster=chosen.cluster,
+    )

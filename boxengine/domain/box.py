@@ -1,0 +1,117 @@
+"""A box: one table of items and the policy under which they are delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+
+from boxengine.domain.partitioning import PartitionStrategy, number
+
+
+class BoxType(StrEnum):
+    """Which side of the wire a box serves."""
+
+    OUTBOX = "outbox"
+    INBOX = "inbox"
+
+
+class StrictOrder(StrEnum):
+    """How far a failed item holds back the ones after it."""
+
+    NONE = "none"
+    """It steps aside; its followers go on."""
+
+    BUCKET = "bucket"
+    """Its whole bucket waits."""
+
+    KEY = "key"
+    """Only its own event key waits."""
+
+
+JITTER_STRIDE = 7919
+"""A prime: multiplied by it, neighbouring ids fall far apart modulo 1000."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """Growing pauses between the attempts at one item."""
+
+    minimal: timedelta = timedelta(seconds=10)
+    maximal: timedelta = timedelta(seconds=600)
+    multiplier: float = 2.0
+    jitter: float = 0.0
+    """Share of the pause, 0 to 1, by which it may be shorter; spread over items by their id."""
+
+    def delay(self, errors_count: int) -> timedelta:
+        """The pause after the attempt that brought the count to ``errors_count`` (1 for the first failure)."""
+        if errors_count <= 0:
+            return timedelta(0)
+        # Past this exponent the product overflows a float long after the maximum has been reached.
+        exponent = min(errors_count - 1, 1000)
+        try:
+            seconds = self.minimal.total_seconds() * self.multiplier**exponent
+        except OverflowError:
+            return self.maximal
+        return timedelta(seconds=min(seconds, self.maximal.total_seconds()))
+
+    def pause(self, errors_count: int, item_id: int) -> timedelta:
+        """The delay with its jitter: which part of it an item is spared follows from its id, so any store can compute it."""
+        return self.delay(errors_count) * (1 - self.jitter * (item_id * JITTER_STRIDE % 1000) / 1000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long finished rows stay, and how gently they are deleted (SEMANTICS: retention)."""
+
+    others: timedelta = timedelta(weeks=1)
+    """For failed and discarded rows."""
+    delivered: timedelta = timedelta(weeks=1)
+    batch_size: int = 1000
+    pause: timedelta = timedelta(seconds=0.5)
+    window: timedelta = timedelta(hours=4)
+
+    @property
+    def deletes_on_delivery(self) -> bool:
+        """Whether a delivered row goes at once, in the transaction that would have marked it."""
+        return self.delivered == timedelta(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """One table of items with one policy. Immutable; made by the settings, read by everything."""
+
+    name: str
+    """Underscored model name, with an optional namespace: ``order_outbox_item``, ``combined/outbox_item``."""
+    type: BoxType
+    table: str
+    owner: str | None = None
+    bucket_size: int = 16
+    partition_strategy: PartitionStrategy = number
+    strict_order: StrictOrder = StrictOrder.NONE
+    max_retries: int | None = 0
+    """Failed attempts allowed beyond the first before an item is failed; None: no end (strict order without a limit)."""
+    backoff: Backoff | None = field(default_factory=Backoff)
+    """Pauses between attempts; None where the strategies in force do not wait."""
+    retention: Retention = field(default_factory=Retention)
+    payload_builder: Callable[..., object] | None = None
+    """The model's ``build_payload``, called with the item; None: the stored payload goes out as it is."""
+
+    @property
+    def label(self) -> str:
+        """The name in metrics and URLs: a namespace is set off with a dash."""
+        return self.name.replace("/", "-")
+
+    @property
+    def buckets(self) -> range:
+        """All bucket numbers."""
+        return range(self.bucket_size)
+
+    def partition(self, number: int, partitions: int) -> range:
+        """The buckets b with ``b % partitions == number``."""
+        return range(number, self.bucket_size, partitions)
+
+    def exhausted(self, errors_count: int) -> bool:
+        """Whether an item with so many failed attempts is failed for good."""
+        return self.max_retries is not None and errors_count > self.max_retries

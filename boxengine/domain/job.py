@@ -1,0 +1,36 @@
+"""A job: one bucket with rows to deliver, as it lies in the queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """``bucket:unix_seconds:id,id,id`` is the whole format, shared with sbmt-outbox.
+
+    The ids are what the poller saw; the holder of the bucket reads the rows afresh.
+    """
+
+    bucket: int
+    pushed_at: int
+    """Unix time in seconds."""
+    ids: tuple[int, ...]
+
+    def encode(self) -> str:
+        return f"{self.bucket}:{self.pushed_at}:{','.join(map(str, self.ids))}"
+
+    @classmethod
+    def decode(cls, text: str | bytes) -> Job:
+        """The job in ``text``.
+
+        Raises:
+            ValueError: the text is not a job (foreign or corrupt element).
+        """
+        if isinstance(text, bytes):
+            text = text.decode("ascii", errors="strict")
+        bucket, pushed_at, ids, *_ = (*text.split(":"), "", "")
+        job = cls(int(bucket), int(pushed_at), tuple(map(int, ids.split(","))))
+        if job.bucket < 0 or min(job.ids) <= 0:
+            raise ValueError(f"not a job: {text[:80]!r}")
+        return job

@@ -1,0 +1,29 @@
+"""From an event key to a bucket.
+
+The arithmetic is that of sbmt-outbox, so both can share one table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+Key = int | str | object
+PartitionStrategy = Callable[[Key, int], int]
+"""``(event_key, bucket_size) -> bucket`` in ``0..bucket_size - 1``."""
+
+
+def number(key: Key, bucket_size: int) -> int:
+    """An integer as it is; of anything else the digits of its text, 0 where it has none; modulo ``bucket_size``."""
+    if isinstance(key, int):
+        return key % bucket_size
+    digits = "".join(filter(str.isdecimal, str(key)))
+    return int(digits or 0) % bucket_size
+
+
+def hashed(key: Key, bucket_size: int) -> int:
+    """SHA-1 of the key's text as one big integer, modulo ``bucket_size``."""
+    return int.from_bytes(hashlib.sha1(str(key).encode(), usedforsecurity=False).digest(), "big") % bucket_size
+
+
+BUILT_IN: dict[str, PartitionStrategy] = {"number": number, "hash": hashed}

@@ -1,0 +1,72 @@
+"""Retry strategies: may an item that failed before be tried now?
+
+They are asked in the configured order; the first that does not say PROCESS has the last word. Pauses
+(``Backoff``) are part of the box and worked out by the store's query, so an item that comes here is past them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Protocol
+
+from boxengine.domain.box import Box
+from boxengine.domain.item import Item
+from boxengine.domain.outcome import DISCARD, PROCESS, SKIP, Verdict
+
+
+class RetryContext(Protocol):
+    """What a strategy may ask about the world around an item."""
+
+    box: Box
+    now: datetime
+    """The store's clock, with zone UTC."""
+
+    def later_delivered(self, item: Item) -> bool:
+        """Whether a later item of the same key (and event name, where the box has them) has been delivered."""
+
+
+RetryStrategy = Callable[[Item, RetryContext], Verdict]
+
+
+class ExponentialBackoff:
+    """Due at ``processed_at + min(maximal, minimal * multiplier ** (errors_count - 1))``.
+
+    The store does not hand out rows before that; this check stands for items that reach the processor another way.
+    """
+
+    def __call__(self, item: Item, context: RetryContext) -> Verdict:
+        backoff = context.box.backoff
+        if backoff is None or item.processed_at is None or item.errors_count == 0:
+            return PROCESS
+        # Jitter only ever shortens a pause, so the shortest pause is what may be insisted on here.
+        shortest = backoff.delay(item.errors_count) * (1 - backoff.jitter)
+        return PROCESS if context.now >= item.processed_at + shortest else SKIP
+
+
+class LatestAvailable:
+    """An item that a later one of its key has overtaken is discarded: the receiver already has the newer state.
+
+    Only a *delivered* later item counts. The reference also counts one still undelivered, and loses both if that one fails.
+    """
+
+    def __call__(self, item: Item, context: RetryContext) -> Verdict:
+        return DISCARD if context.later_delivered(item) else PROCESS
+
+
+class NoDelay:
+    """Tried again at the next poll."""
+
+    def __call__(self, item: Item, context: RetryContext) -> Verdict:  # noqa: ARG002 - the strategies' common shape
+        return PROCESS
+
+
+BUILT_IN: dict[str, Callable[[], RetryStrategy]] = {
+    "exponential_backoff": ExponentialBackoff,
+    "latest_available": LatestAvailable,
+    "compacted_log": LatestAvailable,
+    "no_delay": NoDelay,
+}
+DEFAULT = ("exponential_backoff", "latest_available")
+WAITING = frozenset({"exponential_backoff"})
+"""Names of the strategies under which a failed row is not due before its pause is over."""

@@ -1,0 +1,23 @@
+"""PostgreSQL and Valkey from Python wheels, started as child processes on loopback.
+
+What ``boxengine demo`` and the tests run on, and what anybody may use who wants a real server
+without installing one: ``pip install "boxengine[embedded]"``.
+
+::
+
+    with EmbeddedPostgres(folder) as postgres, EmbeddedValkey(folder) as valkey:
+        engine = create_engine(postgres.url("postgres"))
+        redis = Redis.from_url(valkey.url())
+
+Both are real servers: ``kill`` is SIGKILL, a restart recovers from the files, and the port stays the
+same for the life of the object. Neither outlives the process that started it.
+"""
+
+from __future__ import annotations
+
+from boxengine.embedded.postgres import EmbeddedPostgres
+from boxengine.embedded.process import ServerNotStarted
+from boxengine.embedded.valkey import EmbeddedValkey
+from boxengine.embedded.wheels import WheelMissing
+
+__all__ = ["EmbeddedPostgres", "EmbeddedValkey", "ServerNotStarted", "WheelMissing"]

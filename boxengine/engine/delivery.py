@@ -1,0 +1,307 @@
+"""The heart: one batch of one box, from the buckets' locks to the committed outcomes.
+
+One transaction: take the buckets' locks in the database, read their due rows, ask the retry strategies about those
+tried before, send, write all outcomes, commit. A crash anywhere in between undoes everything but what the transport
+already took; those items go out once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from boxengine.domain.box import Box
+from boxengine.domain.item import Item, Status
+from boxengine.domain.outcome import FailedAttempt, Settlement, Verdict
+from boxengine.engine.attempt import error_log, reason_of
+from boxengine.engine.middleware import compose
+from boxengine.engine.pipeline import Middlewares, Pipeline
+from boxengine.engine.sending import Sending, Watch
+from boxengine.engine.transports import Carrier, Routes, failed
+from boxengine.errors import StoreUnavailable, Unavailable
+from boxengine.ports import Claim, Clock, ErrorTracker, FailureMemory, Hold, Observer, RememberedFailure, Store, Tracer
+
+BATCH_LIMIT = 500
+"""Rows per transaction. Beyond 200 the floor program gains nothing (NUMBERS); some room for buckets that give few."""
+FLUSH_AFTER = 1.0
+"""Seconds after which a batch that sends one by one records what it has, so that a crash repeats little."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds one batch."""
+
+    rows: int = BATCH_LIMIT
+    flush_after: float = FLUSH_AFTER
+    """Seconds."""
+    memory_ttl: timedelta = timedelta(minutes=30)
+    """How long a failure that the database would not store is remembered elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What batch middlewares see."""
+
+    box: Box
+    items: Sequence[Item]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """How one batch went, for the processor to decide how to go on."""
+
+    claimed: int
+    """Rows read."""
+    last_ids: Mapping[int, int] = field(default_factory=dict)
+    """By bucket, the id up to which everything is settled or passed over."""
+    refused: frozenset[int] = frozenset()
+    exhausted: frozenset[int] = frozenset()
+    """Buckets of which nothing due is left."""
+    next_due: Mapping[int, timedelta] = field(default_factory=dict)
+    """By bucket, the pause until the first of the items that failed just now is due again."""
+    progressed: bool = True
+    """False where rows were read and nothing at all became of them."""
+
+
+class Delivery:
+    """Delivers batches of one box. Shared by all processor threads; keeps no state between batches."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        middlewares: Middlewares,
+        store: Store,
+        memory: FailureMemory,
+        observer: Observer,
+        tracer: Tracer,
+        clock: Clock,
+        error_tracker: ErrorTracker,
+        limits: Limits = Limits(),
+    ) -> None:
+        """Makes the box's transports; what their constructors raise comes through."""
+        self.box = pipeline.box
+        self._routes = Routes(tuple(Carrier(spec) for spec in pipeline.transports))
+        self._strategies = pipeline.retry_strategies
+        self._middlewares = middlewares
+        self._store = store
+        self._memory = memory
+        self._observer = observer
+        self._tracer = tracer
+        self._clock = clock
+        self._track = error_tracker
+        self._limits = limits
+
+    def run(self, hold: Hold, after: Mapping[int, int], *, until: float) -> BatchReport:
+        """Claims, sends and settles one batch of the hold's buckets.
+
+        Args:
+            after: by bucket, the id after which to read.
+            until: monotonic time at which sending stops between two items.
+
+        Raises:
+            StoreUnavailable: the database refused; the rows count as pending.
+        """
+        box, started = self.box, self._clock.monotonic()
+        deadline = min(until, started + self._limits.flush_after)
+        settlement = Settlement()
+        with self._store.claim(box, after, self._limits.rows) as claim:
+            items = claim.items
+            if items:
+
+                def process(_batch: Batch) -> None:
+                    self._process(claim, settlement, hold, deadline, fresh=not any(after.values()))
+
+                with self._tracer.processing(box, items):
+                    compose(self._middlewares.batch_process, process)(Batch(box, items))
+                    self._commit(claim, settlement)
+        if items:
+            self._observer.settled(box, items, settlement, seconds=self._clock.monotonic() - started)
+        return self._report(claim, settlement, after)
+
+    def close(self) -> None:
+        """Lets the transports free what they hold."""
+        self._routes.close()
+
+    # ── steps ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _process(self, claim: Claim, settlement: Settlement, hold: Hold, deadline: float, *, fresh: bool) -> None:
+        admission = _Admission(self.box, claim, settlement)
+        items = self._admit(admission, fresh=fresh)
+        monotonic = self._clock.monotonic
+
+        def expired() -> bool:
+            now = monotonic()
+            return now >= deadline or now >= hold.valid_until
+
+        sending = Sending(
+            claim,
+            self._routes,
+            middlewares=self._middlewares.item_process,
+            strict_order=self.box.strict_order,
+            expired=expired,
+            watch=Watch(self.box, self._observer, self._tracer, monotonic),
+        )
+        sending.send(items)
+        settlement.delivered += sending.delivered
+        for item, problem, where in sending.failed:
+            self._record_failure(settlement, item, problem, where=where, now=self._clock.now())
+
+    def _admit(self, admission: _Admission, *, fresh: bool) -> Sequence[Item]:
+        """Those of the claimed items that may be sent now, with their payloads."""
+        items = admission.claim.items
+        tried = [item for item in items if item.processed_at is not None]
+        if fresh or tried:
+            items = self._recall(admission, items)
+        if tried and self._strategies:
+            items = self._ask_strategies(admission, items)
+        if self.box.payload_builder is not None:
+            items = self._build_payloads(admission, items)
+        return items
+
+    def _recall(self, admission: _Admission, items: Sequence[Item]) -> Sequence[Item]:
+        """Takes failures into account that the database refused to store at the time."""
+        try:
+            remembered = self._memory.recall(self.box, [item.id for item in items])
+        except Unavailable:
+            return items  # the memory is a help, not a promise
+        if not remembered:
+            return items
+        admitted = []
+        for item in items:
+            failure = remembered.get(item.id)
+            if failure is None or failure.errors_count <= item.errors_count:
+                admitted.append(item)
+            elif self.box.exhausted(failure.errors_count):
+                known = item._replace(errors_count=failure.errors_count)
+                self._record_failure(
+                    admission.settlement, known, failure.error_msg, where="remembered", now=admission.claim.now
+                )
+            else:
+                admitted.append(item._replace(errors_count=failure.errors_count))
+        return admitted
+
+    def _ask_strategies(self, admission: _Admission, items: Sequence[Item]) -> Sequence[Item]:
+        admitted = []
+        for item in items:
+            verdict = Verdict.PROCESS
+            if item.processed_at is not None:
+                try:
+                    verdict = admission.verdict(item, self._strategies)
+                except StoreUnavailable:
+                    raise
+                except Exception as error:  # a strategy is user's code
+                    self._record_failure(
+                        admission.settlement, item, error, where="retry strategy", now=admission.claim.now
+                    )
+                    continue
+            if verdict is Verdict.PROCESS:
+                admitted.append(item)
+            elif verdict is Verdict.DISCARD:
+                admission.settlement.discarded.append(item.id)
+        return admitted
+
+    def _build_payloads(self, admission: _Admission, items: Sequence[Item]) -> Sequence[Item]:
+        build = self.box.payload_builder
+        admitted = []
+        for item in items:
+            problem: object = None
+            payload: Any = None
+            try:
+                payload = build(item) if build is not None else item.payload
+            except Exception as error:  # a payload builder is user's code
+                problem = error
+            if problem is None and not failed(payload):
+                admitted.append(item._replace(payload=payload))
+                continue
+            self._record_failure(
+                admission.settlement, item, problem or payload, where="payload builder", now=admission.claim.now
+            )
+        return admitted
+
+    def _record_failure(
+        self, settlement: Settlement, item: Item, problem: object, *, where: str, now: datetime
+    ) -> None:
+        errors_count = item.errors_count + 1
+        status = Status.FAILED if self.box.exhausted(errors_count) else Status.PENDING
+        log = error_log(problem, where=where, now=now)
+        settlement.failed.append(FailedAttempt(item.id, status, errors_count, log))
+        if status is Status.FAILED:
+            error = problem if isinstance(problem, BaseException) else f"{where}: {reason_of(problem)}"
+            self._track(error, box_name=self.box.name, item_id=item.id, event_key=item.event_key)
+
+    def _commit(self, claim: Claim, settlement: Settlement) -> None:
+        try:
+            claim.commit(settlement)
+        except StoreUnavailable:
+            self._remember(settlement)
+            raise
+
+    def _remember(self, settlement: Settlement) -> None:
+        """Keeps failures that the database would not take, so that a poison item cannot be tried without end."""
+        failures = {f.id: RememberedFailure(f.errors_count, f.error_log[:200]) for f in settlement.failed}
+        if failures:
+            try:
+                self._memory.remember(self.box, failures, ttl=self._limits.memory_ttl)
+            except Unavailable:
+                self._observer.fetch_failed(self.box, "a failure could be stored neither in the database nor in Redis")
+
+    def _report(self, claim: Claim, settlement: Settlement, after: Mapping[int, int]) -> BatchReport:
+        items = claim.items
+        last_ids = {item.bucket: item.id for item in items}
+        exhausted = claim.exhausted
+        settled = len(settlement.delivered) + len(settlement.discarded) + len(settlement.failed)
+        if settled < len(items):
+            touched = {*settlement.delivered, *settlement.discarded, *(attempt.id for attempt in settlement.failed)}
+            left = {item.bucket for item in items if item.id not in touched and item.processed_at is None}
+            last_ids.update({bucket: after[bucket] for bucket in left})
+            exhausted -= left
+        return BatchReport(
+            claimed=len(items),
+            last_ids=last_ids,
+            refused=claim.refused,
+            exhausted=exhausted,
+            next_due=self._next_due(items, settlement),
+            progressed=bool(settlement) or not items,
+        )
+
+    def _next_due(self, items: Sequence[Item], settlement: Settlement) -> Mapping[int, timedelta]:
+        if not settlement.failed or self.box.backoff is None:
+            return {}
+        buckets = {item.id: item.bucket for item in items}
+        due: dict[int, timedelta] = {}
+        for attempt in settlement.failed:
+            if attempt.status is Status.PENDING:
+                pause = self.box.backoff.pause(attempt.errors_count, attempt.id)
+                bucket = buckets[attempt.id]
+                due[bucket] = min(pause, due.get(bucket, pause))
+        return due
+
+
+class _Admission:
+    """What the retry strategies may ask, about the items of one claim."""
+
+    def __init__(self, box: Box, claim: Claim, settlement: Settlement) -> None:
+        self.box = box
+        self.claim = claim
+        self.settlement = settlement
+        self.now = claim.now
+        self._overtaken: frozenset[int] | None = None
+
+    def later_delivered(self, item: Item) -> bool:
+        if self._overtaken is None:
+            tried = [known for known in self.claim.items if known.processed_at is not None]
+            self._overtaken = self.claim.later_delivered(tried)
+        return item.id in self._overtaken
+
+    def verdict(self, item: Item, strategies: Sequence[object]) -> Verdict:
+        """The first answer that is not PROCESS."""
+        for strategy in strategies:
+            answer = strategy(item, self)  # type: ignore[operator]
+            if not isinstance(answer, Verdict):
+                raise TypeError(f"retry strategy {strategy!r} must return PROCESS, SKIP or DISCARD, not {answer!r}")
+            if answer is not Verdict.PROCESS:
+                return answer
+        return Verdict.PROCESS

@@ -1,0 +1,62 @@
+"""Keeps the leases of the buckets in work alive, for all processor threads, in one loop of its own.
+
+Leases are short, so that the buckets of a worker that died move to another within seconds; a worker that lives renews
+them. What is in work for longer than the general timeout is not renewed any more: that thread hangs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from boxengine.errors import QueueUnavailable
+from boxengine.ports import Clock, Hold, JobQueue
+
+
+class LeaseKeeper:
+    """Renews the leases of all holds that are inside ``keeping``."""
+
+    def __init__(self, queue: JobQueue, *, clock: Clock, ttl: timedelta, longest: timedelta) -> None:
+        """Args:
+        ttl: how long a lease lasts; renewed when a third of it is over.
+        longest: for how long a hold is renewed at all (general timeout).
+        """
+        self._queue = queue
+        self._clock = clock
+        self._ttl = ttl
+        self._longest = longest.total_seconds()
+        self._holds: dict[int, tuple[Hold, float]] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def keeping(self, hold: Hold) -> Iterator[None]:
+        """The hold's leases are renewed while the block runs."""
+        with self._lock:
+            self._holds[id(hold)] = (hold, self._clock.monotonic() + self._longest)
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._holds[id(hold)]
+
+    def turn(self) -> timedelta:
+        """Renews all leases once; returns the pause until the next time."""
+        with self._lock:
+            holds = list(self._holds.values())
+        now = self._clock.monotonic()
+        for hold, until in holds:
+            # A hold renewed a moment ago, or just taken, can wait for the next turn.
+            if now < until and hold.valid_until - now < 0.7 * self._ttl.total_seconds():
+                self._renew(hold)
+        return self._ttl / 3
+
+    def _renew(self, hold: Hold) -> None:
+        before = self._clock.monotonic()
+        try:
+            lost = self._queue.extend(hold, ttl=self._ttl)
+        except QueueUnavailable:
+            return  # the hold runs out, its thread stops between two items, and nothing is lost
+        hold.buckets.difference_update(lost)
+        hold.valid_until = before + self._ttl.total_seconds()

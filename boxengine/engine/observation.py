@@ -1,0 +1,61 @@
+"""Observers and tracers for when nobody watches: the defaults of everything that takes one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+from boxengine.domain.box import Box
+from boxengine.domain.item import Item
+from boxengine.domain.outcome import Settlement
+
+
+class NullObserver:
+    """Keeps nothing. Also the base for an observer that cares about a few events only."""
+
+    def created(self, box: Box, *, ids: Sequence[int], buckets: Sequence[int], seconds: float) -> None: ...
+
+    def polled(self, box: Box, partition: int, *, found: int, pushed: int, seconds: float) -> None: ...
+
+    def throttled(self, box: Box, partition: int, *, throttler: str, status: str, seconds: float) -> None: ...
+
+    def queue_measured(self, box: Box, *, length: int, lag: float) -> None: ...
+
+    def taken(self, box: Box, *, jobs: int, seconds: float) -> None: ...
+
+    def transported(self, box: Box, transport: str, *, items: int, failed: int, seconds: float) -> None: ...
+
+    def settled(self, box: Box, items: Sequence[Item], settlement: Settlement, *, seconds: float) -> None: ...
+
+    def job_done(self, box: Box, buckets: Iterable[int], *, state: str, seconds: float) -> None: ...
+
+    def fetch_failed(self, box: Box, reason: str) -> None: ...
+
+    def deleted(self, box: Box, *, rows: int, seconds: float) -> None: ...
+
+    def oldest_pending(self, box: Box, *, seconds: float) -> None: ...
+
+    def outage(self, what: str, reason: str) -> None: ...
+
+    def recovered(self, what: str, *, seconds: float) -> None: ...
+
+
+class NullTracer:
+    """Follows nothing."""
+
+    _nothing: AbstractContextManager[object] = nullcontext()
+
+    def inject(self, headers: dict[str, str]) -> dict[str, str]:
+        return headers
+
+    def creating(self, box: Box, count: int) -> AbstractContextManager[object]:  # noqa: ARG002 - the port's shape
+        return self._nothing
+
+    def polling(self, box: Box, partition: int) -> AbstractContextManager[object]:  # noqa: ARG002 - the port's shape
+        return self._nothing
+
+    def processing(self, box: Box, items: Sequence[Item]) -> AbstractContextManager[object]:  # noqa: ARG002 - the port's shape
+        return self._nothing
+
+    def sending(self, box: Box, transport: str, items: Sequence[Item]) -> AbstractContextManager[object]:  # noqa: ARG002 - the port's shape
+        return self._nothing

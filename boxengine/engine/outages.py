@@ -1,0 +1,47 @@
+"""Boxes whose store or code fails just now: told once, tried again with growing pauses, while the others go on."""
+
+from __future__ import annotations
+
+import threading
+
+from boxengine.domain.box import Box
+from boxengine.ports import Clock, ErrorTracker, Observer
+
+SHORTEST_PAUSE = 0.1
+LONGEST_PAUSE = 5.0
+
+
+class Outages:
+    """Since when what has been failing. Shared by threads."""
+
+    def __init__(self, *, observer: Observer, error_tracker: ErrorTracker, clock: Clock) -> None:
+        self._observer = observer
+        self._track = error_tracker
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._since: dict[str, float] = {}
+        self._pauses: dict[str, float] = {}
+
+    def failed(self, what: str, error: Exception, *, box: Box | None = None) -> float:
+        """Takes note of a failure; returns the seconds to wait before the next try."""
+        with self._lock:
+            first = what not in self._since
+            self._since.setdefault(what, self._clock.monotonic())
+            pause = min(LONGEST_PAUSE, max(SHORTEST_PAUSE, 2 * self._pauses.get(what, 0.0)))
+            self._pauses[what] = pause
+        if first:
+            self._observer.outage(what, str(error) or type(error).__name__)
+            self._track(error, what=what)
+        if box is not None:
+            self._observer.fetch_failed(box, str(error))
+        return pause
+
+    def worked(self, what: str) -> None:
+        """Takes note that it works (again)."""
+        if what not in self._since:
+            return
+        with self._lock:
+            since = self._since.pop(what, None)
+            self._pauses.pop(what, None)
+        if since is not None:
+            self._observer.recovered(what, seconds=self._clock.monotonic() - since)

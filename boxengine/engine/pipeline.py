@@ -1,0 +1,48 @@
+"""How one box's items are delivered: its transports, retry strategies and middlewares, ready to be called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from boxengine.domain.box import Box
+from boxengine.domain.retry import RetryStrategy
+
+Middleware = Callable[..., Any]
+"""Called as ``(subject, call_next)``, create kinds as ``(model, attributes, call_next)``; returns what that returns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransportSpec:
+    """One line of a box's ``transports``: how to make the transport, and for which items it is."""
+
+    name: str
+    build: Callable[[], Any]
+    """Makes the transport with its YAML arguments."""
+    event_name: str | None = None
+    """Only items with this event name; None: all items."""
+    disposable: bool = False
+    """False: made once and kept; True: made anew for each call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Middlewares:
+    """Instances, outermost first."""
+
+    create_item: tuple[Middleware, ...] = ()
+    create_batch: tuple[Middleware, ...] = ()
+    poll: tuple[Middleware, ...] = ()
+    batch_process: tuple[Middleware, ...] = ()
+    item_process: tuple[Middleware, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """One box with all that is called on the way of its items."""
+
+    box: Box
+    transports: tuple[TransportSpec, ...]
+    retry_strategies: tuple[RetryStrategy, ...]
+    model: type | None = None
+    """The user's model class; None where the engine works from the table alone."""

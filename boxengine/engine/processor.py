@@ -1,0 +1,147 @@
+"""The processor: takes buckets from the queue and delivers what they hold, until they are empty.
+
+A job says which bucket has work; the rows are read afresh, bucket by bucket, batch after batch. A thread that keeps
+its buckets for long hands them back now and then, so that other threads and other workers get their share.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from boxengine.domain.box import Box
+from boxengine.domain.job import Job
+from boxengine.engine.delivery import BatchReport, Delivery
+from boxengine.engine.keeper import LeaseKeeper
+from boxengine.engine.outages import Outages
+from boxengine.engine.schedule import Schedule
+from boxengine.errors import QueueUnavailable
+from boxengine.ports import Clock, Hold, JobQueue, Observer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessLimits:
+    """How long a thread waits and works."""
+
+    wait: timedelta = timedelta(seconds=1)
+    """For a job (``brpop_delay``)."""
+    cutoff: timedelta = timedelta(seconds=90)
+    """After which a thread stops between two items (``cutoff_timeout``)."""
+    turn: timedelta = timedelta(seconds=1)
+    """After which a thread whose buckets have more hands them back to the queue."""
+    lease_ttl: timedelta = timedelta(seconds=4)
+    threads: int = 4
+
+
+class Processor:
+    """One turn at a time; each of its threads takes turns."""
+
+    def __init__(
+        self,
+        deliveries: Mapping[str, Delivery],
+        *,
+        queue: JobQueue,
+        keeper: LeaseKeeper,
+        schedule: Schedule,
+        outages: Outages,
+        observer: Observer,
+        clock: Clock,
+        limits: ProcessLimits = ProcessLimits(),
+    ) -> None:
+        """Args:
+        deliveries: by box name.
+        """
+        self._deliveries = deliveries
+        self._boxes: Sequence[Box] = [delivery.box for delivery in deliveries.values()]
+        self._queue = queue
+        self._keeper = keeper
+        self._schedule = schedule
+        self._outages = outages
+        self._observer = observer
+        self._clock = clock
+        self._limits = limits
+        self._door = threading.Lock()
+        self._stopping = threading.Event()
+
+    def turn(self) -> timedelta:
+        """Waits for buckets with work and delivers them."""
+        hold = self._take()
+        if hold is not None:
+            self._work(hold)
+        return timedelta(0)
+
+    def stop(self) -> None:
+        """No more buckets are taken; those in work are handed back after the batch under way."""
+        self._stopping.set()
+
+    # ── steps ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _take(self) -> Hold | None:
+        """One thread waits at the queue for all: the others wait for their turn at the door, which costs nothing."""
+        started = self._clock.monotonic()
+        with self._door:
+            if self._stopping.is_set():
+                return None
+            hold = self._queue.take(
+                self._boxes, wait=self._limits.wait, ttl=self._limits.lease_ttl, share=self._limits.threads
+            )
+        if hold is not None:
+            self._observer.taken(hold.box, jobs=len(hold.jobs), seconds=self._clock.monotonic() - started)
+        return hold
+
+    def _work(self, hold: Hold) -> None:
+        box, started = hold.box, self._clock.monotonic()
+        buckets, state = sorted(hold.buckets), "failed"
+        try:
+            with self._keeper.keeping(hold):
+                state = self._drain(hold)
+            self._outages.worked(f"box {box.name}")
+        except QueueUnavailable:
+            raise
+        except Exception as error:  # one box's database or code must not stop the others
+            # The leases are left to run out: that is the pause before anybody tries these buckets again.
+            self._outages.failed(f"box {box.name}", error, box=box)
+        finally:
+            self._observer.job_done(box, buckets, state=state, seconds=self._clock.monotonic() - started)
+
+    def _drain(self, hold: Hold) -> str:
+        """Batch after batch until the hold has no bucket left; returns how it ended."""
+        delivery = self._deliveries[hold.box.name]
+        now = self._clock.monotonic()
+        cutoff, turn_over = now + self._limits.cutoff.total_seconds(), now + self._limits.turn.total_seconds()
+        after = dict.fromkeys(sorted(hold.buckets), 0)
+        claimed = 0
+        while after:
+            report = delivery.run(hold, after, until=cutoff)
+            claimed += report.claimed
+            self._go_on(hold, after, report)
+            self._wake_for_retries(hold.box, report)
+            if after and (self._stopping.is_set() or self._clock.monotonic() >= min(cutoff, turn_over)):
+                return self._hand_back(hold, after, timed_out=self._clock.monotonic() >= cutoff)
+        return "processed" if claimed else "skipped"
+
+    def _go_on(self, hold: Hold, after: dict[int, int], report: BatchReport) -> None:
+        """Leaves ``after`` with the buckets that are still held and have more, and where to read on."""
+        after.update(report.last_ids)
+        # Somebody else holds these in the database: their leases run out by themselves, as a pause.
+        hold.buckets -= report.refused
+        wanted = self._queue.release(hold, report.exhausted) if report.exhausted else frozenset()
+        hold.buckets -= report.exhausted - wanted
+        for bucket in wanted:
+            after[bucket] = 0  # a row may have been committed below the last id
+        if not report.progressed:
+            hold.buckets.clear()
+        for bucket in after.keys() - hold.buckets:
+            del after[bucket]
+
+    def _hand_back(self, hold: Hold, after: Mapping[int, int], *, timed_out: bool) -> str:
+        now = int(self._clock.now().timestamp())
+        self._queue.hand_back(hold, [Job(bucket, now, (max(1, last_id),)) for bucket, last_id in after.items()])
+        hold.buckets.clear()
+        return "timeout" if timed_out else "processed"
+
+    def _wake_for_retries(self, box: Box, report: BatchReport) -> None:
+        for bucket, pause in report.next_due.items():
+            self._schedule.wake(box.name, [bucket], within=pause.total_seconds(), prompt=False)

@@ -1,0 +1,259 @@
+"""One batch on its way through the transports.
+
+Whole batches go where a transport has ``call_batch`` and no item middleware asks to stand around each item; else items
+go one by one, and between two of them the deadline is looked at. Under strict order an item waits for the answer about
+the one before it: batches are cut into waves that hold no key twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from boxengine.domain.box import Box, StrictOrder
+from boxengine.domain.item import Item
+from boxengine.domain.outcome import Failure
+from boxengine.engine.middleware import compose
+from boxengine.engine.pipeline import Middleware
+from boxengine.engine.transports import Carrier, Routes, failed
+from boxengine.errors import BoxError
+from boxengine.ports import Claim, Observer, Result, Tracer
+
+NARROWING_SPLITS = 12
+"""How often a batch for which its transport raised may be halved to find the guilty items: enough for one in 4,096."""
+
+
+class WrongResults(BoxError):
+    """A batch transport answered with another number of results than it was given items."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Who is told of each call of a transport."""
+
+    box: Box
+    observer: Observer
+    tracer: Tracer
+    monotonic: Callable[[], float]
+
+
+class Sending:
+    """Sends one claim's items and remembers what became of each."""
+
+    def __init__(
+        self,
+        claim: Claim,
+        routes: Routes,
+        *,
+        middlewares: Sequence[Middleware],
+        strict_order: StrictOrder,
+        expired: Callable[[], bool],
+        watch: Watch,
+    ) -> None:
+        """Args:
+        expired: whether sending must stop now; what has not been sent then stays pending.
+        """
+        self._claim = claim
+        self._routes = routes
+        self._expired = expired
+        self._watch = watch
+        self._strict = strict_order
+        self._whole_batches = not middlewares
+        self._one = compose(middlewares, self._carry_one)
+        self._blocked: set[Any] = set()
+        self._narrowing_left = NARROWING_SPLITS
+        self._stopped = False
+        self._failed_at = ""
+        self._tallies: dict[str, list[float]] = {}
+        """By transport, of items sent one by one: calls, failures among them, seconds."""
+        self.delivered: list[int] = []
+        self.failed: list[tuple[Item, object, str]] = []
+        """Item, what was returned or raised, and the transport's name."""
+
+    def send(self, items: Sequence[Item]) -> None:
+        """Sends all items, as far as the deadline and the order allow."""
+        for carriers, group in self._by_route(items):
+            if not carriers:
+                for item in group:
+                    self._fail(item, f"no transport for event name {item.event_name!r}", "transports")
+            elif self._whole_batches and all(carrier.has_batch for carrier in carriers):
+                for wave in self._waves(group):
+                    self._send_whole(carriers, wave)
+            else:
+                self._send_one_by_one(group)
+        for name, (calls, failures, seconds) in self._tallies.items():
+            self._watch.observer.transported(
+                self._watch.box, name, items=int(calls), failed=int(failures), seconds=seconds
+            )
+
+    # ── whole batches ────────────────────────────────────────────────────────────────────────────────
+
+    def _send_whole(self, carriers: tuple[Carrier, ...], items: Sequence[Item]) -> None:
+        if self._must_stop():
+            return
+        for carrier in carriers:
+            items = self._carry_batch(carrier, items)
+        self.delivered += [item.id for item in items]
+
+    def _carry_batch(self, carrier: Carrier, items: Sequence[Item]) -> Sequence[Item]:
+        """Hands the items to one transport and returns those it took."""
+        if not items:
+            return ()
+        watch = self._watch
+        began = watch.monotonic()
+        try:
+            with watch.tracer.sending(watch.box, carrier.name, items):
+                results = self._call_batch(carrier, items)
+        except Exception as error:  # whatever a user's transport raises is a failed attempt
+            seconds = watch.monotonic() - began
+            watch.observer.transported(watch.box, carrier.name, items=len(items), failed=len(items), seconds=seconds)
+            return self._narrow(carrier, items, error)
+        seconds = watch.monotonic() - began
+        bad = [place for place, result in enumerate(results) if result is False or result.__class__ is Failure]
+        watch.observer.transported(watch.box, carrier.name, items=len(items), failed=len(bad), seconds=seconds)
+        if not bad:
+            return items
+        for place in bad:
+            self._fail(items[place], results[place], carrier.name)
+        spoilt = set(bad)
+        return [item for place, item in enumerate(items) if place not in spoilt]
+
+    def _call_batch(self, carrier: Carrier, items: Sequence[Item]) -> Sequence[Result]:
+        if carrier.wants_session:
+            with self._claim.savepoint():
+                results: Any = carrier.batch()(items, session=self._claim.session)
+        else:
+            results = carrier.batch()(items)
+        if not isinstance(results, Sequence) or len(results) != len(items):
+            answer = f"{len(results)} results" if isinstance(results, Sequence) else repr(results)
+            raise WrongResults(f"call_batch was given {len(items)} items and must return as many results, not {answer}")
+        return results
+
+    def _narrow(self, carrier: Carrier, items: Sequence[Item], error: Exception) -> Sequence[Item]:
+        """Halves a batch that raised, so that one poison item does not take the others with it."""
+        if len(items) == 1 or self._narrowing_left <= 0 or isinstance(error, WrongResults):
+            for item in items:
+                self._fail(item, error, carrier.name)
+            return ()
+        self._narrowing_left -= 1
+        middle = len(items) // 2
+        taken = [*self._carry_batch(carrier, items[:middle])]
+        return taken if self._must_stop() else [*taken, *self._carry_batch(carrier, items[middle:])]
+
+    def _must_stop(self) -> bool:
+        """Whether the deadline has passed; once it has, nothing more is sent, or a later item could overtake."""
+        self._stopped = self._stopped or self._expired()
+        return self._stopped
+
+    # ── one by one ───────────────────────────────────────────────────────────────────────────────────
+
+    def _send_one_by_one(self, items: Sequence[Item]) -> None:
+        one, must_stop, delivered = self._one, self._must_stop, self.delivered
+        ordered = self._strict is not StrictOrder.NONE
+        for item in items:
+            if must_stop():
+                return
+            if ordered and self._order_key(item) in self._blocked:
+                continue
+            self._failed_at = "middleware"
+            try:
+                result = one(item)
+            except Exception as error:  # whatever a user's code raises is a failed attempt
+                self._fail(item, error, self._failed_at)
+                continue
+            if result is False or result.__class__ is Failure:
+                self._fail(item, result, self._failed_at)
+            else:
+                delivered.append(item.id)
+
+    def _carry_one(self, item: Item) -> Result:
+        """The item through all its transports; the first that fails ends it."""
+        carriers = self._routes.of(item)
+        if any(carrier.single_wants_session for carrier in carriers):
+            return self._carry_in_savepoint(item, carriers)
+        return self._carry_through(item, carriers)
+
+    def _carry_through(self, item: Item, carriers: Iterable[Carrier]) -> Result:
+        watch = self._watch
+        for carrier in carriers:
+            self._failed_at = carrier.name
+            tally = self._tallies.setdefault(carrier.name, [0, 0, 0.0])
+            began = watch.monotonic()
+            tally[0] += 1
+            tally[1] += 1  # until it is known to be well
+            with watch.tracer.sending(watch.box, carrier.name, (item,)):
+                result = self._call_one(carrier, item)
+            tally[2] += watch.monotonic() - began
+            if failed(result):
+                return result
+            tally[1] -= 1
+        self._failed_at = "middleware"
+        return True
+
+    def _call_one(self, carrier: Carrier, item: Item) -> Result:
+        if carrier.single_wants_session:
+            return carrier.single()(item, item.payload, session=self._claim.session)
+        if carrier.has_single:
+            return carrier.single()(item, item.payload)
+        return self._call_batch(carrier, [item])[0]
+
+    def _carry_in_savepoint(self, item: Item, carriers: Iterable[Carrier]) -> Result:
+        result: Result = False
+        try:
+            with self._claim.savepoint():
+                result = self._carry_through(item, carriers)
+                if failed(result):
+                    raise _Undo  # noqa: TRY301 - it is the raise that makes the savepoint undo what was written
+        except _Undo:
+            pass
+        return result
+
+    # ── order and routes ─────────────────────────────────────────────────────────────────────────────
+
+    def _by_route(self, items: Sequence[Item]) -> Iterable[tuple[tuple[Carrier, ...], Sequence[Item]]]:
+        """Items grouped by their transports; of one key, no item comes in an earlier group than one before it."""
+        if self._routes.uniform:
+            return [(self._routes.carriers, items)]
+        groups: dict[tuple[int, tuple[Carrier, ...]], list[Item]] = {}
+        last: dict[str, tuple[int, tuple[Carrier, ...]]] = {}
+        for item in items:
+            route = self._routes.of(item)
+            layer, previous = last.get(item.event_key, (0, route))
+            place = (layer if previous == route else layer + 1, route)
+            last[item.event_key] = place
+            groups.setdefault(place, []).append(item)
+        return [(place[1], groups[place]) for place in sorted(groups, key=lambda place: place[0])]
+
+    def _waves(self, items: Sequence[Item]) -> Iterable[Sequence[Item]]:
+        """The items in waves without a key twice, each made when the answers about the one before are known."""
+        if self._strict is StrictOrder.NONE:
+            yield items
+            return
+        rest = list(items)
+        while rest:
+            wave: dict[Any, Item] = {}
+            later = []
+            for item in rest:
+                key = self._order_key(item)
+                if key in self._blocked:
+                    continue
+                if key in wave:
+                    later.append(item)
+                else:
+                    wave[key] = item
+            if not wave:
+                return
+            yield list(wave.values())
+            rest = later
+
+    def _order_key(self, item: Item) -> Any:
+        return item.bucket if self._strict is StrictOrder.BUCKET else item.event_key
+
+    def _fail(self, item: Item, problem: object, where: str) -> None:
+        self.failed.append((item, problem, where))
+        self._blocked.add(self._order_key(item))
+
+
+class _Undo(Exception):
+    """Leaves a savepoint so that what was written in it is undone."""

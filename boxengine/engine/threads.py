@@ -1,0 +1,87 @@
+"""Threads that take turns until they are stopped, survive errors, and can be told apart when one will not stop."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+from boxengine.engine.health import Health, LoopProgress
+from boxengine.engine.outages import Outages
+from boxengine.ports import Clock
+
+
+class ThreadGroup:
+    """Some threads that run the same turn.
+
+    A turn returns how long to wait before the next one; only here is that waited for, on the stop event. A turn that
+    raises is told once per outage, waited out with growing pauses, and tried again.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        turn: Callable[[], timedelta],
+        *,
+        count: int = 1,
+        limit: timedelta,
+        health: Health,
+        clock: Clock,
+        outages: Outages,
+        randomness: random.Random,
+    ) -> None:
+        """Args:
+        limit: a turn that takes longer counts as hanging.
+        """
+        self.name = name
+        self._turn = turn
+        self._limit = limit
+        self._health = health
+        self._clock = clock
+        self._outages = outages
+        self._random = randomness
+        self._stopping = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"boxengine-{name}-{number}", daemon=True)
+            for number in range(count)
+        ]
+        self._started = False
+
+    def start(self) -> None:
+        """Starts the threads; a second call does nothing."""
+        if not self._started:
+            self._started = True
+            for thread in self._threads:
+                thread.start()
+
+    def ask_to_stop(self) -> None:
+        """No further turn begins. Does not wait."""
+        self._stopping.set()
+
+    def join(self, *, until: float) -> list[str]:
+        """Waits for the threads until the monotonic time given; names of those that still run."""
+        if not self._started:
+            return []
+        for thread in self._threads:
+            thread.join(max(0.0, until - self._clock.monotonic()))
+        return [thread.name for thread in self._threads if thread.is_alive()]
+
+    def _run(self) -> None:
+        progress = self._health.loop(threading.current_thread().name, limit=self._limit)
+        while not self._stopping.is_set():
+            pause = self._take_turn(progress)
+            progress.tick(pause=timedelta(seconds=pause))
+            if pause:
+                self._stopping.wait(pause)
+        self._health.forget(progress)
+
+    def _take_turn(self, progress: LoopProgress) -> float:
+        progress.tick()
+        try:
+            pause = self._turn().total_seconds()
+        except Exception as error:  # a loop must outlive whatever its turn raises
+            # Threads that fail together should not all come back at the same moment.
+            return self._outages.failed(self.name, error) * (0.5 + self._random.random() / 2)
+        self._outages.worked(self.name)
+        return pause

@@ -1,0 +1,90 @@
+"""The worker: its loops started in order and stopped in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+
+from boxengine.engine.health import Health
+from boxengine.engine.threads import ThreadGroup
+from boxengine.ports import Clock
+
+
+class Service(Protocol):
+    """Something that runs beside the loops: the probes' server, the metrics' server."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """One kind of loop, and how it is asked to stop beside its threads' own event."""
+
+    threads: ThreadGroup
+    interrupt: Callable[[], None] = lambda: None
+    """Lets a turn that waits come back at once."""
+
+
+class Worker:
+    """All loops of one process. ``start`` and ``stop`` may each be called twice, and ``stop`` before ``start``."""
+
+    def __init__(
+        self,
+        *,
+        sources: Sequence[Loop],
+        processors: Sequence[Loop],
+        housekeeping: Sequence[Loop],
+        services: Sequence[Service],
+        close: Sequence[Callable[[], None]],
+        health: Health,
+        clock: Clock,
+    ) -> None:
+        """Args:
+        sources: what brings work in (listener, poller); stopped first.
+        processors: what delivers; finish what they hold.
+        housekeeping: leases and retention; the leases are kept until the processors are done.
+        close: called last: transports, connections.
+        """
+        self._sources = sources
+        self._processors = processors
+        self._housekeeping = housekeeping
+        self._services = services
+        self._close = close
+        self._health = health
+        self._clock = clock
+        self._stopped = False
+
+    def start(self) -> None:
+        """Starts everything and returns."""
+        for service in self._services:
+            service.start()
+        for loop in (*self._housekeeping, *self._processors, *self._sources):
+            loop.threads.start()
+
+    def stop(self, *, within: timedelta) -> list[str]:
+        """Stops in order; returns the names of threads that had not stopped when the time was over."""
+        if self._stopped:
+            return []
+        self._stopped = True
+        self._health.stopping()
+        until = self._clock.monotonic() + within.total_seconds()
+        stuck = self._stop(self._sources, until)
+        stuck += self._stop(self._processors, until)
+        stuck += self._stop(self._housekeeping, until)
+        for service in self._services:
+            service.stop()
+        if not stuck:
+            for close in self._close:
+                close()
+        return stuck
+
+    @staticmethod
+    def _stop(loops: Sequence[Loop], until: float) -> list[str]:
+        for loop in loops:
+            loop.threads.ask_to_stop()
+            loop.interrupt()
+        return [name for loop in loops for name in loop.threads.join(until=until)]

@@ -1,0 +1,75 @@
+"""Everything boxengine raises on purpose, as one tree.
+
+::
+
+    BoxError
+    ├── ConfigurationError     the YAML or what it names is wrong; lists every problem found
+    ├── UnknownBox             a box name that the configuration does not have
+    ├── InvalidItem            an item that cannot be written as asked
+    ├── SchemaMismatch         a box's table lacks what the box needs
+    └── Unavailable            a server did not answer; the loops wait and try again
+        ├── StoreUnavailable   the database
+        └── QueueUnavailable   Redis
+
+Errors of drivers (SQLAlchemy, redis-py, librdkafka) are translated where they enter, with the
+original kept as ``__cause__``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+class BoxError(Exception):
+    """Base of all errors that boxengine raises on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with the configuration: where it is and what was expected."""
+
+    file: str
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.path}: {self.message}" if self.path else f"{self.file}: {self.message}"
+
+
+class ConfigurationError(BoxError):
+    """The configuration is wrong; ``problems`` holds all that was found, not only the first."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class UnknownBox(BoxError):
+    """A box that the configuration does not name."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        self.name = name
+        self.known = tuple(sorted(known))
+        choices = ", ".join(self.known) or "none is configured"
+        super().__init__(f"unknown box {name!r}; known boxes: {choices}")
+
+
+class InvalidItem(BoxError):
+    """An item that cannot be written: no event key, a payload of the wrong type, an unknown attribute."""
+
+
+class SchemaMismatch(BoxError):
+    """A box's table is missing, or lacks a column that the box needs."""
+
+
+class Unavailable(BoxError):
+    """A server did not answer. Nothing is lost: the loops wait and try again."""
+
+
+class StoreUnavailable(Unavailable):
+    """The database did not answer or broke the connection."""
+
+
+class QueueUnavailable(Unavailable):
+    """Redis did not answer or broke the connection."""

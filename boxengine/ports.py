@@ -1,0 +1,343 @@
+"""What the engine needs of the world, one small Protocol each.
+
+Every docstring here is a contract; ``tests/conformance`` holds each implementation to it, the
+in-memory twins and the real ones alike. Nothing in this module knows SQL, Redis commands or rows of
+one database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from boxengine.domain.box import Box
+from boxengine.domain.item import Item
+from boxengine.domain.job import Job
+from boxengine.domain.outcome import Settlement
+
+
+class Clock(Protocol):
+    """Time as an argument: no module below the composition root reads it from the system."""
+
+    def now(self) -> datetime:
+        """Wall-clock time, with zone UTC."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back; goes on while the process is stopped."""
+
+
+# ── the store ────────────────────────────────────────────────────────────────────────────────────────
+
+
+class PendingRow(NamedTuple):
+    """What a poll knows of a row that is due."""
+
+    id: int
+    bucket: int
+    errors_count: int
+
+
+class Claim(Protocol):
+    """One open transaction of the store, holding the locks of its buckets until it ends.
+
+    Nobody else can record an outcome for these buckets while it is open.
+    """
+
+    items: Sequence[Item]
+    """The due rows of the granted buckets, locked, in id order within each bucket, at most the limit asked for."""
+
+    refused: frozenset[int]
+    """Buckets that somebody else holds; none of their rows are in ``items``."""
+
+    exhausted: frozenset[int]
+    """Granted buckets of which ``items`` holds every row that was due."""
+
+    now: datetime
+    """The store's clock when the claim was made, with zone UTC. Due times are computed against it."""
+
+    @property
+    def session(self) -> Any:
+        """The user's session on this very transaction (a SQLAlchemy ``Session``), made at first use."""
+
+    def savepoint(self) -> AbstractContextManager[None]:
+        """What is written through ``session`` inside is undone if the block raises; the claim goes on."""
+
+    def later_delivered(self, items: Sequence[Item]) -> frozenset[int]:
+        """The ids of those items of which a later one, of the same key and event name, has been delivered."""
+
+    def commit(self, settlement: Settlement) -> None:
+        """Writes all outcomes and ends the transaction, which frees the buckets.
+
+        Raises:
+            StoreUnavailable: nothing is known to be written; the rows count as pending.
+        """
+
+
+class Store(Protocol):
+    """The rows of all boxes. Every method raises ``StoreUnavailable`` where the database does not answer."""
+
+    def poll(self, box: Box, buckets: Sequence[int], limit: int, *, regular_only: bool = False) -> list[PendingRow]:
+        """Due rows of these buckets, about ``limit`` at most, each bucket getting its fair share, in id order.
+
+        Due means: pending, past its pause (``box.backoff``), past its ``available_at``, and not held back by strict order.
+        ``regular_only`` leaves out rows that have failed before. Takes no locks; may read a replica.
+        """
+
+    def due_buckets(self, box: Box, buckets: Sequence[int]) -> list[int]:
+        """Those of the buckets that have at least one due row. Cheap enough to be asked every second."""
+
+    def claim(self, box: Box, buckets: Mapping[int, int], limit: int) -> AbstractContextManager[Claim]:
+        """Opens a transaction, takes the locks of the buckets without waiting for them, and reads their due rows.
+
+        ``buckets`` maps each bucket to the id after which to read (0: from the start; a hint that spares reading
+        what was just settled). Leaving the context without ``commit`` undoes everything.
+        """
+
+    def ping(self) -> None:
+        """Returns if the database answers."""
+
+
+class HistoryStore(Protocol):
+    """What looks at and deletes finished rows: retention, status, metrics. Never in the path of a delivery."""
+
+    def counts(self, box: Box) -> Mapping[int, int]:
+        """Rows by status number. Counts the whole table: for people, not for metrics."""
+
+    def oldest_pending(self, box: Box) -> datetime | None:
+        """``created_at`` of the oldest pending row, with zone UTC."""
+
+    def oldest_finished(self, box: Box, statuses: Sequence[int]) -> datetime | None:
+        """``created_at`` of the oldest row with one of these statuses; may read a replica."""
+
+    def delete_finished(
+        self, box: Box, statuses: Sequence[int], *, created_from: datetime, created_before: datetime, limit: int
+    ) -> int:
+        """Deletes, in one transaction, at most ``limit`` such rows of that span of creation; returns how many."""
+
+
+# ── coordination ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(slots=True)
+class Hold:
+    """Buckets of one box that one processor thread has taken from the queue, with a time limit.
+
+    A hold says who should bother to work on a bucket, never who may: that is the claim's business.
+    """
+
+    box: Box
+    token: str
+    """Random; what a lease is freed and extended by."""
+    jobs: tuple[Job, ...]
+    valid_until: float
+    """By ``Clock.monotonic``; moved on by whoever extends the hold."""
+    buckets: set[int] = field(default_factory=set)
+    """Those still held."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """How long one box's queue is, and when its oldest job was pushed (unix seconds)."""
+
+    length: int
+    oldest_pushed_at: int | None
+
+
+class JobQueue(Protocol):
+    """Jobs of all boxes, at most one per bucket queued or in work.
+
+    May lose anything at any time without harm: rows stay pending and are polled again. Every method raises
+    ``QueueUnavailable`` where the server does not answer.
+    """
+
+    def push(self, box: Box, jobs: Sequence[Job]) -> int:
+        """Queues each job whose bucket is neither queued nor in work; returns how many.
+
+        A bucket in work is marked as wanted again, so that its holder looks once more before it lets go.
+        """
+
+    def take(self, boxes: Sequence[Box], *, wait: timedelta, ttl: timedelta, share: int) -> Hold | None:
+        """Waits up to ``wait`` for a job of any of the boxes, then takes more of the same box, with their leases.
+
+        How many: the queue's length divided by ``share`` (threads that compete), at least one. Jobs whose bucket is
+        leased elsewhere are dropped, foreign elements too (``corrupt``); None where nothing came of it.
+        The leases last for ``ttl``.
+        """
+
+    def extend(self, hold: Hold, *, ttl: timedelta) -> frozenset[int]:
+        """Renews the leases of the hold's buckets for ``ttl`` from now and returns those that were lost."""
+
+    def release(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
+        """Frees the leases of these buckets and returns those wanted again, whose leases stay with the hold."""
+
+    def hand_back(self, hold: Hold, jobs: Sequence[Job]) -> None:
+        """Frees all leases of the hold and queues these jobs behind all others, so that others get their turn."""
+
+    def state(self, box: Box) -> QueueState:
+        """Length and age of the box's queue."""
+
+    def ping(self) -> None:
+        """Returns if the server answers."""
+
+
+class Leases(Protocol):
+    """Named locks with a time limit. They save work; nothing depends on them for correctness."""
+
+    def acquire(self, name: str, token: str, *, ttl: timedelta) -> bool:
+        """True if nobody held it, or ``token`` already did; it then lasts for ``ttl`` from now."""
+
+    def release(self, name: str, token: str) -> None:
+        """Frees it if ``token`` holds it."""
+
+
+class Pauses(Protocol):
+    """Which boxes people have paused."""
+
+    def set(self, box: Box, *, polling_enabled: bool) -> None:
+        """Remembers it for all workers."""
+
+    def polling_enabled(self, boxes: Sequence[Box]) -> Mapping[str, bool]:
+        """By box name, for those boxes that somebody paused or resumed; the others follow the configuration."""
+
+
+@dataclass(frozen=True, slots=True)
+class RememberedFailure:
+    """An item's failures as remembered outside the database."""
+
+    errors_count: int
+    error_msg: str
+
+
+class FailureMemory(Protocol):
+    """Remembers items' failures for when the database refused to store them (item meta of sbmt-outbox)."""
+
+    def remember(self, box: Box, failures: Mapping[int, RememberedFailure], *, ttl: timedelta) -> None:
+        """Stores them by item id."""
+
+    def recall(self, box: Box, ids: Sequence[int]) -> Mapping[int, RememberedFailure]:
+        """Those that are remembered, by item id."""
+
+    def forget(self, box: Box, ids: Sequence[int]) -> None:
+        """Drops them."""
+
+
+class Signal(NamedTuple):
+    """Somebody committed a row for this box; the bucket where it is known."""
+
+    box_name: str
+    bucket: int | None
+
+
+class Wakeups(Protocol):
+    """Hints that rows were committed. Lossy by design: a lost one costs one poll interval."""
+
+    reliable: bool
+    """Whether hints come at all just now (a listener is connected); the poller looks by itself more often if not."""
+
+    def wait(self, timeout: timedelta) -> list[Signal]:
+        """Blocks until at least one signal came or the time is over; the signals so far, in order of arrival."""
+
+    def close(self) -> None:
+        """Lets a blocked ``wait`` return, and frees the connection."""
+
+
+# ── delivery ─────────────────────────────────────────────────────────────────────────────────────────
+
+Result = Any
+"""What a transport returns for one item: ``False``, a ``Failure`` or an exception is a failed attempt; else delivered."""
+
+
+class Transport(Protocol):
+    """Delivers one item. May also have ``call_batch``, see ``BatchTransport``; may take ``session=``."""
+
+    def __call__(self, item: Item, payload: Any) -> Result: ...
+
+
+@runtime_checkable
+class BatchTransport(Protocol):
+    """Delivers many items at once; one result per item, in the order given."""
+
+    def call_batch(self, items: Sequence[Item]) -> Sequence[Result]: ...
+
+
+class ErrorTracker(Protocol):
+    """Told of what a person should see: items that failed for good, loops that broke."""
+
+    def __call__(self, error: BaseException | str, /, **context: Any) -> None: ...
+
+
+# ── observation ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class Observer(Protocol):
+    """Told what happened; counts and logs as it likes. It must not raise and must not block.
+
+    Every method is called once per batch or less, never once per item, and from any thread.
+    """
+
+    def created(self, box: Box, *, ids: Sequence[int], buckets: Sequence[int], seconds: float) -> None:
+        """Rows were inserted, in the caller's still open transaction; ``ids`` and ``buckets`` go together."""
+
+    def polled(self, box: Box, partition: int, *, found: int, pushed: int, seconds: float) -> None:
+        """A partition was polled: rows found due, jobs pushed."""
+
+    def throttled(self, box: Box, partition: int, *, throttler: str, status: str, seconds: float) -> None:
+        """A poll was put off (``status``: throttle, skip) or let pass (noop) by a throttler of the tactic."""
+
+    def queue_measured(self, box: Box, *, length: int, lag: float) -> None:
+        """The job queue was looked at: its length, and the age of its oldest job in seconds."""
+
+    def taken(self, box: Box, *, jobs: int, seconds: float) -> None:
+        """A processor thread took jobs; ``seconds`` is how long it waited for them."""
+
+    def transported(self, box: Box, transport: str, *, items: int, failed: int, seconds: float) -> None:
+        """A transport was called with so many items (one, or a whole batch); ``failed`` of them were not delivered."""
+
+    def settled(self, box: Box, items: Sequence[Item], settlement: Settlement, *, seconds: float) -> None:
+        """A batch's outcomes are committed. ``items`` are all that were claimed; ``seconds`` from claim to commit."""
+
+    def job_done(self, box: Box, buckets: Iterable[int], *, state: str, seconds: float) -> None:
+        """A hold ended: ``state`` is processed, timeout (cutoff), skipped (nothing to do) or failed."""
+
+    def fetch_failed(self, box: Box, reason: str) -> None:
+        """Rows could not be read or locked, or an outcome could not be recorded."""
+
+    def deleted(self, box: Box, *, rows: int, seconds: float) -> None:
+        """Retention deleted rows in one transaction."""
+
+    def oldest_pending(self, box: Box, *, seconds: float) -> None:
+        """The box was looked at for its oldest pending row: its age in seconds, 0 where nothing is pending."""
+
+    def outage(self, what: str, reason: str) -> None:
+        """A server, a box or a loop stopped working; told once, not at every try."""
+
+    def recovered(self, what: str, *, seconds: float) -> None:
+        """What was out works again, after so many seconds."""
+
+
+class Tracer(Protocol):
+    """Follows an item from its creation to its transport, across processes. Never raises; free where nothing listens.
+
+    Each context manager makes its span the current one, so that what runs inside shows up under it.
+    """
+
+    def inject(self, headers: dict[str, str]) -> dict[str, str]:
+        """These headers with the current context added; the very same dict where there is none to add.
+
+        A context that the headers already carry stays. For a batch, call it once with ``{}`` and share what comes back.
+        """
+
+    def creating(self, box: Box, count: int) -> AbstractContextManager[object]:
+        """Around the insertion of ``count`` rows."""
+
+    def polling(self, box: Box, partition: int) -> AbstractContextManager[object]:
+        """Around one poll of a partition."""
+
+    def processing(self, box: Box, items: Sequence[Item]) -> AbstractContextManager[object]:
+        """Around the work on one claim, from its rows to its commit; linked to the contexts the items carry."""
+
+    def sending(self, box: Box, transport: str, items: Sequence[Item]) -> AbstractContextManager[object]:
+        """Around one call of a transport with one item or a whole batch."""

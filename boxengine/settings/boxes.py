@@ -1,0 +1,218 @@
+"""The keys of one box: ``outbox_items.NAME`` and ``inbox_items.NAME``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
+
+from boxengine.domain import retry
+from boxengine.domain.box import StrictOrder
+from boxengine.settings.names import default_table
+from boxengine.settings.values import (
+    CUT,
+    Acks,
+    Count,
+    CountOrZero,
+    DottedPaths,
+    Duration,
+    Factor,
+    Flag,
+    Order,
+    SecondsOrZero,
+    Servers,
+    Share,
+    Text,
+)
+
+RESERVED = ("class", "event_name", "disposable")
+"""Keys of a transport that are the engine's; all others are arguments."""
+
+
+_TRANSPORT_SCHEMA: dict[str, Any] = {
+    "type": ["object", "null"],
+    "properties": {
+        "class": {"type": "string"},
+        "event_name": {"type": "string"},
+        "disposable": {"type": "boolean"},
+    },
+}
+_TRANSPORTS_SCHEMA = WithJsonSchema(
+    {
+        "anyOf": [
+            {"type": "object", "additionalProperties": _TRANSPORT_SCHEMA},
+            {"type": "array", "items": {**_TRANSPORT_SCHEMA, "type": "object", "required": ["class"]}},
+        ]
+    }
+)
+
+
+class Section(BaseModel):
+    """A mapping with known keys. A key without a value is the same as no key."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty_keys(cls, data: object) -> object:
+        if data is None:
+            return {}
+        if isinstance(data, dict):
+            return {key: value for key, value in data.items() if value is not None}
+        return data
+
+
+class KafkaSettings(Section):
+    """How to reach Kafka: the defaults of every ``kafka`` transport and source."""
+
+    bootstrap_servers: Servers | None = None
+    """``host:port,host:port``, or a list."""
+    config: Mapping[str, Any] = Field(default_factory=dict)
+    """Handed to librdkafka untouched."""
+    required_acks: Acks | None = None
+    """As in sbmt-outbox; librdkafka's ``acks`` (-1: all replicas in sync)."""
+    max_retries: CountOrZero | None = None
+    """As in sbmt-outbox; librdkafka's ``message.send.max.retries``."""
+
+    def for_all(self) -> dict[str, Any]:
+        """The arguments that transports and sources share, where they are given: ``bootstrap_servers`` and ``config``."""
+        shared = {"bootstrap_servers": self.bootstrap_servers, "config": dict(self.config) or None}
+        return {name: value for name, value in shared.items() if value is not None}
+
+    def for_transports(self) -> dict[str, Any]:
+        """Those, and what only a producer has a use for."""
+        own = {"required_acks": self.required_acks, "max_retries": self.max_retries}
+        return self.for_all() | {name: value for name, value in own.items() if value is not None}
+
+
+class TransportSettings(Section):
+    """One transport of a box."""
+
+    name: str
+    class_name: Text = Field(alias="class")
+    """Dotted path of a class, a function or a module with an ``OutboxTransportFactory``; or a built-in's short name."""
+    event_name: Text | None = None
+    """Only items with this event name."""
+    disposable: Flag | None = None
+    """false: made once and kept; true: made anew for each call; left out: the top level's ``disposable_transports``."""
+    arguments: Mapping[str, Any] = Field(default_factory=dict)
+    """All other keys."""
+
+
+class KafkaSource(Section):
+    """Topics whose messages become items of an inbox box."""
+
+    model_config = ConfigDict(extra="allow")
+
+    topics: DottedPaths = Field(min_length=1)
+    group: Text
+    """Consumer group."""
+    concurrency: Count = 1
+    """Consumers in one process."""
+    bootstrap_servers: Servers | None = None
+    """Left out: the top level's ``kafka.bootstrap_servers``."""
+    config: Mapping[str, Any] = Field(default_factory=dict)
+    """Handed to librdkafka, over the top level's ``kafka.config``."""
+
+
+class SourceSettings(Section):
+    """Where the items of an inbox box come from."""
+
+    kafka: KafkaSource
+
+
+class BoxSettings(Section):
+    """One box. What is left out has the default shown, or that of the top level."""
+
+    model: Text | None = None
+    """Dotted path of a model class; left out, the engine makes one over ``table``."""
+    table: Text | None = None
+    """Left out: the model's, or the box's name in the plural."""
+    owner: Text | None = None
+    bucket_size: Count | None = None
+    partition_strategy: Text = "number"
+    """number, hash, or the dotted path of a callable ``(key, bucket_size) -> int``."""
+    transports: Annotated[Mapping[str, TransportSettings], _TRANSPORTS_SCHEMA] = Field(default_factory=dict)
+    """A mapping (name -> arguments) or a list (each with ``class``)."""
+    strict_order: Order = StrictOrder.NONE
+    """false; true (= bucket): a failed item's bucket waits for it; key: only its key waits."""
+    max_retries: CountOrZero | None = None
+    """Attempts after the first. Left out: 0; under strict_order: no end."""
+    retry_strategies: DottedPaths | None = None
+    """exponential_backoff, latest_available, no_delay, compacted_log, or dotted paths; asked in this order."""
+    minimal_retry_interval: SecondsOrZero = timedelta(seconds=10)
+    maximal_retry_interval: SecondsOrZero = timedelta(seconds=600)
+    multiplier_retry_interval: Factor = 2.0
+    jitter_retry_interval: Share = 0.0
+    """Share of a pause, 0 to 1, by which it may be shorter."""
+    retention: Duration = timedelta(weeks=1)
+    """How long failed and discarded items stay."""
+    min_retention_period: Duration = timedelta(days=1)
+    retention_delivered_items: Duration | None = None
+    """How long delivered items stay; left out: ``retention``; PT0S: deleted on delivery."""
+    delivered_min_retention_period: Duration = timedelta(hours=1)
+    deletion_batch_size: Count = 1000
+    """Rows per statement and transaction."""
+    deletion_sleep_time: SecondsOrZero = timedelta(seconds=0.5)
+    """Pause between two batches."""
+    deletion_time_window: Duration = timedelta(hours=4)
+    """Span of creation times that one round looks at."""
+    partition_size: Count | None = None
+    """Ignored with a warning: belongs to the old worker of sbmt-outbox."""
+
+    @field_validator("transports", mode="before")
+    @classmethod
+    def _named_transports(cls, value: object) -> object:
+        if isinstance(value, list):
+            return {str(place): _transport(None, entry) for place, entry in enumerate(value) if entry is not CUT}
+        if isinstance(value, dict):
+            return {name: _transport(name, entry) for name, entry in value.items()}
+        raise ValueError("expected a mapping (name: arguments) or a list of mappings (each with class)")
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """The retry strategies in force; none under strict order, where only the pause counts."""
+        if self.strict_order is not StrictOrder.NONE:
+            return ()
+        return self.retry_strategies or retry.DEFAULT
+
+    @property
+    def retries(self) -> int | None:
+        """Failed attempts allowed beyond the first; None: no end."""
+        match self.strict_order:
+            case StrictOrder.NONE:
+                return self.max_retries or 0
+            case StrictOrder.BUCKET:
+                return None
+            case StrictOrder.KEY:
+                return self.max_retries
+
+    @property
+    def delivered_retention(self) -> timedelta:
+        """How long delivered items stay."""
+        return self.retention if self.retention_delivered_items is None else self.retention_delivered_items
+
+    def table_for(self, name: str) -> str:
+        """The table of the box of this name, where no model says otherwise."""
+        return self.table or default_table(name)
+
+
+class InboxSettings(BoxSettings):
+    """An inbox box, which may also say where its items come from."""
+
+    source: SourceSettings | None = None
+
+
+def _transport(name: str | None, entry: object) -> object:
+    """The engine's keys apart from the arguments; what is not a mapping is left for the model to refuse."""
+    if entry is None:
+        entry = {}
+    if not isinstance(entry, dict):
+        return entry
+    arguments = {key: value for key, value in entry.items() if key not in RESERVED}
+    own = {key: entry[key] for key in RESERVED if entry.get(key) is not None}
+    if name is not None:
+        own.setdefault("class", name)
+    return own | {"name": name or str(own.get("class", "")), "arguments": arguments}

@@ -1,0 +1,100 @@
+"""Several files made into one configuration, with values from the environment put in, and a note where each came from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from boxengine.settings.diagnosis import Finding
+from boxengine.settings.files import Document
+from boxengine.settings.origin import Path, Source
+
+_VARIABLE = re.compile(r"\$?\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
+
+
+def merge(documents: Sequence[Document]) -> tuple[dict[str, Any], dict[Path, Source]]:
+    """Mappings are merged key by key, anything else is replaced by the later file; and the source of each value."""
+    data: dict[str, Any] = {}
+    sources: dict[Path, Source] = {}
+    for document in documents:
+        _merge_into(data, document.data, (), Source(document.file), sources)
+    return data, sources
+
+
+def _merge_into(
+    target: dict[str, Any], addition: Mapping[str, Any], path: Path, source: Source, sources: dict[Path, Source]
+) -> None:
+    for key, value in addition.items():
+        here = (*path, key)
+        if isinstance(value, dict):
+            if not isinstance(target.get(key), dict):
+                _forget(here, sources)
+                target[key] = {}
+            if not value and not target[key]:
+                sources[here] = source
+            _merge_into(target[key], value, here, source, sources)
+        else:
+            _forget(here, sources)
+            target[key] = value
+            sources[here] = source
+
+
+def _forget(path: Path, sources: dict[Path, Source]) -> None:
+    for known in [known for known in sources if known[: len(path)] == path]:
+        del sources[known]
+
+
+def substitute(data: dict[str, Any], sources: dict[Path, Source], environ: Mapping[str, str]) -> list[Finding]:
+    """Puts the environment's values in for ``${NAME}`` and ``${NAME:-default}`` in all texts, in place.
+
+    The default stands for a variable that is unset or empty, as in a shell. ``$${NAME}`` is the text ``${NAME}``.
+    Returns a finding for each variable that is not set and has no default.
+    """
+    substitution = _Substitution(sources, environ)
+    for key, value in data.items():
+        data[key] = substitution.apply((key,), value)
+    return substitution.found
+
+
+class _Substitution:
+    def __init__(self, sources: dict[Path, Source], environ: Mapping[str, str]) -> None:
+        self._sources = sources
+        self._environ = environ
+        self.found: list[Finding] = []
+
+    def apply(self, path: Path, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: self.apply((*path, key), entry) for key, entry in value.items()}
+        if isinstance(value, list):
+            return [self.apply((*path, position), entry) for position, entry in enumerate(value)]
+        return self._text(path, value) if isinstance(value, str) else value
+
+    def _text(self, path: Path, text: str) -> str:
+        if "<%" in text:
+            self._report(path, "ERB is not evaluated here; write ${NAME} for the environment")
+        names: list[str] = []
+
+        def put_in(match: re.Match[str]) -> str:
+            if match[0].startswith("$$"):
+                return match[0][1:]
+            name, default = match["name"], match["default"]
+            names.append(name)
+            if default is not None:
+                return self._environ.get(name) or default
+            if name not in self._environ:
+                self._report(path, f"environment variable {name} is not set; set it, or write ${{{name}:-default}}")
+            return self._environ.get(name, "")
+
+        result = _VARIABLE.sub(put_in, text)
+        if names:
+            self._sources[path] = Source(self._source(path).file, tuple(dict.fromkeys(names)))
+        return result
+
+    def _source(self, path: Path) -> Source:
+        while path not in self._sources:
+            path = path[:-1]
+        return self._sources[path]
+
+    def _report(self, path: Path, message: str) -> None:
+        self.found.append(Finding(path, message))

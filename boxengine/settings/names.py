@@ -1,0 +1,93 @@
+"""Names: of boxes and their tables, and what a dotted path leads to."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import traceback
+from types import ModuleType
+from typing import Any
+
+BOX_NAME = re.compile(r"[a-z][a-z0-9_]*(/[a-z][a-z0-9_]*)*")
+"""Lower case with underscores, namespaces set off with a slash. Metrics, URLs and Redis keys are made of it."""
+
+_WORD_STARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_ENDS_LIKE_BUS = ("s", "x", "z", "ch", "sh")
+
+
+class CannotImport(Exception):
+    """A dotted path leads nowhere; the message says how far it went and why it stopped."""
+
+
+def underscore(class_name: str) -> str:
+    """``OrderOutboxItem`` -> ``order_outbox_item``; Ruby's ``Combined::OutboxItem`` -> ``combined/outbox_item``."""
+    return "/".join(_WORD_STARTS.sub("_", part).lower() for part in class_name.split("::"))
+
+
+def default_table(box_name: str) -> str:
+    """``combined/outbox_item`` -> ``combined_outbox_items``: the plural, by the regular rules of English."""
+    name = box_name.replace("/", "_")
+    if name.endswith(_ENDS_LIKE_BUS):
+        return f"{name}es"
+    if name.endswith("y") and name[-2:-1] not in "aeiou":
+        return f"{name[:-1]}ies"
+    return f"{name}s"
+
+
+def load_object(path: str) -> Any:
+    """What ``package.module.Name`` (or ``package.module:Name``) leads to; a module, where it ends at one.
+
+    Importing runs the module's code: whatever that raises is reported as ``CannotImport`` with the original as cause.
+
+    Raises:
+        CannotImport: a part of the path is not there, or importing it raised.
+    """
+    parts = path.replace(":", ".").split(".")
+    _check_form(path, parts)
+    found: Any = import_module(parts[0])
+    reached = parts[0]
+    for part in parts[1:]:
+        if not hasattr(found, part) and isinstance(found, ModuleType) and hasattr(found, "__path__"):
+            found = import_module(f"{reached}.{part}")
+        elif hasattr(found, part):
+            found = getattr(found, part)
+        else:
+            kind = "module" if isinstance(found, ModuleType) else type(found).__name__
+            raise CannotImport(f"cannot import {path!r}: {kind} {reached!r} has no {part!r}")
+        reached = f"{reached}.{part}"
+    return found
+
+
+def import_module(name: str) -> ModuleType:
+    """The module of that name.
+
+    Raises:
+        CannotImport: it is not there, or its code raised.
+    """
+    _check_form(name, name.split("."))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise CannotImport(_not_there(name)) from error
+        raise CannotImport(f"importing {name!r} failed: {error}{_place(error)}") from error
+    except Exception as error:
+        # A user's module may raise anything at all, and all of it is a mistake in the configuration to be listed.
+        raise CannotImport(f"importing {name!r} raised {type(error).__name__}: {error}{_place(error)}") from error
+
+
+def _check_form(path: str, parts: list[str]) -> None:
+    if not all(part.isidentifier() for part in parts):
+        raise CannotImport(f"{path!r} is not a dotted path such as package.module.Name")
+
+
+def _not_there(name: str) -> str:
+    parent, _, last = name.rpartition(".")
+    where = f"package {parent!r} has no {last!r}" if parent else "there is no such module on the path"
+    return f"cannot import {name!r}: {where}"
+
+
+def _place(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "importlib" not in frame.filename and frame.filename != __file__]
+    return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""

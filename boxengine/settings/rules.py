@@ -1,0 +1,166 @@
+"""What the keys must be to one another: contradictions that no single key shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+
+from boxengine.domain import partitioning, retry
+from boxengine.domain.box import StrictOrder
+from boxengine.errors import Problem
+from boxengine.settings.boxes import BoxSettings
+from boxengine.settings.diagnosis import Finding
+from boxengine.settings.durations import format_iso
+from boxengine.settings.names import BOX_NAME, underscore
+from boxengine.settings.origin import Path, dotted
+from boxengine.settings.schema import Settings
+
+_SECTIONS = ("outbox_items", "inbox_items")
+
+
+def check(settings: Settings) -> list[Finding]:
+    """All contradictions between keys."""
+    found = [*_servers(settings), *_timing(settings), *_names(settings), *_tables(settings)]
+    for path, name, box in boxes_with_paths(settings):
+        found += [*_name(path, name), *_order(path, box), *_strategies(path, box), *_pauses(path, box)]
+        found += _retention(path, box)
+    return found
+
+
+def notices(settings: Settings) -> list[Problem]:
+    """What works but is probably not meant; to be logged as warnings at start."""
+    found: list[tuple[Path, str]] = []
+    for path, _, box in boxes_with_paths(settings):
+        if box.partition_size is not None:
+            found.append(((*path, "partition_size"), "ignored: it belongs to the old worker; see poller.concurrency"))
+        if box.strict_order is StrictOrder.BUCKET and box.max_retries is not None:
+            message = "ignored: under strict_order an item is retried without end; strict_order: key has a limit"
+            found.append(((*path, "max_retries"), message))
+        if not box.transports:
+            found.append(((*path, "transports"), "there are none: every item of this box will fail"))
+    return [Problem(settings.origin.file(path), dotted(path), message) for path, message in found]
+
+
+def boxes_with_paths(settings: Settings) -> Iterator[tuple[Path, str, BoxSettings]]:
+    """Each box with its path and name, outbox first."""
+    for name, box in settings.outbox_items.items():
+        yield ("outbox_items", name), name, box
+    for name, inbox in settings.inbox_items.items():
+        yield ("inbox_items", name), name, inbox
+
+
+def _servers(settings: Settings) -> Iterator[Finding]:
+    redis, database = settings.redis, settings.database
+    if database.replica_url and not database.url:
+        yield _finding(("database", "replica_url"), "a replica needs a database.url beside it", "url")
+    if redis.sentinels and not redis.master_name:
+        yield _finding(("redis", "sentinels"), "Sentinel needs redis.master_name beside it", "master_name")
+    if redis.master_name and not redis.sentinels:
+        yield _finding(("redis", "master_name"), "has a meaning only with redis.sentinels", "sentinels")
+    if redis.sentinels and redis.cluster:
+        yield _finding(("redis", "cluster"), "contradicts redis.sentinels; expected one of the two", "sentinels")
+    if redis.sentinels and "url" in redis.model_fields_set:
+        yield _finding(("redis", "url"), "contradicts redis.sentinels; expected one of the two", "sentinels")
+
+
+def _timing(settings: Settings) -> Iterator[Finding]:
+    processor, poller = settings.processor, settings.poller
+    if processor.cutoff_timeout > processor.general_timeout:
+        message = (
+            f"{_seconds(processor.cutoff_timeout)} is longer than general_timeout "
+            f"({_seconds(processor.general_timeout)}); expected at most that, so that a job stops while it has its lease"
+        )
+        yield _finding(("processor", "cutoff_timeout"), message, "general_timeout")
+    if poller.min_queue_size > poller.max_queue_size:
+        message = f"{poller.min_queue_size} is more than max_queue_size ({poller.max_queue_size})"
+        yield _finding(("poller", "min_queue_size"), message, "max_queue_size")
+
+
+def _names(settings: Settings) -> Iterator[Finding]:
+    for name in settings.inbox_items:
+        if name in settings.outbox_items:
+            yield Finding(("inbox_items", name), "the name is used in outbox_items too; expected one box of each name")
+
+
+def _tables(settings: Settings) -> Iterator[Finding]:
+    """Boxes with a model are left out: what table a model has is known when it has been imported."""
+    first: dict[str, Path] = {}
+    for path, name, box in boxes_with_paths(settings):
+        if box.model is not None and box.table is None:
+            continue
+        table = box.table_for(name)
+        other = first.setdefault(table, path)
+        if other != path and other[-1] != name:
+            yield table_taken(path, table, other)
+
+
+def table_taken(path: Path, table: str, other: Path) -> Finding:
+    """Two boxes on one table: each would deliver the other's items."""
+    message = f"works on table {table!r}, as does {dotted(other)}; expected a table for each box"
+    return Finding((*path, "table"), message, frozenset({(*other, "table"), (*path, "model"), (*other, "model")}))
+
+
+def _name(path: Path, name: str) -> Iterator[Finding]:
+    if not BOX_NAME.fullmatch(name):
+        like = "/".join("_".join(part.split("-")) for part in underscore(name).split("/"))
+        guess = f" such as {like}" if BOX_NAME.fullmatch(like) else ", with / for a namespace"
+        yield Finding(path, f"not a box name; expected lower case with underscores{guess}")
+
+
+def _order(path: Path, box: BoxSettings) -> Iterator[Finding]:
+    if box.strict_order is not StrictOrder.NONE and box.retry_strategies:
+        message = (
+            "contradicts strict_order: retry strategies let later items go first; expected only one of the two keys"
+        )
+        yield _finding((*path, "retry_strategies"), message, "strict_order")
+
+
+def _strategies(path: Path, box: BoxSettings) -> Iterator[Finding]:
+    for position, name in enumerate(box.retry_strategies or ()):
+        if name not in retry.BUILT_IN and "." not in name:
+            message = f"no retry strategy is called {name!r}; " + _choices(retry.BUILT_IN)
+            yield Finding((*path, "retry_strategies", position), message)
+    name = box.partition_strategy
+    if name not in partitioning.BUILT_IN and "." not in name:
+        message = f"no partition strategy is called {name!r}; " + _choices(partitioning.BUILT_IN)
+        yield Finding((*path, "partition_strategy"), message)
+
+
+def _choices(known: Iterable[str]) -> str:
+    return f"expected {', '.join(known)}, or a dotted path"
+
+
+def _pauses(path: Path, box: BoxSettings) -> Iterator[Finding]:
+    if box.minimal_retry_interval > box.maximal_retry_interval:
+        message = (
+            f"{_seconds(box.minimal_retry_interval)} is longer than "
+            f"maximal_retry_interval ({_seconds(box.maximal_retry_interval)})"
+        )
+        yield _finding((*path, "minimal_retry_interval"), message, "maximal_retry_interval")
+
+
+def _retention(path: Path, box: BoxSettings) -> Iterator[Finding]:
+    if box.retention < box.min_retention_period:
+        message = (
+            f"{format_iso(box.retention)} is shorter than "
+            f"min_retention_period ({format_iso(box.min_retention_period)}); expected at least that"
+        )
+        yield _finding((*path, "retention"), message, "min_retention_period")
+    delivered, least = box.delivered_retention, box.delivered_min_retention_period
+    if timedelta(0) < delivered < least:
+        message = (
+            f"{format_iso(delivered)} is shorter than delivered_min_retention_period ({format_iso(least)}); "
+            "expected at least that, or PT0S to delete on delivery"
+        )
+        key = "retention" if box.retention_delivered_items is None else "retention_delivered_items"
+        yield _finding((*path, key), message, "delivered_min_retention_period")
+    if not box.deletion_time_window:
+        yield Finding((*path, "deletion_time_window"), "expected more than nothing, for example PT4H")
+
+
+def _finding(path: Path, message: str, *siblings: str) -> Finding:
+    return Finding(path, message, frozenset((*path[:-1], sibling) for sibling in siblings))
+
+
+def _seconds(length: timedelta) -> str:
+    return f"{length.total_seconds():g} s"

@@ -1,0 +1,173 @@
+"""Every key of the configuration above the boxes, with its type and default (CONTRACT 2; SEMANTICS 4 and 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Literal
+
+from pydantic import Field, PrivateAttr
+
+from boxengine.settings.boxes import BoxSettings, InboxSettings, KafkaSettings, Section, TransportSettings
+from boxengine.settings.origin import Origin
+from boxengine.settings.values import (
+    Count,
+    CountOrZero,
+    DatabaseUrl,
+    DottedPaths,
+    Flag,
+    HostsAndPorts,
+    Port,
+    RedisUrl,
+    Seconds,
+    SecondsOrZero,
+    Text,
+)
+
+ENVIRONMENTS = ("default", "development", "test", "staging", "production")
+"""Top-level keys that make a file one of environment sections."""
+
+Tactic = Literal["default", "low-priority", "aggressive", "noop"]
+Wakeup = Literal["notify", "redis", "none"]
+
+
+class DatabaseSettings(Section):
+    """Where the tables are."""
+
+    url: DatabaseUrl | None = None
+    replica_url: DatabaseUrl | None = None
+    """Serves polling only."""
+
+
+class RedisSettings(Section):
+    """One server by its URL, a cluster by the URL of one of its nodes, or Sentinels and the name of their master."""
+
+    url: RedisUrl = "redis://127.0.0.1:6379/0"
+    cluster: Flag = False
+    """Whether ``url`` leads to a node of a Redis Cluster."""
+    sentinels: HostsAndPorts = ()
+    """``[host:port, ...]``; then ``master_name`` is needed, and ``url`` has no meaning."""
+    master_name: Text | None = None
+    db: CountOrZero = 0
+    """The master's database, under Sentinel."""
+    username: Text | None = None
+    """The master's, under Sentinel; else it stands in the URL. So with ``password``."""
+    password: Text | None = None
+    sentinel_username: Text | None = None
+    sentinel_password: Text | None = None
+    """The Sentinels' own."""
+    ssl: Flag = False
+    """TLS to the Sentinels and their master; with a URL, write rediss:// instead."""
+
+
+class PollerSettings(Section):
+    """How pending rows are found."""
+
+    concurrency: Count = 6
+    """Partitions."""
+    threads_count: Count = 1
+    general_timeout: Seconds = timedelta(seconds=60)
+    """Length of a partition's lease."""
+    regular_items_batch_size: Count = 200
+    retryable_items_batch_size: Count = 100
+    tactic: Tactic = "default"
+    rate_limit: Count = 60
+    """Polls that found nothing, per ``rate_interval`` and box."""
+    rate_interval: Seconds = timedelta(seconds=60)
+    min_queue_size: CountOrZero = 10
+    max_queue_size: Count = 100
+    min_queue_timelag: SecondsOrZero = timedelta(seconds=5)
+    queue_delay: SecondsOrZero = timedelta(seconds=0.1)
+
+
+class ProcessorSettings(Section):
+    """How queued jobs are worked on."""
+
+    threads_count: Count = 4
+    general_timeout: Seconds = timedelta(seconds=180)
+    """Length of a bucket's lease."""
+    cutoff_timeout: Seconds = timedelta(seconds=90)
+    """A job stops between items after so long, and leaves the rest pending."""
+    brpop_delay: Seconds = timedelta(seconds=1)
+    """Longest wait for a job."""
+
+
+class MiddlewaresSettings(Section):
+    """Dotted paths, outermost first."""
+
+    create_item: DottedPaths = ()
+    create_batch: DottedPaths = ()
+    poll: DottedPaths = ()
+    batch_process: DottedPaths = ()
+    item_process: DottedPaths = ()
+
+
+class MetricsSettings(Section):
+    """Prometheus text at ``/metrics``."""
+
+    enabled: Flag = False
+    port: Port = 9090
+
+
+class ProbesSettings(Section):
+    """``/readiness/outbox`` and ``/liveness/outbox``."""
+
+    enabled: Flag = True
+    port: Port = 5555
+
+
+class Settings(Section):
+    """All that the configuration says. Frozen; what is left out has its default."""
+
+    app: DottedPaths = ()
+    """Modules imported at start."""
+    owner: Text | None = None
+    """Label on metrics."""
+    bucket_size: Count = 16
+    database: DatabaseSettings = Field(default_factory=DatabaseSettings)
+    redis: RedisSettings = Field(default_factory=RedisSettings)
+    poller: PollerSettings = Field(default_factory=PollerSettings)
+    processor: ProcessorSettings = Field(default_factory=ProcessorSettings)
+    middlewares: MiddlewaresSettings = Field(default_factory=MiddlewaresSettings)
+    error_tracker: Text | None = None
+    """Dotted path of a callable ``(error_or_message, **context)``; left out: errors go to the log."""
+    metrics: MetricsSettings = Field(default_factory=MetricsSettings)
+    probes: ProbesSettings = Field(default_factory=ProbesSettings)
+    polling_auto_disabled: Flag = False
+    """Boxes start paused."""
+    disposable_transports: Flag = False
+    """Default of a transport's ``disposable``."""
+    wakeup: Wakeup = "notify"
+    """How a commit wakes the poller: by the database's notification, by Redis, or not at all."""
+    kafka: KafkaSettings = Field(default_factory=KafkaSettings)
+    outbox_items: Mapping[str, BoxSettings] = Field(default_factory=dict)
+    inbox_items: Mapping[str, InboxSettings] = Field(default_factory=dict)
+
+    _origin: Origin = PrivateAttr(default_factory=Origin)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Keeps the origin that was given as validation context."""
+        if isinstance(context, Origin):
+            self._origin = context
+
+    @property
+    def origin(self) -> Origin:
+        """Where each value came from."""
+        return self._origin
+
+    @property
+    def boxes(self) -> dict[str, BoxSettings]:
+        """All boxes by name, outbox first."""
+        return {**self.outbox_items, **self.inbox_items}
+
+    def bucket_size_of(self, box: BoxSettings) -> int:
+        """The box's own, else the top level's."""
+        return self.bucket_size if box.bucket_size is None else box.bucket_size
+
+    def owner_of(self, box: BoxSettings) -> str | None:
+        """The box's own, else the top level's."""
+        return self.owner if box.owner is None else box.owner
+
+    def disposable(self, transport: TransportSettings) -> bool:
+        """The transport's own, else the top level's."""
+        return self.disposable_transports if transport.disposable is None else transport.disposable

@@ -1,0 +1,188 @@
+"""From a line of ``transports`` to something that makes the transport: what it names, and whether its arguments fit."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+from pydantic import ValidationError
+
+from boxengine.engine.pipeline import TransportSpec
+from boxengine.settings.boxes import KafkaSettings, KafkaSource, TransportSettings
+from boxengine.settings.diagnosis import findings, unknown_key
+from boxengine.settings.names import CannotImport, import_module, load_object
+from boxengine.settings.origin import dotted
+from boxengine.settings.schema import Settings
+
+KAFKA = "kafka"
+"""The short name whose arguments have defaults in the top level's ``kafka``."""
+
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class Misconfigured(Exception):
+    """A transport that cannot be made as the file says; ``mistakes`` are (key under the transport or None, message)."""
+
+    def __init__(self, *mistakes: tuple[str | None, str]) -> None:
+        self.mistakes = mistakes
+        super().__init__("; ".join(message for _, message in mistakes))
+
+
+def specify(transport: TransportSettings, settings: Settings, *, built_in: Mapping[str, str]) -> TransportSpec:
+    """The transport, found and checked but not yet made.
+
+    Raises:
+        Misconfigured: there is no such class, it is no transport, or its arguments do not fit its signature.
+    """
+    found = _find(transport.class_name, built_in)
+    arguments = dict(transport.arguments)
+    if transport.class_name == KAFKA:
+        arguments = kafka_arguments(arguments, settings.kafka)
+    return TransportSpec(
+        name=transport.name,
+        build=_builder(found, transport.class_name, arguments),
+        event_name=transport.event_name,
+        disposable=settings.disposable(transport),
+    )
+
+
+def kafka_arguments(arguments: Mapping[str, Any], defaults: KafkaSettings) -> dict[str, Any]:
+    """A Kafka transport's own arguments over the defaults; ``config`` is merged key by key.
+
+    ``kafka: {required_acks: -1}`` among the arguments is how the reference writes them, and is understood.
+
+    Raises:
+        Misconfigured: that inner section is not in order.
+    """
+    own = dict(arguments)
+    written = own.pop("kafka", None)
+    try:
+        inner = KafkaSettings.model_validate(written).for_transports()
+    except ValidationError as error:
+        found = findings(error, written, model=KafkaSettings)
+        raise Misconfigured(*((dotted(("kafka", *finding.path)), finding.message) for finding in found)) from error
+    return _layered(defaults.for_transports(), inner, own)
+
+
+def kafka_source(source: KafkaSource, defaults: KafkaSettings) -> dict[str, Any]:
+    """A Kafka consumer's arguments: the source's own keys over the defaults; ``config`` is merged key by key."""
+    return _layered(defaults.for_all(), source.model_dump(exclude_none=True))
+
+
+def _layered(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        merged = {**merged, **layer, **_both_mappings(merged.get("config"), layer.get("config"))}
+    return merged
+
+
+def _both_mappings(lower: object, upper: object) -> dict[str, Any]:
+    if isinstance(lower, Mapping) and isinstance(upper, Mapping):
+        return {"config": _deep_merged(lower, upper)}
+    return {}
+
+
+def _deep_merged(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(lower)
+    for key, value in upper.items():
+        below = result.get(key)
+        both = isinstance(below, Mapping) and isinstance(value, Mapping)
+        result[key] = _deep_merged(below, value) if both else value  # type: ignore[arg-type]
+    return result
+
+
+def _find(name: str, built_in: Mapping[str, str]) -> Any:
+    path = built_in.get(name, name)
+    try:
+        return load_object(path)
+    except CannotImport as error:
+        if "." in path or ":" in path:
+            raise Misconfigured(("class", str(error))) from error
+        choices = ", ".join(sorted(built_in))
+        message = (
+            f"no transport is called {name!r}; expected one of {choices}, or a dotted path such as package.module.Name"
+        )
+        raise Misconfigured(("class", message)) from error
+
+
+def _builder(found: Any, name: str, arguments: dict[str, Any]) -> Callable[[], Any]:
+    factory = _factory(found)
+    if factory is not None:
+        _check(factory, f"{name}.OutboxTransportFactory.build", arguments)
+        return functools.partial(factory, **arguments)
+    if isinstance(found, type):
+        if not _instances_deliver(found):
+            raise Misconfigured(("class", f"{name} has neither __call__(item, payload) nor call_batch(items)"))
+        _check(found, name, arguments)
+        return functools.partial(found, **arguments)
+    if isinstance(found, ModuleType) or not (callable(found) or hasattr(found, "call_batch")):
+        kind = (
+            "a module without OutboxTransportFactory.build" if isinstance(found, ModuleType) else type(found).__name__
+        )
+        raise Misconfigured(("class", f"{name} is {kind}; expected a class or a callable (item, payload)"))
+    return _ready_made(found, name, arguments)
+
+
+def _factory(found: Any) -> Callable[..., Any] | None:
+    factory = getattr(found, "OutboxTransportFactory", None)
+    if factory is None and isinstance(found, ModuleType) and hasattr(found, "__path__"):
+        try:
+            factory = import_module(f"{found.__name__}.OutboxTransportFactory")
+        except CannotImport:
+            return None
+    build = getattr(factory, "build", None)
+    return build if callable(build) else None
+
+
+def _instances_deliver(cls: type) -> bool:
+    # Looked up in the classes themselves: every class has a __call__ from its metaclass, the one that makes instances.
+    return any(name in vars(base) for base in cls.__mro__ for name in ("__call__", "call_batch"))
+
+
+def _ready_made(found: Any, name: str, arguments: dict[str, Any]) -> Callable[[], Any]:
+    """A function, or an object that delivers, is the transport itself; arguments are given at each call."""
+    if not arguments:
+        return lambda: found
+    if not callable(found):
+        raise Misconfigured((None, f"{name} is an object and takes no arguments"))
+    _check(found, name, arguments, given=2)
+    transport = functools.partial(found, **arguments)
+    return lambda: transport
+
+
+def _check(target: Callable[..., Any], name: str, arguments: Mapping[str, Any], *, given: int = 0) -> None:
+    try:
+        parameters = list(inspect.signature(target).parameters.values())[given:]
+    except (TypeError, ValueError):
+        # Some classes written in C have no signature to hold the arguments against.
+        return
+    mistakes = [*_missing(parameters, name, arguments), *_unknown(parameters, name, arguments)]
+    if mistakes:
+        raise Misconfigured(*mistakes)
+
+
+def _missing(
+    parameters: list[inspect.Parameter], name: str, arguments: Mapping[str, Any]
+) -> Iterator[tuple[str | None, str]]:
+    for parameter in parameters:
+        required = parameter.default is parameter.empty
+        if parameter.kind in _BY_NAME and required and parameter.name not in arguments:
+            yield parameter.name, f"missing: {name} requires this argument"
+        if parameter.kind is parameter.POSITIONAL_ONLY and required:
+            yield None, f"{name} takes {parameter.name} by position only; arguments are given by name"
+
+
+def _unknown(
+    parameters: list[inspect.Parameter], name: str, arguments: Mapping[str, Any]
+) -> Iterator[tuple[str | None, str]]:
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    # The engine gives these itself where a function asks for them.
+    taken = [parameter.name for parameter in parameters if parameter.kind in _BY_NAME and parameter.name != "session"]
+    for argument in arguments:
+        if argument not in taken:
+            known = unknown_key(argument, taken) if taken else "unknown key; expected no arguments"
+            yield argument, f"{known} (the arguments of {name})"

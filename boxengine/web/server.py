@@ -1,0 +1,191 @@
+"""A small HTTP server for probes and metrics: a few fixed paths, each answered by a function."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
+from urllib.parse import parse_qs, urlsplit
+
+from boxengine.errors import BoxError
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a route may ask about."""
+
+    path: str
+    query: Mapping[str, list[str]]
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What is sent back."""
+
+    status: int
+    content_type: str
+    body: bytes
+    headers: Mapping[str, str] | None = None
+
+    @classmethod
+    def json(cls, value: object, *, status: int = 200) -> Response:
+        """``value`` as a JSON document."""
+        return cls(status, "application/json", json.dumps(value).encode() + b"\n")
+
+
+Route = Callable[[Request], Response]
+
+
+class HttpService:
+    """Serves its routes on one port, from named daemon threads. ``start`` and ``stop`` may each be called twice."""
+
+    def __init__(self, routes: Mapping[str, Route], *, port: int, key: str, host: str = "0.0.0.0") -> None:  # noqa: S104 - probes come from outside the container
+        """
+        Args:
+            routes: by path.
+            port: 0: a free one, see ``port`` after the start.
+            key: where the port is configured, for messages: ``probes.port``.
+            host: the address to listen on.
+        """
+        self._routes = dict(routes)
+        self._address = (host, port)
+        self._key = key
+        self._lock = threading.Lock()
+        self._server: _Server | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def port(self) -> int:
+        """The port listened on; the configured one while not started."""
+        server = self._server
+        return int(server.server_address[1]) if server else self._address[1]
+
+    def start(self) -> None:
+        """Binds the port and serves.
+
+        Raises:
+            BoxError: the port cannot be had; the message names the key to change.
+        """
+        with self._lock:
+            if self._server is not None:
+                return
+            try:
+                server = _Server(self._address, self._routes)
+            except (OSError, OverflowError) as error:
+                host, port = self._address
+                raise BoxError(f"{self._key}: cannot listen on {host}:{port}: {error}") from error
+            # The interval is how long a stop takes at most; the thread wakes up at it.
+            self._thread = threading.Thread(
+                target=server.serve_forever,
+                kwargs={"poll_interval": 0.2},
+                name=f"boxengine-http-{self._key}",
+                daemon=True,
+            )
+            self._thread.start()
+            self._server = server
+
+    def stop(self) -> None:
+        """Frees the port; answers under way are left to finish by themselves."""
+        with self._lock:
+            server, thread = self._server, self._thread
+            self._server = self._thread = None
+            if server is None or thread is None:
+                return
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+
+def services(endpoints: Iterable[tuple[str, int, Mapping[str, Route]]], *, host: str = "0.0.0.0") -> list[HttpService]:  # noqa: S104 - see HttpService
+    """One server per port; endpoints that name the same port share one.
+
+    Args:
+        endpoints: of each, the configuration key of its port, the port, and its routes.
+        host: the address to listen on.
+    """
+    by_port: dict[int, tuple[list[str], dict[str, Route]]] = {}
+    for key, port, routes in endpoints:
+        keys, together = by_port.setdefault(port, ([], {}))
+        keys.append(key)
+        together.update(routes)
+    return [HttpService(routes, port=port, key=", ".join(keys), host=host) for port, (keys, routes) in by_port.items()]
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    # A restarted worker takes over its port at once, but two running ones do not share it.
+    allow_reuse_address = True
+    request_queue_size = 64
+
+    def __init__(self, address: tuple[str, int], routes: Mapping[str, Route]) -> None:
+        self.routes = routes
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        # HTTPServer's own looks the host's name up, which can hang where the resolver does.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = "boxengine", int(self.server_address[1])
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        threading.Thread(
+            target=self.process_request_thread,
+            args=(request, client_address),
+            name="boxengine-http-answer",
+            daemon=True,
+        ).start()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class's shape
+        # A client that went away is nothing to tell anybody about.
+        logger.debug("a request was not answered", exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    server_version = "boxengine"
+    sys_version = ""
+    timeout: ClassVar[float] = 5.0
+
+    def do_GET(self) -> None:
+        """Answers; a route that raises is a 500 with a short reason."""
+        url = urlsplit(self.path)
+        route = self.server.routes.get(url.path)
+        if route is None:
+            known = sorted(self.server.routes)
+            self._send(Response.json({"error": "not found", "paths": known}, status=HTTPStatus.NOT_FOUND))
+            return
+        try:
+            response = route(Request(url.path, parse_qs(url.query), dict(self.headers.items())))
+        except Exception as error:
+            logger.exception("%s could not be answered", url.path)
+            response = Response.json(
+                {"error": f"{type(error).__name__}: {error}"}, status=HTTPStatus.INTERNAL_SERVER_ERROR
+            )
+        self._send(response)
+
+    def do_HEAD(self) -> None:
+        """As GET, without the body."""
+        self.do_GET()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's shape
+        logger.debug(format, *args)
+
+    def _send(self, response: Response) -> None:
+        self.send_response(response.status)
+        self.send_header("Content-Type", response.content_type)
+        self.send_header("Content-Length", str(len(response.body)))
+        for name, value in (response.headers or {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(response.body)

@@ -1,0 +1,110 @@
+"""The conformance suite's harness over SQL databases."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import sqlalchemy as sa
+
+from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.store import SqlStore
+from boxengine.domain.box import Box
+from tests.conformance.stores import Harness
+
+
+class SqlHarness(Harness):
+    """Over ``SqlStore``; rows go in and out as plain SQL, on connections of the harness's own, which speak UTC."""
+
+    def __init__(self, url: str, *, kill_open_transactions: str, connect_args: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._kill = kill_open_transactions
+        self._engines = [sa.create_engine(url) for _ in range(2)]
+        self.store, self.other = map(SqlStore, self._engines)
+        self._direct = sa.create_engine(url, connect_args=dict(connect_args), isolation_level="AUTOCOMMIT")
+        self._run("CREATE TABLE effects (id int PRIMARY KEY, body varchar(100) NOT NULL)")
+
+    def _run(self, sql: str, **values: Any) -> list[dict[str, Any]]:
+        with self._direct.connect() as connection:
+            result = connection.execute(sa.text(sql), values)
+            return [dict(row) for row in result.mappings()] if result.returns_rows else []
+
+    def now(self) -> datetime:
+        (row,) = self._run("SELECT CURRENT_TIMESTAMP(6) AS now")
+        moment: datetime = _with_zone(row["now"])
+        return moment
+
+    def insert(self, box: Box, *, event_key: object = "k", bucket: int = 0, **columns: Any) -> int:
+        now = columns.get("created_at") or self.now()
+        values = {
+            "uuid": str(uuid4()),
+            "event_key": str(event_key),
+            "bucket": bucket,
+            "status": 0,
+            "payload": b"",
+            "errors_count": 0,
+            "created_at": now,
+            "updated_at": now,
+            **columns,
+        }
+        names = ", ".join(values)
+        places = ", ".join(f":{name}" for name in values)
+        (row,) = self._run(f"INSERT INTO {box.table} ({names}) VALUES ({places}) RETURNING id", **_plain(values))
+        return int(row["id"])
+
+    def rows(self, box: Box) -> list[Mapping[str, Any]]:
+        rows = self._run(f"SELECT * FROM {box.table} ORDER BY id")
+        return [{name: _with_zone(value) for name, value in row.items()} for row in rows]
+
+    def set_row(self, box: Box, row_id: int, **columns: Any) -> None:
+        changes = ", ".join(f"{name} = :{name}" for name in columns)
+        self._run(f"UPDATE {box.table} SET {changes} WHERE id = :row_id", row_id=row_id, **_plain(columns))
+
+    def add_effect(self, session: Any, text: str) -> None:
+        session.execute(
+            sa.text("INSERT INTO effects (id, body) SELECT COALESCE(MAX(id), 0) + 1, :body FROM effects"),
+            {"body": text},
+        )
+
+    def effects(self) -> list[str]:
+        return [row["body"] for row in self._run("SELECT body FROM effects ORDER BY id")]
+
+    def break_open_claims(self) -> None:
+        self._run(self._kill)
+
+    def close(self) -> None:
+        for engine in (*self._engines, self._direct):
+            engine.dispose()
+
+    def _box_added(self, box: Box) -> None:
+        schema.create(self._engines[0], [box])
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values that a driver takes for columns with a zone (the connection's is UTC) and for those without."""
+    return {name: _without_zone(value) if name != "options" else json.dumps(value) for name, value in values.items()}
+
+
+def _without_zone(value: Any) -> Any:
+    return value.astimezone(UTC).replace(tzinfo=None) if isinstance(value, datetime) and value.tzinfo else value
+
+
+def _with_zone(value: Any) -> Any:
+    if not isinstance(value, datetime):
+        return value
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def postgresql(url: str) -> SqlHarness:
+    """The harness over PostgreSQL."""
+    return SqlHarness(
+        url,
+        connect_args={"options": "-c timezone=UTC"},
+        kill_open_transactions=(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND state = 'idle in transaction'"
+        ),
+    )

@@ -1,0 +1,159 @@
+"""How the conformance suite reaches each store: a box with an empty table, rows, and a second process's view."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+import pytest
+
+from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.memory.store import MemoryStore
+from boxengine.domain.box import Box, BoxType
+from boxengine.errors import StoreUnavailable
+from boxengine.ports import HistoryStore, Store
+
+NAMES = ("memory", "postgresql")
+
+
+class FullStore(Store, HistoryStore, Protocol):
+    """What every store of boxengine is."""
+
+
+class Harness(ABC):
+    """One store under test, and the ways around it that applications, operators and other workers have."""
+
+    store: FullStore
+    """One process's handle."""
+    other: FullStore
+    """Another process's handle on the same rows."""
+
+    def __init__(self) -> None:
+        self._boxes: list[Box] = []
+
+    def make_box(self, **policy: Any) -> Box:
+        """A box of its own, with an empty table; buckets default to four."""
+        number = len(self._boxes) + 1
+        box = Box(
+            name=f"order_{number}_item",
+            type=BoxType.OUTBOX,
+            table=f"order_{number}_items",
+            **{"bucket_size": 4, **policy},
+        )
+        self._boxes.append(box)
+        self._box_added(box)
+        return box
+
+    @abstractmethod
+    def now(self) -> datetime:
+        """The store's clock, with zone UTC."""
+
+    def ago(self, **span: float) -> datetime:
+        """A moment in the past, by the store's clock."""
+        return self.now() - timedelta(**span)
+
+    @abstractmethod
+    def insert(self, box: Box, *, event_key: object = "k", bucket: int = 0, **columns: Any) -> int:
+        """Commits a pending row and returns its id."""
+
+    @abstractmethod
+    def rows(self, box: Box) -> list[Mapping[str, Any]]:
+        """The committed rows in id order; moments with zone UTC."""
+
+    def row(self, box: Box, row_id: int) -> Mapping[str, Any] | None:
+        """One committed row."""
+        return next((row for row in self.rows(box) if row["id"] == row_id), None)
+
+    @abstractmethod
+    def set_row(self, box: Box, row_id: int, **columns: Any) -> None:
+        """Changes a row as an operator with a console would."""
+
+    @abstractmethod
+    def add_effect(self, session: Any, text: str) -> None:
+        """Writes a business row through a claim's session."""
+
+    @abstractmethod
+    def effects(self) -> list[str]:
+        """The business rows that are committed."""
+
+    @abstractmethod
+    def break_open_claims(self) -> None:
+        """The connection of every open claim is lost."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Frees connections."""
+
+    @abstractmethod
+    def _box_added(self, box: Box) -> None: ...
+
+    def statuses(self, box: Box, *ids: int) -> list[int | None]:
+        """The status of each row; None where there is none."""
+        status_of = {row["id"]: row["status"] for row in self.rows(box)}
+        return [status_of.get(row_id) for row_id in ids]
+
+
+class MemoryHarness(Harness):
+    """Over ``MemoryStore``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._broken = False
+        self._clock = ManualClock()
+        self._memory = MemoryStore(self._clock, fault=self._fault)
+        self.store = self._memory
+        self.other = self._memory.twin()
+
+    def _fault(self, step: str) -> None:
+        if self._broken and step == "commit":
+            raise StoreUnavailable("the connection is gone")
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    def insert(self, box: Box, *, event_key: object = "k", bucket: int = 0, **columns: Any) -> int:
+        return self._memory.insert(box, event_key=event_key, bucket=bucket, **columns)
+
+    def rows(self, box: Box) -> list[Mapping[str, Any]]:
+        return [asdict(row) for row in self._memory.rows(box)]
+
+    def set_row(self, box: Box, row_id: int, **columns: Any) -> None:
+        self._memory.update(box, row_id, **columns)
+
+    def add_effect(self, session: Any, text: str) -> None:
+        session.add(text)
+
+    def effects(self) -> list[str]:
+        return self._memory.effects
+
+    def break_open_claims(self) -> None:
+        self._broken = True
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _box_added(self, box: Box) -> None:
+        """Its table comes with the first row."""
+
+
+@contextmanager
+def open_harness(name: str, request: pytest.FixtureRequest) -> Iterator[Harness]:
+    """The harness of that name; its server comes from the fixture, so an absent one skips or fails as the others do."""
+    harness: Harness
+    match name:
+        case "memory":
+            harness = MemoryHarness()
+        case "postgresql":
+            from tests.conformance import sql_stores  # it builds on this module
+
+            harness = sql_stores.postgresql(request.getfixturevalue("postgres_url"))
+        case _:
+            raise ValueError(name)
+    try:
+        yield harness
+    finally:
+        harness.close()

@@ -1,0 +1,331 @@
+"""What a claim holds and what its settlement writes: SEMANTICS 2, 5 and 7, over every store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from boxengine.domain.box import Backoff, Retention, StrictOrder
+from boxengine.domain.item import Status, rfc3339
+from boxengine.domain.outcome import FailedAttempt, Settlement
+from boxengine.errors import StoreUnavailable
+from boxengine.ports import Claim
+from tests.conformance import stores
+from tests.conformance.stores import Harness
+
+PAUSE = Backoff(minimal=timedelta(seconds=60))
+AWAY_AT_ONCE = Retention(delivered=timedelta(0))
+
+
+@pytest.fixture(params=stores.NAMES)
+def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
+    with stores.open_harness(request.param, request) as opened:
+        yield opened
+
+
+def write_and_fail(harness: Harness, claim: Claim, text: str) -> None:
+    """What a handler does that breaks in the middle of its work."""
+    with claim.savepoint():
+        harness.add_effect(claim.session, text)
+        raise ZeroDivisionError
+
+
+# ── reading ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_item_carries_what_its_row_has(harness: Harness) -> None:
+    box = harness.make_box()
+    uuid, created = UUID(int=7), harness.ago(minutes=5)
+    row = harness.insert(
+        box,
+        event_key="order-9",
+        bucket=1,
+        uuid=str(uuid),
+        event_name="order_created",
+        payload=b"\x00\xff",
+        options={"headers": {"x": "y"}, "n": 1},
+        created_at=created,
+    )
+    with harness.store.claim(box, {1: 0}, 10) as claim:
+        (item,) = claim.items
+    assert (item.id, str(item.uuid), item.event_name, item.event_key) == (row, str(uuid), "order_created", "order-9")
+    assert (item.bucket, item.status, item.errors_count, item.processed_at) == (1, Status.PENDING, 0, None)
+    assert (bytes(item.payload), item.options) == (b"\x00\xff", {"headers": {"x": "y"}, "n": 1})
+    assert item.headers["x"] == "y"
+    assert rfc3339(item.created_at) == rfc3339(created)
+    assert (item.box, item.dispatched_at) == (box, claim.now)
+
+
+def test_an_item_without_options_and_event_name_has_none(harness: Harness) -> None:
+    box = harness.make_box()
+    harness.insert(box)
+    with harness.store.claim(box, {0: 0}, 10) as claim:
+        assert [(item.options, item.event_name) for item in claim.items] == [({}, None)]
+
+
+def test_a_claim_tells_the_stores_clock_with_its_zone(harness: Harness) -> None:
+    box = harness.make_box()
+    before = harness.now()
+    with harness.store.claim(box, {0: 0}, 10) as claim:
+        assert claim.now.utcoffset() == timedelta(0)
+        assert before <= claim.now <= harness.now()
+
+
+def test_a_claim_reads_each_buckets_rows_in_id_order(harness: Harness) -> None:
+    box = harness.make_box()
+    rows = [(harness.insert(box, bucket=bucket), bucket) for bucket in (3, 0, 3, 0, 3)]
+    with harness.store.claim(box, {3: 0, 0: 0}, 10) as claim:
+        for bucket in (0, 3):
+            own = [item.id for item in claim.items if item.bucket == bucket]
+            assert own == [row for row, of_bucket in rows if of_bucket == bucket]
+
+
+def test_a_claim_gives_each_bucket_its_share_of_the_limit(harness: Harness) -> None:
+    box = harness.make_box()
+    crowd = [harness.insert(box, bucket=0) for _ in range(6)]
+    lone = harness.insert(box, bucket=1)
+    with harness.store.claim(box, {0: 0, 1: 0}, 6) as claim:
+        assert sorted(item.id for item in claim.items) == [*crowd[:3], lone]
+
+
+def test_a_refused_bucket_has_no_share_of_the_limit(harness: Harness) -> None:
+    box = harness.make_box()
+    rows = [harness.insert(box, bucket=0) for _ in range(4)]
+    with (
+        harness.other.claim(box, {1: 0}, 10),
+        harness.store.claim(box, {0: 0, 1: 0}, 4) as claim,
+    ):
+        assert [item.id for item in claim.items] == rows
+
+
+def test_a_claim_never_holds_more_rows_than_its_limit(harness: Harness) -> None:
+    box = harness.make_box()
+    rows = [harness.insert(box, bucket=bucket) for bucket in range(4)]
+    with harness.store.claim(box, dict.fromkeys(range(4), 0), 3) as claim:
+        assert len(claim.items) == 3
+        assert {item.id for item in claim.items} < set(rows)
+
+
+def test_a_bucket_that_gave_less_than_its_share_is_exhausted(harness: Harness) -> None:
+    box = harness.make_box()
+    for bucket in (0, 0, 0, 1):
+        harness.insert(box, bucket=bucket)
+    with harness.store.claim(box, {0: 0, 1: 0, 2: 0}, 6) as claim:
+        assert claim.exhausted == {1, 2}
+
+
+def test_a_bucket_that_strict_order_holds_back_is_exhausted(harness: Harness) -> None:
+    box = harness.make_box(strict_order=StrictOrder.BUCKET, max_retries=None, backoff=PAUSE)
+    harness.insert(box, errors_count=1, processed_at=harness.now())
+    for _ in range(5):
+        harness.insert(box)
+    with harness.store.claim(box, {0: 0}, 2) as claim:
+        assert not claim.items
+        assert claim.exhausted == {0}
+
+
+def test_a_claim_reads_after_the_id_given_for_each_bucket(harness: Harness) -> None:
+    box = harness.make_box()
+    first, second, third = (harness.insert(box, bucket=bucket) for bucket in (0, 0, 1))
+    with harness.store.claim(box, {0: first, 1: 0}, 10) as claim:
+        assert sorted(item.id for item in claim.items) == [second, third]
+
+
+@pytest.mark.parametrize("order", [StrictOrder.BUCKET, StrictOrder.KEY])
+def test_a_row_that_waits_holds_others_back_though_the_claim_reads_after_it(
+    harness: Harness, order: StrictOrder
+) -> None:
+    box = harness.make_box(strict_order=order, max_retries=None, backoff=PAUSE)
+    head = harness.insert(box)
+    harness.insert(box)
+    with harness.store.claim(box, {0: 0}, 1) as claim:
+        claim.commit(Settlement(failed=[FailedAttempt(head, Status.PENDING, 1, "down")]))
+    with harness.store.claim(box, {0: head}, 10) as claim:
+        assert list(claim.items) == []
+
+
+def test_a_claim_of_no_buckets_holds_nothing(harness: Harness) -> None:
+    box = harness.make_box()
+    harness.insert(box)
+    with harness.store.claim(box, {}, 10) as claim:
+        assert (list(claim.items), claim.refused, claim.exhausted) == ([], frozenset(), frozenset())
+
+
+# ── settling ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_commit_writes_every_kind_of_outcome(harness: Harness) -> None:
+    box = harness.make_box(max_retries=5)
+    delivered, discarded, retried, failed, untouched = (harness.insert(box) for _ in range(5))
+    old = harness.ago(hours=1)
+    for row in (delivered, discarded, retried, failed, untouched):
+        harness.set_row(box, row, updated_at=old)
+    with harness.store.claim(box, {0: 0}, 10) as claim:
+        claim.commit(
+            Settlement(
+                delivered=[delivered],
+                discarded=[discarded],
+                failed=[
+                    FailedAttempt(retried, Status.PENDING, 1, "timeout"),
+                    FailedAttempt(failed, Status.FAILED, 6, "gone"),
+                ],
+            )
+        )
+    assert harness.statuses(box, delivered, discarded, retried, failed, untouched) == [2, 3, 0, 1, 0]
+    for row, errors, log in ((delivered, 0, None), (discarded, 0, None), (retried, 1, "timeout"), (failed, 6, "gone")):
+        written = harness.row(box, row)
+        assert written is not None
+        assert (written["errors_count"], written["error_log"]) == (errors, log)
+        assert claim.now <= written["processed_at"] <= harness.now()
+        assert claim.now <= written["updated_at"] <= harness.now()
+    left = harness.row(box, untouched)
+    assert left is not None
+    assert (left["processed_at"], left["updated_at"]) == (None, old)
+
+
+def test_a_failed_attempt_replaces_the_error_log(harness: Harness) -> None:
+    box = harness.make_box(max_retries=5, backoff=None)
+    row = harness.insert(box, errors_count=1, error_log="old", processed_at=harness.ago(hours=1))
+    with harness.store.claim(box, {0: 0}, 10) as claim:
+        claim.commit(Settlement(failed=[FailedAttempt(row, Status.PENDING, 2, "new")]))
+    written = harness.row(box, row)
+    assert written is not None
+    assert (written["errors_count"], written["error_log"]) == (2, "new")
+
+
+def test_delivered_rows_are_deleted_where_retention_is_zero(harness: Harness) -> None:
+    box = harness.make_box(retention=AWAY_AT_ONCE)
+    delivered, discarded, failed = (harness.insert(box) for _ in range(3))
+    with harness.store.claim(box, {0: 0}, 10) as claim:
+        attempt = FailedAttempt(failed, Status.FAILED, 1, "down")
+        claim.commit(Settlement(delivered=[delivered], discarded=[discarded], failed=[attempt]))
+    assert harness.statuses(box, delivered, discarded, failed) == [None, 3, 1]
+
+
+def test_an_empty_settlement_changes_nothing_and_frees_the_buckets(harness: Harness) -> None:
+    box = harness.make_box()
+    row = harness.insert(box)
+    before = harness.row(box, row)
+    with harness.store.claim(box, {0: 0}, 10) as claim:
+        claim.commit(Settlement())
+    assert harness.row(box, row) == before
+    with harness.other.claim(box, {0: 0}, 10) as again:
+        assert [item.id for item in again.items] == [row]
+
+
+def test_leaving_without_a_commit_undoes_everything(harness: Harness) -> None:
+    box = harness.make_box()
+    row = harness.insert(box)
+    with harness.store.claim(box, {0: 0}, 10) as claim:
+        harness.add_effect(claim.session, "written")
+    assert (harness.statuses(box, row), harness.effects()) == ([0], [])
+    with harness.other.claim(box, {0: 0}, 10) as again:
+        assert [item.id for item in again.items] == [row]
+
+
+def test_an_error_inside_a_claim_reaches_the_caller_and_frees_the_buckets(harness: Harness) -> None:
+    box = harness.make_box()
+    harness.insert(box)
+    with pytest.raises(ZeroDivisionError), harness.store.claim(box, {0: 0}, 10):
+        raise ZeroDivisionError
+    with harness.other.claim(box, {0: 0}, 10) as again:
+        assert (len(again.items), again.refused) == (1, frozenset())
+
+
+def test_a_commit_over_a_lost_connection_is_unavailable_and_writes_nothing(harness: Harness) -> None:
+    box = harness.make_box()
+    row = harness.insert(box)
+
+    def settle_over_a_lost_connection() -> None:
+        with harness.store.claim(box, {0: 0}, 10) as claim:
+            harness.add_effect(claim.session, "written")
+            harness.break_open_claims()
+            claim.commit(Settlement(delivered=[row]))
+
+    with pytest.raises(StoreUnavailable):
+        settle_over_a_lost_connection()
+    assert (harness.statuses(box, row), harness.effects()) == ([0], [])
+    with harness.other.claim(box, {0: 0}, 10) as again:
+        assert [item.id for item in again.items] == [row]
+
+
+# ── what transports and strategies ask ───────────────────────────────────────────────────────────────
+
+
+def test_a_later_delivered_item_of_the_key_and_event_is_seen(harness: Harness) -> None:
+    box = harness.make_box(max_retries=5)
+    overtaken = harness.insert(box, event_key="a", event_name="changed")
+    unnamed = harness.insert(box, event_key="b")
+    harness.insert(box, event_key="a", event_name="changed", status=int(Status.DELIVERED))
+    harness.insert(box, event_key="b", status=int(Status.DELIVERED))
+    with harness.store.claim(box, {0: 0}, 10) as claim:
+        assert claim.later_delivered(claim.items) == {overtaken, unnamed}
+
+
+@pytest.mark.parametrize(
+    ("key", "event", "status"),
+    [
+        ("other", "changed", Status.DELIVERED),
+        ("a", "other", Status.DELIVERED),
+        ("a", None, Status.DELIVERED),
+        ("a", "changed", Status.PENDING),
+        ("a", "changed", Status.FAILED),
+        ("a", "changed", Status.DISCARDED),
+    ],
+)
+def test_a_later_item_of_another_kind_overtakes_nobody(
+    harness: Harness, key: str, event: str | None, status: Status
+) -> None:
+    box = harness.make_box(max_retries=5)
+    row = harness.insert(box, event_key="a", event_name="changed")
+    harness.insert(box, event_key=key, event_name=event, status=int(status))
+    with harness.store.claim(box, {0: 0}, 1) as claim:
+        assert [item.id for item in claim.items] == [row]
+        assert claim.later_delivered(claim.items) == frozenset()
+
+
+def test_an_earlier_delivered_item_overtakes_nobody(harness: Harness) -> None:
+    box = harness.make_box(max_retries=5)
+    harness.insert(box, status=int(Status.DELIVERED))
+    harness.insert(box)
+    with harness.store.claim(box, {0: 0}, 1) as claim:
+        assert claim.later_delivered(claim.items) == frozenset()
+        assert claim.later_delivered([]) == frozenset()
+
+
+def test_what_a_session_wrote_commits_with_the_outcomes(harness: Harness) -> None:
+    box = harness.make_box()
+    row = harness.insert(box)
+    with harness.store.claim(box, {0: 0}, 10) as claim:
+        harness.add_effect(claim.session, "written")
+        assert harness.effects() == []
+        claim.commit(Settlement(delivered=[row]))
+    assert (harness.effects(), harness.statuses(box, row)) == (["written"], [2])
+
+
+def test_a_savepoint_undoes_only_what_was_written_inside_it(harness: Harness) -> None:
+    box = harness.make_box()
+    first, second = harness.insert(box), harness.insert(box)
+    with harness.store.claim(box, {0: 0}, 10) as claim:
+        with claim.savepoint():
+            harness.add_effect(claim.session, "first")
+        with pytest.raises(ZeroDivisionError):
+            write_and_fail(harness, claim, "second")
+        with claim.savepoint():
+            harness.add_effect(claim.session, "third")
+        claim.commit(Settlement(delivered=[first], failed=[FailedAttempt(second, Status.FAILED, 1, "zero")]))
+    assert harness.effects() == ["first", "third"]
+    assert harness.statuses(box, first, second) == [2, 1]
+
+
+def test_a_savepoint_before_the_session_was_used_covers_it(harness: Harness) -> None:
+    box = harness.make_box()
+    row = harness.insert(box)
+    with harness.store.claim(box, {0: 0}, 10) as claim:
+        with pytest.raises(ZeroDivisionError):
+            write_and_fail(harness, claim, "undone")
+        claim.commit(Settlement(delivered=[row]))
+    assert (harness.effects(), harness.statuses(box, row)) == ([], [2])

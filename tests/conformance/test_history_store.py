@@ -1,0 +1,123 @@
+"""What retention, status and metrics ask of a store: SEMANTICS 8, over every store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from boxengine.domain.box import Box
+from boxengine.domain.item import Status
+from tests.conformance import stores
+from tests.conformance.stores import Harness
+
+FINISHED = [int(Status.FAILED), int(Status.DELIVERED), int(Status.DISCARDED)]
+
+
+@pytest.fixture(params=stores.NAMES)
+def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
+    with stores.open_harness(request.param, request) as opened:
+        yield opened
+
+
+def insert(harness: Harness, box: Box, status: Status, *, hours_ago: float = 0) -> int:
+    return harness.insert(box, status=int(status), created_at=harness.ago(hours=hours_ago))
+
+
+def test_counts_are_by_status_and_box(harness: Harness) -> None:
+    box, other = harness.make_box(), harness.make_box()
+    for status in (Status.PENDING, Status.PENDING, Status.FAILED, Status.DELIVERED, Status.DISCARDED):
+        insert(harness, box, status)
+    insert(harness, other, Status.PENDING)
+    assert dict(harness.store.counts(box)) == {0: 2, 1: 1, 2: 1, 3: 1}
+
+
+def test_an_empty_box_has_no_counts_and_no_oldest_row(harness: Harness) -> None:
+    box = harness.make_box()
+    assert not any(harness.store.counts(box).values())
+    assert harness.store.oldest_pending(box) is None
+    assert harness.store.oldest_finished(box, FINISHED) is None
+
+
+def test_the_oldest_pending_row_is_told_with_zone_utc(harness: Harness) -> None:
+    box = harness.make_box()
+    insert(harness, box, Status.DELIVERED, hours_ago=9)
+    expected = insert(harness, box, Status.PENDING, hours_ago=3)
+    insert(harness, box, Status.PENDING, hours_ago=1)
+    oldest, row = harness.store.oldest_pending(box), harness.row(box, expected)
+    assert oldest is not None
+    assert row is not None
+    assert (oldest, oldest.utcoffset()) == (row["created_at"], row["created_at"].utcoffset())
+
+
+def test_the_oldest_finished_row_is_of_the_statuses_asked_for(harness: Harness) -> None:
+    box = harness.make_box()
+    insert(harness, box, Status.PENDING, hours_ago=9)
+    insert(harness, box, Status.DELIVERED, hours_ago=8)
+    expected = insert(harness, box, Status.FAILED, hours_ago=7)
+    insert(harness, box, Status.DISCARDED, hours_ago=6)
+    row = harness.row(box, expected)
+    assert row is not None
+    assert harness.store.oldest_finished(box, [Status.FAILED, Status.DISCARDED]) == row["created_at"]
+
+
+def test_deletion_takes_the_rows_of_its_statuses_and_span_only(harness: Harness) -> None:
+    box = harness.make_box()
+    too_old = insert(harness, box, Status.DELIVERED, hours_ago=9)
+    inside = [insert(harness, box, Status.DELIVERED, hours_ago=hours) for hours in (7, 6)]
+    failed, pending = (insert(harness, box, status, hours_ago=6) for status in (Status.FAILED, Status.PENDING))
+    too_new = insert(harness, box, Status.DELIVERED, hours_ago=3)
+    deleted = harness.store.delete_finished(
+        box,
+        [Status.DELIVERED],
+        created_from=harness.ago(hours=8),
+        created_before=harness.ago(hours=4),
+        limit=100,
+    )
+    assert deleted == 2
+    assert harness.statuses(box, *inside) == [None, None]
+    assert harness.statuses(box, too_old, failed, pending, too_new) == [2, 1, 0, 2]
+
+
+def test_the_span_of_a_deletion_has_its_start_and_not_its_end(harness: Harness) -> None:
+    box = harness.make_box()
+    start, end = harness.ago(hours=2), harness.ago(hours=1)
+    at_start, at_end = (harness.insert(box, status=2, created_at=moment) for moment in (start, end))
+    assert harness.store.delete_finished(box, [2], created_from=start, created_before=end, limit=100) == 1
+    assert harness.statuses(box, at_start, at_end) == [None, 2]
+
+
+def test_deletion_takes_no_more_rows_than_its_limit(harness: Harness) -> None:
+    box = harness.make_box()
+    rows = [insert(harness, box, Status.DISCARDED, hours_ago=5) for _ in range(5)]
+    span = {"created_from": harness.ago(hours=6), "created_before": harness.ago(hours=4)}
+    assert harness.store.delete_finished(box, [Status.DISCARDED], **span, limit=3) == 3
+    assert sorted(filter(None, harness.statuses(box, *rows))) == [3, 3]
+    assert harness.store.delete_finished(box, [Status.DISCARDED], **span, limit=3) == 2
+    assert harness.store.delete_finished(box, [Status.DISCARDED], **span, limit=3) == 0
+
+
+def test_deletion_does_not_wait_for_an_open_claim(harness: Harness) -> None:
+    box = harness.make_box()
+    pending = insert(harness, box, Status.PENDING, hours_ago=5)
+    insert(harness, box, Status.DELIVERED, hours_ago=5)
+    with harness.other.claim(box, {0: 0}, 10) as claim:
+        assert [item.id for item in claim.items] == [pending]
+        deleted = harness.store.delete_finished(
+            box, FINISHED, created_from=harness.ago(hours=6), created_before=harness.ago(hours=4), limit=10
+        )
+    assert deleted == 1
+    assert harness.statuses(box, pending) == [0]
+
+
+def test_pending_rows_are_never_deleted(harness: Harness) -> None:
+    box = harness.make_box()
+    pending = insert(harness, box, Status.PENDING, hours_ago=5)
+    harness.store.delete_finished(
+        box,
+        [int(Status.PENDING), *FINISHED],
+        created_from=harness.ago(hours=6),
+        created_before=harness.ago(hours=4),
+        limit=10,
+    )
+    assert harness.statuses(box, pending) == [0]

@@ -1,0 +1,194 @@
+"""Servers for the tests (CONTRACT 1): each is started at its first use, shared, and stopped at the end.
+
+=====================  ==========================================================================================
+``postgres_url``       an empty database of the test's own on the session's PostgreSQL
+``redis_url``          an empty logical database; the server is this xdist worker's own unless one is given
+``mysql_url``          an empty database of the test's own on the session's MariaDB
+``kafka_bootstrap``    the session's Kafka (real, or a mock where there is no Java); ``real_kafka`` skips the mock
+``kafka_topic``        the name of a topic of the test's own, four partitions, on ``kafka_bootstrap``
+``own_postgres``       a private server that the test may kill, restart, reconfigure
+``own_redis``          the same for Valkey; for FLUSHALL, CLIENT PAUSE and the like
+``own_kafka``          the same for Kafka
+=====================  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from redis import Redis
+
+from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
+from tests.servers.databases import fresh_mysql_database, fresh_postgres_database, numbered
+from tests.servers.desk import Desk, ask
+from tests.servers.kafka import KafkaBroker, jar_folder, prepare
+from tests.servers.offer import How, Offer
+from tests.servers.postgres import PostgresFromWheel
+from tests.servers.promised import ABSENT, broken_promises, promised_servers, require
+from tests.servers.session import ServerSession
+from tests.servers.sources import sources
+from tests.servers.valkey import ValkeyFromWheel
+
+_SESSION = pytest.StashKey[ServerSession]()
+_DESK = pytest.StashKey[Desk]()
+
+
+class ServerLookup(Protocol):
+    """How a fixture asks for a server by name; skips or fails the test where there is none."""
+
+    def __call__(self, name: str) -> Offer: ...
+
+
+# ── the session ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    session = config.stash[_SESSION] = ServerSession(sources(os.environ))
+    if hasattr(config, "workerinput"):
+        return
+    broken = broken_promises(session.offers(), promised_servers(os.environ))
+    if broken:
+        raise pytest.UsageError("\n".join(broken))
+    config.stash[_DESK] = Desk(session)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell an xdist worker where to ask."""
+    node.workerinput["server_desk"] = node.config.stash[_DESK].ticket
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _DESK in config.stash:
+        config.stash[_DESK].close()
+    if _SESSION in config.stash:
+        config.stash[_SESSION].close()
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    return [f"server {offer}" for offer in config.stash[_SESSION].offers().values()]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the servers whose absence cost tests, and how many."""
+    reasons: dict[str, int] = {}
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else ""
+        if ABSENT in reason:
+            reasons[reason] = reasons.get(reason, 0) + 1
+    if reasons:
+        terminalreporter.section("tests skipped for want of a server")
+        for reason, count in sorted(reasons.items()):
+            terminalreporter.line(f"{count} x {reason}")
+
+
+@pytest.fixture(scope="session")
+def server_lookup(pytestconfig: pytest.Config) -> ServerLookup:
+    """The servers by name."""
+    session = pytestconfig.stash[_SESSION]
+    promised = promised_servers(os.environ)
+    worker: dict[str, Any] = getattr(pytestconfig, "workerinput", {})
+
+    def look_up(name: str) -> Offer:
+        # Redis is the one server that each worker has for itself; tests/servers/valkey.py says why.
+        shared = worker and name != "redis"
+        return require(ask(worker["server_desk"], name) if shared else session.obtain(name), promised)
+
+    return look_up
+
+
+# ── servers shared by the session ────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def postgres_url(server_lookup: ServerLookup) -> Iterator[str]:
+    """SQLAlchemy URL of an empty PostgreSQL database, dropped after the test."""
+    with fresh_postgres_database(server_lookup("postgres").address) as url:
+        yield url
+
+
+@pytest.fixture
+def mysql_url(server_lookup: ServerLookup) -> Iterator[str]:
+    """SQLAlchemy URL of an empty MariaDB database, dropped after the test."""
+    with fresh_mysql_database(server_lookup("mariadb").address) as url:
+        yield url
+
+
+@pytest.fixture
+def redis_url(server_lookup: ServerLookup, worker_number: int) -> str:
+    """URL of an empty logical Redis database."""
+    offer = server_lookup("redis")
+    url = numbered(offer.address, worker_number) if offer.how is How.GIVEN else offer.address
+    with Redis.from_url(url) as client:
+        client.flushdb()
+    return url
+
+
+@pytest.fixture(scope="session")
+def worker_number() -> int:
+    """0, 1, ...: which of xdist's workers this is; 0 without xdist."""
+    return int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+
+
+@pytest.fixture(scope="session")
+def kafka_bootstrap(server_lookup: ServerLookup) -> str:
+    """Bootstrap servers of the session's Kafka; use topics of your own."""
+    return server_lookup("kafka").address
+
+
+@pytest.fixture(scope="session")
+def real_kafka(server_lookup: ServerLookup) -> str:
+    """The same, for a test that a mock cannot bear."""
+    offer = server_lookup("kafka")
+    if offer.how is How.MOCK:
+        pytest.skip(f"{ABSENT}: kafka: a mock stands in for it")
+    return offer.address
+
+
+@pytest.fixture
+def kafka_topic(server_lookup: ServerLookup) -> str:
+    """A topic of the test's own with four partitions."""
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
+
+    name = f"t-{uuid.uuid4().hex[:16]}"
+    offer = server_lookup("kafka")
+    if offer.how is How.MOCK:
+        return name  # it knows no request for a new topic, and makes one with four partitions at first use
+    admin = AdminClient({"bootstrap.servers": offer.address})
+    admin.create_topics([NewTopic(name, num_partitions=4, replication_factor=1)])[name].result(timeout=30)
+    return name
+
+
+# ── servers of a test's own ──────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def own_postgres(tmp_path: Path) -> Iterator[EmbeddedPostgres]:
+    """A private PostgreSQL."""
+    require(PostgresFromWheel().offer(), promised_servers(os.environ))
+    with EmbeddedPostgres(tmp_path / "own", durable=False) as server:
+        yield server
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[EmbeddedValkey]:
+    """A private Valkey, in memory only: ``kill`` loses what it held."""
+    require(ValkeyFromWheel().offer(), promised_servers(os.environ))
+    with EmbeddedValkey(tmp_path / "own", durable=False) as server:
+        yield server
+
+
+@pytest.fixture
+def own_kafka(tmp_path: Path) -> Iterator[KafkaBroker]:
+    """A private Kafka broker."""
+    missing = prepare(os.environ)
+    if missing:
+        require(Offer("kafka", How.ABSENT, missing), promised_servers(os.environ))
+    with KafkaBroker(tmp_path / "own", jars=jar_folder(os.environ)) as broker:
+        yield broker

@@ -1,0 +1,376 @@
+"""What only a real Redis shows: keys and formats shared with sbmt-outbox, round trips, outages, real time limits."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+import redis
+
+from boxengine.adapters.redis.connection import connect
+from boxengine.adapters.redis.queue import RedisJobQueue
+from boxengine.adapters.redis.wakeups import RedisNotifier, RedisWakeups
+from boxengine.adapters.system import SystemClock
+from boxengine.domain.box import BoxType
+from boxengine.embedded import EmbeddedValkey
+from boxengine.errors import QueueUnavailable
+from boxengine.ports import RememberedFailure, Signal
+from tests.conformance.coordination import NO_WAIT, NOON, TTL, WAIT, RedisRig, job, make_box
+
+BOX = make_box()
+QUEUE = "order_outbox_item:job_queue"
+ATTEMPTS = 100_000
+BRIEF = timedelta(milliseconds=20)
+
+
+@pytest.fixture
+def rig(redis_url: str) -> Iterator[RedisRig]:
+    opened = RedisRig(redis_url)
+    yield opened
+    opened.close()
+
+
+def calls(client: redis.Redis) -> dict[str, int]:
+    """How often clients have called what may run a script or block."""
+    stats: dict[str, Any] = client.info("commandstats")
+    watched = ("evalsha", "eval", "brpop", "script|load")
+    return {name: int(stats[f"cmdstat_{name}"]["calls"]) for name in watched if f"cmdstat_{name}" in stats}
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    """Whether it comes true within a bounded number of looks; each look takes a moment."""
+    return any(condition() for _ in range(ATTEMPTS))
+
+
+# ── shared with sbmt-outbox ──────────────────────────────────────────────────────────────────────────
+
+
+def test_a_job_lies_in_the_reference_list_in_the_reference_format(rig: RedisRig) -> None:
+    rig.queue.push(BOX, [job(3, 7, 8), job(4, 9)])
+    assert rig.client.lrange(QUEUE, 0, -1) == [b"4:1800000000:9", b"3:1800000000:7,8"]
+
+
+def test_a_taken_bucket_is_locked_where_the_reference_looks(rig: RedisRig) -> None:
+    rig.queue.push(BOX, [job(3)])
+    hold = rig.take(BOX)
+    lock = "sbmt:outbox:processor:order_outbox_item:3:lock"
+    assert rig.client.get(lock) == hold.token.encode()
+    assert 0 < rig.client.pttl(lock) <= 30_000
+
+
+def test_a_bucket_locked_by_the_reference_is_left_to_it(rig: RedisRig) -> None:
+    rig.client.set("sbmt:outbox:processor:order_outbox_item:3:lock", "redlock", px=60_000)
+    rig.push_raw(BOX, b"3:1800000000:7")
+    assert rig.finds_nothing(BOX)
+    assert rig.queue.push(BOX, [job(3)]) == 0
+    assert rig.client.get("sbmt:outbox:processor:order_outbox_item:3:lock") == b"redlock"
+
+
+def test_a_named_lease_is_a_key_of_that_name(rig: RedisRig) -> None:
+    name = "sbmt:outbox:poller:order_outbox_item:0:lock"
+    rig.leases.acquire(name, "token", ttl=TTL)
+    assert rig.client.get(name) == b"token"
+
+
+@pytest.mark.parametrize("box_type", list(BoxType))
+def test_an_items_failures_are_the_references_item_meta(rig: RedisRig, box_type: BoxType) -> None:
+    box = make_box("combined/item", box_type)
+    rig.failures.remember(box, {42: RememberedFailure(3, "x" * 300)}, ttl=TTL)
+    meta = json.loads(cast("bytes", rig.client.get(f"{box_type.value}:combined/item:42")))
+    assert list(meta) == ["version", "timestamp", "errors_count", "error_msg"]
+    assert (meta["version"], meta["errors_count"], meta["error_msg"]) == (1, 3, "x" * 200)
+    assert abs(meta["timestamp"] - rig.clock.now().timestamp()) < 3600
+
+
+def test_item_meta_of_the_reference_is_recalled_and_rubbish_is_not(rig: RedisRig) -> None:
+    written: dict[int, str | bytes] = {
+        1: '{"version":1,"timestamp":1700000000,"errors_count":2,"error_msg":"StandardError boom"}',
+        2: '{"version":1,"timestamp":1700000000,"errors_count":1,"error_msg":null}',
+    }
+    rubbish = ("rubbish", "[]", "{}", '{"errors_count":null}', b"\xff\xfe", "")
+    for item_id, meta in (written | dict(enumerate(rubbish, start=3))).items():
+        rig.client.set(f"outbox:order_outbox_item:{item_id}", meta)
+    recalled = rig.failures.recall(BOX, range(1, 10))
+    assert recalled == {1: RememberedFailure(2, "StandardError boom"), 2: RememberedFailure(1, "")}
+
+
+def test_a_pause_is_the_record_that_the_references_api_keeps(rig: RedisRig) -> None:
+    rig.pauses.set(make_box("combined/outbox_item"), polling_enabled=False)
+    assert rig.client.hgetall("Sbmt::Outbox::Api::OutboxClass:combined-outbox-item") == {
+        b"id": b"combined-outbox-item",
+        b"polling_enabled": b"false",
+    }
+
+
+@pytest.mark.parametrize(
+    ("written", "enabled"), [("true", True), ("1", True), ("false", False), ("0", False), ("f", False), ("OFF", False)]
+)
+def test_a_pause_set_by_the_reference_is_understood(rig: RedisRig, written: str, enabled: bool) -> None:
+    inbox = make_box("order_item", BoxType.INBOX)
+    rig.client.hset("Sbmt::Outbox::Api::InboxClass:order-item", mapping={"polling_enabled": written})
+    assert rig.pauses.polling_enabled([inbox]) == {"order_item": enabled}
+
+
+# ── cost ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_push_is_one_round_trip_and_a_take_is_two(own_redis: EmbeddedValkey) -> None:
+    rig = RedisRig(own_redis.url())
+    rig.queue.push(BOX, [job(99)])
+    rig.take(BOX, wait=WAIT)
+    rig.client.config_resetstat()
+    rig.queue.push(BOX, [job(bucket) for bucket in range(40)])
+    assert calls(rig.client) == {"evalsha": 1}
+    assert len(rig.take(BOX, wait=WAIT).jobs) == 40
+    assert calls(rig.client) == {"evalsha": 2, "brpop": 1}
+    rig.close()
+
+
+def test_a_take_that_must_not_wait_never_blocks(own_redis: EmbeddedValkey) -> None:
+    rig = RedisRig(own_redis.url())
+    assert rig.queue.take([BOX, make_box("other")], wait=NO_WAIT, ttl=TTL, share=1) is None
+    rig.queue.push(BOX, [job(1)])
+    assert rig.queue.take([make_box("other"), BOX], wait=NO_WAIT, ttl=TTL, share=1) is not None
+    assert "brpop" not in calls(rig.client)
+    rig.close()
+
+
+# ── marks of queued buckets ──────────────────────────────────────────────────────────────────────────
+
+
+def test_a_bucket_whose_job_got_lost_on_the_way_to_a_worker_is_queued_again_after_a_while(rig: RedisRig) -> None:
+    rig.queue.push(BOX, [job(1, pushed_at=NOON), job(2, pushed_at=NOON)])
+    assert rig.client.brpop([QUEUE], timeout=1) == (QUEUE.encode(), b"1:1800000000:2")
+    # Fresh marks are believed; an old one that is not in the list is suspected first, as its job may be on its way.
+    assert rig.queue.push(BOX, [job(1, pushed_at=NOON + 1)]) == 0
+    assert rig.queue.push(BOX, [job(1, pushed_at=NOON + 2)]) == 0
+    assert rig.queue.push(BOX, [job(1, pushed_at=NOON + 3)]) == 0
+    assert rig.queue.push(BOX, [job(1, pushed_at=NOON + 4)]) == 1
+    assert rig.take(BOX).buckets == {1, 2}
+
+
+def test_a_mark_from_a_worker_whose_clock_is_ahead_stops_no_bucket(rig: RedisRig) -> None:
+    rig.queue.push(BOX, [job(1, pushed_at=NOON + 3600)])
+    rig.client.delete(QUEUE)
+    assert rig.queue.push(BOX, [job(1, pushed_at=NOON)]) == 0
+    assert rig.queue.push(BOX, [job(1, pushed_at=NOON + 2)]) == 1
+
+
+def test_a_suspected_bucket_that_turns_up_in_work_is_cleared(rig: RedisRig) -> None:
+    rig.queue.push(BOX, [job(1, pushed_at=NOON)])
+    element = cast("bytes", rig.client.rpop(QUEUE))
+    assert rig.queue.push(BOX, [job(1, pushed_at=NOON + 60)]) == 0
+    rig.client.rpush(QUEUE, element)
+    hold = rig.take(BOX)
+    assert rig.queue.release(hold, [1]) == frozenset()
+    assert rig.queue.push(BOX, [job(1, pushed_at=NOON + 61)]) == 1
+
+
+def test_a_job_that_lies_long_in_the_queue_is_not_doubled(rig: RedisRig) -> None:
+    rig.queue.push(BOX, [job(1, pushed_at=NOON)])
+    for later in (60, 3600, -60, -3600):
+        assert rig.queue.push(BOX, [job(1, pushed_at=NOON + later)]) == 0
+    assert rig.queue.state(BOX).length == 1
+
+
+@pytest.mark.parametrize("evicted", ["job_queue", "queued", "wanted"])
+def test_one_key_evicted_under_memory_pressure_stops_no_bucket(rig: RedisRig, evicted: str) -> None:
+    rig.queue.push(BOX, [job(1, pushed_at=NOON)])
+    rig.client.delete(f"order_outbox_item:{evicted}")
+    for later in (10, 20):
+        rig.queue.push(BOX, [job(1, pushed_at=NOON + later)])
+    hold = rig.take(BOX)
+    assert hold.buckets == {1}
+    assert rig.queue.release(hold, [1]) == frozenset()
+
+
+def test_a_mark_that_a_stranger_wrote_stops_no_bucket(rig: RedisRig) -> None:
+    rig.client.hset("order_outbox_item:queued", "1", "rubbish")
+    for later in (0, 10):
+        rig.queue.push(BOX, [job(1, pushed_at=NOON + later)])
+    assert rig.take(BOX).buckets == {1}
+
+
+# ── strangers ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_flood_of_rubbish_is_cleared_away_in_bounded_portions_and_costs_no_job(rig: RedisRig) -> None:
+    rig.client.lpush(QUEUE, *([b"rubbish"] * 1500))
+    rig.queue.push(BOX, [job(1)])
+    assert rig.finds_nothing(BOX)
+    assert len(rig.corrupt) == 1000
+    assert rig.take(BOX).buckets == {1}
+    assert len(rig.corrupt) == 1500
+
+
+def test_a_job_right_behind_a_portion_of_rubbish_is_not_lost(rig: RedisRig) -> None:
+    rig.client.lpush(QUEUE, *([b"rubbish"] * 1000))
+    rig.queue.push(BOX, [job(1)])
+    assert rig.finds_nothing(BOX)
+    assert rig.take(BOX).buckets == {1}
+
+
+def test_a_bucket_number_with_leading_zeros_is_that_bucket(rig: RedisRig) -> None:
+    rig.push_raw(BOX, b"007:1800000000:1")
+    hold = rig.take(BOX)
+    assert hold.buckets == {7}
+    assert rig.queue.extend(hold, ttl=TTL) == frozenset()
+
+
+# ── real time limits ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_server_ends_leases_by_itself(rig: RedisRig) -> None:
+    rig.queue.push(BOX, [job(1)])
+    hold = rig.take(BOX, ttl=BRIEF)
+    rig.leases.acquire("lease", "a", ttl=BRIEF)
+    rig.failures.remember(BOX, {1: RememberedFailure(1, "")}, ttl=BRIEF)
+    assert eventually(lambda: rig.queue.push(BOX, [job(1)]) == 1)
+    assert rig.queue.extend(hold, ttl=TTL) == {1}
+    assert eventually(lambda: rig.leases.acquire("lease", "b", ttl=TTL))
+    assert eventually(lambda: rig.failures.recall(BOX, [1]) == {})
+
+
+# ── outages ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_server_that_is_not_there_is_reported_with_its_cause() -> None:
+    with connect("redis://127.0.0.1:1/0") as client:
+        queue = RedisJobQueue(client, clock=SystemClock())
+        for call in (queue.ping, lambda: queue.push(BOX, [job(1)]), lambda: queue.state(BOX)):
+            with pytest.raises(QueueUnavailable) as caught:
+                call()
+            assert isinstance(caught.value.__cause__, redis.exceptions.ConnectionError)
+        with pytest.raises(QueueUnavailable):
+            queue.take([BOX], wait=WAIT, ttl=TTL, share=1)
+
+
+def test_a_key_of_the_wrong_kind_is_reported_and_not_raised_raw(rig: RedisRig) -> None:
+    rig.client.set(QUEUE, "a string")
+    with pytest.raises(QueueUnavailable, match="WRONGTYPE"):
+        rig.queue.push(BOX, [job(1)])
+    with pytest.raises(QueueUnavailable, match="WRONGTYPE"):
+        rig.finds_nothing(BOX)
+
+
+def test_a_restarted_server_is_used_again_with_scripts_and_all(own_redis: EmbeddedValkey) -> None:
+    rig = RedisRig(own_redis.url())
+    rig.queue.push(BOX, [job(1), job(2)])
+    hold = rig.take(BOX, share=2)
+    own_redis.kill()
+    with pytest.raises(QueueUnavailable):
+        rig.queue.extend(hold, ttl=TTL)
+    assert hold.buckets == {1}
+    own_redis.start()
+    assert rig.queue.extend(hold, ttl=TTL) == {1}
+    assert rig.queue.push(BOX, [job(1)]) == 1
+    assert rig.take(BOX).buckets == {1}
+    rig.close()
+
+
+def test_a_take_that_waits_hears_of_an_outage(own_redis: EmbeddedValkey) -> None:
+    rig = RedisRig(own_redis.url())
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(rig.queue.take, [BOX], wait=WAIT, ttl=TTL, share=1)
+        assert eventually(lambda: rig.client.info("clients")["blocked_clients"] == 1)
+        own_redis.kill()
+        with pytest.raises(QueueUnavailable):
+            waiting.result(timeout=30)
+    rig.close()
+
+
+def test_a_frozen_server_is_an_outage_once_its_time_limit_is_over(own_redis: EmbeddedValkey) -> None:
+    with connect(own_redis.url(), answer_timeout=timedelta(milliseconds=200)) as client:
+        queue = RedisJobQueue(client, clock=SystemClock())
+        queue.ping()
+        own_redis.send_signal(signal.SIGSTOP)
+        with pytest.raises(QueueUnavailable):
+            queue.ping()
+        own_redis.send_signal(signal.SIGCONT)
+        queue.ping()
+
+
+def test_a_wait_longer_than_the_time_limit_of_answers_is_cut_short_and_no_outage(redis_url: str) -> None:
+    with connect(redis_url, answer_timeout=timedelta(seconds=1.1)) as client:
+        queue = RedisJobQueue(client, clock=SystemClock())
+        assert queue.take([BOX], wait=WAIT, ttl=TTL, share=1) is None
+
+
+# ── wake-ups ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def listen(wakeups: RedisWakeups) -> bool:
+    return eventually(lambda: wakeups.wait(BRIEF) == [] and wakeups.reliable)
+
+
+def test_hints_are_unreliable_while_the_server_is_away_and_come_again_after(own_redis: EmbeddedValkey) -> None:
+    rig = RedisRig(own_redis.url())
+    assert isinstance(rig.wakeups, RedisWakeups)
+    assert not rig.wakeups.reliable
+    assert listen(rig.wakeups)
+    own_redis.kill()
+    with pytest.raises(QueueUnavailable):
+        rig.wakeups.wait(WAIT)
+    assert not rig.wakeups.reliable
+    with pytest.raises(QueueUnavailable):
+        rig.wakeups.wait(WAIT)
+    with pytest.raises(QueueUnavailable):
+        rig.notify([Signal("a", 1)])
+    own_redis.start()
+    assert listen(rig.wakeups)
+    rig.notify([Signal("a", 1)])
+    assert rig.wakeups.wait(WAIT) == [Signal("a", 1)]
+    rig.close()
+
+
+def test_a_listener_notices_a_server_that_has_frozen(own_redis: EmbeddedValkey) -> None:
+    with connect(own_redis.url()) as client:
+        wakeups = RedisWakeups(client, clock=SystemClock(), check_interval=timedelta(milliseconds=50))
+        assert listen(wakeups)
+        own_redis.send_signal(signal.SIGSTOP)
+        with pytest.raises(QueueUnavailable, match="no sign of life"):
+            eventually(lambda: bool(wakeups.wait(BRIEF)))
+        assert not wakeups.reliable
+        own_redis.send_signal(signal.SIGCONT)
+        wakeups.close()
+
+
+def test_a_silent_but_living_server_stays_reliable(redis_url: str) -> None:
+    with connect(redis_url) as client:
+        wakeups = RedisWakeups(client, clock=SystemClock(), check_interval=timedelta(milliseconds=50))
+        assert listen(wakeups)
+        for _ in range(20):
+            assert wakeups.wait(BRIEF) == []
+        assert wakeups.reliable
+        wakeups.close()
+
+
+def test_a_closed_listener_leaves_no_connection_behind(rig: RedisRig) -> None:
+    assert isinstance(rig.wakeups, RedisWakeups)
+    assert listen(rig.wakeups)
+    assert rig.client.pubsub_numsub(rig.channel) == [(rig.channel.encode(), 1)]
+    rig.wakeups.close()
+    assert eventually(lambda: rig.client.pubsub_numsub(rig.channel) == [(rig.channel.encode(), 0)])
+
+
+def test_what_strangers_publish_breaks_nothing(rig: RedisRig) -> None:
+    assert isinstance(rig.wakeups, RedisWakeups)
+    assert listen(rig.wakeups)
+    rig.client.publish(rig.channel, b"\xff\xfe")
+    rig.client.publish(rig.channel, "a:b")
+    assert rig.wakeups.wait(WAIT) == [Signal("a:b", None)]
+
+
+def test_applications_with_channels_of_their_own_do_not_wake_each_other(redis_url: str) -> None:
+    with connect(redis_url) as client:
+        wakeups = RedisWakeups(client, clock=SystemClock(), channel="shop:wakeups")
+        assert listen(wakeups)
+        RedisNotifier(client, channel="bank:wakeups").notify([Signal("a", 1)])
+        RedisNotifier(client, channel="shop:wakeups").notify([Signal("a", 2)])
+        assert wakeups.wait(WAIT) == [Signal("a", 2)]
+        wakeups.close()

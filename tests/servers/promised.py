@@ -1,0 +1,40 @@
+"""What ``.ci/run`` promised to have: there, an absent server is a failure and not a skip."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from tests.servers.offer import How, Offer
+
+ABSENT = "server absent"
+
+
+def promised_servers(environ: Mapping[str, str]) -> frozenset[str]:
+    """Names in ``BOXENGINE_CI_PROMISES``, which counts only under ``CI=true``."""
+    if environ.get("CI", "").lower() != "true":
+        return frozenset()
+    return frozenset(name.strip() for name in environ.get("BOXENGINE_CI_PROMISES", "").split(",") if name.strip())
+
+
+def broken_promises(offers: Mapping[str, Offer], promised: frozenset[str]) -> list[str]:
+    """One sentence for each promised server that the session cannot have for real."""
+    return [
+        f"{name} was promised by .ci/run, but is {offers[name].how.value}: {offers[name].detail}"
+        if name in offers
+        else f"{name} was promised by .ci/run, but the tests know no such server"
+        for name in sorted(promised)
+        if name not in offers or offers[name].how in {How.ABSENT, How.MOCK}
+    ]
+
+
+def require(offer: Offer, promised: frozenset[str]) -> Offer:
+    """Return the offer of a server that is there; else skip the test, or fail it where the server was due."""
+    if offer.how is How.BROKEN:
+        pytest.fail(f"{offer.server} did not start: {offer.detail}", pytrace=False)
+    if offer.server in promised and offer.how in {How.ABSENT, How.MOCK}:
+        pytest.fail("; ".join(broken_promises({offer.server: offer}, frozenset({offer.server}))), pytrace=False)
+    if offer.how is How.ABSENT:
+        pytest.skip(f"{ABSENT}: {offer.server}: {offer.detail}")
+    return offer

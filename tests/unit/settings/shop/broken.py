@@ -1,0 +1,3 @@
+"""A module whose code raises when it is imported."""
+
+raise ZeroDivisionError("on purpose")

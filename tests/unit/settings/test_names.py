@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+
+from boxengine.settings import names
+
+
+@pytest.mark.parametrize(
+    ("class_name", "box_name"),
+    [
+        ("OrderOutboxItem", "order_outbox_item"),
+        ("HTTPEventItem", "http_event_item"),
+        ("Order2Item", "order2_item"),
+        ("Item", "item"),
+        ("Combined::OutboxItem", "combined/outbox_item"),
+    ],
+)
+def test_a_class_name_is_underscored_as_rails_does(class_name: str, box_name: str) -> None:
+    assert names.underscore(class_name) == box_name
+
+
+@pytest.mark.parametrize(
+    ("box_name", "table"),
+    [
+        ("order_outbox_item", "order_outbox_items"),
+        ("combined/outbox_item", "combined_outbox_items"),
+        ("delivery", "deliveries"),
+        ("survey", "surveys"),
+        ("batch", "batches"),
+        ("box", "boxes"),
+    ],
+)
+def test_the_default_table_is_the_plural_of_the_name(box_name: str, table: str) -> None:
+    assert names.default_table(box_name) == table
+
+
+@pytest.mark.parametrize("path", ["tests.unit.settings.shop.Log", "tests.unit.settings.shop:Log"])
+def test_a_dotted_path_leads_to_a_class(path: str) -> None:
+    assert names.load_object(path).__name__ == "Log"
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("no_such_shop.Log", "there is no such module"),
+        ("tests.unit.settings.shop.Lgo", "has no 'Lgo'"),
+        ("tests.unit.settings.no_shop.Log", "has no 'no_shop'"),
+        ("tests.unit.settings.shop.Log.inner", "has no 'inner'"),
+        ("tests.unit.settings.shop.broken.Log", r"raised ZeroDivisionError: on purpose \(.*broken.py:3\)"),
+        ("tests.unit.settings.shop.lacking.Log", "No module named 'no_such_distribution'"),
+        ("not a path", "not a dotted path"),
+        ("shop..Log", "not a dotted path"),
+    ],
+)
+def test_a_dotted_path_that_leads_nowhere_says_where_it_ended(path: str, reason: str) -> None:
+    with pytest.raises(names.CannotImport, match=reason):
+        names.load_object(path)

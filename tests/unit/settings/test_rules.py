@@ -1,0 +1,136 @@
+"""Contradictions between keys, one test for each."""
+
+from __future__ import annotations
+
+import pytest
+
+from boxengine.settings import notices
+from tests.unit.settings.folder import Folder
+
+
+@pytest.mark.parametrize("order", ["true", "bucket", "key"])
+def test_strict_order_contradicts_retry_strategies(folder: Folder, order: str) -> None:
+    problems = folder.problems(
+        f"outbox_items: {{a_item: {{strict_order: {order}, retry_strategies: [exponential_backoff]}}}}"
+    )
+    assert "contradicts strict_order" in problems["outbox_items.a_item.retry_strategies"]
+    assert len(problems) == 1
+
+
+def test_strict_order_with_an_empty_list_of_strategies_is_no_contradiction(folder: Folder) -> None:
+    assert folder.problems("outbox_items: {a_item: {strict_order: true, retry_strategies: []}}") == {}
+
+
+def test_a_retention_under_its_minimum_is_refused(folder: Folder) -> None:
+    problems = folder.problems("outbox_items: {a_item: {retention: PT6H}}")
+    message = "PT6H is shorter than min_retention_period (P1D); expected at least that"
+    assert problems == {"outbox_items.a_item.retention": message}
+
+
+def test_a_delivered_retention_under_its_minimum_is_refused(folder: Folder) -> None:
+    problems = folder.problems("outbox_items: {a_item: {retention_delivered_items: PT10M}}")
+    assert (
+        "PT10M is shorter than delivered_min_retention_period (PT1H)"
+        in problems["outbox_items.a_item.retention_delivered_items"]
+    )
+
+
+def test_an_inherited_delivered_retention_under_its_minimum_is_refused(folder: Folder) -> None:
+    problems = folder.problems("outbox_items: {a_item: {retention: PT10M, min_retention_period: PT1M}}")
+    assert "delivered_min_retention_period (PT1H)" in problems["outbox_items.a_item.retention"]
+
+
+def test_delivered_items_may_be_deleted_at_once(folder: Folder) -> None:
+    assert folder.problems("outbox_items: {a_item: {retention_delivered_items: PT0S}}") == {}
+
+
+def test_a_name_used_in_outbox_and_inbox_is_refused(folder: Folder) -> None:
+    problems = folder.problems("outbox_items: {a_item: }\ninbox_items: {a_item: }")
+    assert list(problems) == ["inbox_items.a_item"]
+    assert "used in outbox_items too" in problems["inbox_items.a_item"]
+
+
+def test_two_boxes_on_one_table_are_refused(folder: Folder) -> None:
+    problems = folder.problems("outbox_items: {combined/outbox_item: , other_item: {table: combined_outbox_items}}")
+    assert problems == {
+        "outbox_items.other_item.table": "works on table 'combined_outbox_items', "
+        "as does outbox_items.combined/outbox_item; expected a table for each box"
+    }
+
+
+def test_an_unknown_retry_strategy_is_refused_with_the_known_ones(folder: Folder) -> None:
+    problems = folder.problems("outbox_items: {a_item: {retry_strategies: [no_delay, exponential]}}")
+    assert problems == {
+        "outbox_items.a_item.retry_strategies[1]": "no retry strategy is called 'exponential'; "
+        "expected exponential_backoff, latest_available, compacted_log, no_delay, or a dotted path"
+    }
+
+
+def test_an_unknown_partition_strategy_is_refused_with_the_known_ones(folder: Folder) -> None:
+    problems = folder.problems("outbox_items: {a_item: {partition_strategy: modulo}}")
+    assert problems == {
+        "outbox_items.a_item.partition_strategy": "no partition strategy is called 'modulo'; "
+        "expected number, hash, or a dotted path"
+    }
+
+
+def test_a_minimal_pause_over_the_maximal_one_is_refused(folder: Folder) -> None:
+    problems = folder.problems("outbox_items: {a_item: {minimal_retry_interval: 700}}")
+    message = "700 s is longer than maximal_retry_interval (600 s)"
+    assert problems == {"outbox_items.a_item.minimal_retry_interval": message}
+
+
+def test_a_broken_value_is_reported_once_and_not_again_by_a_rule(folder: Folder) -> None:
+    problems = folder.problems("outbox_items: {a_item: {minimal_retry_interval: 700, maximal_retry_interval: long}}")
+    assert list(problems) == ["outbox_items.a_item.maximal_retry_interval"]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("OrderItem", "such as order_item"), ("order-item", "such as order_item"), ("9items", "with / for a namespace")],
+)
+def test_a_box_name_is_an_underscored_class_name(folder: Folder, name: str, hint: str) -> None:
+    assert folder.problems(f"outbox_items: {{{name}: }}")[f"outbox_items.{name}"].endswith(hint)
+
+
+def test_a_cutoff_beyond_the_lease_is_refused(folder: Folder) -> None:
+    problems = folder.problems("processor: {general_timeout: 60}")
+    assert problems["processor.cutoff_timeout"].startswith("90 s is longer than general_timeout (60 s)")
+
+
+def test_a_smallest_queue_over_the_largest_is_refused(folder: Folder) -> None:
+    problems = folder.problems("poller: {max_queue_size: 5}")
+    assert problems == {"poller.min_queue_size": "10 is more than max_queue_size (5)"}
+
+
+def test_nothing_to_delete_in_is_refused(folder: Folder) -> None:
+    assert list(folder.problems("outbox_items: {a_item: {deletion_time_window: PT0S}}")) == [
+        "outbox_items.a_item.deletion_time_window"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("database: {replica_url: 'postgresql+psycopg://h/db'}", "database.replica_url"),
+        ("redis: {sentinels: [a:1]}", "redis.sentinels"),
+        ("redis: {master_name: main}", "redis.master_name"),
+        ("redis: {sentinels: [a:1], master_name: main, cluster: true}", "redis.cluster"),
+        ("redis: {sentinels: [a:1], master_name: main, url: 'redis://h'}", "redis.url"),
+    ],
+)
+def test_servers_described_by_halves_or_twice_are_refused(folder: Folder, text: str, path: str) -> None:
+    assert list(folder.problems(text)) == [path]
+
+
+@pytest.mark.parametrize(
+    ("box", "path"),
+    [
+        ("{partition_size: 2, transports: {log: }}", "outbox_items.a_item.partition_size"),
+        ("{strict_order: true, max_retries: 3, transports: {log: }}", "outbox_items.a_item.max_retries"),
+        ("{}", "outbox_items.a_item.transports"),
+    ],
+)
+def test_what_is_probably_not_meant_is_a_notice_and_no_error(folder: Folder, box: str, path: str) -> None:
+    settings = folder.settings(f"outbox_items: {{a_item: {box}}}")
+    assert [(notice.file, notice.path) for notice in notices(settings)] == [("outbox.yml", path)]

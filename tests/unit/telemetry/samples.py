@@ -1,0 +1,65 @@
+"""A box, items and one of each event, for these tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from boxengine.domain.box import Box, BoxType
+from boxengine.domain.item import Item, Status
+from boxengine.domain.outcome import FailedAttempt, Settlement
+
+NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+BOX = Box(name="shop/order_outbox_item", type=BoxType.OUTBOX, table="order_outbox_items", owner="shop-team")
+
+
+def item(
+    id_: int,
+    *,
+    bucket: int = 0,
+    age: float = 1.0,
+    tried: bool = False,
+    options: Mapping[str, Any] | str | None = None,
+    zone: bool = True,
+) -> Item:
+    created = NOW - timedelta(seconds=age)
+    return Item(
+        id=id_,
+        uuid=f"00000000-0000-0000-0000-{id_:012}",
+        event_name=None,
+        event_key=str(id_),
+        bucket=bucket,
+        status=0,
+        raw_options=options,
+        payload=b"",
+        errors_count=int(tried),
+        created_at=created if zone else created.replace(tzinfo=None),
+        processed_at=created if tried else None,
+        box=BOX,
+        dispatched_at=NOW,
+    )
+
+
+SETTLEMENT = Settlement(
+    delivered=[1],
+    discarded=[2],
+    failed=[FailedAttempt(3, Status.FAILED, 1, "boom"), FailedAttempt(4, Status.PENDING, 1, "boom")],
+)
+
+EVENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "created": ((BOX,), {"ids": [1], "buckets": [0], "seconds": 1.0}),
+    "polled": ((BOX, 1), {"found": 1, "pushed": 1, "seconds": 1.0}),
+    "throttled": ((BOX, 1), {"throttler": "t", "status": "s", "seconds": 1.0}),
+    "queue_measured": ((BOX,), {"length": 1, "lag": 1.0}),
+    "taken": ((BOX,), {"jobs": 1, "seconds": 1.0}),
+    "transported": ((BOX, "kafka"), {"items": 1, "failed": 0, "seconds": 1.0}),
+    "settled": ((BOX, [item(number, tried=number == 1) for number in range(1, 5)], SETTLEMENT), {"seconds": 1.0}),
+    "job_done": ((BOX, (1, 2)), {"state": "processed", "seconds": 1.0}),
+    "fetch_failed": ((BOX, "gone"), {}),
+    "deleted": ((BOX,), {"rows": 1, "seconds": 1.0}),
+    "oldest_pending": ((BOX,), {"seconds": 1.0}),
+    "outage": (("redis", "refused"), {}),
+    "recovered": (("redis",), {"seconds": 1.0}),
+}
+"""Arguments of one call of each of the observer's methods."""

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.telemetry.ledger import Ledger, ProcessLedgers
+from boxengine.adapters.telemetry.progress import ChildProcesses, publisher
+from boxengine.engine.health import Health, HealthVerdict
+from boxengine.errors import StoreUnavailable
+
+LIMIT = timedelta(seconds=60)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+class Server:
+    """Answers, refuses or hangs, and counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.error: Exception | None = None
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+
+    def ping(self) -> None:
+        self.asked += 1
+        self.may_answer.wait()
+        if self.error:
+            raise self.error
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.may_answer.set()
+
+
+def test_ready_when_the_loops_run_and_the_servers_answer(clock: ManualClock, server: Server) -> None:
+    health = Health(clock=clock, checks={"database": server.ping})
+    assert health.ready() == HealthVerdict(ok=False, reasons=("not started",))
+    health.loop("poller-1", limit=LIMIT)
+    assert health.ready() == HealthVerdict(ok=True)
+
+
+def test_not_ready_while_a_server_refuses_and_ready_again_after(clock: ManualClock, server: Server) -> None:
+    health = Health(clock=clock, checks={"database": server.ping})
+    health.loop("poller-1", limit=LIMIT)
+    server.error = StoreUnavailable("connection refused\nand twenty lines more")
+    assert health.ready().reasons == ("database: connection refused",)
+    assert health.alive().ok
+    server.error = None
+    clock.advance(timedelta(seconds=1.5))
+    assert health.ready().ok
+
+
+def test_an_error_without_a_text_is_named_by_its_type(clock: ManualClock, server: Server) -> None:
+    health = Health(clock=clock, checks={"redis": server.ping})
+    health.loop("poller-1", limit=LIMIT)
+    server.error = TimeoutError()
+    assert health.ready().reasons == ("redis: TimeoutError",)
+
+
+def test_an_answer_holds_for_its_lifetime_however_often_it_is_asked_for(clock: ManualClock, server: Server) -> None:
+    health = Health(clock=clock, checks={"database": server.ping}, check_lifetime=timedelta(seconds=1))
+    for _ in range(20):
+        health.ready()
+    assert server.asked == 1
+    clock.advance(timedelta(seconds=1.1))
+    health.ready()
+    assert server.asked == 2
+
+
+def test_a_server_that_hangs_does_not_hang_the_probe_and_is_asked_once(clock: ManualClock, server: Server) -> None:
+    health = Health(clock=clock, checks={"redis": server.ping}, check_timeout=timedelta(milliseconds=20))
+    health.loop("poller-1", limit=LIMIT)
+    server.may_answer.clear()
+    assert health.ready().reasons == ("redis: no answer for 0.0 s",)
+    clock.advance(timedelta(seconds=30))
+    assert health.ready().reasons == ("redis: no answer for 30.0 s",)
+    assert server.asked == 1
+    threads = [thread for thread in threading.enumerate() if thread.name == "boxengine-check-redis"]
+    assert len(threads) == 1
+    assert threads[0].daemon
+    server.may_answer.set()
+    threads[0].join()
+    assert health.ready().ok
+
+
+def test_a_loop_is_alive_while_it_makes_progress_within_its_limit(clock: ManualClock) -> None:
+    health = Health(clock=clock, checks={})
+    loop = health.loop("processor-2", limit=LIMIT)
+    clock.advance(timedelta(seconds=60))
+    assert health.alive().ok
+    clock.advance(timedelta(seconds=1))
+    assert health.alive().reasons == ("processor-2: no progress for 61 s (limit 60 s)",)
+    assert health.ready().reasons == health.alive().reasons
+    loop.tick()
+    assert health.alive().ok
+
+
+def test_one_hung_loop_among_many_is_named(clock: ManualClock) -> None:
+    health = Health(clock=clock, checks={})
+    loops = [health.loop(f"processor-{number}", limit=LIMIT) for number in range(4)]
+    for _ in range(5):
+        clock.advance(timedelta(seconds=30))
+        for loop in loops[1:]:
+            loop.tick()
+    assert health.alive().reasons == ("processor-0: no progress for 150 s (limit 60 s)",)
+
+
+def test_a_loop_that_waits_on_purpose_is_given_that_time_on_top(clock: ManualClock) -> None:
+    health = Health(clock=clock, checks={})
+    loop = health.loop("retention", limit=LIMIT)
+    loop.tick(pause=timedelta(minutes=10))
+    clock.advance(timedelta(seconds=660))
+    assert health.alive().ok
+    clock.advance(timedelta(seconds=1))
+    assert not health.alive().ok
+
+
+def test_a_loop_that_ended_as_it_should_is_not_missed(clock: ManualClock) -> None:
+    health = Health(clock=clock, checks={})
+    loop = health.loop("poller-1", limit=LIMIT)
+    health.forget(loop)
+    health.forget(loop)
+    clock.advance(timedelta(seconds=1000))
+    assert health.alive().ok
+
+
+def test_a_worker_that_stops_is_not_ready_but_alive(clock: ManualClock) -> None:
+    health = Health(clock=clock, checks={})
+    health.loop("poller-1", limit=LIMIT)
+    health.stopping()
+    assert health.ready().reasons == ("stopping",)
+    assert health.alive().ok
+
+
+def test_a_parent_knows_which_loop_of_which_child_hangs(clock: ManualClock, tmp_path: Path) -> None:
+    ledgers = ProcessLedgers(tmp_path)
+    ledger = Ledger(ledgers.path("process 1"))
+    parent = Health(clock=clock, checks={}, others=ChildProcesses(ledgers))
+    parent.loop("supervisor", limit=timedelta(days=1))
+    assert parent.ready().reasons == ("process 1: not started",)
+    child = Health(clock=clock, checks={}, publish=publisher(ledger))
+    hung, busy = child.loop("processor-0", limit=LIMIT), child.loop("poller-0", limit=LIMIT)
+    assert parent.ready().ok
+    clock.advance(timedelta(seconds=61))
+    busy.tick()
+    assert parent.alive().reasons == ("process 1: processor-0: no progress for 61 s",)
+    child.forget(hung)
+    assert parent.alive().ok
+    clock.advance(timedelta(seconds=61))
+    ledger.close()
+    assert not parent.alive().ok
+    ledgers.retire("process 1")
+    assert parent.alive().ok

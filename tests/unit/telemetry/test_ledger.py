@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from boxengine.adapters.telemetry.ledger import Ledger, ProcessLedgers, Reading
+
+
+def test_amounts_add_up_and_values_replace() -> None:
+    ledger = Ledger()
+    ledger.add({("sent", "a"): 2, ("sent", "b"): 1})
+    ledger.add({("sent", "a"): 3})
+    ledger.put({("size",): 7}, stamp=1.0)
+    ledger.put({("size",): 4}, stamp=2.0)
+    assert ledger.read() == {("sent", "a"): Reading(5, 0), ("sent", "b"): Reading(1, 0), ("size",): Reading(4, 2.0)}
+    ledger.close()
+
+
+@pytest.mark.parametrize("in_file", [True, False])
+def test_a_ledger_grows_past_its_first_size_and_keeps_every_number(tmp_path: Path, in_file: bool) -> None:
+    ledgers = ProcessLedgers(tmp_path)
+    ledger = Ledger(ledgers.path("one") if in_file else None)
+    for number in range(3000):
+        ledger.add({("family", f"label value {number} — ünïcödé"): number})
+    expected = {("family", f"label value {number} — ünïcödé"): Reading(number, 0) for number in range(3000)}
+    assert ledger.read() == expected
+    if in_file:
+        assert ledgers.read() == expected
+    ledger.close()
+
+
+def test_threads_lose_no_amount() -> None:
+    ledger = Ledger()
+
+    def count() -> None:
+        for _ in range(2000):
+            ledger.add({("sent",): 1})
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ledger.read()[("sent",)].value == 8000
+    ledger.close()
+
+
+def test_processes_sum_their_amounts_and_the_latest_value_is_believed(tmp_path: Path) -> None:
+    ledgers = ProcessLedgers(tmp_path)
+    one, two = Ledger(ledgers.path("one")), Ledger(ledgers.path("two"))
+    one.add({("sent",): 2})
+    two.add({("sent",): 3})
+    one.put({("size",): 10}, stamp=5.0)
+    two.put({("size",): 20}, stamp=4.0)
+    assert ledgers.read() == {("sent",): Reading(5, 0), ("size",): Reading(10, 5.0)}
+    two.put({("size",): 30}, stamp=6.0)
+    assert ledgers.read()[("size",)].value == 30
+    one.close()
+    two.close()
+
+
+def test_a_counter_never_goes_back_when_a_process_is_replaced(tmp_path: Path) -> None:
+    ledgers = ProcessLedgers(tmp_path)
+    first = Ledger(ledgers.path("worker-1"))
+    first.add({("sent",): 41})
+    first.close()
+    assert ledgers.read()[("sent",)].value == 41
+    ledgers.retire("worker-1")
+    assert ledgers.read()[("sent",)].value == 41
+    assert list(tmp_path.iterdir()) == []
+    successor = Ledger(ledgers.path("worker-1"))
+    successor.add({("sent",): 1})
+    assert ledgers.read()[("sent",)].value == 42
+    ledgers.retire("never started")
+    successor.close()
+
+
+def test_what_a_killed_process_counted_is_there(tmp_path: Path) -> None:
+    ledgers = ProcessLedgers(tmp_path)
+    program = (
+        "import sys, pathlib\n"
+        "from boxengine.adapters.telemetry.ledger import Ledger\n"
+        "ledger = Ledger(pathlib.Path(sys.argv[1]))\n"
+        "for _ in range(500): ledger.add({('sent', 'a'): 1})\n"
+        "print('counted', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, str(ledgers.path("one"))], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline().strip() == b"counted"
+        os.kill(child.pid, signal.SIGKILL)
+    ledgers.retire("one")
+    assert ledgers.read() == {("sent", "a"): Reading(500, 0)}
+
+
+def test_a_reader_sees_a_growing_ledger_only_ever_go_up(tmp_path: Path) -> None:
+    ledgers = ProcessLedgers(tmp_path)
+    program = (
+        "import sys, pathlib\n"
+        "from boxengine.adapters.telemetry.ledger import Ledger\n"
+        "ledger = Ledger(pathlib.Path(sys.argv[1]))\n"
+        "print('open', flush=True)\n"
+        "for number in range(20000): ledger.add({('sent', 'x' * (number % 90), str(number // 10)): 1})\n"
+        "ledger.close()\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, str(ledgers.path("one"))], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+    )
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline().strip() == b"open"
+        before = 0.0
+        while child.poll() is None:
+            readings = ledgers.read()
+            total = sum(reading.value for reading in readings.values())
+            assert before <= total <= 20000
+            assert {key[0] for key in readings} <= {"sent"}
+            before = total
+    assert child.returncode == 0
+    assert sum(reading.value for reading in ledgers.read().values()) == 20000

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.telemetry import families
+from boxengine.adapters.telemetry.ledger import Ledger, ProcessLedgers
+from boxengine.adapters.telemetry.prometheus import NumbersCollector, PrometheusObserver
+from boxengine.domain.item import Status
+from boxengine.domain.outcome import FailedAttempt, Settlement
+from boxengine.ports import Observer
+from tests.unit.telemetry.samples import BOX, item
+
+LABELS = {"type": "outbox", "name": "shop-order_outbox_item", "owner": "shop-team"}
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def observer(registry: CollectorRegistry) -> PrometheusObserver:
+    return PrometheusObserver(clock=ManualClock(), partitions=4, registry=registry)
+
+
+def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
+    return registry.get_sample_value(name, LABELS | labels)
+
+
+def test_it_is_an_observer(observer: PrometheusObserver) -> None:
+    port: Observer = observer
+    assert port is observer
+
+
+def test_created_items_are_counted_by_partition_with_the_last_id(
+    observer: PrometheusObserver, registry: CollectorRegistry
+) -> None:
+    observer.created(BOX, ids=[5, 6, 7], buckets=[1, 5, 2], seconds=0.1)
+    assert value(registry, "outbox_created_total", partition="1") == 2
+    assert value(registry, "outbox_created_total", partition="2") == 1
+    assert value(registry, "outbox_last_stored_event_id", partition="1") == 6
+
+
+def test_each_outcome_of_a_batch_has_its_counter(observer: PrometheusObserver, registry: CollectorRegistry) -> None:
+    items = [item(number, bucket=number) for number in range(1, 7)]
+    settlement = Settlement(
+        delivered=[1, 2],
+        discarded=[3],
+        failed=[FailedAttempt(4, Status.FAILED, 1, "boom"), FailedAttempt(5, Status.PENDING, 1, "boom")],
+    )
+    observer.settled(BOX, items, settlement, seconds=0.6)
+    assert value(registry, "outbox_sent_total", partition="1") == 1
+    assert value(registry, "outbox_sent_total", partition="2") == 1
+    assert value(registry, "outbox_discarded_total", partition="3") == 1
+    assert value(registry, "outbox_error_total", partition="0") == 1
+    assert value(registry, "outbox_retry_total", partition="1") == 1
+    assert value(registry, "outbox_last_sent_event_id", partition="2") == 2
+    assert value(registry, "box_worker_job_items_total", partition="2") == 2
+    assert value(registry, "box_worker_item_execution_runtime_seconds_count", partition="2") == 2
+    assert value(registry, "box_worker_item_execution_runtime_seconds_sum", partition="2") == pytest.approx(0.2)
+    assert value(registry, "outbox_process_latency_seconds_count", partition="0") == 1
+    assert value(registry, "outbox_process_latency_seconds_count", partition="3") is None
+
+
+def test_a_batch_without_items_or_outcomes_counts_nothing_as_sent(
+    observer: PrometheusObserver, registry: CollectorRegistry
+) -> None:
+    observer.settled(BOX, [], Settlement(), seconds=0.1)
+    observer.settled(BOX, [item(1)], Settlement(), seconds=0.1)
+    assert value(registry, "outbox_sent_total", partition="0") is None
+    assert value(registry, "box_worker_job_items_total", partition="0") == 1
+
+
+@pytest.mark.parametrize("zone", [True, False])
+def test_latency_is_the_age_at_the_recorded_end_of_the_attempt(
+    observer: PrometheusObserver, registry: CollectorRegistry, zone: bool
+) -> None:
+    items = [item(1, age=0.5, zone=zone), item(2, age=20.0, zone=zone), item(3, age=90.0, tried=True, zone=zone)]
+    observer.settled(BOX, items, Settlement(delivered=[1, 2, 3]), seconds=0.5)
+    name = "outbox_process_latency_seconds"
+    assert value(registry, f"{name}_bucket", partition="0", le="0.5") == 0
+    # A bound belongs to its bucket: an item exactly one second old is not more than one second old.
+    assert value(registry, f"{name}_bucket", partition="0", le="1.0") == 1
+    assert value(registry, f"{name}_bucket", partition="0", le="15.0") == 1
+    assert value(registry, f"{name}_bucket", partition="0", le="30.0") == 2
+    assert value(registry, f"{name}_bucket", partition="0", le="+Inf") == 2
+    assert value(registry, f"{name}_sum", partition="0") == pytest.approx(21.5)
+    assert value(registry, "outbox_retry_latency_seconds_sum", partition="0") == pytest.approx(90.5)
+    assert value(registry, "outbox_retry_latency_seconds_count", partition="0") == 1
+
+
+def test_jobs_polls_throttles_queue_retention_and_transports_are_counted(
+    observer: PrometheusObserver, registry: CollectorRegistry
+) -> None:
+    observer.job_done(BOX, iter([0, 4, 1]), state="processed", seconds=2.0)
+    observer.job_done(BOX, [1], state="timeout", seconds=90.0)
+    observer.polled(BOX, 3, found=200, pushed=40, seconds=0.01)
+    observer.throttled(BOX, 3, throttler="rate_limit", status="skip", seconds=0.0)
+    observer.queue_measured(BOX, length=12, lag=3.5)
+    observer.taken(BOX, jobs=2, seconds=0.2)
+    observer.fetch_failed(BOX, "gone")
+    observer.deleted(BOX, rows=1000, seconds=0.3)
+    observer.oldest_pending(BOX, seconds=61.0)
+    observer.transported(BOX, "kafka", items=10, failed=1, seconds=0.4)
+    observer.outage("redis", "refused")
+    observer.recovered("redis", seconds=3.0)
+    assert value(registry, "box_worker_job_total", partition="0", state="processed") == 2
+    assert value(registry, "box_worker_job_total", partition="1", state="timeout") == 1
+    assert value(registry, "box_worker_job_timeout_total", partition="1") == 1
+    assert value(registry, "box_worker_job_execution_runtime_seconds_sum", partition="0") == 4
+    assert value(registry, "box_worker_batches_per_poll_total", partition="3") == 1
+    assert value(registry, "box_worker_polled_items_total", partition="3") == 200
+    assert value(registry, "box_worker_pushed_jobs_total", partition="3") == 40
+    throttled = {"partition": "3", "throttler": "rate_limit"}
+    assert value(registry, "box_worker_poll_throttling_total", status="skip", **throttled) == 1
+    assert value(registry, "box_worker_poll_throttling_runtime_seconds_count", **throttled) == 1
+    assert value(registry, "box_worker_redis_job_queue_size") == 12
+    assert value(registry, "box_worker_redis_job_queue_time_lag_seconds") == 3.5
+    assert value(registry, "box_worker_job_wait_seconds_count") == 1
+    assert value(registry, "outbox_fetch_error_total") == 1
+    assert value(registry, "outbox_deleted_total") == 1000
+    assert value(registry, "outbox_delete_latency_seconds_count") == 1
+    assert value(registry, "outbox_oldest_pending_age_seconds") == 61
+    assert value(registry, "outbox_transport_items_total", transport="kafka", result="delivered") == 9
+    assert value(registry, "outbox_transport_items_total", transport="kafka", result="failed") == 1
+    assert value(registry, "outbox_transport_runtime_seconds_count", transport="kafka") == 1
+    assert registry.get_sample_value("box_worker_outages_total", {"what": "redis"}) == 1
+
+
+def test_histograms_agree_with_those_of_prometheus_client(
+    observer: PrometheusObserver, registry: CollectorRegistry
+) -> None:
+    from prometheus_client import Histogram
+
+    theirs = CollectorRegistry()
+    family = families.TRANSPORT_RUNTIME
+    histogram = Histogram(family.name, family.help, family.labels, registry=theirs, buckets=family.bounds)
+    for seconds in (0.0, 0.001, 0.0011, 0.3, 1.0, 59.9, 600.0, 601.0, 1e6):
+        observer.transported(BOX, "http", items=1, failed=0, seconds=seconds)
+        histogram.labels(*LABELS.values(), "http").observe(seconds)
+    expected = {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for metric in theirs.collect()
+        for sample in metric.samples
+        if not sample.name.endswith("_created")
+    }
+    ours = {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for metric in registry.collect()
+        for sample in metric.samples
+        if sample.name.startswith(family.name)
+    }
+    assert ours == pytest.approx(expected)
+
+
+def test_the_text_format_parses_and_every_family_is_in_it(
+    observer: PrometheusObserver, registry: CollectorRegistry
+) -> None:
+    observer.settled(BOX, [item(1)], Settlement(delivered=[1]), seconds=0.1)
+    parsed = {family.name: family for family in text_string_to_metric_families(generate_latest(registry).decode())}
+    assert set(parsed) == {family.name for family in families.ALL}
+    for family in families.ALL:
+        assert parsed[family.name].type == family.kind.value
+        assert list(family.bounds) == sorted(family.bounds)
+        assert math.inf not in family.bounds
+
+
+def test_one_scrape_of_the_parent_is_exact_over_living_and_dead_processes(tmp_path: Path) -> None:
+    ledgers = ProcessLedgers(tmp_path)
+    registry = CollectorRegistry()
+    registry.register(NumbersCollector(ledgers))
+    early, late = ManualClock(), ManualClock()
+    late.advance(timedelta(seconds=1))
+    first, second = Ledger(ledgers.path("one")), Ledger(ledgers.path("two"))
+    one = PrometheusObserver(clock=early, partitions=4, ledger=first)
+    two = PrometheusObserver(clock=late, partitions=4, ledger=second)
+    for observer in (one, two):
+        observer.settled(BOX, [item(1, age=2.0), item(2, age=2.0)], Settlement(delivered=[1, 2]), seconds=0.0)
+    two.queue_measured(BOX, length=5, lag=1.0)
+    one.queue_measured(BOX, length=9, lag=2.0)
+
+    def check() -> None:
+        assert value(registry, "outbox_sent_total", partition="0") == 4
+        assert value(registry, "outbox_process_latency_seconds_bucket", partition="0", le="2.5") == 4
+        assert value(registry, "outbox_process_latency_seconds_bucket", partition="0", le="1.0") == 0
+        assert value(registry, "outbox_process_latency_seconds_sum", partition="0") == 8
+        assert value(registry, "box_worker_redis_job_queue_size") == 5
+
+    check()
+    second.close()
+    ledgers.retire("two")
+    check()
+    first.close()

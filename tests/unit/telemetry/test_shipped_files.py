@@ -1,0 +1,92 @@
+"""The dashboard, the alert rules and the docs name metrics; they must name those that exist."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.telemetry import families
+from boxengine.adapters.telemetry.prometheus import PrometheusObserver
+from tests.unit.telemetry.samples import EVENTS
+
+ROOT = Path(__file__).parents[3]
+METRIC = re.compile(r"\b(?:outbox|box_worker)_[a-z_]+\b")
+
+
+@pytest.fixture(scope="module")
+def exposed() -> dict[str, set[str]]:
+    """Sample names with their labels, after one event of each kind (two outcomes of jobs)."""
+    registry = CollectorRegistry()
+    observer = PrometheusObserver(clock=ManualClock(), partitions=4, registry=registry)
+    for event, (args, kwargs) in EVENTS.items():
+        getattr(observer, event)(*args, **kwargs)
+    box = EVENTS["taken"][0][0]
+    observer.job_done(box, [1], state="timeout", seconds=1.0)
+    return {sample.name: set(sample.labels) for metric in registry.collect() for sample in metric.samples}
+
+
+def dashboard() -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((ROOT / "config/grafana-dashboard.json").read_text())
+    return loaded
+
+
+def dashboard_queries() -> list[str]:
+    return [target["expr"] for panel in dashboard()["panels"] for target in panel["targets"]] + [
+        variable["query"]["query"] for variable in dashboard()["templating"]["list"] if variable["type"] == "query"
+    ]
+
+
+def alert_rules() -> list[dict[str, Any]]:
+    loaded = yaml.safe_load((ROOT / "config/alerts.yml").read_text())
+    return [rule for group in loaded["groups"] for rule in group["rules"]]
+
+
+def test_every_family_shows_up_once_its_event_has_happened(exposed: dict[str, set[str]]) -> None:
+    suffixes = {families.Kind.COUNTER: "_total", families.Kind.GAUGE: "", families.Kind.HISTOGRAM: "_bucket"}
+    missing = {family.name for family in families.ALL if family.name + suffixes[family.kind] not in exposed}
+    assert missing == set()
+
+
+@pytest.mark.parametrize("query", [*dashboard_queries(), *(rule["expr"] for rule in alert_rules())])
+def test_every_metric_and_label_that_a_query_names_exists(exposed: dict[str, set[str]], query: str) -> None:
+    names = set(METRIC.findall(query))
+    assert names
+    assert names <= set(exposed)
+    labels = set().union(*(exposed[name] for name in names))
+    grouped = {label.strip() for group in re.findall(r"(?:by|on) \(([^)]*)\)", query) for label in group.split(",")}
+    assert grouped <= labels
+    assert query.count("(") == query.count(")")
+
+
+def test_the_alerts_watch_age_failures_queue_lag_and_missing_deliveries() -> None:
+    assert {rule["alert"] for rule in alert_rules()} >= {
+        "OutboxOldestPendingTooOld",
+        "OutboxItemsFailed",
+        "BoxWorkerQueueLag",
+        "OutboxNoDelivery",
+    }
+    for rule in alert_rules():
+        assert rule["annotations"]["summary"]
+        assert rule["labels"]["severity"] in {"page", "ticket"}
+
+
+def test_the_panels_of_the_dashboard_have_their_own_ids_and_places() -> None:
+    panels = dashboard()["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert len({(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}) == len(panels)
+
+
+def test_the_docs_tabulate_every_metric_with_its_kind_and_no_other() -> None:
+    rows = re.findall(r"^\| `([a-z_]+)` \|[^|]*\| (\w+) \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE)
+    expected = {
+        family.name + ("_total" if family.kind is families.Kind.COUNTER else ""): family.kind.value
+        for family in families.ALL
+    }
+    assert dict(rows) == expected

@@ -1,0 +1,93 @@
+"""A stand-in for librdkafka that reports whatever error a test asks for; the real ones seldom can be made to."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from boxengine.adapters.kafka.client import Client
+
+Answer = Callable[[bytes], KafkaError | None]
+
+
+def error(name: str, *, fatal: bool = False, retriable: bool = False) -> KafkaError:
+    """A ``KafkaError`` as librdkafka would report it."""
+    return KafkaError(getattr(KafkaError, name), f"fake {name}", fatal, retriable, False)
+
+
+class FakeProducer:
+    """Answers each message at the next ``poll`` with what ``answer`` says of its key."""
+
+    def __init__(self, config: Mapping[str, Any], broker: FakeKafka) -> None:
+        self.config = config
+        self.purged = False
+        self._broker = broker
+        self._reports: SimpleQueue[tuple[Callable[..., None], KafkaError | None]] = SimpleQueue()
+
+    def produce(self, topic: str, value: bytes, key: str, *, on_delivery: Callable[..., None], headers: object) -> None:
+        self._broker.produced.append(key)
+        answer = self._broker.answers.get(key)
+        if answer is None or answer.code() != KafkaError._TIMED_OUT:
+            self._reports.put((on_delivery, answer))
+
+    def poll(self, timeout: float) -> int:
+        try:
+            callback, answer = self._reports.get(timeout=timeout) if timeout else self._reports.get_nowait()
+        except Empty:
+            return 0
+        callback(answer, None)
+        return 1
+
+    def flush(self, timeout: float) -> int:
+        while self.poll(0):
+            pass
+        return len(self)
+
+    def purge(self) -> None:
+        self.purged = True
+
+    def __len__(self) -> int:
+        return self._reports.qsize()
+
+    def init_transactions(self, timeout: float) -> None:
+        self._step("init")
+
+    def begin_transaction(self) -> None:
+        self._step("begin")
+
+    def commit_transaction(self, timeout: float) -> None:
+        self._step("commit")
+
+    def abort_transaction(self, timeout: float) -> None:
+        self._step("abort")
+
+    def _step(self, name: str) -> None:
+        self._broker.steps.append(name)
+        if failures := self._broker.failing_steps.get(name):
+            raise KafkaException(failures.popleft())
+
+
+class FakeKafka:
+    """What the fakes share; ``client()`` goes into a ``ProducerPool``."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, KafkaError] = {}
+        """Error by message key, others are acknowledged; ``_TIMED_OUT``: never reported at all."""
+        self.failing_steps: dict[str, deque[KafkaError]] = {}
+        """Errors of the steps of transactions: init, begin, commit, abort."""
+        self.made: list[FakeProducer] = []
+        self.produced: list[str] = []
+        self.steps: list[str] = []
+
+    def client(self) -> Client:
+        return Client(self._make, KafkaError, KafkaException)
+
+    def _make(self, config: Mapping[str, Any], logger: object) -> FakeProducer:
+        producer = FakeProducer(config, self)
+        if "bootstrap.servers" in config:
+            self.made.append(producer)
+        return producer

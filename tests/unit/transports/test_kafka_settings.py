@@ -1,0 +1,65 @@
+import sys
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from boxengine.adapters.kafka.config import producer_config
+from boxengine.adapters.kafka.transport import KafkaTransport
+from boxengine.errors import BoxError
+
+MINUTE = timedelta(minutes=1)
+
+
+def test_defaults_wait_for_all_replicas_without_doubles() -> None:
+    config = producer_config(bootstrap_servers=["a:1", "b:2"], delivery_timeout=MINUTE)
+    assert config["bootstrap.servers"] == "a:1,b:2"
+    assert config["enable.idempotence"] is True
+    assert config["acks"] == "all"
+    assert config["compression.type"] == "lz4"
+    assert config["delivery.timeout.ms"] == 60_000
+
+
+def test_the_users_own_settings_have_the_last_word() -> None:
+    own = {"linger.ms": 50, "message.timeout.ms": 1000, "bootstrap.servers": "c:3"}
+    config = producer_config(bootstrap_servers="a:1", config=own, delivery_timeout=MINUTE)
+    assert own.items() <= config.items()
+    assert "delivery.timeout.ms" not in config
+
+
+def test_the_references_names_are_understood() -> None:
+    config = producer_config(bootstrap_servers="a:1", delivery_timeout=MINUTE, required_acks=-1, max_retries=5)
+    assert (config["acks"], config["message.send.max.retries"], config["enable.idempotence"]) == (-1, 5, True)
+    assert (
+        producer_config(bootstrap_servers="a:1", delivery_timeout=MINUTE, max_retries=0)["enable.idempotence"] is False
+    )
+    assert producer_config(bootstrap_servers="a:1", delivery_timeout=MINUTE, required_acks=1)["acks"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"bootstrap_servers": None}, "bootstrap_servers is missing"),
+        ({"required_acks": 0}, "nothing could count as delivered"),
+        ({"config": {"acks": 0}}, "nothing could count as delivered"),
+        ({"config": {"no.such.key": 1}}, "librdkafka refuses the configuration.*no.such.key"),
+        ({"config": {"linger.ms": "soon"}}, "librdkafka refuses the configuration"),
+        ({"topic": ""}, "found nothing"),
+        ({"topic": "orders/{event_name}"}, "found '/' in it"),
+        ({"topic": "orders.{event}"}, "no item has 'event'; there are box_name"),
+        ({"topic": "orders.{event_name"}, "expected '}'"),
+        ({"key": "{payload}"}, "no item has 'payload'"),
+        ({"format": "avro"}, "expected plain or cloudevents"),
+        ({"serializer": "no.such.thing"}, "expected bytes, json or a dotted path"),
+        ({"transactional": True}, "transactional needs transactional_id"),
+    ],
+)
+def test_what_is_wrong_is_said_when_the_transport_is_built(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(BoxError, match=words):
+        KafkaTransport(**{"topic": "orders", "bootstrap_servers": "127.0.0.1:1"} | arguments)
+
+
+def test_without_confluent_kafka_the_error_tells_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    with pytest.raises(BoxError, match=r'pip install "boxengine\[kafka\]"'):
+        KafkaTransport(topic="orders", bootstrap_servers="127.0.0.1:1")
