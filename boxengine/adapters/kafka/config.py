@@ -14,9 +14,8 @@ DEFAULTS: Mapping[str, Any] = {
     "acks": "all",
     # lz4 is compiled into every librdkafka; zstd is not.
     "compression.type": "lz4",
-    # A batch is handed over in one go and then waited for: any linger is added to it in full, and messages gather by
-    # themselves while a request is under way.
-    "linger.ms": 0,
+    # Keeps a batch together while it is handed over; its flush then cuts the linger short.
+    "linger.ms": 5,
     # librdkafka waits 30 s for a topic to appear, and the whole batch with it.
     "topic.metadata.propagation.max.ms": 10_000,
 }

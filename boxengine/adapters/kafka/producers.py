@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from threading import Event, Lock, Thread
 from typing import Any
 
@@ -27,6 +28,9 @@ POLL = 0.2
 GRACE = 5.0
 """Seconds beyond the delivery timeout: librdkafka looks for messages that timed out once a second."""
 QUEUE_FULL_POLL = 0.05
+SEND_NOW = 0.001
+"""Seconds for which a batch is flushed once it is handed over: enough for librdkafka to stop lingering and send what
+it has, in a request per broker. Waiting in ``flush`` itself would be waiting for the other threads' messages too."""
 
 
 class LiveProducer:
@@ -56,14 +60,20 @@ class LiveProducer:
     def _serve(self) -> None:
         # After the stop too, until whoever still waits has had the reports of what was taken back.
         while not self._stop.is_set() or len(self.handle):
-            try:
+            with self.breaking():
                 self.handle.poll(POLL)
-            except Exception as raised:
-                error = self._client.error_of(raised)
-                logger.error("a Kafka producer broke: %s", error.str())  # noqa: TRY400 - the traceback is our own loop
-                self.broken = error.str()
-                for receipts in tuple(self.waiting):
-                    receipts.give_up(error)
+
+    @contextmanager
+    def breaking(self) -> Iterator[None]:
+        """What librdkafka raises inside is fatal: whoever waits for reports is told, and the producer counts as broken."""
+        try:
+            yield
+        except Exception as raised:
+            error = self._client.error_of(raised)
+            logger.error("a Kafka producer broke: %s", error.str())  # noqa: TRY400 - the traceback shows only this loop
+            self.broken = error.str()
+            for receipts in tuple(self.waiting):
+                receipts.give_up(error)
 
     def _complained(self, error: Any) -> None:
         self.last_error = error.str()
@@ -122,6 +132,8 @@ class SharedProducer:
         receipts = Receipts(len(messages))
         live.waiting.add(receipts)
         self._produce(live, messages, receipts, deadline)
+        with live.breaking():
+            live.handle.flush(SEND_NOW)
         if not receipts.wait(max(0.0, deadline - time.monotonic())):
             # librdkafka should have reported long ago. What it still holds is taken back with the producer.
             live.broken = "no delivery report in time"
@@ -136,7 +148,8 @@ class SharedProducer:
         # Leaves time for what was handed over to be delivered or given up by librdkafka before we stop waiting for it.
         patience = time.monotonic() + self._timeout.total_seconds() / 2
         while full_at is not None:
-            live.handle.poll(QUEUE_FULL_POLL)
+            with live.breaking():
+                live.handle.poll(QUEUE_FULL_POLL)
             stuck_at, full_at = full_at, receipts.produce(live.handle, self._client, messages, full_at)
             if full_at == stuck_at and time.monotonic() > min(patience, deadline):
                 for index in range(full_at, len(messages)):

@@ -105,11 +105,14 @@ def _tuning(dialect: Dialect, table: Table, box: Box) -> list[str]:
         "autovacuum_vacuum_cost_delay = 0"
     )
     statements = [f"ALTER TABLE {name} SET ({settings})"]
-    if box.strict_order is StrictOrder.KEY:
+    if box.strict_order is not StrictOrder.NONE:
         index = dialect.identifier_preparer.quote(f"ix_{table.name}_troubled")
         delayed = " OR available_at IS NOT NULL" if "available_at" in table.columns else ""
-        statements.append(
-            f"CREATE INDEX IF NOT EXISTS {index} ON {name} (bucket, event_key, id) "
-            f"WHERE status = 1 OR (status = 0 AND (errors_count > 0{delayed}))"
+        troubled = f"status = 0 AND (errors_count > 0{delayed})"
+        columns, rows = (
+            ("bucket, id", troubled)
+            if box.strict_order is StrictOrder.BUCKET
+            else ("bucket, event_key, id", f"status = 1 OR ({troubled})")
         )
+        statements.append(f"CREATE INDEX IF NOT EXISTS {index} ON {name} ({columns}) WHERE {rows}")
     return statements

@@ -100,8 +100,9 @@ class SqlStore:
     def delete_finished(
         self, box: Box, statuses: Sequence[int], *, created_from: datetime, created_before: datetime, limit: int
     ) -> int:
+        finished = [status for status in statuses if status != Status.PENDING]
         with self._cursor(self.engine) as cursor:
-            deleted = self._statements(box).delete(cursor, statuses, created_from, created_before, limit)
+            deleted = self._statements(box).delete(cursor, finished, created_from, created_before, limit)
             cursor.connection.commit()
             return deleted
 
@@ -170,12 +171,14 @@ class SqlClaim:
         """
         share = max(1, limit // max(1, len(granted)))
         rows = statements.read(cursor, {bucket: wanted[bucket] for bucket in granted}, share) if granted else []
+        exhausted = _exhausted(granted, rows, share)
         rows.sort()
+        del rows[limit:]
         tail = (box, now)
         make = Item._make
         claim = cls(connection, cursor, statements, now=now, items=[make(row + tail) for row in rows])
         claim.refused = frozenset(wanted).difference(granted)
-        claim.exhausted = _exhausted(granted, rows, share)
+        claim.exhausted = exhausted
         return claim
 
     @property
@@ -191,22 +194,24 @@ class SqlClaim:
     def savepoint(self) -> Iterator[None]:
         try:
             yield
+            if self._session is not None:
+                # Flushes: what is wrong with the handler's rows shows here, and is undone below.
+                self._session.commit()
+                self._session.expunge_all()
         except BaseException:
             if self._session is not None:
                 self._session.rollback()
             raise
-        session = self._session
-        if session is not None:
-            session.commit()
-            session.expunge_all()
 
     def later_delivered(self, items: Sequence[Item]) -> frozenset[int]:
         return frozenset(self._statements.later_delivered(self._cursor, items)) if items else frozenset()
 
     def commit(self, settlement: Settlement) -> None:
-        self._statements.record(self._cursor, settlement)
         if self._session is not None:
+            # What the handlers wrote leaves the session's savepoint before the outcomes join it in the transaction.
+            self._session.commit()
             self._session.close()
+        self._statements.record(self._cursor, settlement)
         if self._connection.in_transaction():
             self._connection.commit()
         else:

@@ -33,7 +33,8 @@ def make(redis_url: str) -> Iterator[Make]:
 
 
 def entries(redis: Redis, stream: str = "orders") -> list[dict[bytes, bytes]]:
-    return [fields for _, fields in redis.xrange(stream)]
+    found: Any = redis.xrange(stream)
+    return [fields for _, fields in found]
 
 
 def test_each_item_becomes_an_entry_in_order(make: Make, redis: Redis) -> None:

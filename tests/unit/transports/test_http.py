@@ -31,7 +31,8 @@ def make(hook: Receiver) -> Iterator[Make]:
     made: list[HttpTransport] = []
 
     def make(**arguments: Any) -> HttpTransport:
-        made.append(HttpTransport(**{"url": hook.url, "allow_private": True} | arguments))
+        settings: dict[str, Any] = {"url": hook.url, "allow_private": True}
+        made.append(HttpTransport(**settings | arguments))
         return made[-1]
 
     yield make
@@ -161,7 +162,12 @@ def test_a_pause_ends_and_is_never_made_shorter() -> None:
 
 def test_a_receiver_that_does_not_answer_in_time_fails_the_item(make: Make, hook: Receiver) -> None:
     release = Event()
-    hook.reply = lambda _request: (release.wait(10) and 200 or 200, {}, b"")
+
+    def reply(_request: Request) -> Reply:
+        release.wait(10)
+        return 200, {}, b""
+
+    hook.reply = reply
     try:
         said = reason(make(timeout=0.2)(make_item(), b""))
     finally:

@@ -21,6 +21,8 @@ from boxengine.ports import PendingRow
 
 _MAX_EXPONENT = 64
 """Past it every pause has long reached its maximum, and the power still fits a float."""
+_NO_ID = 2**63 - 1
+"""Beyond every id."""
 
 
 class PostgresStatements:
@@ -28,7 +30,6 @@ class PostgresStatements:
 
     def __init__(self, table: BoxTable, *, idle_timeout_ms: int) -> None:
         self._table = table
-        self._cut_at_first_held = table.box.strict_order is StrictOrder.BUCKET
         self._space = _lock_space(table)
         self._idle_timeout = str(idle_timeout_ms)
         self._poll = self._pending("t.id, t.bucket, t.errors_count")
@@ -48,11 +49,11 @@ class PostgresStatements:
     def poll(self, cursor: Cursor, buckets: Sequence[int], share: int, *, regular_only: bool) -> list[PendingRow]:
         statement = self._poll_regular if regular_only else self._poll
         cursor.execute(statement, (list(buckets), [0] * len(buckets), share), prepare=True)
-        return list(map(PendingRow._make, self._due_only(cursor.fetchall(), bucket_at=1)))
+        return list(map(PendingRow._make, cursor.fetchall()))
 
     def due_buckets(self, cursor: Cursor, buckets: Sequence[int]) -> list[int]:
         cursor.execute(self._due, (list(buckets), [0] * len(buckets), 1), prepare=True)
-        return [row[1] for row in self._due_only(cursor.fetchall(), bucket_at=1)]
+        return [row[1] for row in cursor.fetchall()]
 
     def lock(self, cursor: Cursor, buckets: Sequence[int]) -> tuple[list[int], datetime]:
         cursor.execute(self._lock, (list(buckets), self._idle_timeout, self._space), prepare=True)
@@ -61,7 +62,8 @@ class PostgresStatements:
 
     def read(self, cursor: Cursor, buckets: Mapping[int, int], share: int) -> list[Row]:
         cursor.execute(self._read, (list(buckets), list(buckets.values()), share), prepare=True)
-        return self._due_only(cursor.fetchall(), bucket_at=4)
+        rows: list[Row] = cursor.fetchall()
+        return rows
 
     def later_delivered(self, cursor: Cursor, items: Sequence[Item]) -> list[int]:
         ids, keys, names = zip(*((item.id, item.event_key, item.event_name) for item in items), strict=True)
@@ -114,19 +116,19 @@ class PostgresStatements:
     # ── the texts ────────────────────────────────────────────────────────────────────────────────────
 
     def _pending(self, columns: str, *, extra: str = "", suffix: str = "") -> str:
-        due = self._is_due("t")
+        condition, head = f"AND {self._is_due('t')}", ""
         match self._table.box.strict_order:
             case StrictOrder.NONE:
-                condition = f"AND {due}"
+                pass
             case StrictOrder.KEY:
-                condition = f"AND {due} AND NOT EXISTS ({self._holding_back()})"
+                condition += f" AND NOT EXISTS ({self._holding_back_key()})"
             case StrictOrder.BUCKET:
-                # Whether a row is due comes as the last column; the first that is not ends its bucket.
-                columns, condition = f"{columns}, {due}", ""
+                condition += " AND t.id < head.id"
+                head = f"CROSS JOIN LATERAL ({self._holding_back_bucket()}) AS head"
             case never:
                 assert_never(never)
         return (
-            f"SELECT i.* FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after) CROSS JOIN LATERAL ("
+            f"SELECT i.* FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after) {head} CROSS JOIN LATERAL ("
             f"SELECT {columns} FROM {self._table.name} AS t WHERE t.status = 0 "
             f"AND (t.bucket, t.id) > (held.bucket, held.after) AND t.bucket <= held.bucket {condition} {extra} "
             f"ORDER BY t.bucket, t.id LIMIT %s {suffix}) AS i"
@@ -168,15 +170,27 @@ class PostgresStatements:
             parts.append(f"({row}.available_at IS NULL OR {row}.available_at <= {self._now})")
         return "(" + " AND ".join(parts or ["true"]) + ")"
 
-    def _holding_back(self) -> str:
+    def _holding_back_key(self) -> str:
         """Earlier rows of the same key that are failed, or pending and not due: they park the key."""
-        troubled = "e.errors_count > 0"
-        if self._table.has("available_at"):
-            troubled += " OR e.available_at IS NOT NULL"
         return (
             f"SELECT 1 FROM {self._table.name} AS e WHERE e.bucket = t.bucket AND e.event_key = t.event_key AND e.id < t.id "
-            f"AND (e.status = 1 OR (e.status = 0 AND ({troubled}))) AND (e.status = 1 OR NOT {self._is_due('e')})"
+            f"AND (e.status = 1 OR (e.status = 0 AND ({self._troubled}))) AND (e.status = 1 OR NOT {self._is_due('e')})"
         )
+
+    def _holding_back_bucket(self) -> str:
+        """The id of the bucket's first pending row that is not due, looked up once per bucket (that is what OFFSET 0 is for)."""
+        first = (
+            f"SELECT e.id FROM {self._table.name} AS e WHERE e.status = 0 AND ({self._troubled}) "
+            f"AND (e.bucket, e.id) > (held.bucket, 0) AND e.bucket <= held.bucket AND NOT {self._is_due('e')} "
+            "ORDER BY e.bucket, e.id LIMIT 1"
+        )
+        return f"SELECT coalesce(({first}), {_NO_ID}) AS id OFFSET 0"
+
+    @property
+    def _troubled(self) -> str:
+        """What a row must be for it to be able to wait; the predicate of the index that serves strict order."""
+        delayed = " OR e.available_at IS NOT NULL" if self._table.has("available_at") else ""
+        return f"e.errors_count > 0{delayed}"
 
     def _later_delivered(self) -> str:
         same_event = "AND t.event_name IS NOT DISTINCT FROM i.event_name" if self._table.has("event_name") else ""
@@ -215,19 +229,6 @@ class PostgresStatements:
 
     def _zoned(self, column: str) -> str:
         return f"t.{column}" if self._table.zoned else f"t.{column} AT TIME ZONE 'UTC' AS {column}"
-
-    def _due_only(self, rows: list[Row], *, bucket_at: int) -> list[Row]:
-        """Under strict order by bucket: each bucket's rows up to the first that is not due, without the flag."""
-        if not self._cut_at_first_held:
-            return rows
-        held: set[int] = set()
-        due = []
-        for row in rows:
-            if not row[-1]:
-                held.add(row[bucket_at])
-            elif row[bucket_at] not in held:
-                due.append(row[:-1])
-        return due
 
 
 def _lock_space(table: BoxTable) -> int:
