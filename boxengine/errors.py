@@ -9,7 +9,8 @@
     ├── SchemaMismatch         a box's table lacks what the box needs
     └── Unavailable            a server did not answer; the loops wait and try again
         ├── StoreUnavailable   the database
-        └── QueueUnavailable   Redis
+        ├── QueueUnavailable   Redis
+        └── SourceUnavailable  the broker that an inbox is fed from
 
 Errors of drivers (SQLAlchemy, redis-py, librdkafka) are translated where they enter, with the
 original kept as ``__cause__``.
@@ -73,3 +74,7 @@ class StoreUnavailable(Unavailable):
 
 class QueueUnavailable(Unavailable):
     """Redis did not answer or broke the connection."""
+
+
+class SourceUnavailable(Unavailable):
+    """The broker that an inbox is fed from did not answer, or refused."""

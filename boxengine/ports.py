@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 from boxengine.domain.job import Job
+from boxengine.domain.message import ReceivedMessage
 from boxengine.domain.outcome import Settlement
 
 
@@ -267,6 +268,78 @@ class ErrorTracker(Protocol):
     """Told of what a person should see: items that failed for good, loops that broke."""
 
     def __call__(self, error: BaseException | str, /, **context: Any) -> None: ...
+
+
+# ── receiving ────────────────────────────────────────────────────────────────────────────────────────
+
+
+class MessageSource(Protocol):
+    """Messages out of a partitioned log, as one consumer of a group sees them. Used by one thread, ``check`` by any.
+
+    A message counts as done once it is acknowledged; until then it comes again after ``put_back``, after a restart, and
+    to whoever takes its partition over. Methods raise ``SourceUnavailable`` where the broker does not answer.
+    """
+
+    def receive(self, limit: int, *, wait: timedelta) -> Sequence[ReceivedMessage]:
+        """What has come, each partition in its order, at most ``limit``; waits up to ``wait`` for the first."""
+
+    def acknowledge(self, messages: Sequence[ReceivedMessage]) -> None:
+        """These are stored for good. Those of partitions that others have taken over meanwhile are left to them."""
+
+    def put_back(self, messages: Sequence[ReceivedMessage]) -> None:
+        """These are not stored: they will be received again, before any later ones of their partitions."""
+
+    def halt(self, message: ReceivedMessage) -> None:
+        """Gives no more of the message's partition, from that message on, until the partition is assigned anew."""
+
+    def check(self) -> None:
+        """Returns if, as far as is known, the broker answers; asks nobody."""
+
+    def close(self) -> None:
+        """Leaves the group; what is acknowledged stays so."""
+
+
+class InboxTransaction(Protocol):
+    """One open transaction of the database that holds the inbox."""
+
+    session: Any
+    """What items are created through (a SQLAlchemy ``Connection``)."""
+
+    def savepoint(self) -> AbstractContextManager[None]:
+        """What is written inside is undone if the block raises.
+
+        Raises:
+            InvalidItem: the database refuses what was written, and would do so again: a constraint, a value too long.
+        """
+
+    def reject(self, item_id: int, reason: str) -> None:
+        """Makes a pending row that was never tried a failed one, with this reason as its error log."""
+
+
+class Inbox(Protocol):
+    """Where received messages are stored. Methods raise ``StoreUnavailable`` where the database does not answer."""
+
+    def columns(self, box: Box) -> frozenset[str]:
+        """The columns of the box's table.
+
+        Raises:
+            SchemaMismatch: there is no such table, or nothing in it could tell a message that comes twice.
+        """
+
+    def transaction(self, box: Box) -> AbstractContextManager[InboxTransaction]:
+        """Commits at the end of the block, and undoes everything if it raises."""
+
+
+class DeadLetters(Protocol):
+    """Where messages go that cannot become items of their box."""
+
+    def bury(self, transaction: InboxTransaction, message: ReceivedMessage, reason: str) -> None:
+        """Puts the message away for good, or lets that commit with the transaction.
+
+        Raises:
+            InvalidItem: it cannot be put away either.
+            Unavailable: not now.
+        """
 
 
 # ── observation ──────────────────────────────────────────────────────────────────────────────────────

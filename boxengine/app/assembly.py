@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import logging
+import inspect
 import random
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import cached_property, partial
 from typing import Any
 
+from boxengine.adapters.kafka.pool import ProducerPool
+from boxengine.adapters.telemetry.logs import report
 from boxengine.app.servers import Servers
 from boxengine.domain.box import Box
 from boxengine.engine.delivery import Delivery, Limits
@@ -18,7 +21,7 @@ from boxengine.engine.keeper import LeaseKeeper
 from boxengine.engine.listener import Listener
 from boxengine.engine.outages import Outages
 from boxengine.engine.pauses import PauseWatch
-from boxengine.engine.pipeline import Pipeline
+from boxengine.engine.pipeline import Pipeline, TransportSpec
 from boxengine.engine.poller import Poller, PollLimits
 from boxengine.engine.processor import ProcessLimits, Processor
 from boxengine.engine.retention import Retention
@@ -75,14 +78,18 @@ def assemble(
     tracer: Tracer,
     health: Health,
     services: Sequence[Service] = (),
+    name: str = "0",
 ) -> Worker:
     """A worker over these servers, not started yet.
+
+    Args:
+        name: of this process among all workers, the same after a restart; part of Kafka's ``transactional.id``.
 
     Raises:
         UnknownBox: a chosen box does not exist.
         BoxError: a transport cannot be made.
     """
-    return _Assembly(resolved, servers, choices, observer, tracer, health).worker(services)
+    return _Assembly(resolved, servers, choices, observer, tracer, health, name).worker(services)
 
 
 class _Assembly:
@@ -94,7 +101,9 @@ class _Assembly:
         observer: Observer,
         tracer: Tracer,
         health: Health,
+        name: str,
     ) -> None:
+        self._name = name
         self._settings: Settings = resolved.settings
         self._resolved = resolved
         self._servers = servers
@@ -103,7 +112,7 @@ class _Assembly:
         self._tracer = tracer
         self._health = health
         self._clock = servers.clock
-        self._track: ErrorTracker = resolved.error_tracker or log_error
+        self._track: ErrorTracker = resolved.error_tracker or report
         self._token = secrets.token_hex(8)
         self._pipelines = choose(resolved, choices.boxes)
         self._boxes: list[Box] = [pipeline.box for pipeline in self._pipelines.values()]
@@ -198,7 +207,7 @@ class _Assembly:
     def _delivery(self, pipeline: Pipeline) -> Delivery:
         try:
             return Delivery(
-                pipeline,
+                self._sharing_producers(pipeline),
                 middlewares=self._resolved.middlewares,
                 store=self._servers.store,
                 memory=self._servers.memory,
@@ -212,6 +221,21 @@ class _Assembly:
             raise
         except Exception as error:
             raise BoxError(f"box {pipeline.box.name}: a transport cannot be made: {error}") from error
+
+    def _sharing_producers(self, pipeline: Pipeline) -> Pipeline:
+        """Transports that take ``producers`` share this process's Kafka producers, one for each configuration."""
+
+        def sharing(spec: TransportSpec) -> TransportSpec:
+            build: Callable[..., Any] = spec.build
+            if "producers" not in inspect.signature(build).parameters:
+                return spec
+            return replace(spec, build=partial(build, producers=self._producers))
+
+        return replace(pipeline, transports=tuple(map(sharing, pipeline.transports)))
+
+    @cached_property
+    def _producers(self) -> ProducerPool:
+        return ProducerPool(worker=self._name)
 
     def _retention(self) -> Loop:
         retention = Retention(
@@ -245,8 +269,3 @@ class _Assembly:
             randomness=random.Random(self._token + name),
         )
         return Loop(threads, interrupt)
-
-
-def log_error(error: BaseException | str, /, **context: Any) -> None:
-    """The error tracker of those who configured none: one line in the log."""
-    logging.getLogger("boxengine.errors").error("%s", error, extra=context)

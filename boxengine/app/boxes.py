@@ -12,7 +12,7 @@ from boxengine.adapters.redis.wakeups import RedisNotifier
 from boxengine.adapters.sql.insert import SqlRows
 from boxengine.adapters.system import SystemClock
 from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer
-from boxengine.app.servers import redis_client
+from boxengine.app.servers import redis_client, wakeup_of
 from boxengine.domain.box import Box, BoxType
 from boxengine.engine.create import Creator
 from boxengine.engine.observation import NullObserver
@@ -140,12 +140,12 @@ class Boxes:
 
     def _make_creator(self, name: str, model: type | None) -> Creator:
         pipeline = self.pipeline(name)
-        settings = self.resolved.settings
+        wakeup = wakeup_of(self.resolved.settings)
         rows = SqlRows(
             pipeline.box,
             model or pipeline.model,
-            notify=settings.wakeup == "notify",
-            signal=self._redis_signal() if settings.wakeup == "redis" else None,
+            notify=wakeup == "notify",
+            signal=self._redis_signal() if wakeup == "redis" else None,
         )
         return Creator(
             pipeline,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
+from typing import assert_never
 
 import redis
 
@@ -20,6 +22,7 @@ from boxengine.adapters.system import SystemClock
 from boxengine.errors import BoxError
 from boxengine.ports import Clock, FailureMemory, JobQueue, Leases, Pauses, Wakeups
 from boxengine.settings import Settings
+from boxengine.settings.schema import Wakeup
 
 SPARE_CONNECTIONS = 3
 """Beside one per thread: retention, probes, status."""
@@ -55,10 +58,15 @@ def connect(settings: Settings) -> Servers:
     store = connect_store(settings)
     client = redis_client(settings)
     wakeups: Wakeups | None = None
-    if settings.wakeup == "notify" and store.engine.dialect.name == "postgresql":
-        wakeups = PostgresWakeups(store.engine)
-    elif settings.wakeup == "redis":
-        wakeups = RedisWakeups(client, clock=clock)
+    match wakeup_of(settings):
+        case "notify":
+            wakeups = PostgresWakeups(store.engine)
+        case "redis":
+            wakeups = RedisWakeups(client, clock=clock)
+        case "none":
+            pass
+        case never:
+            assert_never(never)
     return Servers(
         store=store,
         queue=RedisJobQueue(client, clock=clock),
@@ -68,6 +76,14 @@ def connect(settings: Settings) -> Servers:
         wakeups=wakeups,
         clock=clock,
     )
+
+
+def wakeup_of(settings: Settings) -> Wakeup:
+    """How commits wake the poller: a database that has no notifications of its own leaves them to Redis."""
+    url = settings.database.url
+    if settings.wakeup == "notify" and url is not None and not url.startswith("postgres"):
+        return "redis"
+    return settings.wakeup
 
 
 def connect_store(settings: Settings) -> SqlStore:
@@ -80,10 +96,12 @@ def connect_store(settings: Settings) -> SqlStore:
         raise BoxError("database.url is missing: add it to the configuration, e.g. postgresql+psycopg://user@host/name")
     connections = settings.processor.threads_count + settings.poller.threads_count + SPARE_CONNECTIONS
     replica = settings.database.replica_url
+    idle_timeout = max(settings.processor.general_timeout, timedelta(seconds=1))
+    connect_to = partial(connect_database, connections=connections, idle_timeout=idle_timeout)
     return SqlStore(
-        connect_database(settings.database.url, connections=connections),
-        replica=connect_database(replica, connections=connections) if replica else None,
-        idle_timeout=max(settings.processor.general_timeout, timedelta(seconds=1)),
+        connect_to(settings.database.url),
+        replica=connect_to(replica) if replica else None,
+        idle_timeout=idle_timeout,
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from boxengine.domain.box import Box
+from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import FailedAttempt, Settlement, Verdict
 from boxengine.engine.attempt import error_log, reason_of
@@ -55,7 +55,7 @@ class BatchReport:
     claimed: int
     """Rows read."""
     last_ids: Mapping[int, int] = field(default_factory=dict)
-    """By bucket, the id up to which everything is settled or passed over."""
+    """By bucket, the id up to which everything is settled or passed over; 0 under strict order."""
     refused: frozenset[int] = frozenset()
     exhausted: frozenset[int] = frozenset()
     """Buckets of which nothing due is left."""
@@ -105,10 +105,11 @@ class Delivery:
             StoreUnavailable: the database refused; the rows count as pending.
         """
         box, started = self.box, self._clock.monotonic()
-        deadline = min(until, started + self._limits.flush_after)
         settlement = Settlement()
         with self._store.claim(box, after, self._limits.rows) as claim:
             items = claim.items
+            # From here, not from the start: a claim that takes its time must not keep everything from being sent.
+            deadline = min(until, self._clock.monotonic() + self._limits.flush_after)
             if items:
 
                 def process(_batch: Batch) -> None:
@@ -251,6 +252,10 @@ class Delivery:
     def _report(self, claim: Claim, settlement: Settlement, after: Mapping[int, int]) -> BatchReport:
         items = claim.items
         last_ids = {item.bucket: item.id for item in items}
+        if self.box.strict_order is not StrictOrder.NONE:
+            # A row below may be due again at any moment: its pause is over, or somebody retries it. To read on after
+            # it would send its followers before it.
+            last_ids = dict.fromkeys(last_ids, 0)
         exhausted = claim.exhausted
         settled = len(settlement.delivered) + len(settlement.discarded) + len(settlement.failed)
         if settled < len(items):

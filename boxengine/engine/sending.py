@@ -212,16 +212,16 @@ class Sending:
     # ── order and routes ─────────────────────────────────────────────────────────────────────────────
 
     def _by_route(self, items: Sequence[Item]) -> Iterable[tuple[tuple[Carrier, ...], Sequence[Item]]]:
-        """Items grouped by their transports; of one key, no item comes in an earlier group than one before it."""
+        """Items grouped by their transports; of one key (under strict order by bucket: of one bucket) in id order."""
         if self._routes.uniform:
             return [(self._routes.carriers, items)]
         groups: dict[tuple[int, tuple[Carrier, ...]], list[Item]] = {}
-        last: dict[str, tuple[int, tuple[Carrier, ...]]] = {}
+        last: dict[Any, tuple[int, tuple[Carrier, ...]]] = {}
         for item in items:
             route = self._routes.of(item)
-            layer, previous = last.get(item.event_key, (0, route))
+            layer, previous = last.get(self._order_key(item), (0, route))
             place = (layer if previous == route else layer + 1, route)
-            last[item.event_key] = place
+            last[self._order_key(item)] = place
             groups.setdefault(place, []).append(item)
         return [(place[1], groups[place]) for place in sorted(groups, key=lambda place: place[0])]
 

@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 import sqlalchemy as sa
 
 from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.engine import connect
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.domain.box import Box
 from tests.conformance.stores import Harness
 
 
 class SqlHarness(Harness):
-    """Over ``SqlStore``; rows go in and out as plain SQL, on connections of the harness's own, which speak UTC."""
+    """Over ``SqlStore``; rows go in and out as plain SQL, on connections of the harness's own, which speak UTC.
 
-    def __init__(self, url: str, *, kill_open_transactions: str, connect_args: Mapping[str, Any]) -> None:
+    The stores' connections are in another time zone, as a server may well be.
+    """
+
+    def __init__(
+        self, url: str, *, open_transactions: str, kill: str, set_zone: str, connect_args: Mapping[str, Any]
+    ) -> None:
         super().__init__()
-        self._kill = kill_open_transactions
-        self._engines = [sa.create_engine(url) for _ in range(2)]
+        self._open_transactions, self._kill_one = open_transactions, kill
+        self._engines = [connect(url, connections=5) for _ in range(2)]
+        for engine in self._engines:
+            sa.event.listen(engine, "connect", partial(_execute, set_zone))
         self.store, self.other = map(SqlStore, self._engines)
         self._direct = sa.create_engine(url, connect_args=dict(connect_args), isolation_level="AUTOCOMMIT")
         self._run("CREATE TABLE effects (id int PRIMARY KEY, body varchar(100) NOT NULL)")
@@ -52,8 +62,11 @@ class SqlHarness(Harness):
         }
         names = ", ".join(values)
         places = ", ".join(f":{name}" for name in values)
-        (row,) = self._run(f"INSERT INTO {box.table} ({names}) VALUES ({places}) RETURNING id", **_plain(values))
-        return int(row["id"])
+        sql = sa.text(f"INSERT INTO {box.table} ({names}) VALUES ({places})")
+        with self._direct.connect() as connection:
+            if connection.dialect.name == "postgresql":
+                return int(connection.execute(sa.text(f"{sql} RETURNING id"), _plain(values)).scalar_one())
+            return int(connection.execute(sql, _plain(values)).lastrowid)
 
     def rows(self, box: Box) -> list[Mapping[str, Any]]:
         rows = self._run(f"SELECT * FROM {box.table} ORDER BY id")
@@ -73,7 +86,8 @@ class SqlHarness(Harness):
         return [row["body"] for row in self._run("SELECT body FROM effects ORDER BY id")]
 
     def break_open_claims(self) -> None:
-        self._run(self._kill)
+        for transaction in self._run(self._open_transactions):
+            self._run(self._kill_one.format(**transaction))
 
     def close(self) -> None:
         for engine in (*self._engines, self._direct):
@@ -98,13 +112,34 @@ def _with_zone(value: Any) -> Any:
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
+def _execute(sql: str, connection: Any, _record: Any) -> None:
+    with closing(connection.cursor()) as cursor:
+        cursor.execute(sql)
+    connection.commit()
+
+
 def postgresql(url: str) -> SqlHarness:
     """The harness over PostgreSQL."""
     return SqlHarness(
         url,
         connect_args={"options": "-c timezone=UTC"},
-        kill_open_transactions=(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE datname = current_database() AND state = 'idle in transaction'"
+        set_zone="SET TIME ZONE 'Asia/Kolkata'",
+        open_transactions=(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'"
         ),
+        kill="SELECT pg_terminate_backend({pid})",
+    )
+
+
+def mysql(url: str) -> SqlHarness:
+    """The harness over MySQL and MariaDB."""
+    return SqlHarness(
+        url,
+        connect_args={"init_command": "SET SESSION time_zone = '+00:00'"},
+        set_zone="SET SESSION time_zone = '+05:30'",
+        open_transactions=(
+            "SELECT t.trx_mysql_thread_id AS id FROM information_schema.innodb_trx AS t "
+            "JOIN information_schema.processlist AS p ON p.id = t.trx_mysql_thread_id WHERE p.db = DATABASE()"
+        ),
+        kill="KILL CONNECTION {id}",
     )

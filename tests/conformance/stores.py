@@ -17,7 +17,7 @@ from boxengine.domain.box import Box, BoxType
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import HistoryStore, Store
 
-NAMES = ("memory", "postgresql")
+NAMES = ("memory", "postgresql", "mysql")
 
 
 class FullStore(Store, HistoryStore, Protocol):
@@ -151,6 +151,10 @@ def open_harness(name: str, request: pytest.FixtureRequest) -> Iterator[Harness]
             from tests.conformance import sql_stores  # it builds on this module
 
             harness = sql_stores.postgresql(request.getfixturevalue("postgres_url"))
+        case "mysql":
+            from tests.conformance import sql_stores  # it builds on this module
+
+            harness = sql_stores.mysql(request.getfixturevalue("mysql_url"))
         case _:
             raise ValueError(name)
     try:

@@ -124,6 +124,11 @@ class MemoryJobQueue:
     def ping(self) -> None:
         """Memory always answers."""
 
+    def lose_leases(self, box: Box) -> None:
+        """Forgets who works on which bucket, and nothing else: a replica that was behind has been promoted."""
+        with self._changed:
+            self._lane(box).leases.clear()
+
     def flush(self) -> None:
         """Forgets everything, as FLUSHALL does."""
         with self._changed:

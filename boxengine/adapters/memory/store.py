@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 from threading import RLock
 from typing import Any, Literal
@@ -40,6 +40,8 @@ class _Database:
     held_buckets: set[tuple[str, int]] = field(default_factory=set)
     locked_rows: set[tuple[str, int]] = field(default_factory=set)
     effects: list[Any] = field(default_factory=list)
+    open_claims: dict[int, MemoryClaim] = field(default_factory=dict)
+    """By identity, in the order in which they were opened."""
 
     def rows(self, box: Box) -> Rows:
         return self.boxes.setdefault(box.name, Rows())
@@ -65,8 +67,11 @@ class MemoryClaim:
         self._box = box
         self._fault = fault
         self._open = True
+        self._broken = False
         self.session: Any = MemorySession()
         with database.lock:
+            database.open_claims[id(self)] = self
+            self.last_used = database.clock.monotonic()
             self.now: datetime = database.clock.now()
             self._granted = [bucket for bucket in buckets if (box.name, bucket) not in database.held_buckets]
             self.refused: frozenset[int] = frozenset(buckets).difference(self._granted)
@@ -105,6 +110,8 @@ class MemoryClaim:
         self._fault("later_delivered")
         last: dict[tuple[str, str | None], int] = {}
         with self._database.lock:
+            self._insist_on_connection()
+            self.last_used = self._database.clock.monotonic()
             for row in self._database.rows(self._box):
                 if row.status == Status.DELIVERED:
                     last[row.event_key, row.event_name] = row.id
@@ -114,13 +121,14 @@ class MemoryClaim:
         """Applies the settlement and the session's effects at once, and frees the buckets.
 
         Raises:
-            StoreUnavailable: a fault was injected.
+            StoreUnavailable: a fault was injected, or the connection was cut.
             RuntimeError: the claim has ended already.
         """
-        if not self._open:
-            raise RuntimeError("this claim has ended; a settlement after that would be recorded without its lock")
         self._fault("commit")
         with self._database.lock:
+            self._insist_on_connection()
+            if not self._open:
+                raise RuntimeError("this claim has ended; a settlement after that would be recorded without its lock")
             self._write(settlement)
             self._database.effects += self.session.effects
             self.close()
@@ -155,12 +163,22 @@ class MemoryClaim:
         found = (rows.get(row_id) for row_id in ids)
         return [row for row in found if row is not None and row.status == Status.PENDING]
 
+    def cut(self) -> None:
+        """Breaks the connection, as the server does with one that sat idle in a transaction: all is undone and freed."""
+        self._broken = True
+        self.close()
+
+    def _insist_on_connection(self) -> None:
+        if self._broken:
+            raise StoreUnavailable("the server has cut the connection of this claim")
+
     def close(self) -> None:
         """Frees the locks; without a commit before, nothing of the claim remains."""
         if not self._open:
             return
         self._open = False
         with self._database.lock:
+            del self._database.open_claims[id(self)]
             self._database.held_buckets.difference_update((self._box.name, bucket) for bucket in self._granted)
             self._database.locked_rows.difference_update((self._box.name, item.id) for item in self.items)
 
@@ -249,6 +267,20 @@ class MemoryStore:
         """All committed rows in id order."""
         with self._database.lock:
             return list(self._database.rows(box))
+
+    def reserve_id(self, box: Box) -> int:
+        """An id as a sequence gives it to a writer that commits later, or never; to be passed to ``insert``."""
+        with self._database.lock:
+            return self._database.rows(box).next_id()
+
+    def cut_idle(self, longest: timedelta) -> list[MemoryClaim]:
+        """Cuts claims whose last statement was longer ago, as ``idle_in_transaction_session_timeout`` does; which."""
+        with self._database.lock:
+            limit = self._database.clock.monotonic() - longest.total_seconds()
+            idle = [claim for claim in self._database.open_claims.values() if claim.last_used < limit]
+            for claim in idle:
+                claim.cut()
+        return idle
 
     @property
     def effects(self) -> list[Any]:

@@ -24,12 +24,12 @@ def translated(engine: Engine) -> Iterator[None]:
     except driver_error as error:
         if engine.dialect.is_disconnect(error, None, None):
             engine.dispose()
-        raise StoreUnavailable(_sentence(error)) from error
+        raise StoreUnavailable(sentence(error)) from error
     except SQLAlchemyError as error:
-        raise StoreUnavailable(_sentence(getattr(error, "orig", None) or error)) from error
+        raise StoreUnavailable(sentence(getattr(error, "orig", None) or error)) from error
 
 
-def _sentence(error: BaseException) -> str:
+def sentence(error: BaseException) -> str:
     """The first line of what the driver says, without the statement and the parameters."""
     lines = str(error).strip().splitlines()
     return f"the database: {lines[0] if lines else type(error).__name__}"

@@ -1,28 +1,32 @@
 """Inserts rows through the caller's own transaction: a ``Session``, a ``Connection``, or what ``run_sync`` passes on.
 
 The wake-up of the poller rides along: on PostgreSQL as ``pg_notify`` in the same statement, which the database sends
-once per transaction and only if it commits.
+once per transaction and only if it commits; elsewhere by way of Redis, after the commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby, repeat
 from typing import Any
+from uuid import UUID
 
-from sqlalchemy import Connection, Insert, MetaData, Table, event, func, insert, select
-from sqlalchemy.dialects import mysql, postgresql
+from sqlalchemy import Connection, MetaData, Table, event, func, insert, select
+from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from boxengine.adapters.sql.listen import CHANNEL
 from boxengine.adapters.sql.models import box_table
 from boxengine.adapters.sql.tables import reflect
-from boxengine.domain.box import Box
+from boxengine.domain.box import Box, BoxType
 from boxengine.engine.create import Attributes
 from boxengine.errors import InvalidItem
 from boxengine.ports import Signal
 
 ENGINE_OWNED = frozenset({"id", "status", "errors_count", "error_log", "processed_at", "updated_at"})
 """Columns a caller does not set."""
+ROWS_AT_ONCE, BYTES_AT_ONCE = 500, 1_000_000
+"""In one statement, where SQLAlchemy does not divide rows into statements itself."""
 
 
 class SqlRows:
@@ -38,7 +42,7 @@ class SqlRows:
     ) -> None:
         """Args:
         notify: wake the poller by the database's own notification, where it has one.
-        signal: or wake it by calling this after the commit.
+        signal: or, where it has none, by calling this after the commit.
         """
         self._box = box
         self._table: Table = model.__table__ if model is not None else box_table(box, MetaData())  # type: ignore[attr-defined]
@@ -54,8 +58,8 @@ class SqlRows:
         connection = _connection(session)
         if not self._adapted:
             self._adapt(connection)
-        keyed = any(row.get("dedup_key") is not None for row in rows)
-        ids = self._insert_keyed(connection, rows) if keyed else self._insert_all(connection, rows)
+        keyed = any(map(self._is_keyed, rows))
+        ids = self._insert_mixed(connection, rows) if keyed else self._insert_all(connection, rows)
         self._wake(session, connection, rows, done=not keyed and len(rows) == 1)
         return ids
 
@@ -68,8 +72,20 @@ class SqlRows:
         ids: list[int] = []
         # insertmanyvalues wants rows of one shape; items of different shapes go run by run, in their order.
         for run in _runs(rows):
-            statement = insert(self._table).returning(identity, sort_by_parameter_order=True)
-            ids += connection.execute(statement, run).scalars().all()
+            if connection.dialect.insert_returning:
+                statement = insert(self._table).returning(identity, sort_by_parameter_order=True)
+                ids += connection.execute(statement, run).scalars().all()
+            else:
+                ids += self._insert_counted(connection, run)
+        return ids
+
+    def _insert_counted(self, connection: Connection, run: Sequence[Attributes]) -> list[int]:
+        """MySQL returns the first id of a statement; the others follow at a fixed step, whatever its lock mode."""
+        step = connection.exec_driver_sql("SELECT @@SESSION.auto_increment_increment").scalar_one()
+        ids: list[int] = []
+        for chunk in _chunks(run):
+            first = connection.execute(insert(self._table).values(chunk)).lastrowid
+            ids += range(first, first + step * len(chunk), step)
         return ids
 
     def _insert_one(self, connection: Connection, row: Attributes) -> int:
@@ -84,27 +100,72 @@ class SqlRows:
             raise InvalidItem(f"box {self._box.name}: the database returned no id for the new row")
         return int(key[0])
 
+    # ── rows that may be there already ───────────────────────────────────────────────────────────────
+
+    def _is_keyed(self, row: Attributes) -> bool:
+        return any(row.get(name) is not None for name in self._identities)
+
+    @property
+    def _identities(self) -> tuple[str, ...]:
+        """What tells that two rows are one: an inbox's message also by its uuid, which is all that old tables have."""
+        names = ("dedup_key", "uuid") if self._box.type is BoxType.INBOX else ("dedup_key",)
+        return tuple(name for name in names if name in self._table.columns)
+
+    def _insert_mixed(self, connection: Connection, rows: Sequence[Attributes]) -> list[int]:
+        ids: list[int] = []
+        for keyed, part in groupby(rows, self._is_keyed):
+            insert_part = self._insert_keyed if keyed else self._insert_all
+            ids += insert_part(connection, list(part))
+        return ids
+
     def _insert_keyed(self, connection: Connection, rows: Sequence[Attributes]) -> list[int]:
-        """One by one: a row whose ``dedup_key`` is there already gives the id of the one that has it."""
-        return [self._insert_unless_known(connection, row) for row in rows]
+        """Of a row that is there already, in the table or earlier among these, the id of the one that is."""
+        names = self._identities
+        known: dict[tuple[str, Any], int] = {}
+        for run in _runs(rows):
+            for row_id, *values in self._insert_unknown(connection, run):
+                known.update(zip(_marks(names, values), repeat(row_id)))
+        for name in names:
+            wanted = [row[name] for row in rows if row.get(name) is not None and _found(known, names, row) is None]
+            if wanted:
+                column = self._table.columns[name]
+                query = select(self._table.c.id, column).where(column.in_(wanted))
+                if connection.dialect.name != "postgresql":
+                    # The row may have been committed after this transaction's snapshot, which locking reads look past.
+                    query = query.with_for_update(read=True)
+                for row_id, value in connection.execute(query):
+                    known.update(zip(_marks((name,), (value,)), repeat(row_id)))
+        return [self._id_of(known, row) for row in rows]
 
-    def _insert_unless_known(self, connection: Connection, row: Attributes) -> int:
+    def _insert_unknown(self, connection: Connection, run: Sequence[Attributes]) -> Sequence[Any]:
+        """Inserts what is new, in the order given; id and identities of each, where the database returns them."""
         columns = self._table.c
-        key = row.get("dedup_key")
-        if key is None:
-            return self._insert_one(connection, row)
-        connection.execute(self._ignoring_duplicates(connection).values(row))
-        known = connection.execute(select(columns.id).where(columns.dedup_key == key)).scalar_one()
-        return int(known)
+        returned = [columns.id, *(columns[name] for name in self._identities)]
+        match connection.dialect.name:
+            case "postgresql":
+                statement = postgresql.insert(self._table)
+                if self._box.type is BoxType.INBOX:
+                    statement = statement.on_conflict_do_nothing()
+                else:
+                    statement = statement.on_conflict_do_nothing(
+                        index_elements=[columns.dedup_key], index_where=columns.dedup_key.is_not(None)
+                    )
+                return connection.execute(statement.returning(*returned), run).all()
+            case "sqlite":
+                ignoring = sqlite.insert(self._table).on_conflict_do_nothing()
+                return connection.execute(ignoring.returning(*returned), run).all()
+            case _:
+                # Unlike INSERT IGNORE this forgives nothing but duplicates.
+                forgiving = mysql.insert(self._table).on_duplicate_key_update(id=columns.id)
+                connection.execute(forgiving, run)
+                return ()
 
-    def _ignoring_duplicates(self, connection: Connection) -> Insert:
-        columns = self._table.c
-        if connection.dialect.name == "postgresql":
-            return postgresql.insert(self._table).on_conflict_do_nothing(
-                index_elements=[columns.dedup_key], index_where=columns.dedup_key.is_not(None)
-            )
-        # Not INSERT IGNORE, which would also swallow what is wrong with the row.
-        return mysql.insert(self._table).on_duplicate_key_update(dedup_key=columns.dedup_key)
+    def _id_of(self, known: dict[tuple[str, Any], int], row: Attributes) -> int:
+        row_id = _found(known, self._identities, row)
+        if row_id is None:
+            what = ", ".join(f"{name} {row[name]}" for name in self._identities if row.get(name) is not None)
+            raise InvalidItem(f"box {self._box.name}: the row with {what} contradicts a unique constraint of the table")
+        return row_id
 
     # ── the wake-up ──────────────────────────────────────────────────────────────────────────────────
 
@@ -132,6 +193,33 @@ class SqlRows:
                 columns.append(copy)
         self._table = Table(self._table.name, MetaData(), *columns, schema=self._table.schema)
         self._adapted = True
+
+
+def _chunks(run: Sequence[Attributes]) -> Iterator[list[Attributes]]:
+    """Parts that fit a statement: a server takes a few megabytes at once."""
+    chunk: list[Attributes] = []
+    size = 0
+    for row in run:
+        length = len(row["payload"])
+        if chunk and (len(chunk) >= ROWS_AT_ONCE or size + length > BYTES_AT_ONCE):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(row)
+        size += length
+    if chunk:
+        yield chunk
+
+
+def _marks(names: Sequence[str], values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    """What a row is known by, in one spelling."""
+    for name, value in zip(names, values, strict=True):
+        if value is not None:
+            yield name, str(UUID(str(value))) if name == "uuid" else value
+
+
+def _found(known: dict[tuple[str, Any], int], names: Sequence[str], row: Attributes) -> int | None:
+    marks = _marks(names, [row.get(name) for name in names])
+    return next((known[mark] for mark in marks if mark in known), None)
 
 
 def _runs(rows: Sequence[Attributes]) -> list[list[Attributes]]:

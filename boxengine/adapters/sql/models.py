@@ -9,33 +9,11 @@ from datetime import datetime
 from typing import Any, ClassVar
 from uuid import UUID, uuid4
 
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    DateTime,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    SmallInteger,
-    String,
-    Table,
-    Text,
-    Uuid,
-    func,
-    text,
-)
-from sqlalchemy.dialects import mysql, postgresql
+from sqlalchemy import Index, Integer, MetaData, SmallInteger, Table, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, declared_attr, mapped_column
 
+from boxengine.adapters.sql.columns import Id, Identity, Json, Log, Moment, Name, Payload, utc_now
 from boxengine.domain.box import Box, BoxType
-
-# SQLite, which serves documentation examples and nothing else, counts up only plain INTEGER keys.
-_Id = BigInteger().with_variant(Integer(), "sqlite")
-_Json = JSON().with_variant(postgresql.JSONB(), "postgresql")
-_Payload = LargeBinary().with_variant(mysql.MEDIUMBLOB(), "mysql", "mariadb")
-_Moment = DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
-
 
 # SQLAlchemy takes several names, its annotation only one.
 _PARTIAL: Any = ("postgresql", "sqlite")
@@ -47,21 +25,21 @@ class _BoxItem:
 
     __box_type__: ClassVar[BoxType]
 
-    id: Mapped[int] = mapped_column(_Id, primary_key=True, autoincrement=True)
-    uuid: Mapped[UUID] = mapped_column(Uuid(), default=uuid4)
-    event_name: Mapped[str | None] = mapped_column(String(255))
-    event_key: Mapped[str] = mapped_column(String(255))
+    id: Mapped[int] = mapped_column(Id, primary_key=True, autoincrement=True)
+    uuid: Mapped[UUID] = mapped_column(Identity, default=uuid4)
+    event_name: Mapped[str | None] = mapped_column(Name)
+    event_key: Mapped[str] = mapped_column(Name)
     bucket: Mapped[int] = mapped_column(Integer)
     status: Mapped[int] = mapped_column(SmallInteger, default=0, server_default=text("0"))
-    options: Mapped[dict[str, Any] | None] = mapped_column(_Json)
-    payload: Mapped[bytes] = mapped_column(_Payload)
+    options: Mapped[dict[str, Any] | None] = mapped_column(Json)
+    payload: Mapped[bytes] = mapped_column(Payload)
     errors_count: Mapped[int] = mapped_column(Integer, default=0, server_default=text("0"))
-    error_log: Mapped[str | None] = mapped_column(Text)
-    processed_at: Mapped[datetime | None] = mapped_column(_Moment)
-    created_at: Mapped[datetime] = mapped_column(_Moment, server_default=func.now())
-    updated_at: Mapped[datetime] = mapped_column(_Moment, server_default=func.now())
-    available_at: Mapped[datetime | None] = mapped_column(_Moment)
-    dedup_key: Mapped[str | None] = mapped_column(String(255))
+    error_log: Mapped[str | None] = mapped_column(Log)
+    processed_at: Mapped[datetime | None] = mapped_column(Moment)
+    created_at: Mapped[datetime] = mapped_column(Moment, server_default=utc_now())
+    updated_at: Mapped[datetime] = mapped_column(Moment, server_default=utc_now())
+    available_at: Mapped[datetime | None] = mapped_column(Moment)
+    dedup_key: Mapped[str | None] = mapped_column(Name)
 
     @declared_attr.directive
     def __table_args__(cls) -> tuple[Any, ...]:  # noqa: N805 - SQLAlchemy passes the class

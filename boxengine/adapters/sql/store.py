@@ -70,12 +70,12 @@ class SqlStore:
             self.engine.connect() as connection,
             closing(cursor_of(connection)) as cursor,
         ):
-            granted, now = statements.lock(cursor, list(buckets))
+            transaction = _Transaction(connection, cursor, statements)
             try:
-                yield SqlClaim.read(connection, cursor, statements, box, buckets, granted, limit, now)
+                granted, now = transaction.lock(list(buckets))
+                yield SqlClaim.read(transaction, box, buckets, granted, limit, now)
             finally:
-                _roll_back(connection)
-                statements.unlock(cursor)
+                transaction.end()
 
     def ping(self) -> None:
         with self._cursor(self.engine) as cursor:
@@ -138,15 +138,61 @@ class SqlStore:
             yield cursor
 
 
+class _Transaction:
+    """One claim's transaction, with the locks of its buckets."""
+
+    def __init__(self, connection: Connection, cursor: Cursor, statements: BoxStatements) -> None:
+        self.connection = connection
+        self.cursor = cursor
+        self.statements = statements
+        self._held: list[int] = []
+
+    def lock(self, wanted: list[int]) -> tuple[list[int], datetime]:
+        """Takes the locks that are free; which, and the database's clock."""
+        # A statement that breaks off halfway may have taken any of them.
+        self._held = wanted
+        self._held, now = self.statements.lock(self.cursor, wanted)
+        return self._held, now
+
+    def commit(self) -> None:
+        """Commits and frees the locks."""
+        if self.connection.in_transaction():
+            self.connection.commit()
+        else:
+            self.cursor.connection.commit()
+        try:
+            self._unlock()
+        except self.connection.dialect.loaded_dbapi.Error:
+            # All is written; the locks go with the connection.
+            self.connection.invalidate()
+
+    def end(self) -> None:
+        """Undoes what is not committed and frees the locks; a connection that cannot do both does not go back to the pool."""
+        if self.connection.invalidated:
+            return
+        try:
+            # What the driver began beneath SQLAlchemy ends too.
+            self.connection.rollback()
+            self.connection.connection.rollback()
+            self._unlock()
+        except BaseException:
+            self.connection.invalidate()
+            raise
+
+    def _unlock(self) -> None:
+        if self._held:
+            self.statements.unlock(self.cursor, self._held)
+            self._held = []
+
+
 class SqlClaim:
     """``Claim``: one transaction on one connection. Made by ``SqlStore.claim`` only."""
 
-    def __init__(
-        self, connection: Connection, cursor: Cursor, statements: BoxStatements, *, now: datetime, items: list[Item]
-    ) -> None:
-        self._connection = connection
-        self._cursor = cursor
-        self._statements = statements
+    def __init__(self, transaction: _Transaction, *, now: datetime, items: list[Item]) -> None:
+        self._transaction = transaction
+        self._statements = transaction.statements
+        self._cursor = transaction.cursor
+        self._engine = transaction.connection.engine
         self._session: Session | None = None
         self.now = now
         self.items: Sequence[Item] = items
@@ -156,9 +202,7 @@ class SqlClaim:
     @classmethod
     def read(
         cls,
-        connection: Connection,
-        cursor: Cursor,
-        statements: BoxStatements,
+        transaction: _Transaction,
         box: Box,
         wanted: Mapping[int, int],
         granted: Sequence[int],
@@ -170,13 +214,14 @@ class SqlClaim:
         A later statement has a later snapshot: it sees all that the previous holder committed before it let go.
         """
         share = max(1, limit // max(1, len(granted)))
-        rows = statements.read(cursor, {bucket: wanted[bucket] for bucket in granted}, share) if granted else []
+        after = {bucket: wanted[bucket] for bucket in granted}
+        rows = transaction.statements.read(transaction.cursor, after, share) if granted else []
         exhausted = _exhausted(granted, rows, share)
         rows.sort()
         del rows[limit:]
         tail = (box, now)
         make = Item._make
-        claim = cls(connection, cursor, statements, now=now, items=[make(row + tail) for row in rows])
+        claim = cls(transaction, now=now, items=[make(row + tail) for row in rows])
         claim.refused = frozenset(wanted).difference(granted)
         claim.exhausted = exhausted
         return claim
@@ -184,9 +229,13 @@ class SqlClaim:
     @property
     def session(self) -> Session:
         if self._session is None:
+            self._statements.anchor(self._cursor)
             # The handler's commit() ends its own savepoint, never the engine's transaction.
             self._session = Session(
-                self._connection, join_transaction_mode="create_savepoint", expire_on_commit=False, autoflush=True
+                self._transaction.connection,
+                join_transaction_mode="create_savepoint",
+                expire_on_commit=False,
+                autoflush=True,
             )
         return self._session
 
@@ -204,18 +253,18 @@ class SqlClaim:
             raise
 
     def later_delivered(self, items: Sequence[Item]) -> frozenset[int]:
-        return frozenset(self._statements.later_delivered(self._cursor, items)) if items else frozenset()
+        with translated(self._engine):
+            return frozenset(self._statements.later_delivered(self._cursor, items)) if items else frozenset()
 
     def commit(self, settlement: Settlement) -> None:
-        if self._session is not None:
-            # What the handlers wrote leaves the session's savepoint before the outcomes join it in the transaction.
-            self._session.commit()
-            self._session.close()
-        self._statements.record(self._cursor, settlement)
-        if self._connection.in_transaction():
-            self._connection.commit()
-        else:
-            self._cursor.connection.commit()
+        with translated(self._engine):
+            if self._session is not None:
+                # What the handlers wrote leaves the session's savepoint before the outcomes join it in the transaction.
+                self._session.commit()
+                self._session.close()
+                self._statements.verify(self._cursor)
+            self._statements.record(self._cursor, settlement)
+            self._transaction.commit()
 
 
 def _exhausted(granted: Sequence[int], rows: Sequence[tuple[Any, ...]], share: int) -> frozenset[int]:
@@ -224,9 +273,3 @@ def _exhausted(granted: Sequence[int], rows: Sequence[tuple[Any, ...]], share: i
     for row in rows:
         counts[row[4]] += 1
     return frozenset(bucket for bucket, count in counts.items() if count < share)
-
-
-def _roll_back(connection: Connection) -> None:
-    """Ends what the driver began beneath SQLAlchemy; nothing is sent if nothing is open."""
-    connection.rollback()
-    connection.connection.rollback()

@@ -33,6 +33,10 @@ class BoxTable:
     """``payload``, or ``proto_payload`` as in old tables of sbmt-outbox."""
     zoned: bool
     """Whether moments are stored with a zone; without one they are UTC, as ActiveRecord writes them."""
+    location: str = ""
+    """Database or schema, and table, unquoted."""
+    status_index: str | None = None
+    """Quoted name of an index that begins with status and bucket, which serves MySQL's polls."""
 
     def has(self, column: str) -> bool:
         return column in self.columns
@@ -68,4 +72,13 @@ def reflect(connection: Connection, box: Box) -> BoxTable:
         columns=frozenset(types),
         payload=payload,
         zoned=bool(getattr(types["processed_at"], "timezone", False)),
+        location=f"{schema or connection.dialect.default_schema_name}.{name}",
+        status_index=_status_index(connection, schema or None, name),
     )
+
+
+def _status_index(connection: Connection, schema: str | None, name: str) -> str | None:
+    for index in inspect(connection).get_indexes(name, schema=schema):
+        if index["column_names"] in (["status", "bucket"], ["status", "bucket", "id"]) and index["name"]:
+            return connection.dialect.identifier_preparer.quote(index["name"])
+    return None

@@ -37,8 +37,14 @@ class BoxStatements(Protocol):
     def record(self, cursor: Cursor, settlement: Settlement) -> None:
         """Writes all outcomes."""
 
-    def unlock(self, cursor: Cursor) -> None:
+    def unlock(self, cursor: Cursor, buckets: Sequence[int]) -> None:
         """Frees the locks, after the transaction has ended, where its end does not free them."""
+
+    def anchor(self, cursor: Cursor) -> None:
+        """Marks the transaction before a handler's session joins it, where the database may end it behind its back."""
+
+    def verify(self, cursor: Cursor) -> None:
+        """Raises the driver's error if the transaction is not the one that was marked."""
 
     def oldest(self, cursor: Cursor, statuses: Sequence[int]) -> datetime | None:
         """``created_at`` (zone UTC) of the row with the lowest id among those statuses."""

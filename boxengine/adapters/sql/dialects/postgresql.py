@@ -86,8 +86,14 @@ class PostgresStatements:
             ]
             cursor.execute(self._fail, values)
 
-    def unlock(self, cursor: Cursor) -> None:
+    def unlock(self, cursor: Cursor, buckets: Sequence[int]) -> None:
         """Nothing: transaction-scoped advisory locks go with the transaction."""
+
+    def anchor(self, cursor: Cursor) -> None:
+        """Nothing: a transaction in which something failed accepts nothing more, so it cannot end unnoticed."""
+
+    def verify(self, cursor: Cursor) -> None:
+        """Nothing, see ``anchor``."""
 
     # ── finished rows ────────────────────────────────────────────────────────────────────────────────
 

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from boxengine.adapters.sql.dialects.base import BoxStatements, Cursor
+from boxengine.adapters.sql.dialects.mysql import MySqlStatements
 from boxengine.adapters.sql.dialects.postgresql import PostgresStatements
 from boxengine.adapters.sql.tables import BoxTable
 from boxengine.errors import BoxError
@@ -22,6 +23,8 @@ def statements_for(dialect: str, table: BoxTable, *, idle_timeout: timedelta) ->
     match dialect:
         case "postgresql":
             return PostgresStatements(table, idle_timeout_ms=round(idle_timeout.total_seconds() * 1000))
+        case "mysql" | "mariadb":
+            return MySqlStatements(table)
         case _:
             raise BoxError(f"boxengine delivers from PostgreSQL, MySQL and MariaDB, not from {dialect}")
 

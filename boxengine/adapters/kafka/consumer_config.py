@@ -1,0 +1,56 @@
+"""librdkafka's configuration of a consumer: our defaults, over them the user's ``config``, over them what must be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from boxengine.errors import BoxError
+
+DEFAULTS: Mapping[str, Any] = {
+    "client.id": "boxengine",
+    # Of a producer with transactions only what it committed.
+    "isolation.level": "read_committed",
+    # A consumer that comes or goes moves some partitions; the others go on meanwhile.
+    "partition.assignment.strategy": "cooperative-sticky",
+    # A new group misses nothing that is still there.
+    "auto.offset.reset": "earliest",
+    # New topics and partitions are noticed within this time instead of five minutes.
+    "topic.metadata.refresh.interval.ms": 30_000,
+    # A small message waits no longer than this for company.
+    "fetch.wait.max.ms": 100,
+}
+OURS: Mapping[str, Any] = {
+    # Offsets are committed after the database has committed, by us alone.
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+}
+STATIC_MEMBER = "group.instance.id"
+
+
+def consumer_config(
+    *, bootstrap_servers: str, group: str, config: Mapping[str, Any] | None = None, slot: str
+) -> dict[str, Any]:
+    """What the consumer is made with.
+
+    Args:
+        slot: tells this consumer from the others of its group and host (``0.1``: process, thread); goes into
+            ``group.instance.id``, where one is configured, since each member's must be its own.
+
+    Raises:
+        BoxError: a setting under which messages would be lost.
+    """
+    own = dict(config or {})
+    wrong = [
+        f"{key} must be {str(value).lower()}" for key, value in OURS.items() if _flag(own.get(key, value)) != value
+    ]
+    if wrong:
+        raise BoxError(f"kafka: {', '.join(wrong)}: offsets are committed once the messages are stored, never before")
+    merged = {**DEFAULTS, "bootstrap.servers": bootstrap_servers, "group.id": group, **own, **OURS}
+    if STATIC_MEMBER in own:
+        merged[STATIC_MEMBER] = f"{own[STATIC_MEMBER]}-{slot}"
+    return merged
+
+
+def _flag(value: Any) -> bool:
+    return value if isinstance(value, bool) else str(value).lower() in {"true", "1"}

@@ -1,0 +1,64 @@
+"""Column types and defaults that differ between databases."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import CHAR, BigInteger, DateTime, Dialect, Integer, LargeBinary, String, Text, TypeDecorator, Uuid
+from sqlalchemy.dialects import mysql, postgresql
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import JSON
+
+
+class DashedUuid(TypeDecorator[UUID]):
+    """A UUID as its canonical text of 36 characters, as Rails applications keep it in MySQL."""
+
+    impl = CHAR(36)
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy passes it
+        """Takes a ``UUID``, or its text with dashes or without."""
+        return None if value is None else str(value if isinstance(value, UUID) else UUID(str(value)))
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> UUID | None:  # noqa: ARG002 - SQLAlchemy passes it
+        return value if value is None or isinstance(value, UUID) else UUID(str(value))
+
+
+class utc_now(FunctionElement[Any]):  # noqa: N801 - it stands where func.now() would
+    """The database's clock as a box's moments are stored: with a zone where columns have one, else in UTC."""
+
+    type = DateTime(timezone=True)
+    inherit_cache = True
+
+
+@compiles(utc_now)
+def _now(_element: utc_now, _compiler: SQLCompiler, **_options: Any) -> str:
+    return "CURRENT_TIMESTAMP"
+
+
+@compiles(utc_now, "postgresql")
+def _postgresql_now(_element: utc_now, _compiler: SQLCompiler, **_options: Any) -> str:
+    return "now()"
+
+
+@compiles(utc_now, "mysql", "mariadb")
+def _mysql_now(_element: utc_now, _compiler: SQLCompiler, **_options: Any) -> str:
+    # CURRENT_TIMESTAMP would be in the session's zone. As a default, an expression needs its parentheses.
+    return "(utc_timestamp(6))"
+
+
+_MYSQL = ("mysql", "mariadb")
+# Two keys that differ only in case are two keys: MySQL's default collations would take them for one.
+_EXACT = mysql.VARCHAR(255, charset="utf8mb4", collation="utf8mb4_bin")
+
+# SQLite, which serves documentation examples and nothing else, counts up only plain INTEGER keys.
+Id = BigInteger().with_variant(Integer(), "sqlite")
+Identity = Uuid().with_variant(DashedUuid(), *_MYSQL)
+Name = String(255).with_variant(_EXACT, *_MYSQL)
+Json = JSON().with_variant(postgresql.JSONB(), "postgresql")
+Payload = LargeBinary().with_variant(mysql.MEDIUMBLOB(), *_MYSQL)
+Log = Text().with_variant(mysql.TEXT(charset="utf8mb4"), *_MYSQL)
+Moment = DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), *_MYSQL)

@@ -1,0 +1,303 @@
+"""MySQL 8 and MariaDB: user-level locks for buckets, an index that begins with the status, one SELECT per bucket.
+
+MariaDB knows no ``LATERAL``, so the buckets' rows come from a ``UNION ALL`` of one ordered and limited ``SELECT`` each,
+which may lock its rows there as well. User-level locks (``GET_LOCK``) belong to the connection, not to the transaction:
+the store frees them after the commit, and the server when the connection goes.
+Moments are stored without a zone, in UTC, whatever the session's zone is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, assert_never
+from uuid import UUID
+
+from boxengine.adapters.sql.dialects.base import Cursor, Row
+from boxengine.adapters.sql.tables import BoxTable
+from boxengine.domain.box import JITTER_STRIDE, StrictOrder
+from boxengine.domain.item import Item, Status
+from boxengine.domain.outcome import Settlement
+from boxengine.ports import PendingRow
+
+_MAX_EXPONENT = 64
+"""Past it every pause has long reached its maximum, and the power still fits a double."""
+_NO_ID = 2**63 - 1
+"""Beyond every id."""
+_MAX_LOG_BYTES = 65_535
+"""What a TEXT column takes."""
+_NOW = "UTC_TIMESTAMP(6)"
+_SAVEPOINT = "boxengine_claim"
+
+
+class MySqlStatements:
+    """The statements of one box's table on MySQL or MariaDB, through PyMySQL or mysqlclient."""
+
+    def __init__(self, table: BoxTable) -> None:
+        self._table = table
+        self._name = table.name.replace("%", "%%")
+        # The server's locks are of no database: the name must tell it, in at most 64 characters.
+        self._lock_prefix = f"boxengine:{hashlib.sha256(table.location.lower().encode()).hexdigest()[:32]}:"
+        self._poll = self._pending("t.id, t.bucket, t.errors_count")
+        self._poll_regular = self._pending("t.id, t.bucket, t.errors_count", regular_only=True)
+        self._due = self._pending("t.bucket")
+        self._read = self._pending(self._item_columns(), suffix="FOR UPDATE")
+        self._deliver, self._discard = self._outcomes()
+
+    # ── the steps of a delivery ──────────────────────────────────────────────────────────────────────
+
+    def poll(self, cursor: Cursor, buckets: Sequence[int], share: int, *, regular_only: bool) -> list[PendingRow]:
+        branch = self._poll_regular if regular_only else self._poll
+        return list(map(PendingRow._make, branch.rows(cursor, dict.fromkeys(buckets, 0), share)))
+
+    def due_buckets(self, cursor: Cursor, buckets: Sequence[int]) -> list[int]:
+        return [row[0] for row in self._due.rows(cursor, dict.fromkeys(buckets, 0), 1)]
+
+    def lock(self, cursor: Cursor, buckets: Sequence[int]) -> tuple[list[int], datetime]:
+        cursor.execute(f"SELECT {_NOW}" + ", GET_LOCK(%s, 0)" * len(buckets), self._lock_names(buckets))
+        now, *answers = cursor.fetchone()
+        granted = [bucket for bucket, answer in zip(buckets, answers, strict=True) if answer == 1]
+        return granted, now.replace(tzinfo=UTC)
+
+    def read(self, cursor: Cursor, buckets: Mapping[int, int], share: int) -> list[Row]:
+        return list(map(_item_row, self._read.rows(cursor, buckets, share)))
+
+    def later_delivered(self, cursor: Cursor, items: Sequence[Item]) -> list[int]:
+        # The keys are compared where they are stored, so that no character set comes between them.
+        same_event = "AND t.event_name <=> i.event_name" if self._table.has("event_name") else ""
+        cursor.execute(
+            f"SELECT i.id FROM {self._name} AS i WHERE i.id IN ({_places(items)}) AND EXISTS ("
+            f"SELECT 1 FROM {self._name} AS t WHERE {_same_key('t', 'i')} AND t.id > i.id "
+            f"AND t.status = {Status.DELIVERED:d} {same_event})",
+            [item.id for item in items],
+        )
+        return [row[0] for row in cursor.fetchall()]
+
+    def record(self, cursor: Cursor, settlement: Settlement) -> None:
+        if settlement.delivered:
+            cursor.execute(self._deliver + f"({_places(settlement.delivered)})", settlement.delivered)
+        if settlement.discarded:
+            cursor.execute(self._discard + f"({_places(settlement.discarded)})", settlement.discarded)
+        if settlement.failed:
+            values: list[Any] = []
+            for attempt in settlement.failed:
+                values += (attempt.id, int(attempt.status), attempt.errors_count, _clipped(attempt.error_log))
+            cursor.execute(self._fail(len(settlement.failed)), values)
+
+    def unlock(self, cursor: Cursor, buckets: Sequence[int]) -> None:
+        cursor.execute("DO " + ", ".join(["RELEASE_LOCK(%s)"] * len(buckets)), self._lock_names(buckets))
+
+    def anchor(self, cursor: Cursor) -> None:
+        """Sets a savepoint: a deadlock or DDL in a handler ends the whole transaction, and the next statement begins another."""
+        cursor.execute(f"SAVEPOINT {_SAVEPOINT}")
+
+    def verify(self, cursor: Cursor) -> None:
+        cursor.execute(f"RELEASE SAVEPOINT {_SAVEPOINT}")
+
+    # ── finished rows ────────────────────────────────────────────────────────────────────────────────
+
+    def oldest(self, cursor: Cursor, statuses: Sequence[int]) -> datetime | None:
+        if list(statuses) == [Status.PENDING]:
+            rows = f"SELECT created_at FROM {self._name} WHERE status = 0 LIMIT 100000"
+            cursor.execute(f"SELECT MIN(t.created_at) FROM ({rows}) AS t", ())
+        else:
+            sql = f"SELECT created_at FROM {self._name} WHERE status IN ({_places(statuses)}) ORDER BY id LIMIT 1"
+            cursor.execute(sql, list(statuses))
+        row = cursor.fetchone()
+        return None if row is None or row[0] is None else row[0].replace(tzinfo=UTC)
+
+    def delete(
+        self, cursor: Cursor, statuses: Sequence[int], created_from: datetime, created_before: datetime, limit: int
+    ) -> int:
+        if not statuses:
+            return 0
+        # A DELETE that looks for its rows waits for every locked one on its way, those of open claims too.
+        cursor.execute(
+            f"SELECT id FROM {self._name} WHERE status IN ({_places(statuses)}) "
+            "AND created_at >= %s AND created_at < %s ORDER BY id LIMIT %s",
+            [*statuses, _naive(created_from), _naive(created_before), limit],
+        )
+        ids = [row[0] for row in cursor.fetchall()]
+        if not ids:
+            return 0
+        cursor.execute(
+            f"DELETE FROM {self._name} WHERE id IN ({_places(ids)}) AND status IN ({_places(statuses)})",
+            [*ids, *statuses],
+        )
+        return int(cursor.rowcount)
+
+    # ── the texts ────────────────────────────────────────────────────────────────────────────────────
+
+    def _pending(self, columns: str, *, regular_only: bool = False, suffix: str = "") -> _Branch:
+        conditions = [f"t.status = {Status.PENDING:d} AND t.bucket = :bucket AND t.id > :after", self._is_due("t")]
+        match self._table.box.strict_order:
+            case StrictOrder.NONE:
+                pass
+            case StrictOrder.KEY:
+                conditions += self._key_is_free()
+            case StrictOrder.BUCKET:
+                conditions += self._bucket_is_free(regular_only=regular_only)
+            case never:
+                assert_never(never)
+        if regular_only:
+            conditions.append("t.errors_count = 0")
+        return _Branch.of(
+            f"SELECT {columns} FROM {self._name} AS t {self._index} WHERE {' AND '.join(conditions)} "
+            f"ORDER BY t.id LIMIT :share {suffix}"
+        )
+
+    @property
+    def _index(self) -> str:
+        """Without it, for the order's sake, the optimizer may walk the primary key through all delivered rows."""
+        index = self._table.status_index
+        return "" if index is None else f"FORCE INDEX ({index.replace('%', '%%')})"
+
+    def _item_columns(self) -> str:
+        table = self._table
+        return ", ".join(
+            (
+                "t.id",
+                "t.uuid",
+                "t.event_name" if table.has("event_name") else "NULL AS event_name",
+                "t.event_key",
+                "t.bucket",
+                "t.status",
+                "t.options" if table.has("options") else "NULL AS options",
+                f"t.{table.payload}",
+                "t.errors_count",
+                "t.created_at",
+                "t.processed_at",
+            )
+        )
+
+    def _is_due(self, row: str) -> str:
+        backoff = self._table.box.backoff
+        parts = []
+        if backoff is not None:
+            seconds = (
+                f"LEAST({backoff.maximal.total_seconds()}, {backoff.minimal.total_seconds()} * "
+                f"POWER({backoff.multiplier}, LEAST(GREATEST({row}.errors_count, 1) - 1, {_MAX_EXPONENT})))"
+            )
+            if backoff.jitter:
+                seconds += f" * (1 - {backoff.jitter} * MOD(MOD({row}.id, 1000) * {JITTER_STRIDE}, 1000) / 1000)"
+            parts.append(
+                f"({row}.errors_count = 0 OR {row}.processed_at IS NULL OR "
+                f"{row}.processed_at + INTERVAL ROUND(1000000 * {seconds}) MICROSECOND <= {_NOW})"
+            )
+        if self._table.has("available_at"):
+            parts.append(f"({row}.available_at IS NULL OR {row}.available_at <= {_NOW})")
+        return "(" + " AND ".join(parts or ["TRUE"]) + ")"
+
+    def _key_is_free(self) -> Iterable[str]:
+        """No earlier row of the same key is failed, or pending and not due: such a row parks its key."""
+        earlier = (
+            f"SELECT 1 FROM {self._name} AS e WHERE {_same_key('e', 't')} AND e.bucket = t.bucket AND e.id < t.id "
+            "AND e.status = "
+        )
+        yield f"NOT EXISTS ({earlier}{Status.FAILED:d})"
+        yield f"NOT EXISTS ({earlier}{Status.PENDING:d} AND NOT {self._is_due('e')})"
+
+    def _bucket_is_free(self, *, regular_only: bool) -> Iterable[str]:
+        """No earlier pending row of the bucket waits.
+
+        Among those up to ``after`` there are few, and of the others no more than are asked for need looking at: either
+        one of them waits, and nothing after it is wanted, or none does, and they are the answer.
+        """
+        pending = (
+            f"FROM {self._name} AS e {self._index} WHERE e.status = {Status.PENDING:d} AND e.bucket = :bucket AND e.id"
+        )
+        waits = f"NOT {self._is_due('e')}"
+        columns = "e.id, e.errors_count, e.processed_at" + (
+            ", e.available_at" if self._table.has("available_at") else ""
+        )
+        looked_at = f"AND (e.errors_count = 0 OR {waits})" if regular_only else ""
+        next_rows = f"SELECT {columns} {pending} > :after {looked_at} ORDER BY e.id LIMIT :share"
+        yield f"NOT EXISTS (SELECT 1 {pending} <= :after AND {waits})"
+        yield f"t.id < COALESCE((SELECT MIN(e.id) FROM ({next_rows}) AS e WHERE {waits}), {_NO_ID})"
+
+    def _outcomes(self) -> tuple[str, str]:
+        touched = f"processed_at = {_NOW}, updated_at = {_NOW}"
+        deliver = (
+            f"DELETE FROM {self._name} WHERE id IN "
+            if self._table.box.retention.deletes_on_delivery
+            else f"UPDATE {self._name} SET status = {Status.DELIVERED:d}, {touched} WHERE id IN "
+        )
+        return deliver, f"UPDATE {self._name} SET status = {Status.DISCARDED:d}, {touched} WHERE id IN "
+
+    def _fail(self, count: int) -> str:
+        rows = [
+            "SELECT %s AS id, %s AS status, %s AS errors_count, %s AS error_log",
+            *["SELECT %s, %s, %s, %s"] * (count - 1),
+        ]
+        log = "t.error_log = f.error_log, " if self._table.has("error_log") else ""
+        # STRAIGHT_JOIN: from the attempts to their rows by primary key, never by way of other rows.
+        return (
+            f"UPDATE ({' UNION ALL '.join(rows)}) AS f STRAIGHT_JOIN {self._name} AS t ON t.id = f.id SET {log}"
+            f"t.status = f.status, t.errors_count = f.errors_count, t.processed_at = {_NOW}, t.updated_at = {_NOW}"
+        )
+
+    def _lock_names(self, buckets: Sequence[int]) -> list[str]:
+        return [f"{self._lock_prefix}{bucket}" for bucket in buckets]
+
+
+class _Branch(NamedTuple):
+    """The query of one bucket's rows, to be joined with those of others."""
+
+    text: str
+    order: tuple[str, ...]
+    """Which values the placeholders stand for, one after the other."""
+
+    @classmethod
+    def of(cls, text: str) -> _Branch:
+        """From a text with ``:bucket``, ``:after`` and ``:share``."""
+        names = re.compile(r":(bucket|after|share)\b")
+        return cls(names.sub("%s", text), tuple(names.findall(text)))
+
+    def rows(self, cursor: Cursor, buckets: Mapping[int, int], share: int) -> Sequence[Row]:
+        if not buckets:
+            return ()
+        values: list[int] = []
+        for bucket, after in buckets.items():
+            own = {"bucket": bucket, "after": after, "share": share}
+            values += [own[name] for name in self.order]
+        cursor.execute(" UNION ALL ".join([f"({self.text})"] * len(buckets)), values)
+        rows: Sequence[Row] = cursor.fetchall()
+        return rows
+
+
+def _item_row(row: Row) -> Row:
+    """With the uuid as its canonical text, and moments with their zone."""
+    item_id, uuid, *middle, created_at, processed_at = row
+    tried = None if processed_at is None else processed_at.replace(tzinfo=UTC)
+    return (item_id, _canonical(uuid), *middle, created_at.replace(tzinfo=UTC), tried)
+
+
+def _canonical(uuid: Any) -> str:
+    match uuid:
+        case str() if len(uuid) == 36:  # noqa: PLR2004 - the length of the canonical text
+            return uuid
+        case bytes() if len(uuid) == 16:  # noqa: PLR2004 - binary(16)
+            return str(UUID(bytes=uuid))
+        case _:
+            return str(UUID(str(uuid)))
+
+
+def _same_key(one: str, other: str) -> str:
+    """Equal to the byte: the first comparison uses the index, whose collation may take different keys for one."""
+    return (
+        f"{one}.event_key = {other}.event_key AND CAST({one}.event_key AS BINARY) = CAST({other}.event_key AS BINARY)"
+    )
+
+
+def _places(values: Sequence[Any]) -> str:
+    return ", ".join(["%s"] * len(values))
+
+
+def _clipped(log: str) -> str:
+    return log.encode(errors="replace")[:_MAX_LOG_BYTES].decode(errors="ignore")
+
+
+def _naive(moment: datetime) -> datetime:
+    return moment.astimezone(UTC).replace(tzinfo=None)

@@ -1,0 +1,178 @@
+"""The consuming process: messages of Kafka become rows of the inbox boxes that have a ``source``.
+
+It is a process of its own (``boxengine consume``), apart from the one that processes the rows: a slow handler then never
+makes a consumer miss its group's deadline, and each is scaled by its own measure, the topics' partitions here and the
+boxes' buckets there. It needs the database and Kafka, and Redis only where commits are told through it (``wakeup``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from boxengine.adapters.kafka.config import producer_config
+from boxengine.adapters.kafka.consumer import KafkaSource
+from boxengine.adapters.kafka.consumer_config import consumer_config
+from boxengine.adapters.kafka.dead_letters import DeadLetterTopic
+from boxengine.adapters.kafka.pool import ProducerPool
+from boxengine.adapters.sql.engine import connect as connect_database
+from boxengine.adapters.sql.inbox import SqlInbox
+from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.system import SystemClock
+from boxengine.app.boxes import Boxes
+from boxengine.app.sources import Source, sources
+from boxengine.domain.box import Box, BoxType
+from boxengine.engine.consuming import ConsumeLimits, Consumer, CreateBatch, FailedRows, OtherBox
+from boxengine.engine.health import Health
+from boxengine.engine.outages import Outages
+from boxengine.engine.threads import ThreadGroup
+from boxengine.engine.worker import Loop, Service, Worker
+from boxengine.errors import BoxError, StoreUnavailable
+from boxengine.ports import DeadLetters, ErrorTracker, Observer, Tracer
+from boxengine.settings import Resolved
+
+TURN_LIMIT = timedelta(minutes=2)
+"""A batch that takes longer hangs."""
+DELIVERY_TIMEOUT = timedelta(seconds=30)
+"""For a dead letter to reach its topic."""
+
+
+class Consuming:
+    """Everything of one consuming process, not started yet."""
+
+    def __init__(
+        self,
+        resolved: Resolved,
+        *,
+        boxes: Sequence[str] = (),
+        process: int = 0,
+        observer: Observer,
+        tracer: Tracer,
+    ) -> None:
+        """Connects to nothing.
+
+        Args:
+            boxes: names; none: all inbox boxes with a source.
+            process: which of several equal processes on this machine.
+
+        Raises:
+            UnknownBox: a box that does not exist, or has no source; with the names of those that have.
+            ConfigurationError: a source's arguments are wrong.
+            BoxError: ``database.url`` is missing, ``confluent-kafka`` too, or it refuses the configuration.
+        """
+        self._resolved = resolved
+        self._process = process
+        self._observer = observer
+        self._clock = SystemClock()
+        self._track: ErrorTracker = resolved.error_tracker or report
+        self._outages = Outages(observer=observer, error_tracker=self._track, clock=self._clock)
+        self._sources = sources(resolved, boxes)
+        self._store = _connect(resolved, connections=sum(source.concurrency for source in self._sources.values()))
+        self._inbox = SqlInbox(self._store)
+        self._items = Boxes(resolved, observer=observer, tracer=tracer)
+        self._closing: list[Callable[[], None]] = []
+        self._consumers = [
+            (f"consumer-{source.box.label}-{number}", *self._consumer(source, number))
+            for source in self._sources.values()
+            for number in range(source.concurrency)
+        ]
+
+    @property
+    def boxes(self) -> list[Box]:
+        """The boxes that are fed."""
+        return [source.box for source in self._sources.values()]
+
+    def health(self, **options: Any) -> Health:
+        """What the probes answer from: the database, Kafka, and the consumers' progress."""
+        checks = {"database": self._store.ping, "kafka": self._check_kafka}
+        return Health(clock=self._clock, checks=checks, **options)
+
+    def worker(self, *, health: Health, services: Sequence[Service] = ()) -> Worker:
+        """The consumers as a worker; stopping it commits what is stored and leaves the groups.
+
+        Raises:
+            SchemaMismatch: a box's table cannot tell a message that comes twice. Not found where the database is down.
+        """
+        with contextlib.suppress(StoreUnavailable):
+            for box in self.boxes:
+                self._inbox.columns(box)
+        return Worker(
+            sources=[self._loop(name, consumer, health) for name, consumer, _ in self._consumers],
+            processors=(),
+            housekeeping=(),
+            services=services,
+            close=[*(consumer.close for _, consumer, _ in self._consumers), *self._closing, self._store.close],
+            health=health,
+            clock=self._clock,
+        )
+
+    # ── the parts ────────────────────────────────────────────────────────────────────────────────────
+
+    def _consumer(self, source: Source, number: int) -> tuple[Consumer, KafkaSource]:
+        config = consumer_config(
+            bootstrap_servers=source.bootstrap_servers,
+            group=source.group,
+            config=source.config,
+            slot=f"{self._process}.{number}",
+        )
+        kafka = KafkaSource(topics=source.topics, config=config)
+        consumer = Consumer(
+            source.box,
+            kafka,
+            inbox=self._inbox,
+            create_batch=self._create_batch(source.box),
+            dead_letters=self._dead_letters(source),
+            outages=self._outages,
+            error_tracker=self._track,
+            limits=ConsumeLimits(batch_size=source.batch_size, max_payload=source.max_payload_bytes),
+        )
+        return consumer, kafka
+
+    def _dead_letters(self, source: Source) -> DeadLetters:
+        if source.dead_letter_topic is not None:
+            config = producer_config(
+                bootstrap_servers=source.bootstrap_servers, config=source.config, delivery_timeout=DELIVERY_TIMEOUT
+            )
+            topic = DeadLetterTopic(source.dead_letter_topic, config=config, producers=ProducerPool())
+            self._closing.append(topic.close)
+            return topic
+        if source.dead_letter_box is not None:
+            box = source.dead_letter_box
+            return OtherBox(box, create_batch=self._create_batch(box), inbox=self._inbox)
+        return FailedRows(source.box, create_batch=self._create_batch(source.box), inbox=self._inbox)
+
+    def _create_batch(self, box: Box) -> CreateBatch:
+        create = self._items.create_outbox_batch if box.type is BoxType.OUTBOX else self._items.create_inbox_batch
+
+        def create_batch(session: Any, batch: Sequence[Mapping[str, Any]], /) -> list[int]:
+            return create(session, box.name, batch)
+
+        return create_batch
+
+    def _check_kafka(self) -> None:
+        for _, _, source in self._consumers:
+            source.check()
+
+    def _loop(self, name: str, consumer: Consumer, health: Health) -> Loop:
+        return Loop(
+            ThreadGroup(
+                name,
+                consumer.turn,
+                limit=TURN_LIMIT,
+                health=health,
+                clock=self._clock,
+                outages=self._outages,
+                randomness=random.Random(secrets.token_hex(8)),
+            )
+        )
+
+
+def _connect(resolved: Resolved, *, connections: int) -> SqlStore:
+    url = resolved.settings.database.url
+    if url is None:
+        raise BoxError("database.url is missing: add it to the configuration, e.g. postgresql+psycopg://user@host/name")
+    return SqlStore(connect_database(url, connections=connections + 1))

@@ -1,0 +1,90 @@
+"""What every command shares: the global options, the configuration, and how results and errors are shown."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from boxengine.app.boxes import Boxes
+    from boxengine.app.servers import Servers
+    from boxengine.domain.box import Box
+
+
+@dataclass(frozen=True, slots=True)
+class Globals:
+    """The options before the command."""
+
+    config: tuple[Path, ...] = ()
+    env: str | None = None
+    debug: bool = False
+    log_format: str = "auto"
+    log_level: str = "INFO"
+
+    def boxes(self) -> Boxes:
+        """The configuration and all it names.
+
+        Raises:
+            ConfigurationError: with every problem that was found.
+        """
+        from boxengine.app.boxes import load  # noqa: PLC0415 - half a second that --help does not need
+
+        here = str(Path.cwd())
+        if here not in sys.path:
+            sys.path.insert(0, here)  # the user's own modules, as the configuration names them
+        return load(list(self.config) or None, self.env)
+
+    def arguments(self) -> list[str]:
+        """The same options for a child process."""
+        options = [part for path in self.config for part in ("--config", str(path))]
+        options += ["--env", self.env] if self.env else []
+        options += ["--debug"] if self.debug else []
+        return [*options, "--log-format", self.log_format, "--log-level", self.log_level]
+
+
+def globals_of(context: typer.Context) -> Globals:
+    """The global options of the running command."""
+    found = context.find_root().obj
+    return found if isinstance(found, Globals) else Globals()
+
+
+def connect(boxes: Boxes) -> Servers:
+    """The servers of the configuration."""
+    from boxengine.app import servers  # noqa: PLC0415 - see Globals.boxes
+
+    return servers.connect(boxes.resolved.settings)
+
+
+def chosen(boxes: Boxes, name: str | None) -> list[Box]:
+    """One box by its name, or all."""
+    if name is not None:
+        return [boxes.box(name)]
+    return [pipeline.box for pipeline in boxes.resolved.pipelines.values()]
+
+
+def models(boxes: Boxes, names: Sequence[Box]) -> list[type]:
+    """The users' classes among the boxes' models."""
+    found = [boxes.pipeline(box.name).model for box in names]
+    return [model for model in found if model is not None]
+
+
+def print_json(value: Any) -> None:
+    """To standard output, one value."""
+    sys.stdout.write(json.dumps(value, default=str, ensure_ascii=False) + "\n")
+
+
+def output() -> Console:
+    """Where results go."""
+    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+
+
+def notes() -> Console:
+    """Where progress and remarks go, so that results can be piped."""
+    return Console(stderr=True, highlight=False)

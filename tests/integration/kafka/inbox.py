@@ -1,0 +1,153 @@
+"""An inbox fed from a real Kafka, as the tests of consuming need it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import yaml
+from confluent_kafka import Consumer, Producer, TopicPartition
+from sqlalchemy import Engine, NullPool, create_engine, text
+
+import boxengine
+from boxengine.adapters.sql import schema
+from boxengine.app.boxes import Boxes
+from boxengine.app.consuming import Consuming
+from boxengine.domain.box import Box
+from boxengine.engine.observation import NullObserver, NullTracer
+from boxengine.engine.worker import Worker
+
+STEP = 0.05
+"""Seconds between two looks at what is being waited for."""
+BOX = "order_inbox_item"
+DEAD = "dead_inbox_item"
+
+
+class Watcher(NullObserver):
+    """Remembers outages, and lets a test wait for one."""
+
+    def __init__(self) -> None:
+        self.outages: list[tuple[str, str]] = []
+        self._out = threading.Event()
+
+    def outage(self, what: str, reason: str) -> None:
+        self.outages.append((what, reason))
+        self._out.set()
+
+    def wait_for_outage(self) -> None:
+        assert self._out.wait(60), "no outage was told"
+
+
+class Inbox:
+    """One database with the boxes ``order_inbox_item``, fed from ``topic``, and ``dead_inbox_item``."""
+
+    def __init__(self, folder: Path, *, database: str, bootstrap: str, topic: str, source: Mapping[str, Any]) -> None:
+        self.topic = topic
+        self.bootstrap = bootstrap
+        self.group = f"group-{topic}"
+        kafka = {"topics": [topic], "group": self.group, "bootstrap_servers": bootstrap} | dict(source)
+        # A member that died stands in the way no longer than this.
+        kafka["config"] = {"session.timeout.ms": 6000} | dict(kafka.get("config", {}))
+        settings = {
+            "database": {"url": database},
+            "inbox_items": {BOX: {"strict_order": "key", "source": {"kafka": kafka}}, DEAD: {}},
+        }
+        self.config = folder / "outbox.yml"
+        self.config.write_text(yaml.safe_dump(settings))
+        self.boxes: Boxes = boxengine.load(self.config)
+        self.engine: Engine = create_engine(database, poolclass=NullPool)
+        schema.create(self.engine, [self.box, self.boxes.box(DEAD)])
+
+    @property
+    def box(self) -> Box:
+        return self.boxes.box(BOX)
+
+    def worker(self, watcher: Watcher | None = None, *, process: int = 0) -> Worker:
+        consuming = Consuming(
+            self.boxes.resolved, process=process, observer=watcher or NullObserver(), tracer=NullTracer()
+        )
+        return consuming.worker(health=consuming.health())
+
+    @contextmanager
+    def consuming(self, watcher: Watcher | None = None, *, process: int = 0) -> Iterator[None]:
+        worker = self.worker(watcher, process=process)
+        worker.start()
+        try:
+            yield
+        finally:
+            assert worker.stop(within=timedelta(seconds=60)) == []
+
+    def rows(self, box: Box | None = None) -> list[Any]:
+        """All rows in id order, with ``kafka`` and ``headers`` out of their options."""
+        with self.engine.connect() as connection:
+            found = connection.execute(text(f"SELECT * FROM {(box or self.box).table} ORDER BY id")).all()
+        return list(found)
+
+    def count(self) -> int:
+        with self.engine.connect() as connection:
+            return int(connection.execute(text(f"SELECT count(*) FROM {self.box.table}")).scalar_one())
+
+    def committed(self) -> int:
+        """How many messages the group has behind it, over all partitions of the topic."""
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group})
+        try:
+            partitions = consumer.list_topics(self.topic, timeout=20).topics[self.topic].partitions
+            wanted = [TopicPartition(self.topic, number) for number in partitions]
+            return sum(max(0, each.offset) for each in consumer.committed(wanted, timeout=20))
+        finally:
+            consumer.close()
+
+
+def until(condition: Callable[[], bool], *, within: float = 120, said: Callable[[], object] = lambda: "") -> None:
+    """Waits for the condition, on an event that never comes."""
+    never = threading.Event()
+    for _ in range(int(within / STEP)):
+        if condition():
+            return
+        never.wait(STEP)
+    raise AssertionError(f"not within {within} s: {said()}")
+
+
+def produce(bootstrap: str, topic: str, messages: Sequence[Mapping[str, Any]]) -> None:
+    """Sends the messages in their order and waits until the broker has them."""
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
+    refused: list[Any] = []
+
+    def reported(error: Any, _message: Any) -> None:
+        if error is not None:
+            refused.append(error)
+
+    for message in messages:
+        producer.produce(topic, on_delivery=reported, **message)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    assert refused == []
+
+
+def numbered(count: int, *, keys: int = 50, start: int = 0) -> list[dict[str, Any]]:
+    """Messages with payload ``{"n": 0}`` and so on, dealt out to the keys in turn."""
+    return [{"key": f"key-{n % keys}", "value": json.dumps({"n": n})} for n in range(start, start + count)]
+
+
+def numbers(rows: Sequence[Any]) -> list[int]:
+    return [json.loads(bytes(row.payload))["n"] for row in rows]
+
+
+def by_key(rows: Sequence[Any]) -> dict[str, list[int]]:
+    """The numbers of each event key, in id order."""
+    found: dict[str, list[int]] = {}
+    for row in rows:
+        found.setdefault(row.event_key, []).append(json.loads(bytes(row.payload))["n"])
+    return found
+
+
+def assert_each_once_in_order(rows: Sequence[Any], count: int) -> None:
+    """Every number below ``count`` is there once, and each key's in ascending order."""
+    assert sorted(numbers(rows)) == list(range(count))
+    for key, seen in by_key(rows).items():
+        assert seen == sorted(seen), key

@@ -1,0 +1,80 @@
+"""Messages become rows: all of them, each once, each key in order."""
+
+from typing import Any
+from uuid import UUID, uuid4
+
+from boxengine.domain.message import LONGEST_NAME
+from tests.integration.kafka.conftest import MakeInbox
+from tests.integration.kafka.inbox import assert_each_once_in_order, by_key, numbered, produce, until
+
+COUNT = 5000
+
+
+def test_five_thousand_messages_are_stored_once_each_key_in_its_order_and_bucket(make_inbox: MakeInbox) -> None:
+    inbox = make_inbox(concurrency=2)
+    produce(inbox.bootstrap, inbox.topic, numbered(COUNT))
+    with inbox.consuming():
+        until(lambda: inbox.count() >= COUNT, said=inbox.count)
+    rows = inbox.rows()
+    assert_each_once_in_order(rows, COUNT)
+    assert len(by_key(rows)) == 50
+    for row in rows:
+        assert row.bucket == inbox.box.partition_strategy(row.event_key, inbox.box.bucket_size)
+    assert inbox.committed() == COUNT
+
+
+def test_a_row_says_where_its_message_came_from_and_keeps_its_headers(make_inbox: MakeInbox) -> None:
+    inbox = make_inbox()
+    known, trace = str(uuid4()), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    headers: list[Any] = [("Idempotency-Key", known.upper().encode()), ("Event-Name", b"order_created")]
+    produce(
+        inbox.bootstrap,
+        inbox.topic,
+        [{"key": "7", "value": b"\x00\xff", "headers": [*headers, ("traceparent", trace)]}],
+    )
+    with inbox.consuming():
+        until(lambda: inbox.count() == 1)
+    (row,) = inbox.rows()
+    assert (row.event_key, row.event_name, bytes(row.payload)) == ("7", "order_created", b"\x00\xff")
+    assert (row.uuid, row.dedup_key) == (UUID(known), known)
+    assert row.options["headers"] == {
+        "Idempotency-Key": known.upper(),
+        "Event-Name": "order_created",
+        "traceparent": trace,
+    }
+    place = row.options["kafka"]
+    assert (place["topic"], place["offset"]) == (inbox.topic, 0)
+    assert place["timestamp"].endswith("Z")
+
+
+def test_a_message_sent_again_is_stored_once_whatever_it_is_known_by(make_inbox: MakeInbox) -> None:
+    inbox = make_inbox(batch_size=7)
+    long_key = "k" * (LONGEST_NAME + 1)
+    repeated = [str(uuid4()), "order-17/created", long_key]
+    messages = [
+        {"key": "1", "value": "x", "headers": {"Idempotency-Key": known.encode()}}
+        for known in repeated
+        for _ in range(10)
+    ]
+    cloud_event = {"ce_id": b"1", "ce_source": b"/orders", "ce_type": b"order_paid"}
+    messages += [{"key": "1", "value": "x", "headers": cloud_event}] * 3
+    messages += [{"key": "1", "value": "last"}]
+    produce(inbox.bootstrap, inbox.topic, messages)
+    with inbox.consuming():
+        until(lambda: any(bytes(row.payload) == b"last" for row in inbox.rows()))
+    rows = inbox.rows()
+    assert [row.dedup_key for row in rows[:2]] == repeated[:2]
+    assert len(rows[2].dedup_key) == LONGEST_NAME
+    assert (rows[3].dedup_key, rows[3].event_name) == ("/orders#1", "order_paid")
+    assert rows[4].dedup_key.startswith(f"{inbox.topic}:")
+    assert len(rows) == 5
+
+
+def test_messages_without_key_or_value_are_items_of_their_partition(make_inbox: MakeInbox) -> None:
+    inbox = make_inbox()
+    produce(inbox.bootstrap, inbox.topic, [{"value": "no key", "partition": 2}, {"key": "gone", "partition": 2}])
+    with inbox.consuming():
+        until(lambda: inbox.count() == 2)
+    first, second = inbox.rows()
+    assert first.event_key == f"{inbox.topic}:2"
+    assert (second.event_key, bytes(second.payload), second.options["kafka"]["tombstone"]) == ("gone", b"", True)
