@@ -23,6 +23,7 @@ from boxengine.adapters.sql.engine import connect as connect_database
 from boxengine.adapters.sql.inbox import SqlInbox
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.adapters.system import SystemClock
+from boxengine.adapters.telemetry.logs import report
 from boxengine.app.boxes import Boxes
 from boxengine.app.sources import Source, sources
 from boxengine.domain.box import Box, BoxType

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
-import click
 import typer
 
 from boxengine.cli import cleanup, config, create, db, demo, pausing, start, status
@@ -65,27 +64,17 @@ def options(
 def run(arguments: list[str] | None = None) -> None:
     """Runs a command and exits with its code."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    sys.exit(_run(arguments))
-
-
-def _run(arguments: list[str]) -> int:
     try:
-        code = cli(args=arguments, standalone_mode=False)
-    except click.exceptions.Abort:
-        return _complain("interrupted", 1)
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        cli(args=arguments)
     except (ConfigurationError, UnknownBox) as error:
-        return _complain(str(error), 2)
+        _complain(error, 2)
     except BoxError as error:
         if "--debug" in arguments:
             raise
-        return _complain(str(error), 1)
-    return code if isinstance(code, int) else 0
+        _complain(error, 1)
 
 
-def _complain(message: str, code: int) -> int:
-    for line in message.splitlines():
+def _complain(error: BoxError, code: int) -> NoReturn:
+    for line in str(error).splitlines():
         sys.stderr.write(f"boxengine: {line}\n")
-    return code
+    sys.exit(code)

@@ -35,9 +35,7 @@ def judge(committed: Committed, record: Path, engine: Engine, *, crashed: bool) 
     missing, repeated = wanted.difference(first), len(sent) - len(first)
     ghosts = committed.rolled_back.intersection(first)
     with engine.connect() as connection:
-        booked = [
-            tuple(row) for row in connection.execute(select(Booking.account, Booking.item_id).order_by(Booking.id))
-        ]
+        bookings = list(connection.scalars(select(Booking.item_id).order_by(Booking.id)))
     payments = {id_ for ids in committed.payments.values() for id_ in ids}
     once = len(bookings) == len(set(bookings)) and set(bookings) == payments
     repeats = f"{repeated} delivered again" + (" after the kill: at least once is what is promised" if crashed else "")

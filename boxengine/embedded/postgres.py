@@ -187,7 +187,7 @@ class EmbeddedPostgres:
         if self._settings.get("fsync") == "off":
             command.append("--no-sync")
         account = self._account
-        made = subprocess.run(  # noqa: S603 - program and folder are ours
+        made = subprocess.run(
             command,
             check=False,
             capture_output=True,

@@ -50,7 +50,7 @@ class ServerProcess:
         log_path.parent.mkdir(parents=True, exist_ok=True)
         self._log_start = log_path.stat().st_size if log_path.exists() else 0
         with log_path.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - the command comes from the classes of this package
+            self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -147,7 +147,7 @@ def free_port() -> int:
 
 
 def _guard(pid: int, last_signal: signal.Signals) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603 - nothing in it comes from outside
+    return subprocess.Popen(
         ["/bin/sh", "-c", 'read -r _; kill -s "$0" "$1"', last_signal.name.removeprefix("SIG"), str(pid)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,

@@ -145,6 +145,7 @@ class Delivery:
             expired=expired,
             watch=Watch(self.box, self._observer, self._tracer, monotonic),
         )
+        sending.hold_back(admission.failed)
         sending.send(items)
         settlement.delivered += sending.delivered
         for item, problem, where in sending.failed:
@@ -177,9 +178,7 @@ class Delivery:
                 admitted.append(item)
             elif self.box.exhausted(failure.errors_count):
                 known = item._replace(errors_count=failure.errors_count)
-                self._record_failure(
-                    admission.settlement, known, failure.error_msg, where="remembered", now=admission.claim.now
-                )
+                self._refuse(admission, known, failure.error_msg, where="remembered")
             else:
                 admitted.append(item._replace(errors_count=failure.errors_count))
         return admitted
@@ -194,9 +193,7 @@ class Delivery:
                 except StoreUnavailable:
                     raise
                 except Exception as error:  # a strategy is user's code
-                    self._record_failure(
-                        admission.settlement, item, error, where="retry strategy", now=admission.claim.now
-                    )
+                    self._refuse(admission, item, error, where="retry strategy")
                     continue
             if verdict is Verdict.PROCESS:
                 admitted.append(item)
@@ -217,10 +214,13 @@ class Delivery:
             if problem is None and not failed(payload):
                 admitted.append(item._replace(payload=payload))
                 continue
-            self._record_failure(
-                admission.settlement, item, problem or payload, where="payload builder", now=admission.claim.now
-            )
+            self._refuse(admission, item, problem or payload, where="payload builder")
         return admitted
+
+    def _refuse(self, admission: _Admission, item: Item, problem: object, *, where: str) -> None:
+        """Records an attempt that failed before the item could be sent."""
+        admission.failed.append(item)
+        self._record_failure(admission.settlement, item, problem, where=where, now=admission.now)
 
     def _record_failure(
         self, settlement: Settlement, item: Item, problem: object, *, where: str, now: datetime
@@ -293,6 +293,8 @@ class _Admission:
         self.claim = claim
         self.settlement = settlement
         self.now = claim.now
+        self.failed: list[Item] = []
+        """Those that failed before they could be sent."""
         self._overtaken: frozenset[int] | None = None
 
     def later_delivered(self, item: Item) -> bool:

@@ -60,7 +60,8 @@ class Sending:
         self._watch = watch
         self._strict = strict_order
         self._whole_batches = not middlewares
-        self._one = compose(middlewares, self._carry_one)
+        self._one = compose(middlewares, self._carry_through)
+        self._in_session = any(carrier.wants_session or carrier.single_wants_session for carrier in routes.carriers)
         self._blocked: set[Any] = set()
         self._narrowing_left = NARROWING_SPLITS
         self._stopped = False
@@ -70,6 +71,10 @@ class Sending:
         self.delivered: list[int] = []
         self.failed: list[tuple[Item, object, str]] = []
         """Item, what was returned or raised, and the transport's name."""
+
+    def hold_back(self, items: Iterable[Item]) -> None:
+        """These failed before they could be sent: under strict order their followers wait."""
+        self._blocked.update(map(self._order_key, items))
 
     def send(self, items: Sequence[Item]) -> None:
         """Sends all items, as far as the deadline and the order allow."""
@@ -104,7 +109,7 @@ class Sending:
         began = watch.monotonic()
         try:
             with watch.tracer.sending(watch.box, carrier.name, items):
-                results = self._call_batch(carrier, items)
+                results = self._call_batch_in_savepoint(carrier, items)
         except Exception as error:  # whatever a user's transport raises is a failed attempt
             seconds = watch.monotonic() - began
             watch.observer.transported(watch.box, carrier.name, items=len(items), failed=len(items), seconds=seconds)
@@ -119,12 +124,15 @@ class Sending:
         spoilt = set(bad)
         return [item for place, item in enumerate(items) if place not in spoilt]
 
+    def _call_batch_in_savepoint(self, carrier: Carrier, items: Sequence[Item]) -> Sequence[Result]:
+        if not carrier.wants_session:
+            return self._call_batch(carrier, items)
+        with self._claim.savepoint():
+            return self._call_batch(carrier, items)
+
     def _call_batch(self, carrier: Carrier, items: Sequence[Item]) -> Sequence[Result]:
-        if carrier.wants_session:
-            with self._claim.savepoint():
-                results: Any = carrier.batch()(items, session=self._claim.session)
-        else:
-            results = carrier.batch()(items)
+        options = {"session": self._claim.session} if carrier.wants_session else {}
+        results: Any = carrier.batch()(items, **options)
         if not isinstance(results, Sequence) or len(results) != len(items):
             answer = f"{len(results)} results" if isinstance(results, Sequence) else repr(results)
             raise WrongResults(f"call_batch was given {len(items)} items and must return as many results, not {answer}")
@@ -149,7 +157,8 @@ class Sending:
     # ── one by one ───────────────────────────────────────────────────────────────────────────────────
 
     def _send_one_by_one(self, items: Sequence[Item]) -> None:
-        one, must_stop, delivered = self._one, self._must_stop, self.delivered
+        one = self._one_in_savepoint if self._in_session else self._one
+        must_stop, delivered = self._must_stop, self.delivered
         ordered = self._strict is not StrictOrder.NONE
         for item in items:
             if must_stop():
@@ -167,16 +176,22 @@ class Sending:
             else:
                 delivered.append(item.id)
 
-    def _carry_one(self, item: Item) -> Result:
-        """The item through all its transports; the first that fails ends it."""
-        carriers = self._routes.of(item)
-        if any(carrier.single_wants_session for carrier in carriers):
-            return self._carry_in_savepoint(item, carriers)
-        return self._carry_through(item, carriers)
+    def _one_in_savepoint(self, item: Item) -> Result:
+        """The item through middlewares and transports; unless all is well, nothing they wrote remains."""
+        result: Result = False
+        try:
+            with self._claim.savepoint():
+                result = self._one(item)
+                if failed(result):
+                    raise _Undo  # noqa: TRY301 - it is the raise that makes the savepoint undo what was written
+        except _Undo:
+            pass
+        return result
 
-    def _carry_through(self, item: Item, carriers: Iterable[Carrier]) -> Result:
+    def _carry_through(self, item: Item) -> Result:
+        """The item through all its transports; the first that fails ends it."""
         watch = self._watch
-        for carrier in carriers:
+        for carrier in self._routes.of(item):
             self._failed_at = carrier.name
             tally = self._tallies.setdefault(carrier.name, [0, 0, 0.0])
             began = watch.monotonic()
@@ -197,17 +212,6 @@ class Sending:
         if carrier.has_single:
             return carrier.single()(item, item.payload)
         return self._call_batch(carrier, [item])[0]
-
-    def _carry_in_savepoint(self, item: Item, carriers: Iterable[Carrier]) -> Result:
-        result: Result = False
-        try:
-            with self._claim.savepoint():
-                result = self._carry_through(item, carriers)
-                if failed(result):
-                    raise _Undo  # noqa: TRY301 - it is the raise that makes the savepoint undo what was written
-        except _Undo:
-            pass
-        return result
 
     # ── order and routes ─────────────────────────────────────────────────────────────────────────────
 

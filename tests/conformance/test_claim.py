@@ -306,6 +306,18 @@ def test_what_a_session_wrote_commits_with_the_outcomes(harness: Harness) -> Non
     assert (harness.effects(), harness.statuses(box, row)) == (["written"], [2])
 
 
+def test_what_a_savepoint_keeps_is_not_committed_before_the_claim(harness: Harness) -> None:
+    box = harness.make_box()
+    harness.insert(box)
+    with harness.store.claim(box, {0: 0}, 10) as claim:
+        with claim.savepoint():
+            harness.add_effect(claim.session, "written")
+        assert harness.effects() == []
+        with harness.other.claim(box, {0: 0}, 10) as second:
+            assert second.refused == {0}
+    assert harness.effects() == []
+
+
 def test_a_savepoint_undoes_only_what_was_written_inside_it(harness: Harness) -> None:
     box = harness.make_box()
     first, second = harness.insert(box), harness.insert(box)

@@ -230,6 +230,8 @@ class SqlClaim:
     def session(self) -> Session:
         if self._session is None:
             self._statements.anchor(self._cursor)
+            # SQLAlchemy must know of the open transaction: a session on an idle connection commits for good.
+            self._transaction.connection.begin()
             # The handler's commit() ends its own savepoint, never the engine's transaction.
             self._session = Session(
                 self._transaction.connection,

@@ -24,7 +24,7 @@ REASONS = [
     "header 'x' is not UTF-8",
     "over the limit of 10000",
     "too long",
-    "0000",
+    "Unicode escape",
     "no_forbidden",
 ]
 

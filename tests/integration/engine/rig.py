@@ -1,0 +1,193 @@
+"""One configuration over real servers: its tables, its rows, its workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import sqlalchemy as sa
+import yaml
+
+import boxengine
+from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.engine import connect as connect_database
+from boxengine.app import assembly, servers
+from boxengine.domain.box import Box
+from boxengine.engine.observation import NullTracer
+from boxengine.engine.pipeline import Middlewares, TransportSpec
+from boxengine.engine.worker import Worker
+from tests.integration.engine.watcher import Watcher
+
+BOX = "order_outbox_item"
+QUICK: Mapping[str, Any] = {
+    "bucket_size": 4,
+    "wakeup": "none",
+    # Looks again after 0.1 s, so that a test need not wait for the once-a-second look of the default tactic.
+    "poller": {"tactic": "aggressive"},
+    "processor": {"brpop_delay": 0.2},
+}
+
+
+class Rig:
+    """What a test holds of an installation. One box called ``order_outbox_item`` if the configuration names none."""
+
+    def __init__(self, folder: Path, *, database: str, redis: str, **config: Any) -> None:
+        """Args:
+        config: top-level keys of the configuration, over ``QUICK``; ``box`` is short for the one outbox box's keys.
+        """
+        box = config.pop("box", {})
+        if not {"outbox_items", "inbox_items"} & config.keys():
+            config["outbox_items"] = {BOX: box}
+        self.config = {**QUICK, "database": {"url": database}, "redis": {"url": redis}, **config}
+        self.path = folder / "outbox.yml"
+        self.path.write_text(yaml.safe_dump(self.config))
+        self.boxes = boxengine.load(self.path)
+        self.engine = connect_database(database, connections=4)
+        self.tracked: list[tuple[BaseException | str, dict[str, Any]]] = []
+        """What the error tracker was told."""
+        self._change(error_tracker=self._track)
+
+    # ── configuration ────────────────────────────────────────────────────────────────────────────────
+
+    def box(self, name: str = BOX) -> Box:
+        return self.boxes.box(name)
+
+    def carry(self, *transports: Any, box: str = BOX, **named: Any) -> None:
+        """Sends the box's items through these; each a transport, or a ``TransportSpec``."""
+        specs = [spec_of(transport, name=type(transport).__name__) for transport in transports]
+        specs += [spec_of(transport, name=name) for name, transport in named.items()]
+        pipelines = dict(self.boxes.resolved.pipelines)
+        pipelines[box] = replace(pipelines[box], transports=tuple(specs))
+        self._change(pipelines=pipelines)
+
+    def surround(self, **kinds: Sequence[Any]) -> None:
+        """Sets middlewares by kind."""
+        self._change(middlewares=Middlewares(**{kind: tuple(each) for kind, each in kinds.items()}))
+
+    def decide(self, *strategies: Any, box: str = BOX) -> None:
+        """Sets the box's retry strategies."""
+        pipelines = dict(self.boxes.resolved.pipelines)
+        pipelines[box] = replace(pipelines[box], retry_strategies=strategies)
+        self._change(pipelines=pipelines)
+
+    def _change(self, **resolved: Any) -> None:
+        self.boxes = boxengine.Boxes(replace(self.boxes.resolved, **resolved))
+
+    def _track(self, error: BaseException | str, /, **context: Any) -> None:
+        self.tracked.append((error, context))
+
+    # ── tables and rows ──────────────────────────────────────────────────────────────────────────────
+
+    def create_tables(self) -> None:
+        resolved = self.boxes.resolved
+        models = [pipeline.model for pipeline in resolved.pipelines.values() if pipeline.model is not None]
+        schema.create(self.engine, [pipeline.box for pipeline in resolved.pipelines.values()], models)
+
+    def create(self, *keys: object, box: str = BOX, **attributes: Any) -> list[int]:
+        """One committed item per key, through the library's own functions."""
+        items = [{"event_key": key, "payload": b"{}", **attributes} for key in keys]
+        side = self.box(box).type
+        put = self.boxes.create_outbox_batch if side == "outbox" else self.boxes.create_inbox_batch
+        with self.engine.begin() as connection:
+            return put(connection, box, items)
+
+    def insert(self, *, box: str = BOX, **columns: Any) -> int:
+        """A committed row by plain SQL, as another program would write it; it wakes nobody."""
+        now = self.now()
+        values = {
+            "uuid": str(uuid4()),
+            "event_key": "k",
+            "bucket": 0,
+            "status": 0,
+            "payload": b"{}",
+            "errors_count": 0,
+            "created_at": now,
+            "updated_at": now,
+            **columns,
+        }
+        names, places = ", ".join(values), ", ".join(f":{name}" for name in values)
+        statement = sa.text(f"INSERT INTO {self.box(box).table} ({names}) VALUES ({places})")
+        with self.engine.begin() as connection:
+            if connection.dialect.name == "postgresql":
+                return int(connection.execute(sa.text(f"{statement} RETURNING id"), values).scalar_one())
+            return int(connection.execute(statement, values).lastrowid)
+
+    def now(self) -> datetime:
+        """The database's clock in the form of its columns."""
+        sql = "SELECT now()" if self.engine.dialect.name == "postgresql" else "SELECT utc_timestamp(6)"
+        with self.engine.connect() as connection:
+            moment: datetime = connection.execute(sa.text(sql)).scalar_one()
+            return moment
+
+    def execute(self, sql: str, **values: Any) -> None:
+        with self.engine.begin() as connection:
+            connection.execute(sa.text(sql), values)
+
+    def ask(self, sql: str, **values: Any) -> list[Any]:
+        """Rows of a query."""
+        with self.engine.connect() as connection:
+            return list(connection.execute(sa.text(sql), values))
+
+    def rows(self, box: str = BOX) -> dict[int, Any]:
+        """The committed rows by id; fields by column name."""
+        return {row.id: row for row in self.ask(f"SELECT * FROM {self.box(box).table} ORDER BY id")}
+
+    def row(self, row_id: int, box: str = BOX) -> Any:
+        return self.rows(box)[row_id]
+
+    def statuses(self, box: str = BOX) -> list[int]:
+        """In id order."""
+        return [row.status for row in self.rows(box).values()]
+
+    # ── workers ──────────────────────────────────────────────────────────────────────────────────────
+
+    @contextmanager
+    def worker(self, watcher: Watcher | None = None, **choices: Any) -> Iterator[Watcher]:
+        """A worker at work; stopped in good order at the end."""
+        watching = watcher or Watcher()
+        worker = self.assemble(watching, **choices)
+        worker.start()
+        try:
+            yield watching
+        finally:
+            stuck = worker.stop(within=timedelta(seconds=30))
+        assert stuck == []
+
+    def assemble(self, watcher: Watcher, **choices: Any) -> Worker:
+        connected = servers.connect(self.boxes.resolved.settings)
+        return assembly.assemble(
+            self.boxes.resolved,
+            connected,
+            choices=assembly.Choices(**choices),
+            observer=watcher,
+            tracer=NullTracer(),
+            health=assembly.health(connected),
+        )
+
+    def deliver(self, count: int, **choices: Any) -> Watcher:
+        """Runs a worker until so many outcomes are settled."""
+        with self.worker(**choices) as watcher:
+            watcher.wait_for_settled(count)
+        return watcher
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def spec_of(transport: Any, *, name: str) -> TransportSpec:
+    """A line of ``transports`` that leads to this very object."""
+    if isinstance(transport, TransportSpec):
+        return transport
+    return TransportSpec(name=name, build=constant(transport))
+
+
+def constant(transport: Any) -> Callable[[], Any]:
+    def build() -> Any:
+        return transport
+
+    return build

@@ -1,0 +1,1 @@
+"""Pieces of the engine over ports in memory; no I/O."""
