@@ -106,10 +106,18 @@ class Consuming:
             processors=(),
             housekeeping=(),
             services=services,
-            close=[*(consumer.close for _, consumer, _ in self._consumers), *self._closing, self._store.close],
+            close=[self.close],
             health=health,
             clock=self._clock,
         )
+
+    def close(self) -> None:
+        """Leaves the groups and gives back all connections."""
+        for _, consumer, _ in self._consumers:
+            consumer.close()
+        for close in self._closing:
+            close()
+        self._store.close()
 
     # ── the parts ────────────────────────────────────────────────────────────────────────────────────
 

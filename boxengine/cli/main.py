@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from boxengine.cli import cleanup, config, create, db, demo, pausing, start, status
+from boxengine.cli import cleanup, config, consume, create, db, demo, init, pausing, start, status
 from boxengine.cli.context import Globals
 from boxengine.errors import BoxError, ConfigurationError, UnknownBox
 
@@ -24,11 +24,13 @@ cli = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 cli.command("start")(start.start)
+cli.command("consume")(consume.consume)
 cli.command("create")(create.create)
 cli.command("status")(status.status)
 cli.command("pause")(pausing.pause)
 cli.command("resume")(pausing.resume)
 cli.command("cleanup")(cleanup.cleanup)
+cli.command("init")(init.init)
 cli.command("demo")(demo.demo)
 cli.add_typer(db.cli, name="db")
 cli.add_typer(config.cli, name="config")

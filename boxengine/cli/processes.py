@@ -1,4 +1,4 @@
-"""``boxengine start --processes N``: a parent that keeps N workers running, and answers probes and metrics for all."""
+"""``--processes N``: a parent that keeps N workers running, and answers probes and metrics for all."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -18,12 +19,11 @@ from prometheus_client import CollectorRegistry
 from boxengine.adapters.telemetry.ledger import ProcessLedgers
 from boxengine.adapters.telemetry.progress import ChildProcesses
 from boxengine.adapters.telemetry.prometheus import NumbersCollector
-from boxengine.app import assembly
-from boxengine.cli.context import Globals, connect
-from boxengine.cli.start import GRACE, child_choices, endpoints, stop_event
+from boxengine.cli.context import Globals
+from boxengine.cli.start import endpoints, stop_event
+from boxengine.engine.health import Health
 
 if TYPE_CHECKING:
-    from boxengine.app.assembly import Choices
     from boxengine.app.boxes import Boxes
 
 logger = logging.getLogger("boxengine.processes")
@@ -49,18 +49,33 @@ class _Child:
 class Supervisor:
     """Starts the children, restarts those that die, with growing pauses, and stops them together."""
 
-    def __init__(self, boxes: Boxes, options: Globals, choices: Choices, *, count: int) -> None:
+    def __init__(
+        self,
+        boxes: Boxes,
+        options: Globals,
+        command: Sequence[str],
+        *,
+        count: int,
+        health: Callable[..., Health],
+        grace: timedelta,
+    ) -> None:
+        """Args:
+        command: what each child runs, without the global options; it gets ``--child`` besides.
+        health: makes what the probes answer from; called with ``others``.
+        grace: how long the children may take to stop.
+        """
         self._boxes = boxes
         self._options = options
-        self._choices = choices
+        self._command = command
+        self._health = health
+        self._grace = grace
         self._children = [_Child(slot) for slot in range(1, count + 1)]
 
     def run(self) -> int:
         """Until a signal; returns the exit code."""
         with tempfile.TemporaryDirectory(prefix="boxengine-") as folder:
             ledgers = ProcessLedgers(Path(folder))
-            servers = connect(self._boxes)
-            health = assembly.health(servers, others=ChildProcesses(ledgers))
+            health = self._health(others=ChildProcesses(ledgers))
             loop = health.loop("supervisor", limit=timedelta(seconds=10))
             registry = CollectorRegistry()
             registry.register(NumbersCollector(ledgers))
@@ -76,7 +91,6 @@ class Supervisor:
             code = self._stop()
             for service in services:
                 service.stop()
-            servers.close()
             return code
 
     def _tend(self, ledgers: ProcessLedgers) -> None:
@@ -90,8 +104,8 @@ class Supervisor:
         child.starts += 1
         child.name = f"{child.slot}" if child.starts == 1 else f"{child.slot}.{child.starts}"
         child.started_at = time.monotonic()
-        command = [sys.executable, "-m", "boxengine", *self._options.arguments(), "start"]
-        command += [*child_choices(self._choices), "--child", str(ledgers.path(child.name))]
+        command = [sys.executable, "-m", "boxengine", *self._options.arguments(), *self._command]
+        command += ["--child", str(ledgers.path(child.name))]
         # The pipe's other end closes when this process ends, however it ends: that stops the child.
         child.process = subprocess.Popen(command, stdin=subprocess.PIPE)
         logger.info("process %s started", child.slot, extra={"pid": child.process.pid})
@@ -113,13 +127,15 @@ class Supervisor:
         running = [child.process for child in self._children if child.process is not None]
         for process in running:
             process.send_signal(signal.SIGTERM)
-        limit = time.monotonic() + (self._boxes.resolved.settings.processor.general_timeout + 5 * GRACE).total_seconds()
+        limit = time.monotonic() + self._grace.total_seconds()
         code = 0
         for process in running:
             try:
-                code = max(code, abs(process.wait(max(0.1, limit - time.monotonic()))))
+                ended_with = process.wait(max(0.1, limit - time.monotonic()))
+                # One that was still starting had no handler for the signal yet, and no work either.
+                code = code if ended_with in (0, -signal.SIGTERM) else 1
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
                 code = 1
-        return min(code, 1)
+        return code

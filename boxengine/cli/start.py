@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,9 +69,21 @@ def start(
     loaded = options.boxes()
     choose(loaded.resolved, names)
     if processes > 1 and child is None:
+        from boxengine.app import assembly  # noqa: PLC0415
         from boxengine.cli.processes import Supervisor  # noqa: PLC0415
 
-        raise typer.Exit(Supervisor(loaded, options, choices, count=processes).run())
+        servers = connect(loaded)
+        supervisor = Supervisor(
+            loaded,
+            options,
+            ["start", *child_choices(choices)],
+            count=processes,
+            health=partial(assembly.health, servers),
+            grace=loaded.resolved.settings.processor.general_timeout + 5 * GRACE,
+        )
+        code = supervisor.run()
+        servers.close()
+        raise typer.Exit(code)
     raise typer.Exit(_Process(loaded, connect(loaded), options, choices, child=child).run())
 
 
@@ -89,17 +102,19 @@ class _Process:
 
     def run(self) -> int:
         from boxengine.app import assembly  # noqa: PLC0415 - see Globals.boxes
+        from boxengine.cli.watchers import watchers  # noqa: PLC0415
 
-        observer, tracer, registry, publish = self._watchers()
-        health = assembly.health(self._servers, **publish)
+        partitions = self._choices.partitions or self._settings.poller.concurrency
+        watching = watchers(self._settings, clock=self._servers.clock, partitions=partitions, child=self._child)
+        health = assembly.health(self._servers, **watching.health)
         worker = assembly.assemble(
             self._boxes.resolved,
             self._servers,
             choices=self._choices,
-            observer=observer,
-            tracer=tracer,
+            observer=watching.observer,
+            tracer=watching.tracer,
             health=health,
-            services=[] if self._child else endpoints(self._boxes, health, registry),
+            services=[] if self._child else endpoints(self._boxes, health, watching.registry),
             name=self._child.stem if self._child else "0",
         )
         stopping = stop_event(die_with_parent=self._child is not None)
@@ -114,34 +129,6 @@ class _Process:
             logger.error("%s did not stop in time", name)
         logger.info("stopped")
         return 1 if stuck else 0
-
-    def _watchers(self) -> tuple[Any, Any, Any, dict[str, Any]]:
-        """Observer, tracer, the metrics' registry, and options for the health."""
-        from prometheus_client import CollectorRegistry  # noqa: PLC0415 - see Globals.boxes
-
-        from boxengine.adapters.telemetry.combined import CombinedObserver  # noqa: PLC0415
-        from boxengine.adapters.telemetry.ledger import Ledger  # noqa: PLC0415
-        from boxengine.adapters.telemetry.logs import LogObserver  # noqa: PLC0415
-        from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer  # noqa: PLC0415
-        from boxengine.adapters.telemetry.progress import publisher  # noqa: PLC0415
-        from boxengine.adapters.telemetry.prometheus import PrometheusObserver  # noqa: PLC0415
-
-        clock, partitions = self._servers.clock, self._choices.partitions or self._settings.poller.concurrency
-        if self._child:
-            ledger = Ledger(self._child)
-            counting = PrometheusObserver(clock=clock, partitions=partitions, ledger=ledger)
-            return (
-                CombinedObserver([counting, LogObserver()]),
-                OpenTelemetryTracer(),
-                None,
-                {"publish": publisher(ledger)},
-            )
-        registry = CollectorRegistry()
-        observers: list[Any] = [LogObserver()]
-        if self._settings.metrics.enabled:
-            observers.append(PrometheusObserver(clock=clock, partitions=partitions, registry=registry))
-        observer = CombinedObserver(observers) if len(observers) > 1 else observers[0]
-        return observer, OpenTelemetryTracer(), registry, {}
 
     def _tell_notices(self) -> None:
         """What works but is probably not meant, and what the tables lack; from a thread, for the database may be down."""

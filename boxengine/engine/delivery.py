@@ -108,12 +108,10 @@ class Delivery:
         settlement = Settlement()
         with self._store.claim(box, after, self._limits.rows) as claim:
             items = claim.items
-            # From here, not from the start: a claim that takes its time must not keep everything from being sent.
-            deadline = min(until, self._clock.monotonic() + self._limits.flush_after)
             if items:
 
                 def process(_batch: Batch) -> None:
-                    self._process(claim, settlement, hold, deadline, fresh=not any(after.values()))
+                    self._process(claim, settlement, hold, until, fresh=not any(after.values()))
 
                 with self._tracer.processing(box, items):
                     compose(self._middlewares.batch_process, process)(Batch(box, items))
@@ -128,10 +126,12 @@ class Delivery:
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _process(self, claim: Claim, settlement: Settlement, hold: Hold, deadline: float, *, fresh: bool) -> None:
+    def _process(self, claim: Claim, settlement: Settlement, hold: Hold, until: float, *, fresh: bool) -> None:
         admission = _Admission(self.box, claim, settlement)
         items = self._admit(admission, fresh=fresh)
         monotonic = self._clock.monotonic
+        # From here, not from the claim on: slow payload builders must not use up the time in which to send.
+        deadline = min(until, monotonic() + self._limits.flush_after)
 
         def expired() -> bool:
             now = monotonic()

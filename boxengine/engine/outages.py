@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from boxengine.domain.box import Box
+from boxengine.errors import Unavailable
 from boxengine.ports import Clock, ErrorTracker, Observer
 
 SHORTEST_PAUSE = 0.1
@@ -31,7 +32,8 @@ class Outages:
             self._pauses[what] = pause
         if first:
             self._observer.outage(what, str(error) or type(error).__name__)
-            self._track(error, what=what)
+            if not isinstance(error, Unavailable):
+                self._track(error, what=what)  # a server that is down is nobody's bug: the line above says it all
         if box is not None:
             self._observer.fetch_failed(box, str(error))
         return pause

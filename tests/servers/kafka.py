@@ -112,7 +112,7 @@ class KafkaBroker:
 
     def _format(self, properties: Path) -> None:
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        command = self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties))
+        command = self._java("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(properties))
         made = subprocess.run(command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
         if made.returncode != 0:
             raise ServerNotStarted(f"formatting Kafka's storage failed:\n{made.stdout}{made.stderr}")

@@ -35,6 +35,7 @@ def violations(record: Record) -> list[str]:
         found += _in_order(record, box, known)
         found += _effects_once(record, box, known)
     found += _fenced(record)
+    found += _prompt(record)
     return found
 
 
@@ -93,6 +94,22 @@ def _is_overtaken(record: Record, box: Box, change: Change, row: Row) -> bool:
         for other in record.changes
         if other.box == box.name and other.after is not None and other.step <= change.step
     )
+
+
+PROMPT = {"default": 0.8, "aggressive": 0.8, "low-priority": 2.0}
+"""Virtual seconds; a hint that gets lost inside the engine costs at least a check's interval, which is more."""
+
+
+def _prompt(record: Record) -> Iterator[str]:
+    """Where nothing goes wrong, an item does not wait: neither for a check of its box nor for a lease to run out."""
+    waits = any(change.after is not None and change.after.available_at is not None for change in record.changes)
+    if record.faults or record.poisoned or waits:
+        return
+    for box in record.boxes:
+        for life in lives(record, box).values():
+            took = life.delivery.at - life.changes[0].at if life.delivery is not None else 0.0
+            if took > PROMPT[record.tactic]:
+                yield f"item {life.id} of {box} took {took:.1f} s, and nothing stood in its way"
 
 
 # ── acknowledged ─────────────────────────────────────────────────────────────────────────────────────

@@ -222,6 +222,7 @@ class History:
     def _describe(self) -> None:
         record = self.record
         record.rows_per_claim = self.scenario.rows
+        record.tactic = self.scenario.tactic
         for plan in self.scenario.boxes:
             record.boxes[plan.box.name] = plan.box
             record.routes[plan.box.name] = {

@@ -77,6 +77,7 @@ class Record:
     latest_available: set[str] = field(default_factory=set)
     """Boxes that discard what a later item has overtaken."""
     rows_per_claim: int = 0
+    tactic: str = ""
     claims: list[ClaimRecord] = field(default_factory=list)
     sends: list[Send] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)

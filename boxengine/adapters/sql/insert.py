@@ -11,10 +11,12 @@ from itertools import groupby, repeat
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, MetaData, Table, event, func, insert, select
+from sqlalchemy import ColumnDefault, ColumnElement, Connection, MetaData, Table, event, func, insert, select
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.orm import Session
+from sqlalchemy.sql.functions import FunctionElement
 
+from boxengine.adapters.sql.columns import utc_now
 from boxengine.adapters.sql.listen import CHANNEL
 from boxengine.adapters.sql.models import box_table
 from boxengine.adapters.sql.tables import reflect
@@ -190,9 +192,18 @@ class SqlRows:
             if name in found.columns:
                 copy = column._copy(name=name)  # noqa: SLF001 - SQLAlchemy's way to take a column over
                 copy.key = column.name
+                if name in ("created_at", "updated_at"):
+                    # Rails fills them in itself, so its tables have no default of their own.
+                    copy.default = ColumnDefault(_stored_now(connection, zoned=found.zoned))
                 columns.append(copy)
         self._table = Table(self._table.name, MetaData(), *columns, schema=self._table.schema)
         self._adapted = True
+
+
+def _stored_now(connection: Connection, *, zoned: bool) -> ColumnElement[Any] | FunctionElement[Any]:
+    if connection.dialect.name == "postgresql" and not zoned:
+        return func.timezone("UTC", func.now())
+    return utc_now()
 
 
 def _chunks(run: Sequence[Attributes]) -> Iterator[list[Attributes]]:

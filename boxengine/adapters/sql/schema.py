@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Engine, MetaData, Table, inspect
-from sqlalchemy.dialects import mysql, postgresql
+from sqlalchemy import Engine, MetaData, Table, create_mock_engine, inspect
 from sqlalchemy.engine.interfaces import Dialect
-from sqlalchemy.schema import CreateIndex, CreateTable
 
 from boxengine.adapters.sql.errors import translated
 from boxengine.adapters.sql.models import box_table
@@ -40,6 +39,7 @@ def create(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) ->
     with translated(engine), engine.begin() as connection:
         present = inspect(connection)
         for table, box in zip(tables(boxes, models), boxes, strict=True):
+            known: set[str | None] = set()
             if not present.has_table(table.name, schema=table.schema):
                 table.create(connection)
                 made.append(box.table)
@@ -50,22 +50,23 @@ def create(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) ->
                         column["name"] for column in present.get_columns(table.name, schema=table.schema)
                     }:
                         index.create(connection, checkfirst=True)
-            for statement in _tuning(engine.dialect, table, box):
+            for statement in _tuning(engine.dialect, table, box, known):
                 connection.exec_driver_sql(statement)
     return made
 
 
 def ddl(dialect_name: str, boxes: Sequence[Box], models: Iterable[type] = ()) -> list[str]:
     """The same as SQL text, one statement each, without their semicolons."""
-    dialect: Dialect = postgresql.dialect() if dialect_name == "postgresql" else mysql.dialect()  # type: ignore[no-untyped-call]
-    statements = []
+    statements: list[str] = []
+    url = "mysql+pymysql://" if dialect_name in ("mysql", "mariadb") else "postgresql+psycopg://"
+
+    def keep(statement: Any, *_: Any, **__: Any) -> None:
+        statements.append(str(statement.compile(dialect=engine.dialect)).strip())
+
+    engine = create_mock_engine(url, keep)
     for table, box in zip(tables(boxes, models), boxes, strict=True):
-        statements.append(str(CreateTable(table).compile(dialect=dialect)).strip())
-        for index in sorted(table.indexes, key=lambda index: str(index.name)):
-            element = CreateIndex(index)
-            if index._ddl_if is None or index._ddl_if._should_execute(element, index, None, dialect=dialect):  # noqa: SLF001 - no public way to ask
-                statements.append(str(element.compile(dialect=dialect)).strip())
-        statements.extend(_tuning(dialect, table, box))
+        table.create(engine, checkfirst=False)
+        statements.extend(_tuning(engine.dialect, table, box, ()))
     return statements
 
 
@@ -85,18 +86,28 @@ def check(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) -> 
                 for column, loss in found.lacking.items()
             ]
             known = {index["name"] for index in present.get_indexes(table.name, schema=table.schema)}
-            pending = f"ix_{table.name}_pending"
-            if engine.dialect.name == "postgresql" and pending not in known:
+            postgres, pending = engine.dialect.name == "postgresql", f"ix_{table.name}_pending"
+            if (pending not in known) if postgres else (found.status_index is None):
+                index = pending if postgres else f"ix_{table.name}_status"
                 findings.append(
-                    Finding(box.name, "warning", f"no index {pending}: polls slow down as the table grows; db create")
+                    Finding(box.name, "warning", f"no index {index}: polls slow down as the table grows; db create")
                 )
     return findings
 
 
-def _tuning(dialect: Dialect, table: Table, box: Box) -> list[str]:
-    """What else the table needs on this database."""
-    if dialect.name != "postgresql":
+def _tuning(dialect: Dialect, table: Table, box: Box, known: Container[str | None]) -> list[str]:
+    """What else the table needs on this database, besides the indexes that are known to be there."""
+    if dialect.name == "postgresql":
+        return _postgresql_tuning(dialect, table, box)
+    index = f"ix_{table.name}_troubled"
+    if box.strict_order is not StrictOrder.KEY or index in known:
         return []
+    # A key's earlier rows that are not delivered are looked for, with every row that is read.
+    quote, name = dialect.identifier_preparer.quote, dialect.identifier_preparer.format_table(table)
+    return [f"CREATE INDEX {quote(index)} ON {name} (event_key, status, id)"]
+
+
+def _postgresql_tuning(dialect: Dialect, table: Table, box: Box) -> list[str]:
     name = dialect.identifier_preparer.format_table(table)
     # Every delivery leaves a dead row version behind; the default of 20 % of a large table comes too late.
     settings = (

@@ -41,6 +41,12 @@ class Watcher(NullObserver):
                 f"({self.failures[-1:]}), outages {self.outages[-3:]}, recovered from {self.recovered_from[-3:]}"
             )
 
+    def listen(self, patience: float) -> None:
+        """Returns when the engine tells of settled items, or when the time is over, whichever comes first."""
+        before = len(self.boxes)
+        with self._changed:
+            self._changed.wait_for(lambda: len(self.boxes) > before, patience)
+
     def wait_for_settled(self, count: int) -> None:
         """Returns once so many items have got a final or passing outcome."""
         self.wait_for(lambda: len(self.delivered) + len(self.discarded) + len(self.failures) >= count)

@@ -52,9 +52,10 @@ class Inbox:
         self.group = f"group-{topic}"
         kafka = {"topics": [topic], "group": self.group, "bootstrap_servers": bootstrap} | dict(source)
         # A member that died stands in the way no longer than this.
-        kafka["config"] = {"session.timeout.ms": 6000} | dict(kafka.get("config", {}))
+        kafka["config"] = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500} | dict(kafka.get("config", {}))
         settings = {
             "database": {"url": database},
+            "probes": {"enabled": False},
             "inbox_items": {BOX: {"strict_order": "key", "source": {"kafka": kafka}}, DEAD: {}},
         }
         self.config = folder / "outbox.yml"

@@ -1,7 +1,9 @@
 """MySQL 8 and MariaDB: user-level locks for buckets, an index that begins with the status, one SELECT per bucket.
 
-MariaDB knows no ``LATERAL``, so the buckets' rows come from a ``UNION ALL`` of one ordered and limited ``SELECT`` each,
-which may lock its rows there as well. User-level locks (``GET_LOCK``) belong to the connection, not to the transaction:
+MariaDB knows no ``LATERAL``, so the buckets' rows come from a ``UNION ALL`` of one ordered and limited ``SELECT`` each.
+They are found without locks, and then locked by primary key: a locking scan of an index range also locks the entry
+behind its end, which belongs to another bucket and so to another worker. For the same reason whatever is written names
+ids, and the primary key's index. User-level locks (``GET_LOCK``) belong to the connection, not to the transaction:
 the store frees them after the commit, and the server when the connection goes.
 Moments are stored without a zone, in UTC, whatever the session's zone is.
 """
@@ -12,6 +14,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, NamedTuple, assert_never
 from uuid import UUID
 
@@ -43,7 +46,11 @@ class MySqlStatements:
         self._poll = self._pending("t.id, t.bucket, t.errors_count")
         self._poll_regular = self._pending("t.id, t.bucket, t.errors_count", regular_only=True)
         self._due = self._pending("t.bucket")
-        self._read = self._pending(self._item_columns(), suffix="FOR UPDATE")
+        self._ids = self._pending("t.id")
+        self._lock_rows = (
+            f"AS found STRAIGHT_JOIN {self._name} AS t ON t.id = found.id "
+            f"WHERE t.status = {Status.PENDING:d} FOR UPDATE"
+        )
         self._deliver, self._discard = self._outcomes()
 
     # ── the steps of a delivery ──────────────────────────────────────────────────────────────────────
@@ -62,7 +69,9 @@ class MySqlStatements:
         return granted, now.replace(tzinfo=UTC)
 
     def read(self, cursor: Cursor, buckets: Mapping[int, int], share: int) -> list[Row]:
-        return list(map(_item_row, self._read.rows(cursor, buckets, share)))
+        found, values = self._ids.of_all(buckets, share)
+        cursor.execute(f"SELECT {self._item_columns} FROM ({found}) {self._lock_rows}", values)
+        return list(map(_item_row, cursor.fetchall()))
 
     def later_delivered(self, cursor: Cursor, items: Sequence[Item]) -> list[int]:
         # The keys are compared where they are stored, so that no character set comes between them.
@@ -123,14 +132,14 @@ class MySqlStatements:
         if not ids:
             return 0
         cursor.execute(
-            f"DELETE FROM {self._name} WHERE id IN ({_places(ids)}) AND status IN ({_places(statuses)})",
+            f"DELETE t FROM {self._by_id} WHERE t.id IN ({_places(ids)}) AND t.status IN ({_places(statuses)})",
             [*ids, *statuses],
         )
         return int(cursor.rowcount)
 
     # ── the texts ────────────────────────────────────────────────────────────────────────────────────
 
-    def _pending(self, columns: str, *, regular_only: bool = False, suffix: str = "") -> _Branch:
+    def _pending(self, columns: str, *, regular_only: bool = False) -> _Branch:
         conditions = [f"t.status = {Status.PENDING:d} AND t.bucket = :bucket AND t.id > :after", self._is_due("t")]
         match self._table.box.strict_order:
             case StrictOrder.NONE:
@@ -145,7 +154,7 @@ class MySqlStatements:
             conditions.append("t.errors_count = 0")
         return _Branch.of(
             f"SELECT {columns} FROM {self._name} AS t {self._index} WHERE {' AND '.join(conditions)} "
-            f"ORDER BY t.id LIMIT :share {suffix}"
+            "ORDER BY t.id LIMIT :share"
         )
 
     @property
@@ -154,6 +163,7 @@ class MySqlStatements:
         index = self._table.status_index
         return "" if index is None else f"FORCE INDEX ({index.replace('%', '%%')})"
 
+    @cached_property
     def _item_columns(self) -> str:
         table = self._table
         return ", ".join(
@@ -220,11 +230,16 @@ class MySqlStatements:
     def _outcomes(self) -> tuple[str, str]:
         touched = f"processed_at = {_NOW}, updated_at = {_NOW}"
         deliver = (
-            f"DELETE FROM {self._name} WHERE id IN "
+            f"DELETE t FROM {self._by_id} WHERE t.id IN "
             if self._table.box.retention.deletes_on_delivery
-            else f"UPDATE {self._name} SET status = {Status.DELIVERED:d}, {touched} WHERE id IN "
+            else f"UPDATE {self._by_id} SET status = {Status.DELIVERED:d}, {touched} WHERE t.id IN "
         )
-        return deliver, f"UPDATE {self._name} SET status = {Status.DISCARDED:d}, {touched} WHERE id IN "
+        return deliver, f"UPDATE {self._by_id} SET status = {Status.DISCARDED:d}, {touched} WHERE t.id IN "
+
+    @property
+    def _by_id(self) -> str:
+        """Of a small table the optimizer would rather read every row, and wait for those that others have locked."""
+        return f"{self._name} AS t FORCE INDEX (PRIMARY)"
 
     def _fail(self, count: int) -> str:
         rows = [
@@ -258,20 +273,24 @@ class _Branch(NamedTuple):
     def rows(self, cursor: Cursor, buckets: Mapping[int, int], share: int) -> Sequence[Row]:
         if not buckets:
             return ()
+        cursor.execute(*self.of_all(buckets, share))
+        rows: Sequence[Row] = cursor.fetchall()
+        return rows
+
+    def of_all(self, buckets: Mapping[int, int], share: int) -> tuple[str, list[int]]:
+        """The query of all these buckets, at least one, and its values."""
         values: list[int] = []
         for bucket, after in buckets.items():
             own = {"bucket": bucket, "after": after, "share": share}
             values += [own[name] for name in self.order]
-        cursor.execute(" UNION ALL ".join([f"({self.text})"] * len(buckets)), values)
-        rows: Sequence[Row] = cursor.fetchall()
-        return rows
+        return " UNION ALL ".join([f"({self.text})"] * len(buckets)), values
 
 
 def _item_row(row: Row) -> Row:
-    """With the uuid as its canonical text, and moments with their zone."""
-    item_id, uuid, *middle, created_at, processed_at = row
+    """With the uuid as its canonical text, the key as text (it may be a number), and moments with their zone."""
+    item_id, uuid, event_name, event_key, *middle, created_at, processed_at = row
     tried = None if processed_at is None else processed_at.replace(tzinfo=UTC)
-    return (item_id, _canonical(uuid), *middle, created_at.replace(tzinfo=UTC), tried)
+    return (item_id, _canonical(uuid), event_name, str(event_key), *middle, created_at.replace(tzinfo=UTC), tried)
 
 
 def _canonical(uuid: Any) -> str:

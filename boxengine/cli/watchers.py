@@ -1,0 +1,53 @@
+"""Who watches a worker process: its observer, tracer, metrics, and for a child what it tells its parent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from boxengine.adapters.telemetry.combined import CombinedObserver
+from boxengine.adapters.telemetry.ledger import Ledger
+from boxengine.adapters.telemetry.logs import LogObserver
+from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer
+from boxengine.adapters.telemetry.progress import publisher
+from boxengine.adapters.telemetry.prometheus import PrometheusObserver
+from boxengine.ports import Clock, Observer, Tracer
+from boxengine.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watchers:
+    """What a worker is assembled with."""
+
+    observer: Observer
+    tracer: Tracer
+    registry: CollectorRegistry | None
+    """Of the metrics; None in a child, whose parent shows them."""
+    health: Mapping[str, Any] = field(default_factory=dict)
+    """Options of ``Health``."""
+
+
+def watchers(settings: Settings, *, clock: Clock, partitions: int, child: Path | None) -> Watchers:
+    """Args:
+    partitions: of the poller.
+    child: the ledger in which a child process keeps its numbers for its parent; None: there is no parent.
+    """
+    if child is not None:
+        ledger = Ledger(child)
+        counting = PrometheusObserver(clock=clock, partitions=partitions, ledger=ledger)
+        return Watchers(
+            observer=CombinedObserver([counting, LogObserver()]),
+            tracer=OpenTelemetryTracer(),
+            registry=None,
+            health={"publish": publisher(ledger)},
+        )
+    registry = CollectorRegistry()
+    observers: list[Observer] = [LogObserver()]
+    if settings.metrics.enabled:
+        observers.append(PrometheusObserver(clock=clock, partitions=partitions, registry=registry))
+    observer = CombinedObserver(observers) if len(observers) > 1 else observers[0]
+    return Watchers(observer=observer, tracer=OpenTelemetryTracer(), registry=registry)

@@ -1,0 +1,169 @@
+"""A user's project in an empty folder: configuration, own transports, and ``boxengine`` as a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine, create_engine, text
+
+from boxengine.app.boxes import Boxes, load
+
+TRANSPORTS = '''
+import json, os, threading
+from pathlib import Path
+
+class Broken:
+    def __call__(self, item, payload):
+        raise RuntimeError("the receiver is on fire")
+
+class Gate:
+    """Delivers once the file `open` is there; tells that it was reached."""
+    def __init__(self, folder):
+        self.folder = Path(folder)
+    def __call__(self, item, payload):
+        (self.folder / "reached").write_text(str(item.id))
+        pause = threading.Event()
+        while not (self.folder / "open").exists():
+            pause.wait(0.01)
+'''
+FILE = "file: {path: deliveries.jsonl, fsync: false}"
+
+
+class Project:
+    """One folder with its ``outbox.yml``; commands run in it."""
+
+    def __init__(self, folder: Path, *, database: str, redis: str, transports: str = FILE, more: str = "") -> None:
+        self.folder = folder
+        self.database = database
+        self.config = folder / "outbox.yml"
+        (folder / "transports.py").write_text(TRANSPORTS)
+        self.config.write_text(self._configuration(database, redis, transports, more))
+        # The writing side imports no transport of the worker's.
+        self._writer = folder / "writer.yml"
+        self._writer.write_text(self._configuration(database, redis, "log: {}", more))
+
+    @staticmethod
+    def _configuration(database: str, redis: str, transports: str, more: str) -> str:
+        return f"""
+database: {{url: "{database}"}}
+redis: {{url: "{redis}"}}
+probes: {{enabled: false}}
+outbox_items:
+  order_outbox_item:
+    transports: {{{transports}}}
+{more}
+"""
+
+    def run(self, *arguments: str, stdin: bytes = b"", expect: int = 0) -> str:
+        """A command's standard output, its exit code checked; standard error is in ``errors``."""
+        done = subprocess.run(
+            [sys.executable, "-m", "boxengine", *arguments],
+            cwd=self.folder,
+            input=stdin,
+            capture_output=True,
+            timeout=60,
+            check=False,
+            env={**os.environ, "COLUMNS": "200"},
+        )
+        self.errors = done.stderr.decode()
+        assert done.returncode == expect, f"exit {done.returncode}: {self.errors}{done.stdout.decode()}"
+        return done.stdout.decode()
+
+    @contextmanager
+    def worker(self, *options: str) -> Iterator[Worker]:
+        """``boxengine start`` as a process; killed at the end if it still runs."""
+        worker = Worker(self.folder, options)
+        try:
+            yield worker
+        finally:
+            worker.kill()
+
+    def boxes(self) -> Boxes:
+        """The loaded configuration, for writing items in this process."""
+        return load(self._writer)
+
+    def fill(self, count: int, *, keys: int = 100, box: str = "order_outbox_item") -> dict[str, list[int]]:
+        """Commits items; their ids by event key, in order."""
+        boxes, by_key = self.boxes(), dict[str, list[int]]()
+        with self.engine() as engine:
+            for start in range(0, count, 1000):
+                batch: list[dict[str, Any]] = [
+                    {"event_key": str(number % keys), "payload": b"x" * 100}
+                    for number in range(start, min(count, start + 1000))
+                ]
+                with engine.begin() as connection:
+                    ids = boxes.create_outbox_batch(connection, box, batch)
+                for item, id_ in zip(batch, ids, strict=True):
+                    by_key.setdefault(item["event_key"], []).append(id_)
+        return by_key
+
+    @contextmanager
+    def engine(self) -> Iterator[Engine]:
+        """A connection pool of the test's own."""
+        engine = create_engine(self.database)
+        try:
+            yield engine
+        finally:
+            engine.dispose()
+
+    def execute(self, *statements: str) -> None:
+        """Runs SQL as another application would."""
+        with self.engine() as engine, engine.begin() as connection:
+            for statement in statements:
+                connection.exec_driver_sql(statement)
+
+    def counts(self, table: str = "order_outbox_items") -> dict[int, int]:
+        """Rows by status."""
+        with self.engine() as engine, engine.connect() as connection:
+            rows = connection.execute(text(f"SELECT status, count(*) FROM {table} GROUP BY status")).all()
+        return {int(status): int(count) for status, count in rows}
+
+    def deliveries(self) -> list[dict[str, Any]]:
+        """What the file transport wrote, line by line."""
+        path = self.folder / "deliveries.jsonl"
+        return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+
+
+class Worker:
+    """A running ``boxengine start``."""
+
+    def __init__(self, folder: Path, options: Sequence[str]) -> None:
+        self.log = folder / f"worker-{os.urandom(3).hex()}.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "boxengine", "start", *options], cwd=folder, stdout=log, stderr=log
+            )
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """As a crash would end it."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        self.signal(signal.SIGTERM)
+        return self.process.wait(timeout=60)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What it logged so far."""
+        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+
+
+def first_deliveries_in_order(deliveries: list[dict[str, Any]], committed: dict[str, list[int]]) -> bool:
+    """Whether the first deliveries of each key came in the order of their commits, each item among them."""
+    seen: dict[str, dict[int, None]] = {}
+    for line in deliveries:
+        seen.setdefault(line["event_key"], {})[int(line["id"])] = None
+    return {key: list(ids) for key, ids in seen.items()} == committed

@@ -1,0 +1,152 @@
+"""The commands that come and go, as a user types them, over a real PostgreSQL and a real Valkey."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from sqlalchemy import inspect
+
+from tests.cli.project import Project
+
+
+@pytest.fixture
+def project(tmp_path: Path, postgres_url: str, redis_url: str) -> Project:
+    return Project(tmp_path, database=postgres_url, redis=redis_url)
+
+
+@pytest.fixture
+def ready(project: Project) -> Project:
+    project.run("db", "create")
+    return project
+
+
+def test_db_create_makes_the_table_and_a_second_time_changes_nothing(project: Project) -> None:
+    assert "made" in project.run("db", "create")
+    assert "is there" in project.run("db", "create")
+    with project.engine() as engine:
+        indexes = {index["name"] for index in inspect(engine).get_indexes("order_outbox_items")}
+    assert "ix_order_outbox_items_pending" in indexes
+
+
+def test_db_check_fails_until_the_table_is_there(project: Project) -> None:
+    assert "there is no table" in project.run("db", "check", expect=1)
+    project.run("db", "create")
+    assert "all in order" in project.run("db", "check")
+
+
+def test_db_ddl_prints_sql_that_makes_a_table_which_passes_the_check(project: Project) -> None:
+    script = project.run("db", "ddl")
+    project.execute(*(statement for statement in script.split(";") if statement.strip()))
+    assert "all in order" in project.run("db", "check")
+
+
+def test_create_writes_one_item_that_status_counts(ready: Project) -> None:
+    ready.run("create", "order_outbox_item", "--event-key", "7", "--payload", "hello", "--event-name", "order_placed")
+    row = json.loads(ready.run("status", "--json"))[0]
+    assert (row["box"], row["pending"], row["delivered"], row["queue"]) == ("order_outbox_item", 1, 0, 0)
+
+
+def test_create_streams_json_lines_from_a_file_and_from_standard_input(ready: Project) -> None:
+    lines = "\n".join(json.dumps({"event_key": n, "payload": {"n": n}}) for n in range(2500))
+    (ready.folder / "items.jsonl").write_text(lines)
+    assert "2500 items written" in ready.run("create", "order_outbox_item", "--jsonl", "items.jsonl")
+    assert "2500 items written" in ready.run("create", "order_outbox_item", "--jsonl", "-", stdin=lines.encode())
+    assert ready.counts() == {0: 5000}
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ("{not json", "not JSON"),
+        ('{"payload": "x"}', "event_key is missing"),
+        ('{"event_key": 1}', "payload is missing"),
+        ('{"event_key": 1, "payload": "x", "colour": "red"}', "unknown attribute colour"),
+        ('{"event_key": 1, "payload_base64": "###"}', "payload_base64"),
+    ],
+)
+def test_a_bad_line_is_reported_with_its_number_and_its_batch_is_not_half_written(
+    ready: Project, bad: str, reason: str
+) -> None:
+    good = [json.dumps({"event_key": n, "payload": "x"}) for n in range(1500)]
+    lines = [*good[:1200], bad, *good[1200:]]
+    ready.run("create", "order_outbox_item", "--jsonl", "-", stdin="\n".join(lines).encode(), expect=1)
+    assert reason in ready.errors
+    assert "1000 items written, go on from line 1001" in ready.errors
+    assert ready.counts() == {0: 1000}
+
+
+def test_skip_bad_leaves_bad_lines_out_and_goes_on(ready: Project) -> None:
+    lines = '{"event_key": 1, "payload": "a"}\n{oops\n{"event_key": 2, "payload": "b"}\n'
+    assert "1 bad lines left out" in ready.run(
+        "create", "order_outbox_item", "--jsonl", "-", "--skip-bad", stdin=lines.encode()
+    )
+    assert "line 2" in ready.errors
+    assert ready.counts() == {0: 2}
+
+
+def test_pause_and_resume_show_in_status(ready: Project) -> None:
+    ready.run("pause", "order_outbox_item")
+    assert json.loads(ready.run("status", "--json"))[0]["paused"] is True
+    ready.run("resume", "order_outbox_item")
+    assert json.loads(ready.run("status", "--json"))[0]["paused"] is False
+
+
+def test_cleanup_deletes_what_is_older_than_its_retention_and_nothing_else(ready: Project) -> None:
+    ready.fill(20)
+    ready.execute(
+        "UPDATE order_outbox_items SET status = 2, created_at = now() - interval '8 days' WHERE id <= 5",
+        "UPDATE order_outbox_items SET status = 2 WHERE id BETWEEN 6 AND 10",
+        "UPDATE order_outbox_items SET created_at = now() - interval '8 days' WHERE id > 15",
+    )
+    assert "5 items deleted" in ready.run("cleanup")
+    assert ready.counts() == {0: 10, 2: 5}
+
+
+@pytest.mark.parametrize(
+    "command", [["start", "-b", "nope"], ["status", "nope"], ["create", "nope"], ["pause", "nope"]]
+)
+def test_an_unknown_box_exits_with_2_and_names_the_known_ones(project: Project, command: list[str]) -> None:
+    project.run(*command, expect=2)
+    assert project.errors == "boxengine: unknown box 'nope'; known boxes: order_outbox_item\n"
+
+
+def test_a_broken_configuration_exits_with_2_and_every_problem(project: Project) -> None:
+    project.config.write_text(project.config.read_text() + "\npoller: {threads_count: many}\nbuckt_size: 3\n")
+    project.run("start", expect=2)
+    assert "poller.threads_count" in project.errors
+    assert "buckt_size" in project.errors
+    assert "Traceback" not in project.errors
+
+
+def test_config_show_names_the_source_of_each_value_and_masks_secrets(project: Project) -> None:
+    rows = {row["key"]: row for row in json.loads(project.run("config", "show", "--json"))}
+    assert rows["database.url"]["source"] == "outbox.yml"
+    assert rows["poller.rate_limit"]["source"] == "default"
+    project.config.write_text(project.config.read_text().replace("redis://", "redis://user:secret@"))
+    assert "secret" not in project.run("config", "show")
+
+
+def test_config_check_and_schema(project: Project) -> None:
+    assert "all in order" in project.run("config", "check")
+    assert json.loads(project.run("config", "schema"))["title"] == "boxengine configuration"
+
+
+def test_init_makes_a_configuration_that_is_valid_and_overwrites_nothing(tmp_path: Path, postgres_url: str) -> None:
+    project = Project(tmp_path, database=postgres_url, redis="redis://127.0.0.1:6379/0")
+    (tmp_path / "outbox.yml").unlink()
+    (tmp_path / "transports.py").unlink()
+    project.run("init")
+    project.run("config", "check")
+    project.run("init", expect=1)
+    assert "is there already" in project.errors
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["start", "create", "status", "pause", "resume", "cleanup", "demo", "init", "db create", "db check", "db ddl",
+     "config check", "config show", "config schema"],
+)  # fmt: skip
+def test_every_command_explains_itself(project: Project, command: str) -> None:
+    assert "Usage" in project.run(*command.split(), "--help")

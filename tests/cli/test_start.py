@@ -1,0 +1,231 @@
+"""``boxengine start`` as a process: deliveries, signals, crashes and outages."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import redis
+
+from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
+from tests.cli.project import FILE, Project, Worker, first_deliveries_in_order
+from tests.eventually import eventually
+
+BATCH = 500
+THREADS = 4
+
+
+@pytest.fixture
+def project(tmp_path: Path, postgres_url: str, redis_url: str) -> Project:
+    project = Project(tmp_path, database=postgres_url, redis=redis_url)
+    project.run("db", "create")
+    return project
+
+
+def all_delivered(project: Project, count: int) -> None:
+    eventually(lambda: project.counts().get(2) == count, what=f"{count} delivered")
+
+
+def outages(worker: Worker) -> int:
+    return sum(1 for line in worker.lines() if line["level"].lower() in ("warning", "error"))
+
+
+def test_committed_items_are_delivered_once_and_in_order_and_sigterm_ends_with_0(project: Project) -> None:
+    committed = project.fill(3000)
+    with project.worker() as worker:
+        all_delivered(project, 3000)
+        committed_later = project.fill(10)
+        all_delivered(project, 3010)
+        assert worker.stop() == 0
+    for key, ids in committed_later.items():
+        committed[key] += ids
+    deliveries = project.deliveries()
+    assert len(deliveries) == 3010
+    assert first_deliveries_in_order(deliveries, committed)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
+def test_a_signal_lets_the_item_under_way_finish(
+    tmp_path: Path, postgres_url: str, redis_url: str, number: int
+) -> None:
+    gate = f"transports.Gate: {{folder: '{tmp_path}'}}"
+    project = Project(tmp_path, database=postgres_url, redis=redis_url, transports=gate)
+    project.run("db", "create")
+    project.fill(1)
+    with project.worker() as worker:
+        eventually((tmp_path / "reached").exists)
+        worker.signal(signal.Signals(number))
+        eventually(lambda: any("stopping" in line["message"] for line in worker.lines()))
+        (tmp_path / "open").touch()
+        assert worker.process.wait(timeout=60) == 0
+    assert project.counts() == {2: 1}
+
+
+def test_a_second_signal_exits_at_once(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
+    gate = f"transports.Gate: {{folder: '{tmp_path}'}}"
+    project = Project(tmp_path, database=postgres_url, redis=redis_url, transports=gate)
+    project.run("db", "create")
+    project.fill(1)
+    with project.worker() as worker:
+        eventually((tmp_path / "reached").exists)
+        worker.signal(signal.SIGTERM)
+        eventually(lambda: any("stopping" in line["message"] for line in worker.lines()))
+        worker.signal(signal.SIGTERM)
+        assert worker.process.wait(timeout=60) == 128 + signal.SIGTERM
+    assert project.counts() == {0: 1}
+
+
+def test_kill_9_in_mid_drain_loses_nothing_and_reorders_nothing(project: Project) -> None:
+    committed = project.fill(20_000)
+    with project.worker() as worker:
+        eventually(lambda: len(project.deliveries()) > 2000)
+        worker.kill()
+    assert project.counts().get(0, 0) > 0, "the worker was too quick to be killed in the middle"
+    with project.worker() as worker:
+        all_delivered(project, 20_000)
+        assert worker.stop() == 0
+    deliveries = project.deliveries()
+    assert first_deliveries_in_order(deliveries, committed)
+    assert len(deliveries) - 20_000 <= BATCH * THREADS
+
+
+def test_two_workers_share_the_work_and_deliver_nothing_twice(
+    tmp_path: Path, postgres_url: str, redis_url: str
+) -> None:
+    # Each worker's transport writes to a file of its own.
+    project = Project(
+        tmp_path, database=postgres_url, redis=redis_url, transports="file: {path: '${RECORD:-a.jsonl}', fsync: false}"
+    )
+    project.run("db", "create")
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "outbox.yml").write_text(project.config.read_text())
+    project.run("pause", "order_outbox_item")
+    project.fill(20_000)
+    workers = [Worker(folder, ()) for folder in folders]
+    try:
+        for worker in workers:
+            eventually(lambda worker=worker: any("started" in line["message"] for line in worker.lines()))  # type: ignore[misc]
+        project.run("resume", "order_outbox_item")
+        all_delivered(project, 20_000)
+        assert [worker.stop() for worker in workers] == [0, 0]
+    finally:
+        for worker in workers:
+            worker.kill()
+    shares = [len((folder / "a.jsonl").read_bytes().splitlines()) for folder in folders]
+    assert sum(shares) == 20_000
+    assert min(shares) > 0
+
+
+def test_several_processes_under_one_parent_survive_the_death_of_one(project: Project) -> None:
+    committed = project.fill(5000)
+    with project.worker("--processes", "2") as worker:
+        started = eventually(lambda: [line["pid"] for line in worker.lines() if "started: " in line["message"]][:2])
+        eventually(lambda: len([line for line in worker.lines() if "started: " in line["message"]]) >= 2)
+        os.kill(started[0], signal.SIGKILL)
+        eventually(lambda: any("another is started" in line["message"] for line in worker.lines()))
+        all_delivered(project, 5000)
+        assert worker.stop() == 0
+    assert first_deliveries_in_order(project.deliveries(), committed)
+
+
+def test_a_transport_that_raises_fails_its_items_with_the_reason_and_the_worker_goes_on(
+    tmp_path: Path, postgres_url: str, redis_url: str
+) -> None:
+    other = f"  payment_outbox_item:\n    transports: {{{FILE}}}\n"
+    project = Project(tmp_path, database=postgres_url, redis=redis_url, transports="transports.Broken: {}", more=other)
+    project.run("db", "create")
+    project.fill(50)
+    project.fill(50, box="payment_outbox_item")
+    with project.worker() as worker:
+        eventually(lambda: project.counts() == {1: 50})
+        eventually(lambda: project.counts("payment_outbox_items") == {2: 50})
+        assert worker.stop() == 0
+    with project.engine() as engine, engine.connect() as connection:
+        log = connection.exec_driver_sql("SELECT error_log FROM order_outbox_items LIMIT 1").scalar_one()
+    assert "RuntimeError: the receiver is on fire" in log
+    assert "transports.Broken" in log
+
+
+# ── outages ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_postgresql_down_at_start_is_waited_for_calmly(
+    tmp_path: Path, own_postgres: EmbeddedPostgres, redis_url: str
+) -> None:
+    project = Project(tmp_path, database=own_postgres.url(), redis=redis_url)
+    project.run("db", "create")
+    committed = project.fill(100)
+    own_postgres.stop()
+    with project.worker() as worker:
+        eventually(lambda: outages(worker) > 0)
+        assert worker.process.poll() is None
+        own_postgres.start()
+        all_delivered(project, 100)
+        assert "Traceback" not in worker.log.read_text()
+        assert outages(worker) <= 20
+        assert worker.stop() == 0
+    assert first_deliveries_in_order(project.deliveries(), committed)
+
+
+def test_postgresql_killed_in_mid_run_loses_nothing(
+    tmp_path: Path, own_postgres: EmbeddedPostgres, redis_url: str
+) -> None:
+    project = Project(tmp_path, database=own_postgres.url(), redis=redis_url)
+    project.run("db", "create")
+    committed = project.fill(20_000)
+    with project.worker() as worker:
+        eventually(lambda: len(project.deliveries()) > 1000)
+        own_postgres.crash()
+        own_postgres.start()
+        all_delivered(project, 20_000)
+        assert "Traceback" not in worker.log.read_text()
+        assert outages(worker) <= 20
+        assert worker.stop() == 0
+    deliveries = project.deliveries()
+    assert first_deliveries_in_order(deliveries, committed)
+    assert len(deliveries) - 20_000 <= BATCH * THREADS
+
+
+def test_redis_down_at_start_is_waited_for_calmly(tmp_path: Path, postgres_url: str, own_redis: EmbeddedValkey) -> None:
+    project = Project(tmp_path, database=postgres_url, redis=own_redis.url())
+    project.run("db", "create")
+    committed = project.fill(100)
+    own_redis.stop()
+    with project.worker() as worker:
+        eventually(lambda: outages(worker) > 0)
+        assert worker.process.poll() is None
+        own_redis.start()
+        all_delivered(project, 100)
+        assert "Traceback" not in worker.log.read_text()
+        assert outages(worker) <= 20
+        assert worker.stop() == 0
+    assert first_deliveries_in_order(project.deliveries(), committed)
+
+
+@pytest.mark.parametrize("loss", ["kill", "flush"])
+def test_redis_lost_in_mid_run_costs_neither_an_item_nor_the_order(
+    tmp_path: Path, postgres_url: str, own_redis: EmbeddedValkey, loss: str
+) -> None:
+    project = Project(tmp_path, database=postgres_url, redis=own_redis.url())
+    project.run("db", "create")
+    committed = project.fill(20_000)
+    with project.worker() as worker:
+        eventually(lambda: len(project.deliveries()) > 1000)
+        if loss == "kill":
+            own_redis.kill()
+            own_redis.start()
+        else:
+            with redis.Redis.from_url(own_redis.url()) as client:
+                client.flushall()
+        all_delivered(project, 20_000)
+        assert "Traceback" not in worker.log.read_text()
+        assert outages(worker) <= 20
+        assert worker.stop() == 0
+    deliveries = project.deliveries()
+    assert first_deliveries_in_order(deliveries, committed)
+    assert Counter(line["id"] for line in deliveries).most_common(1)[0][1] == 1

@@ -1,0 +1,240 @@
+"""Writing items on PostgreSQL: through whose transaction, with which columns, and what a refusal leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+from boxengine.domain import partitioning
+from boxengine.errors import InvalidItem
+from tests.integration.engine.conftest import MakeRig
+from tests.integration.engine.models import Base, Order, OrderOutboxItem, PaymentMessage
+from tests.integration.engine.receivers import Receiver
+from tests.integration.engine.rig import BOX, Rig
+
+MODELS = "tests.integration.engine.models"
+WITH_MODELS: dict[str, Any] = {
+    "outbox_items": {
+        BOX: {"model": f"{MODELS}.OrderOutboxItem"},
+        "receipt_outbox_item": {"model": f"{MODELS}.ReceiptOutboxItem"},
+    },
+    "inbox_items": {"payment_inbox_item": {"model": f"{MODELS}.PaymentMessage"}},
+}
+
+
+@pytest.fixture
+def rig(make_rig: MakeRig) -> Rig:
+    rig = make_rig(tables=False, **WITH_MODELS)
+    Base.metadata.create_all(rig.engine)
+    return rig
+
+
+def put(rig: Rig, session: Any, **attributes: Any) -> int:
+    return rig.boxes.create_outbox_item(
+        session, OrderOutboxItem, **{"event_key": 7, "payload": b"{}", "event_name": "order_created", **attributes}
+    )
+
+
+def test_an_item_commits_with_the_business_row_of_the_session(rig: Rig) -> None:
+    with Session(rig.engine) as session, session.begin():
+        session.add(Order(id=7, title="a book"))
+        item_id = put(rig, session)
+    row = rig.row(item_id)
+    assert (row.event_key, row.event_name, row.bucket, row.status, row.errors_count) == ("7", "order_created", 3, 0, 0)
+    assert bytes(row.payload) == b"{}"
+    assert row.processed_at is None
+    assert row.created_at is not None
+    assert rig.ask("SELECT title FROM orders")[0].title == "a book"
+
+
+def test_an_item_commits_with_the_transaction_of_a_connection(rig: Rig) -> None:
+    with rig.engine.begin() as connection:
+        item_id = put(rig, connection)
+    assert rig.row(item_id).event_key == "7"
+
+
+def test_a_rollback_leaves_nothing_of_the_item_nor_of_the_order(rig: Rig) -> None:
+    with Session(rig.engine) as session:
+        session.add(Order(id=7, title="a book"))
+        put(rig, session)
+        session.rollback()
+    assert rig.rows() == {}
+    assert rig.ask("SELECT * FROM orders") == []
+
+
+def test_an_item_under_an_async_session_commits_or_rolls_back_with_it(rig: Rig) -> None:
+    async def write() -> list[int]:
+        engine = create_async_engine(rig.config["database"]["url"])
+        async with AsyncSession(engine) as session:
+            item_id = await rig.boxes.acreate_outbox_item(session, OrderOutboxItem, event_key=1, payload=b"a")
+            ids = await rig.boxes.acreate_outbox_batch(
+                session, OrderOutboxItem, [{"event_key": key, "payload": b"b"} for key in (2, 3)]
+            )
+            session.add(Order(id=1, title="async"))
+            await session.commit()
+            await rig.boxes.acreate_inbox_item(session, PaymentMessage, event_key=4, payload=b"c")
+            await session.rollback()
+        await engine.dispose()
+        return [item_id, *ids]
+
+    ids = asyncio.run(write())
+    assert list(rig.rows()) == ids
+    assert [row.event_key for row in rig.rows().values()] == ["1", "2", "3"]
+    assert rig.rows("payment_inbox_item") == {}
+
+
+def test_the_create_functions_work_inside_run_sync(rig: Rig) -> None:
+    async def write() -> int:
+        engine = create_async_engine(rig.config["database"]["url"])
+        async with AsyncSession(engine) as session, session.begin():
+            item_id = await session.run_sync(lambda sync: put(rig, sync))
+        await engine.dispose()
+        return item_id
+
+    item_id = asyncio.run(write())
+    assert list(rig.rows()) == [item_id]
+
+
+def test_an_async_session_without_run_sync_is_refused_with_the_remedy(rig: Rig) -> None:
+    session = AsyncSession(create_async_engine(rig.config["database"]["url"]))
+    with pytest.raises(InvalidItem, match="acreate_outbox_item"):
+        put(rig, session)
+
+
+def test_a_batch_returns_its_ids_in_the_order_given(rig: Rig) -> None:
+    items: list[dict[str, Any]] = [{"event_key": number, "payload": str(number)} for number in range(1200)]
+    items[3] |= {"event_name": "odd"}
+    with rig.engine.begin() as connection:
+        ids = rig.boxes.create_outbox_batch(connection, BOX, items)
+    rows = rig.rows()
+    assert [rows[item_id].event_key for item_id in ids] == [str(number) for number in range(1200)]
+    assert rows[ids[3]].event_name == "odd"
+
+
+def test_an_empty_batch_writes_nothing(rig: Rig) -> None:
+    with rig.engine.begin() as connection:
+        assert rig.boxes.create_outbox_batch(connection, BOX, []) == []
+
+
+def test_a_dedup_key_that_is_taken_gives_the_id_of_the_first(rig: Rig) -> None:
+    with rig.engine.begin() as connection:
+        first = put(rig, connection, dedup_key="once")
+        assert put(rig, connection, dedup_key="once", payload=b"second") == first
+    with rig.engine.begin() as connection:
+        ids = rig.boxes.create_outbox_batch(
+            connection,
+            BOX,
+            [
+                {"event_key": 1, "payload": b"", "dedup_key": "twice"},
+                {"event_key": 1, "payload": b"", "dedup_key": "once"},
+                {"event_key": 1, "payload": b"", "dedup_key": "twice"},
+                {"event_key": 1, "payload": b""},
+            ],
+        )
+    assert ids[1] == first
+    assert ids[0] == ids[2]
+    assert len(set(ids)) == 3
+    assert len(rig.rows()) == 3
+
+
+def test_available_at_is_stored_to_the_microsecond(rig: Rig) -> None:
+    moment = datetime.now(UTC) + timedelta(hours=1)
+    with rig.engine.begin() as connection:
+        item_id = put(rig, connection, available_at=moment)
+    assert rig.row(item_id).available_at == moment
+
+
+def test_partition_by_overrides_the_event_key_for_the_bucket(rig: Rig) -> None:
+    with rig.engine.begin() as connection:
+        one = put(rig, connection, event_key=1, partition_by=6)
+        many = rig.boxes.create_outbox_batch(
+            connection,
+            OrderOutboxItem,
+            [{"event_key": key, "payload": b"", "event_name": str(key + 5)} for key in (1, 2)],
+            partition_by=lambda attributes: attributes["event_name"],
+        )
+    assert [rig.row(each).bucket for each in (one, *many)] == [6 % 4, 6 % 4, 7 % 4]
+    assert rig.row(one).event_key == "1"
+
+
+def test_the_bucket_follows_the_configured_strategy(make_rig: MakeRig) -> None:
+    rig = make_rig(bucket_size=16, box={"partition_strategy": "hash"})
+    keys = ("alpha", "beta", "42")
+    ids = rig.create(*keys)
+    assert [rig.row(each).bucket for each in ids] == [partitioning.hashed(key, 16) for key in keys]
+
+
+def test_create_middlewares_may_change_the_attributes(rig: Rig) -> None:
+    def stamp(model: Any, attributes: dict[str, Any], call_next: Callable[[], Any]) -> Any:
+        assert model is OrderOutboxItem
+        attributes["options"] = {"stamped": True}
+        return call_next()
+
+    rig.surround(create_item=[stamp])
+    with rig.engine.begin() as connection:
+        item_id = put(rig, connection)
+    assert rig.row(item_id).options == {"stamped": True}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"event_key": None}, "event_key is missing"),
+        ({"payload": None}, "payload is missing"),
+        ({"payload": {"a": 1}}, "payload must be bytes or str, not dict"),
+        ({"colour": "red"}, "unknown attribute colour"),
+        ({"status": 2}, "unknown attribute status"),
+    ],
+)
+def test_an_item_that_cannot_be_written_is_refused_and_the_transaction_stays_usable(
+    rig: Rig, attributes: dict[str, Any], message: str
+) -> None:
+    with rig.engine.begin() as connection:
+        with pytest.raises(InvalidItem, match=message):
+            put(rig, connection, **attributes)
+        item_id = put(rig, connection)
+    assert list(rig.rows()) == [item_id]
+
+
+def test_of_a_batch_with_one_bad_item_nothing_is_written(rig: Rig) -> None:
+    with rig.engine.begin() as connection, pytest.raises(InvalidItem, match="item 1: payload is missing"):
+        rig.boxes.create_outbox_batch(connection, BOX, [{"event_key": 1, "payload": b""}, {"event_key": 2}])
+    assert rig.rows() == {}
+
+
+def test_an_inbox_item_goes_through_its_own_functions_only(rig: Rig) -> None:
+    with rig.engine.begin() as connection:
+        with pytest.raises(InvalidItem, match="use create_inbox_item"):
+            rig.boxes.create_outbox_item(connection, PaymentMessage, event_key=1, payload=b"")
+        rig.boxes.create_inbox_item(connection, PaymentMessage, event_key=1, payload=b"")
+    assert len(rig.rows("payment_inbox_item")) == 1
+
+
+def test_a_message_received_twice_is_stored_once_by_its_uuid(rig: Rig) -> None:
+    message = {"event_key": 1, "payload": b"", "uuid": "6f9619ff-8b86-d011-b42d-00c04fc964ff"}
+    with rig.engine.begin() as connection:
+        first = rig.boxes.create_inbox_item(connection, PaymentMessage, **message)
+        assert rig.boxes.create_inbox_item(connection, PaymentMessage, **message) == first
+    assert len(rig.rows("payment_inbox_item")) == 1
+
+
+def test_a_models_build_payload_makes_what_goes_out(rig: Rig) -> None:
+    receiver = Receiver()
+    rig.carry(receiver, box="receipt_outbox_item")
+    (item_id,) = rig.create(1, box="receipt_outbox_item", payload="text")
+    rig.deliver(1)
+    assert receiver.payloads == [{"id": item_id, "stored": "text"}]
+
+
+def test_what_the_session_has_pending_is_flushed_before_the_item(rig: Rig) -> None:
+    with Session(rig.engine) as session, session.begin():
+        session.add(Order(id=9, title="flushed"))
+        put(rig, session)
+        assert session.execute(select(Order.title).where(Order.id == 9)).scalar_one() == "flushed"

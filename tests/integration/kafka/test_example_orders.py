@@ -1,0 +1,98 @@
+"""``examples/orders``: outbox, Kafka, inbox and a handler that writes through ``session=``, with every worker killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, NullPool, create_engine, text
+
+from tests.conftest import ServerLookup
+from tests.integration.kafka.inbox import until
+from tests.servers.databases import fresh_postgres_database
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "orders"
+ORDERS = 1000
+BOXENGINE = [sys.executable, "-m", "boxengine", "--log-level", "warning"]
+
+
+class Service:
+    """One folder of the example, and the environment its commands run in."""
+
+    def __init__(self, folder: str, environment: dict[str, str]) -> None:
+        self._folder = EXAMPLE / folder
+        self._environment = os.environ | environment
+
+    def run(self, *command: str) -> None:
+        subprocess.run(command, cwd=self._folder, env=self._environment, check=True)
+
+    @contextmanager
+    def running(self, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Killed at the end, if it still runs."""
+        with subprocess.Popen(command, cwd=self._folder, env=self._environment) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+
+@pytest.fixture
+def environment(server_lookup: ServerLookup, redis_url: str, real_kafka: str) -> Iterator[dict[str, str]]:
+    postgres = server_lookup("postgres").address
+    with fresh_postgres_database(postgres) as orders, fresh_postgres_database(postgres) as billing:
+        yield {"ORDERS_DATABASE": orders, "BILLING_DATABASE": billing, "REDIS": redis_url, "KAFKA": real_kafka}
+
+
+def number(engine: Engine, query: str) -> int:
+    with engine.connect() as connection:
+        return int(connection.execute(text(query)).scalar_one())
+
+
+def test_every_order_is_billed_exactly_once_and_in_order_though_each_worker_is_killed(
+    environment: dict[str, str],
+) -> None:
+    orders, billing = Service("orders", environment), Service("billing", environment)
+    database = create_engine(environment["BILLING_DATABASE"], poolclass=NullPool)
+    for service in (orders, billing):
+        service.run(*BOXENGINE, "db", "create")
+    billing.run(sys.executable, "invoices.py")
+    invoices = "SELECT count(*) FROM invoices"
+
+    def billed() -> int:
+        return number(database, invoices)
+
+    with ExitStack() as stack:
+
+        def start(service: Service, command: str) -> subprocess.Popen[bytes]:
+            return stack.enter_context(service.running(*BOXENGINE, command))
+
+        placing = stack.enter_context(orders.running(sys.executable, "place_orders.py", str(ORDERS)))
+        places = [(orders, "start"), (billing, "consume"), (billing, "start")]
+        workers = [start(*place) for place in places]
+        for number_of_worker, place in enumerate(places):
+            enough = billed() + 50
+            until(lambda enough=enough: billed() >= enough, said=billed)  # type: ignore[misc]
+            workers[number_of_worker].kill()
+            workers[number_of_worker].wait()
+            workers[number_of_worker] = start(*place)
+        assert placing.wait(120) == 0
+        until(lambda: billed() >= ORDERS, said=billed)
+        for worker in workers:
+            worker.send_signal(signal.SIGTERM)
+        assert [worker.wait(60) for worker in workers] == [0, 0, 0]
+
+    assert billed() == ORDERS
+    assert number(database, "SELECT count(DISTINCT order_id) FROM invoices") == ORDERS
+    assert number(database, "SELECT sum(total) FROM accounts") == sum(range(1, ORDERS + 1))
+    overtaken = (
+        "SELECT count(*) FROM invoices AS earlier JOIN invoices AS later USING (customer) "
+        "WHERE earlier.id < later.id AND earlier.order_id > later.order_id"
+    )
+    assert number(database, overtaken) == 0
+    assert number(database, "SELECT count(*) FROM order_inbox_items WHERE status <> 2") == 0
