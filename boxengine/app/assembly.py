@@ -128,20 +128,21 @@ class _Assembly:
             ttl=LEASE_TTL,
             longest=self._settings.processor.general_timeout,
         )
+        poller = self._poller()
         return Worker(
-            sources=self._sources(),
+            sources=self._sources(poller),
             processors=[self._processing(deliveries, keeper)],
             housekeeping=[self._loop("lease-keeper", keeper.turn), self._retention()],
             services=services,
-            close=[*(delivery.close for delivery in deliveries.values()), self._servers.close],
+            # Given back, the leases let the next worker poll at once.
+            close=[poller.release, *(delivery.close for delivery in deliveries.values()), self._servers.close],
             health=self._health,
             clock=self._clock,
         )
 
     # ── the loops ────────────────────────────────────────────────────────────────────────────────────
 
-    def _sources(self) -> list[Loop]:
-        poller = self._poller()
+    def _sources(self, poller: Poller) -> list[Loop]:
         threads = self._choices.poller_threads or self._settings.poller.threads_count
         loops = [self._loop("poller", poller.turn, count=threads, interrupt=self._schedule.stop)]
         if self._servers.wakeups is not None:

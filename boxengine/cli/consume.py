@@ -55,7 +55,8 @@ def _consume(loaded: Boxes, names: list[str], *, child: Path | None) -> int:
     from boxengine.app.consuming import Consuming  # noqa: PLC0415
     from boxengine.cli.watchers import watchers  # noqa: PLC0415
 
-    watching = watchers(loaded.resolved.settings, clock=SystemClock(), partitions=1, child=child)
+    settings = loaded.resolved.settings
+    watching = watchers(settings, clock=SystemClock(), partitions=settings.poller.concurrency, child=child)
     consuming = Consuming(
         loaded.resolved,
         boxes=names,

@@ -185,7 +185,7 @@ def stop_event(*, die_with_parent: bool = False, on_stop: Callable[[], None] = l
     if die_with_parent:
 
         def watch() -> None:
-            sys.stdin.buffer.read()
+            os.read(sys.stdin.fileno(), 1)
             stopping.set()
 
         threading.Thread(target=watch, name="boxengine-parent", daemon=True).start()

@@ -225,6 +225,9 @@ class _PartitionLeases:
         return True
 
     def release_all(self) -> None:
-        for name in list(self._renew_at):
-            del self._renew_at[name]
-            self._leases.release(name, self._token)
+        names, self._renew_at = list(self._renew_at), {}
+        try:
+            for name in names:
+                self._leases.release(name, self._token)
+        except QueueUnavailable:
+            pass  # they run out by themselves

@@ -73,7 +73,7 @@ def test_the_server_ends_a_claim_that_has_fallen_silent(mysql_url: str, engine: 
 
     def fall_silent() -> None:
         with silent.claim(BOX, {0: 0}, 10) as claim, other.engine.connect() as connection:
-            (name,) = MySqlStatements(other.table(BOX))._lock_names([0])  # noqa: SLF001 - to wait for it
+            (name,) = MySqlStatements(other.table(BOX))._lock_names([0])
             got = connection.execute(sa.text("SELECT GET_LOCK(:name, 30)"), {"name": name}).scalar_one()
             connection.execute(sa.text("DO RELEASE_LOCK(:name)"), {"name": name})
             assert got == 1

@@ -15,7 +15,10 @@ from boxengine.domain.item import Status
 from tests.simulation.record import Change, Record, Send
 from tests.simulation.timeline import ItemLife, lives
 
-NOT_THE_ITEMS_FAULT = frozenset({"item refused", "item raises", "item sent, then raises", "middleware raises"})
+NOT_THE_ITEMS_FAULT = frozenset(
+    {"item refused", "item raises", "item sent, then raises", "middleware raises", "payload builder raises"}
+)
+HARMLESS = frozenset({"foreign jobs", "duplicate jobs", "wake-up twice"})
 WHOLE_BATCH = frozenset({"batch raises", "batch sent, then raises"})
 
 
@@ -103,7 +106,7 @@ PROMPT = {"default": 0.8, "aggressive": 0.8, "low-priority": 2.0}
 def _prompt(record: Record) -> Iterator[str]:
     """Where nothing goes wrong, an item does not wait: neither for a check of its box nor for a lease to run out."""
     waits = any(change.after is not None and change.after.available_at is not None for change in record.changes)
-    if record.faults or record.poisoned or waits:
+    if record.faults.keys() - HARMLESS or record.poisoned or waits:
         return
     for box in record.boxes:
         for life in lives(record, box).values():
@@ -210,10 +213,12 @@ def _fenced(record: Record) -> Iterator[str]:
             yield f"a claim of {claim.worker} at step {claim.opened} was not committed, for no reason"
         if len({send.item for send in own}) > record.rows_per_claim:
             yield f"a claim of {claim.worker} at step {claim.opened} sent more than {record.rows_per_claim} items"
-        # The leases are looked at before an item or batch begins; its further transports follow without a look.
+        if claim.asked_again:
+            yield f"{claim.worker} asked again for buckets that it had been refused, at step {claim.opened}"
+        # The leases are looked at before an item or batch begins, not before each of its transports.
         # A batch that raised is narrowed down to the guilty item first.
-        further = max(len(routes) for routes in record.routes[claim.box].values()) - 1
-        if claim.late_calls > further and not claim.batch_raised:
+        transports = max(len(routes) for routes in record.routes[claim.box].values())
+        if claim.late_calls > transports and not claim.batch_raised:
             yield f"{claim.worker} went on sending after its leases had run out: {claim.late_calls} calls"
 
 

@@ -100,6 +100,9 @@ class QueueSide(RedisSide):
             strand = scheduler.current
             if hold is not None and strand is not None:
                 strand.context["hold"] = hold
+                strand.context["refused"] = set()
+                for bucket in hold.buckets:
+                    record.holders[hold.box.name, bucket] = (hold.token, scheduler.now)
                 record.note(strand.name, f"takes {hold.box.name} buckets {sorted(hold.buckets)}")
             return hold
 
@@ -137,6 +140,9 @@ class StoreSide:
                 items=[item.id for item in claim.items],
             )
             self._record.claims.append(known)
+            refused = strand.context["refused"]
+            known.asked_again = not refused.isdisjoint(buckets)
+            refused |= claim.refused
             self._record.note(
                 strand.name,
                 f"claims {dict(buckets)}: items {known.items}, refused {sorted(claim.refused)}, "

@@ -14,7 +14,7 @@ from boxengine.errors import StoreUnavailable
 from boxengine.ports import Signal
 from tests.simulation import outside
 from tests.simulation.faults import Faults
-from tests.simulation.receivers import POISON
+from tests.simulation.receivers import POISON, with_payload_builders
 from tests.simulation.record import Record
 from tests.simulation.scenario import BoxPlan, Scenario, draw
 from tests.simulation.scheduler import Endless, Process, Scheduler
@@ -36,11 +36,12 @@ class History:
 
     def __init__(self, seed: int, *, tracing: bool = False) -> None:
         self.random = Random(seed)
-        self.scenario: Scenario = draw(self.random)
+        scenario = draw(self.random)
         self.record = Record(tracing=tracing)
         self.clock = ManualClock()
         self.scheduler = Scheduler(self.random, self.clock, self.record, steps=STEPS)
-        self.faults = Faults(self.scheduler, self.record, self.scenario.faults)
+        self.faults = Faults(self.scheduler, self.record, scenario.faults)
+        self.scenario: Scenario = with_payload_builders(scenario, self.faults)
         self.servers = SharedServers(self.clock, self.scheduler, self.record)
         self.workers: list[SimulatedWorker] = []
         self._journals = {plan.box.name: self.servers.keep_journal(plan.box) for plan in self.scenario.boxes}
@@ -223,6 +224,7 @@ class History:
         record = self.record
         record.rows_per_claim = self.scenario.rows
         record.tactic = self.scenario.tactic
+        record.lease_ttl = self.scenario.lease_ttl.total_seconds()
         for plan in self.scenario.boxes:
             record.boxes[plan.box.name] = plan.box
             record.routes[plan.box.name] = {

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
-from boxengine.ports import Result
+from boxengine.ports import Hold, Result
 from tests.simulation.faults import Faults
 from tests.simulation.record import ClaimRecord, Record, Send
+from tests.simulation.scenario import Scenario
 from tests.simulation.scheduler import Scheduler
 
 POISON = b"poison"
@@ -23,8 +25,12 @@ class Refused(Exception):
 class Receiver:
     """The far end of one transport of one box, as one worker sees it."""
 
-    def __init__(self, name: str, faults: Faults, scheduler: Scheduler, record: Record) -> None:
+    def __init__(self, name: str, faults: Faults, scheduler: Scheduler, record: Record, *, longest: float) -> None:
+        """Args:
+        longest: seconds that a call takes at most where nothing is wrong.
+        """
         self.name = name
+        self._longest = longest
         self._faults = faults
         self._scheduler = scheduler
         self._record = record
@@ -84,13 +90,23 @@ class Receiver:
         strand, claim = self._scheduler.current, self._faults.claim()
         if strand is None or claim is None:
             raise RuntimeError("a transport was called outside a claim")
-        # The engine has just looked at its leases: only the calls after this look count as late.
-        if strand.context["hold"].valid_until <= self._scheduler.now:
+        hold = strand.context["hold"]
+        if hold.valid_until <= self._scheduler.now or self._belongs_to_another(hold, items):
             claim.late_calls += 1
         self._faults.step(f"{self.name} is called")
         if self._faults.strikes("transport slow"):
             self._scheduler.sleep(self._scheduler.random.choice([0.05, 0.5, 3.0, 12.0]))
+        elif self._longest:
+            self._scheduler.sleep(self._scheduler.random.uniform(0.0, self._longest))
         return claim
+
+    def _belongs_to_another(self, hold: Hold, items: Sequence[Item]) -> bool:
+        """Whether another hold has had one of the buckets for longer than a lease lasts: the engine must know by now."""
+        for item in items:
+            token, since = self._record.holders[item.box_name, item.bucket]
+            if token != hold.token and self._scheduler.now - since > self._record.lease_ttl:
+                return True
+        return False
 
     def _receive(self, claim: ClaimRecord, item: Item, session: Any) -> Send:
         record, strand = self._record, self._scheduler.current
@@ -107,6 +123,23 @@ class Receiver:
         if session is not None:
             session.add((item.box_name, self.name, item.id))
         return send
+
+
+def with_payload_builders(scenario: Scenario, faults: Faults) -> Scenario:
+    """The scenario with payload builders, which are part of a box and fail when a fault strikes."""
+
+    def build(item: Item) -> object:
+        claim = faults.claim()
+        if claim is not None and faults.strikes("payload builder raises", f"item {item.id}"):
+            fails_alone(claim, item)
+            raise Refused("no payload")
+        return item.payload
+
+    plans = tuple(
+        replace(plan, box=replace(plan.box, payload_builder=build)) if plan.payload_builder else plan
+        for plan in scenario.boxes
+    )
+    return replace(scenario, boxes=plans)
 
 
 def fails_alone(claim: ClaimRecord, item: Item) -> None:

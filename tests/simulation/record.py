@@ -30,8 +30,10 @@ class ClaimRecord:
     refused: set[int] = field(default_factory=set)
     """Items whose attempt failed by itself, not with a batch that raised and may be sent again in parts."""
     batch_raised: bool = False
+    asked_again: bool = False
+    """It asked for a bucket that the database had refused to the same hold."""
     late_calls: int = 0
-    """Calls of transports begun after the leases had run out."""
+    """Calls of transports begun after the leases had run out, or long after somebody else had them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -78,6 +80,10 @@ class Record:
     """Boxes that discard what a later item has overtaken."""
     rows_per_claim: int = 0
     tactic: str = ""
+    lease_ttl: float = 0.0
+    """Seconds."""
+    holders: dict[tuple[str, int], tuple[str, float]] = field(default_factory=dict)
+    """By box and bucket, the token of the hold that took it last, and when."""
     claims: list[ClaimRecord] = field(default_factory=list)
     sends: list[Send] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)

@@ -24,6 +24,7 @@ AT_CALLS = {
     "batch sent, then raises": (0.05, 0.4),
     "transport slow": (0.02, 0.3),
     "middleware raises": (0.03, 0.2),
+    "payload builder raises": (0.03, 0.2),
     "wake-up lost": (0.1, 1.0),
     "wake-up late": (0.1, 1.0),
     "wake-up twice": (0.1, 0.5),
@@ -54,6 +55,7 @@ class BoxPlan:
     routes: tuple[tuple[str, str | None, str], ...]
     """Transport name, event name, shape: single, batch, both, session."""
     item_middleware: bool
+    payload_builder: bool
     keys: int
     items: int
 
@@ -73,6 +75,8 @@ class Scenario:
     cutoff: timedelta
     lease_ttl: timedelta
     session_idle: timedelta
+    transport_time: float
+    """Longest time in seconds that a call of a transport takes where nothing is wrong."""
     chaos: float
     """Virtual seconds with faults."""
     faults: dict[str, float]
@@ -88,11 +92,12 @@ def draw(random: Random) -> Scenario:
         partitions=random.randint(1, 3),
         tactic=random.choice(["default", "default", "aggressive", "low-priority"]),
         rows=random.choice([1, 2, 3, 5, 8, 500]),
-        flush_after=random.choice([0.01, 0.1, 1.0]),
+        flush_after=random.choice([0.05, 0.2, 1.0]),
         turn=timedelta(seconds=random.choice([0.02, 1.0, 1.0])),
         cutoff=timedelta(seconds=random.choice([0.5, 90])),
         lease_ttl=lease_ttl,
         session_idle=timedelta(seconds=random.choice([0.3, 2, 10])),
+        transport_time=random.choice([0.0, 0.0, 0.03]),
         chaos=random.uniform(1.0, 6.0),
         faults=_faults(random),
     )
@@ -100,7 +105,7 @@ def draw(random: Random) -> Scenario:
 
 def _faults(random: Random) -> dict[str, float]:
     known = {**AT_CALLS, **FROM_OUTSIDE}
-    names = random.sample(sorted(known), random.choice([0, 1, 1, 2, 3, 5, 8, len(known)]))
+    names = random.sample(sorted(known), random.choice([0, 0, 1, 1, 2, 3, 5, 8, len(known)]))
     return {name: random.uniform(*known[name]) for name in names}
 
 
@@ -146,6 +151,7 @@ def _box(random: Random, number: int) -> BoxPlan:
         strategies=strategies,
         routes=random.choice(_ROUTES),
         item_middleware=random.random() < 0.15,
+        payload_builder=random.random() < 0.3,
         keys=random.randint(1, 5),
         items=random.randint(2, 14),
     )

@@ -32,6 +32,10 @@ from tests.simulation.scenario import BoxPlan, Scenario
 from tests.simulation.scheduler import Process, Scheduler, SimulatedCondition, SimulatedLock, Strand
 from tests.simulation.servers import SharedServers
 
+PREEMPTED = 0.1
+"""Chance that a delivery loses its processor when it looks at the clock."""
+PACE = Pace(rate_limit=20)
+"""One check of a quiet box in three seconds, so that a lost hint shows."""
 RETENTION_EVERY = 2.0
 """Seconds; in production it is ten minutes."""
 
@@ -48,6 +52,22 @@ class LocalClock:
 
     def monotonic(self) -> float:
         return self.true.monotonic()
+
+
+@dataclass(slots=True)
+class PreemptiveClock:
+    """The same, at each look of which the thread may lose its processor: code between two looks is not atomic."""
+
+    local: LocalClock
+    scheduler: Scheduler
+
+    def now(self) -> datetime:
+        return self.local.now()
+
+    def monotonic(self) -> float:
+        if self.scheduler.random.random() < PREEMPTED:
+            self.scheduler.switch()
+        return self.local.monotonic()
 
 
 class SimulatedWorker:
@@ -118,7 +138,7 @@ class SimulatedWorker:
             leases=leases,
             pauses=PauseWatch(coordination(self._servers.pauses), boxes, clock=clock),
             wakeups=self.wakeups,
-            tactic=TACTICS[scenario.tactic](Pace()),
+            tactic=TACTICS[scenario.tactic](PACE),
             middlewares=(),
             outages=self._outages,
             observer=NullObserver(),
@@ -171,13 +191,19 @@ class SimulatedWorker:
             memory=memory,
             observer=NullObserver(),
             tracer=NullTracer(),
-            clock=self.clock,
+            clock=PreemptiveClock(self.clock, self._scheduler),
             error_tracker=self._track,
             limits=Limits(rows=self._scenario.rows, flush_after=self._scenario.flush_after),
         )
 
     def _receiver(self, name: str) -> Receiver:
-        return Receiver(name, self._faults, self._scheduler, self._record)
+        return Receiver(
+            name,
+            self._faults,
+            self._scheduler,
+            self._record,
+            longest=self._scenario.transport_time,
+        )
 
     def _item_middleware(self, item: Item, call_next: Callable[[], Any]) -> Any:
         claim = self._faults.claim()

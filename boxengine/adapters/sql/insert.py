@@ -190,8 +190,8 @@ class SqlRows:
         for column in self._table.columns:
             name = found.payload if column.name == "payload" else column.name
             if name in found.columns:
-                copy = column._copy(name=name)  # noqa: SLF001 - SQLAlchemy's way to take a column over
-                copy.key = column.name
+                copy = column._copy()  # noqa: SLF001 - SQLAlchemy's way to take a column over
+                copy.name, copy.key = name, column.name
                 if name in ("created_at", "updated_at"):
                     # Rails fills them in itself, so its tables have no default of their own.
                     copy.default = ColumnDefault(_stored_now(connection, zoned=found.zoned))

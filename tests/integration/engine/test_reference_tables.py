@@ -20,7 +20,7 @@ CREATE TABLE order_outbox_items (
   id bigserial PRIMARY KEY,
   uuid uuid NOT NULL,
   event_name character varying NOT NULL,
-  event_key bigint NOT NULL,
+  event_key character varying NOT NULL,
   bucket integer NOT NULL,
   status integer DEFAULT 0 NOT NULL,
   options jsonb,
@@ -57,7 +57,7 @@ MOMENT = "'2026-02-03 04:05:06.123456'"
 RETRIES = {"max_retries": 3, "minimal_retry_interval": 0.05, "maximal_retry_interval": 0.1}
 
 
-@pytest.fixture(params=["full", "full with text keys", "lean"])
+@pytest.fixture(params=["full", "uuid as text", "lean"])
 def variant(request: pytest.FixtureRequest) -> str:
     chosen: str = request.param
     return chosen
@@ -67,8 +67,8 @@ def table(variant: str) -> str:
     match variant:
         case "full":
             return FULL
-        case "full with text keys":
-            return FULL.replace("event_key bigint", "event_key character varying")
+        case "uuid as text":  # as in the README's first versions
+            return FULL.replace("uuid uuid", "uuid character varying")
         case _:
             return LEAN
 

@@ -1,11 +1,14 @@
 """Messages become rows: all of them, each once, each key in order."""
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 from boxengine.domain.message import LONGEST_NAME
 from tests.integration.kafka.conftest import MakeInbox
-from tests.integration.kafka.inbox import assert_each_once_in_order, by_key, numbered, produce, until
+from tests.integration.kafka.inbox import Inbox, assert_each_once_in_order, by_key, numbered, numbers, produce, until
 
 COUNT = 5000
 
@@ -78,3 +81,47 @@ def test_messages_without_key_or_value_are_items_of_their_partition(make_inbox: 
     first, second = inbox.rows()
     assert first.event_key == f"{inbox.topic}:2"
     assert (second.event_key, bytes(second.payload), second.options["kafka"]["tombstone"]) == ("gone", b"", True)
+
+
+def test_a_group_that_begins_anew_stores_nothing_twice(make_inbox: MakeInbox) -> None:
+    """As after a crash between the database's commit and the group's, for every batch there was."""
+    first = make_inbox()
+    produce(first.bootstrap, first.topic, numbered(500))
+    with first.consuming():
+        until(lambda: first.count() == 500)
+    again = make_inbox(group=f"again-{first.topic}", batch_size=30)
+    again.group = f"again-{first.topic}"
+    with again.consuming():
+        until(lambda: again.committed() == 500, said=again.committed)
+    assert_each_once_in_order(again.rows(), 500)
+
+
+def test_on_mysql_messages_are_stored_once_and_poison_is_put_away(
+    tmp_path: Path, mysql_url: str, real_kafka: str, kafka_topic: str
+) -> None:
+    inbox = Inbox(tmp_path, database=mysql_url, bootstrap=real_kafka, topic=kafka_topic, source={"batch_size": 100})
+    repeated = [
+        message | {"headers": {"Idempotency-Key": f"{message['key']}/{n // 2}".encode()}}
+        for n, message in enumerate(numbered(300, keys=1))
+    ]
+    produce(inbox.bootstrap, inbox.topic, [*repeated, {"key": "k" * 300, "value": "too long"}])
+    with inbox.consuming():
+        until(lambda: inbox.committed() == 301, said=inbox.committed)
+    rows = inbox.rows()
+    assert numbers([row for row in rows if row.status == 0]) == list(range(0, 300, 2))
+    (failed,) = [row for row in rows if row.status == 1]
+    assert "Data too long" in failed.error_log
+
+
+def test_two_processes_under_one_parent_share_the_partitions(make_inbox: MakeInbox) -> None:
+    inbox = make_inbox(config={"group.instance.id": "shared"})
+    produce(inbox.bootstrap, inbox.topic, numbered(1000))
+    command = [sys.executable, "-m", "boxengine", "--config", str(inbox.config), "consume", "--processes", "2"]
+    with subprocess.Popen(command) as parent:
+        try:
+            until(lambda: inbox.count() >= 1000, said=inbox.count)
+        finally:
+            parent.terminate()
+    assert parent.returncode == 0
+    assert inbox.committed() == 1000
+    assert_each_once_in_order(inbox.rows(), 1000)

@@ -283,6 +283,8 @@ class _Branch(NamedTuple):
         for bucket, after in buckets.items():
             own = {"bucket": bucket, "after": after, "share": share}
             values += [own[name] for name in self.order]
+        if len(buckets) == 1:
+            return self.text, values
         return " UNION ALL ".join([f"({self.text})"] * len(buckets)), values
 
 

@@ -1,0 +1,55 @@
+"""A partitioned log in memory, for tests: a ``MessageSource`` over it, as one consumer that owns all partitions sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from boxengine.domain.message import ReceivedMessage
+
+Partition = tuple[str, int]
+
+
+class MemorySource:
+    """``MessageSource``; never waits."""
+
+    def __init__(self, messages: Sequence[ReceivedMessage] = ()) -> None:
+        self._log: dict[Partition, list[ReceivedMessage]] = {}
+        self._positions: dict[Partition, int] = {}
+        self.committed: dict[Partition, int] = {}
+        """The next offset of each partition, as acknowledged."""
+        self.halted: dict[Partition, int] = {}
+        """Offsets at which partitions stand still."""
+        for message in messages:
+            self._log.setdefault((message.topic, message.partition), []).append(message)
+
+    def receive(self, limit: int, *, wait: timedelta) -> Sequence[ReceivedMessage]:  # noqa: ARG002 - the port's shape
+        found: list[ReceivedMessage] = []
+        for partition, log in self._log.items():
+            end = self.halted.get(partition)
+            start = self._positions.get(partition, self.committed.get(partition, 0))
+            due = [each for each in log if start <= each.offset and (end is None or each.offset < end)]
+            taken = due[: limit - len(found)]
+            if taken:
+                self._positions[partition] = taken[-1].offset + 1
+            found += taken
+        return found
+
+    def acknowledge(self, messages: Sequence[ReceivedMessage]) -> None:
+        for message in messages:
+            self.committed[message.topic, message.partition] = message.offset + 1
+
+    def put_back(self, messages: Sequence[ReceivedMessage]) -> None:
+        for message in reversed(messages):
+            self._positions[message.topic, message.partition] = message.offset
+
+    def halt(self, message: ReceivedMessage) -> None:
+        self.halted[message.topic, message.partition] = message.offset
+
+    def check(self) -> None:
+        """It is always there."""
+
+    def close(self) -> None:
+        """Forgets what is not acknowledged, and the halts."""
+        self._positions.clear()
+        self.halted.clear()

@@ -1,0 +1,80 @@
+"""What may stand in ``source.kafka``, and what is said of the rest."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import boxengine
+from boxengine.adapters.kafka.consumer_config import consumer_config
+from boxengine.app.sources import Source, sources
+from boxengine.errors import BoxError, ConfigurationError, UnknownBox
+
+
+def written(folder: Path, **kafka: Any) -> Path:
+    source = {"topics": "orders", "group": "billing", "bootstrap_servers": "127.0.0.1:9"} | kafka
+    boxes = {"order_inbox_item": {"source": {"kafka": source}}, "dead_inbox_item": {}}
+    path = folder / "outbox.yml"
+    path.write_text(yaml.safe_dump({"database": {"url": "postgresql://h/d"}, "inbox_items": boxes}))
+    return path
+
+
+def found(folder: Path, *names: str, **kafka: Any) -> Source:
+    return sources(boxengine.load(written(folder, **kafka)).resolved, names)["order_inbox_item"]
+
+
+def test_a_source_with_all_its_keys(tmp_path: Path) -> None:
+    source = found(tmp_path, batch_size="50", max_payload_bytes=1000, dead_letter={"box": "dead_inbox_item"})
+    assert (source.topics, source.batch_size, source.max_payload_bytes) == (("orders",), 50, 1000)
+    assert source.dead_letter_box is not None
+    assert source.dead_letter_box.name == "dead_inbox_item"
+    assert found(tmp_path, dead_letter={"topic": "dead"}).dead_letter_topic == "dead"
+
+
+def test_every_mistake_is_told_at_once_with_its_path(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        found(tmp_path, batch_size=0, max_payload_bytes="much", dead_letter={"box": "order_inbox_item"}, batchsize=1)
+    path = "inbox_items.order_inbox_item.source.kafka"
+    told = {problem.path: problem.message for problem in caught.value.problems}
+    assert told.keys() == {
+        f"{path}.{key}" for key in ("batchsize", "batch_size", "max_payload_bytes", "dead_letter.box")
+    }
+    assert "dead_inbox_item" in told[f"{path}.dead_letter.box"]
+
+
+@pytest.mark.parametrize("value", ["dead", {}, {"box": "dead_inbox_item", "topic": "dead"}, {"queue": "dead"}])
+def test_a_dead_letter_is_one_box_or_one_topic(tmp_path: Path, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match="expected box: NAME or topic: NAME"):
+        found(tmp_path, dead_letter=value)
+
+
+def test_a_box_without_a_source_cannot_be_consumed_for(tmp_path: Path) -> None:
+    with pytest.raises(UnknownBox, match="known boxes: order_inbox_item"):
+        found(tmp_path, "dead_inbox_item")
+
+
+def test_the_command_names_the_boxes_that_it_knows(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "boxengine", "--config", str(written(tmp_path)), "consume", "-b", "nope"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert said.returncode == 2
+    assert said.stderr == "boxengine: unknown box 'nope'; known boxes: order_inbox_item\n"
+
+
+@pytest.mark.parametrize("key", ["enable.auto.commit", "enable.auto.offset.store"])
+def test_offsets_are_never_committed_before_the_database(key: str) -> None:
+    with pytest.raises(BoxError, match=f"{key} must be false"):
+        consumer_config(bootstrap_servers="h:1", group="g", config={key: "true"}, slot="0.0")
+
+
+def test_the_users_config_goes_over_the_defaults_and_each_static_member_has_its_own_name() -> None:
+    own = {"isolation.level": "read_uncommitted", "group.instance.id": "billing-1", "enable.auto.commit": "false"}
+    made = consumer_config(bootstrap_servers="h:1", group="g", config=own, slot="0.1")
+    assert made["isolation.level"] == "read_uncommitted"
+    assert made["partition.assignment.strategy"] == "cooperative-sticky"
+    assert made["group.instance.id"] == "billing-1-0.1"
+    assert made["enable.auto.commit"] is False
