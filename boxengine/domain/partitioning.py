@@ -17,7 +17,8 @@ def number(key: Key, bucket_size: int) -> int:
     """An integer as it is; of anything else the digits of its text, 0 where it has none; modulo ``bucket_size``."""
     if isinstance(key, int):
         return key % bucket_size
-    digits = "".join(filter(str.isdecimal, str(key)))
+    # Ruby's \D leaves 0 to 9 alone; the digits of other scripts do not count.
+    digits = "".join(filter("0123456789".__contains__, str(key)))
     return int(digits or 0) % bucket_size
 
 

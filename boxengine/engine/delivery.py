@@ -55,7 +55,7 @@ class BatchReport:
     claimed: int
     """Rows read."""
     last_ids: Mapping[int, int] = field(default_factory=dict)
-    """By bucket, the id up to which everything is settled or passed over; 0 under strict order."""
+    """By bucket, the id up to which rows are to be passed over; 0 where none are."""
     refused: frozenset[int] = frozenset()
     exhausted: frozenset[int] = frozenset()
     """Buckets of which nothing due is left."""
@@ -94,12 +94,13 @@ class Delivery:
         self._track = error_tracker
         self._limits = limits
 
-    def run(self, hold: Hold, after: Mapping[int, int], *, until: float) -> BatchReport:
+    def run(self, hold: Hold, after: Mapping[int, int], *, until: float, first: bool = True) -> BatchReport:
         """Claims, sends and settles one batch of the hold's buckets.
 
         Args:
             after: by bucket, the id after which to read.
             until: monotonic time at which sending stops between two items.
+            first: whether it is the hold's first batch, the only one for which failures of untried rows are recalled.
 
         Raises:
             StoreUnavailable: the database refused; the rows count as pending.
@@ -111,7 +112,7 @@ class Delivery:
             if items:
 
                 def process(_batch: Batch) -> None:
-                    self._process(claim, settlement, hold, until, fresh=not any(after.values()))
+                    self._process(claim, settlement, hold, until, fresh=first)
 
                 with self._tracer.processing(box, items):
                     compose(self._middlewares.batch_process, process)(Batch(box, items))
@@ -250,19 +251,21 @@ class Delivery:
                 self._observer.fetch_failed(self.box, "a failure could be stored neither in the database nor in Redis")
 
     def _report(self, claim: Claim, settlement: Settlement, after: Mapping[int, int]) -> BatchReport:
-        items = claim.items
-        last_ids = {item.bucket: item.id for item in items}
-        if self.box.strict_order is not StrictOrder.NONE:
-            # A row below may be due again at any moment: its pause is over, or somebody retries it. To read on after
-            # it would send its followers before it.
-            last_ids = dict.fromkeys(last_ids, 0)
-        exhausted = claim.exhausted
+        items, exhausted = claim.items, claim.exhausted
+        # Not the last id read: a row with a lower one may be committed after this claim, and a follower of its key
+        # after that. Who reads on from the last id meets the follower first. So does it under strict order when a
+        # failed row below is due again. What is settled is not pending any more and need not be passed over.
+        last_ids = {item.bucket: after[item.bucket] for item in items}
         settled = len(settlement.delivered) + len(settlement.discarded) + len(settlement.failed)
         if settled < len(items):
             touched = {*settlement.delivered, *settlement.discarded, *(attempt.id for attempt in settlement.failed)}
-            left = {item.bucket for item in items if item.id not in touched and item.processed_at is None}
-            last_ids.update({bucket: after[bucket] for bucket in left})
-            exhausted -= left
+            rest = [item for item in items if item.id not in touched]
+            unsent = {item.bucket for item in rest if item.processed_at is None}
+            exhausted -= unsent
+            if self.box.strict_order is StrictOrder.NONE:
+                # Rows that a strategy skipped stay due, and would stand before all others in the next batch again.
+                skipped = {item.bucket for item in rest} - unsent
+                last_ids.update({item.bucket: item.id for item in items if item.bucket in skipped})
         return BatchReport(
             claimed=len(items),
             last_ids=last_ids,

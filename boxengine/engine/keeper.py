@@ -39,7 +39,7 @@ class LeaseKeeper:
             yield
         finally:
             with self._lock:
-                del self._holds[id(hold)]
+                self._holds.pop(id(hold), None)
 
     def turn(self) -> timedelta:
         """Renews all leases once; returns the pause until the next time."""
@@ -58,5 +58,12 @@ class LeaseKeeper:
             lost = self._queue.extend(hold, ttl=self._ttl)
         except QueueUnavailable:
             return  # the hold runs out, its thread stops between two items, and nothing is lost
+        if not lost:
+            hold.valid_until = before + self._ttl.total_seconds()
+            return
+        # Somebody else may be at these buckets: whatever the thread is about to send must wait. Never renewed again, or
+        # a later turn would bring the hold back to life with the thread none the wiser.
         hold.buckets.difference_update(lost)
-        hold.valid_until = before + self._ttl.total_seconds()
+        hold.valid_until = before
+        with self._lock:
+            self._holds.pop(id(hold), None)

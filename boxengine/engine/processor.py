@@ -7,6 +7,7 @@ its buckets for long hands them back now and then, so that other threads and oth
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,6 +20,9 @@ from boxengine.engine.outages import Outages
 from boxengine.engine.schedule import Schedule
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Clock, Hold, JobQueue, Observer
+
+CROWDED_PAUSE = timedelta(seconds=0.05)
+"""After which a thread that is kept for the other boxes looks again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,14 +67,17 @@ class Processor:
         self._clock = clock
         self._limits = limits
         self._door = threading.Lock()
+        self._busy: Counter[str] = Counter()
+        """Threads at work, by box."""
+        self._counting = threading.Lock()
         self._stopping = threading.Event()
 
     def turn(self) -> timedelta:
         """Waits for buckets with work and delivers them."""
-        hold = self._take()
+        hold, pause = self._take()
         if hold is not None:
             self._work(hold)
-        return timedelta(0)
+        return pause
 
     def stop(self) -> None:
         """No more buckets are taken; those in work are handed back after the batch under way."""
@@ -78,18 +85,36 @@ class Processor:
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _take(self) -> Hold | None:
-        """One thread waits at the queue for all: the others wait for their turn at the door, which costs nothing."""
+    def _take(self) -> tuple[Hold | None, timedelta]:
+        """One thread waits at the queue for all: the others wait for their turn at the door, which costs nothing.
+
+        Returns what was taken, and the pause before the thread's next turn.
+        """
         started = self._clock.monotonic()
         with self._door:
             if self._stopping.is_set():
-                return None
-            hold = self._queue.take(
-                self._boxes, wait=self._limits.wait, ttl=self._limits.lease_ttl, share=self._limits.threads
-            )
-        if hold is not None:
-            self._observer.taken(hold.box, jobs=len(hold.jobs), seconds=self._clock.monotonic() - started)
-        return hold
+                return None, timedelta(0)
+            boxes = self._open_boxes()
+            # Who may not take from all boxes does not wait inside: the door is for those that may, a moment later.
+            crowded = len(boxes) < len(self._boxes)
+            wait = timedelta(0) if crowded else self._limits.wait
+            hold = self._queue.take(boxes, wait=wait, ttl=self._limits.lease_ttl, share=self._limits.threads)
+            if hold is None:
+                return None, CROWDED_PAUSE if crowded else timedelta(0)
+            self._count(hold.box, +1)
+        self._observer.taken(hold.box, jobs=len(hold.jobs), seconds=self._clock.monotonic() - started)
+        return hold, timedelta(0)
+
+    def _open_boxes(self) -> Sequence[Box]:
+        """All but a box that has every thread but one: a transport that hangs must leave the other boxes that one."""
+        most = self._limits.threads - 1
+        if len(self._boxes) == 1 or most == 0:
+            return self._boxes
+        return [box for box in self._boxes if self._busy[box.name] < most]
+
+    def _count(self, box: Box, change: int) -> None:
+        with self._counting:
+            self._busy[box.name] += change
 
     def _work(self, hold: Hold) -> None:
         box, started = hold.box, self._clock.monotonic()
@@ -104,6 +129,7 @@ class Processor:
             # The leases are left to run out: that is the pause before anybody tries these buckets again.
             self._outages.failed(f"box {box.name}", error, box=box)
         finally:
+            self._count(box, -1)
             self._observer.job_done(box, buckets, state=state, seconds=self._clock.monotonic() - started)
 
     def _drain(self, hold: Hold) -> str:
@@ -112,9 +138,10 @@ class Processor:
         now = self._clock.monotonic()
         cutoff, turn_over = now + self._limits.cutoff.total_seconds(), now + self._limits.turn.total_seconds()
         after = dict.fromkeys(sorted(hold.buckets), 0)
-        claimed = 0
+        claimed, first = 0, True
         while after:
-            report = delivery.run(hold, after, until=cutoff)
+            report = delivery.run(hold, after, until=cutoff, first=first)
+            first = False
             claimed += report.claimed
             self._go_on(hold, after, report)
             self._wake_for_retries(hold.box, report)
@@ -130,7 +157,7 @@ class Processor:
         wanted = self._queue.release(hold, report.exhausted) if report.exhausted else frozenset()
         hold.buckets -= report.exhausted - wanted
         for bucket in wanted:
-            after[bucket] = 0  # a row may have been committed below the last id
+            after[bucket] = 0  # what was passed over deserves another look
         if not report.progressed:
             hold.buckets.clear()
         for bucket in after.keys() - hold.buckets:

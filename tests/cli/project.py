@@ -129,7 +129,8 @@ outbox_items:
     def deliveries(self) -> list[dict[str, Any]]:
         """What the file transport wrote, line by line."""
         path = self.folder / "deliveries.jsonl"
-        return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+        whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
+        return [json.loads(line) for line in whole.splitlines()]
 
 
 class Worker:

@@ -13,7 +13,8 @@ from boxengine.adapters.sql.inbox import SqlInbox
 from boxengine.adapters.sql.insert import SqlRows
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.domain.box import Box, BoxType
-from boxengine.errors import InvalidItem, SchemaMismatch
+from boxengine.errors import InvalidItem, QueueUnavailable, SchemaMismatch
+from boxengine.ports import Signal
 
 INBOX = Box(name="order_inbox_item", type=BoxType.INBOX, table="order_inbox_items")
 OUTBOX = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="order_outbox_items")
@@ -114,3 +115,12 @@ def test_a_savepoint_says_whose_fault_it_is(engine: Engine) -> None:
     with engine.connect() as connection:
         found = connection.execute(text(f"SELECT status, errors_count, error_log FROM {INBOX.table}")).all()
     assert [tuple(each) for each in found] == [(1, 1, "no good: 100 %")]
+
+
+def test_a_wake_up_that_cannot_be_sent_does_not_cost_the_caller_its_commit(engine: Engine) -> None:
+    def send(_signals: list[Signal]) -> None:
+        raise QueueUnavailable("Redis is down")
+
+    with engine.begin() as connection:
+        SqlRows(OUTBOX, signal=send).insert(connection, rows("a"))
+    assert count(engine, OUTBOX) == 1

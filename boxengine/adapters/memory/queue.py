@@ -81,14 +81,15 @@ class MemoryJobQueue:
         return hold if hold.jobs else None
 
     def extend(self, hold: Hold, *, ttl: timedelta) -> frozenset[int]:
-        """Renews the leases of the hold's buckets and moves ``hold.valid_until`` on; the lost ones leave the hold."""
+        """Renews the leases of the hold's buckets and returns those that were lost; unless some were, the hold lasts longer."""
         with self._changed:
             lane = self._lane(hold.box)
             until = self._clock.monotonic() + ttl.total_seconds()
             lost = frozenset(bucket for bucket in hold.buckets if self._holder(lane, bucket) != hold.token)
             hold.buckets -= lost
             lane.leases.update(dict.fromkeys(hold.buckets, (hold.token, until)))
-        hold.valid_until = until
+        if not lost:
+            hold.valid_until = until
         return lost
 
     def release(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:

@@ -54,13 +54,14 @@ class BucketLeases:
         self._release = client.register_script(_RELEASE)
 
     def extend(self, hold: Hold, *, ttl: timedelta) -> frozenset[int]:
-        """Renews the leases of the hold's buckets for ``ttl`` from now and returns those that were lost."""
+        """Renews the leases of the hold's buckets and returns those that were lost; unless some were, the hold lasts longer."""
         asked_at = self._clock.monotonic()
         arguments: Arguments = [hold.token, milliseconds(ttl), keys.bucket_lease_prefix(hold.box), *hold.buckets]
         with translated("extend leases"):
             lost = frozenset(map(int, self._extend(args=arguments)))
         hold.buckets -= lost
-        hold.valid_until = asked_at + ttl.total_seconds()
+        if not lost:
+            hold.valid_until = asked_at + ttl.total_seconds()
         return lost
 
     def release(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:

@@ -220,7 +220,7 @@ class RedisJobQueue:
         return Hold(box, token, jobs, asked_at + ttl.total_seconds(), {job.bucket for job in jobs})
 
     def extend(self, hold: Hold, *, ttl: timedelta) -> frozenset[int]:
-        """Renews the leases of the hold's buckets and moves ``hold.valid_until`` on; the lost ones leave the hold."""
+        """Renews the leases of the hold's buckets and returns those that were lost; unless some were, the hold lasts longer."""
         return self._leases.extend(hold, ttl=ttl)
 
     def release(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:

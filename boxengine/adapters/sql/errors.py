@@ -22,11 +22,23 @@ def translated(engine: Engine) -> Iterator[None]:
     try:
         yield
     except driver_error as error:
-        if engine.dialect.is_disconnect(error, None, None):
+        if connection_lost(engine, error):
             engine.dispose()
         raise StoreUnavailable(sentence(error)) from error
     except SQLAlchemyError as error:
         raise StoreUnavailable(sentence(getattr(error, "orig", None) or error)) from error
+
+
+def connection_lost(engine: Engine, error: Exception) -> bool:
+    """Whether the error of the driver means that its connection, and with it probably the server, has gone."""
+    if engine.dialect.is_disconnect(error, None, None):  # type: ignore[arg-type]
+        return True
+    # psycopg's dialect wants to look at the connection; the error tells too: by PostgreSQL's classes "connection
+    # exception" and "operator intervention, shutdown", or by carrying no state, for it is not the server that speaks.
+    state = getattr(error, "sqlstate", "")
+    return isinstance(error, engine.dialect.loaded_dbapi.OperationalError) and (
+        state is None or state.startswith(("08", "57P"))
+    )
 
 
 def sentence(error: BaseException) -> str:

@@ -7,6 +7,7 @@ once per transaction and only if it commits; elsewhere by way of Redis, after th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import groupby, repeat
 from typing import Any
 from uuid import UUID
@@ -22,7 +23,7 @@ from boxengine.adapters.sql.models import box_table
 from boxengine.adapters.sql.tables import reflect
 from boxengine.domain.box import Box, BoxType
 from boxengine.engine.create import Attributes
-from boxengine.errors import InvalidItem
+from boxengine.errors import InvalidItem, Unavailable
 from boxengine.ports import Signal
 
 ENGINE_OWNED = frozenset({"id", "status", "errors_count", "error_log", "processed_at", "updated_at"})
@@ -178,10 +179,16 @@ class SqlRows:
         elif self._signal is not None:
             bucket = rows[0]["bucket"] if len(rows) == 1 else None
             signals, send = [Signal(self._box.name, bucket)], self._signal
+
+            def tell(_committed: Any) -> None:
+                # Redis may be down: the hint is lost, the caller's commit is not.
+                with suppress(Unavailable):
+                    send(signals)
+
             if isinstance(session, Session):
-                event.listen(session, "after_commit", lambda _session: send(signals), once=True)
+                event.listen(session, "after_commit", tell, once=True)
             else:
-                event.listen(connection, "commit", lambda _connection: send(signals), once=True)
+                event.listen(connection, "commit", tell, once=True)
 
     def _adapt(self, connection: Connection) -> None:
         """Takes the table as it is: one made by sbmt-outbox may lack columns and call the payload otherwise."""

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from boxengine.adapters.sql.dialects.base import BoxStatements, Cursor
 from boxengine.adapters.sql.dialects.registry import cursor_of, statements_for
-from boxengine.adapters.sql.errors import translated
+from boxengine.adapters.sql.errors import connection_lost, translated
 from boxengine.adapters.sql.tables import BoxTable, reflect
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status
@@ -134,8 +134,14 @@ class SqlStore:
 
     @contextmanager
     def _cursor(self, engine: Engine) -> Iterator[Cursor]:
-        with translated(engine), engine.connect() as connection, closing(cursor_of(connection)) as cursor:
-            yield cursor
+        with translated(engine), engine.connect() as connection:
+            try:
+                with closing(cursor_of(connection)) as cursor:
+                    yield cursor
+            except engine.dialect.loaded_dbapi.Error as error:
+                if connection_lost(engine, error):
+                    connection.invalidate()  # the pool would reset it, which fails with a traceback in the log
+                raise
 
 
 class _Transaction:

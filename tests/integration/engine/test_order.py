@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from boxengine.domain.item import Item, Status
@@ -26,7 +24,7 @@ class Broken:
         return Failure("broken") if item.event_key in self.keys else None
 
 
-KINDS: Any = pytest.mark.parametrize("kind", [Receiver, BatchReceiver], ids=["item", "batch"])
+KINDS = pytest.mark.parametrize("kind", [Receiver, BatchReceiver], ids=["item", "batch"])
 
 
 @KINDS
@@ -108,7 +106,9 @@ def test_an_item_that_a_later_one_has_overtaken_is_discarded(make_rig: MakeRig) 
 
 
 @KINDS
-def test_first_deliveries_of_a_key_keep_their_order_while_writers_go_on(make_rig: MakeRig, kind: type[Receiver]) -> None:
+def test_first_deliveries_of_a_key_keep_their_order_while_writers_go_on(
+    make_rig: MakeRig, kind: type[Receiver]
+) -> None:
     rig, receiver = make_rig(bucket_size=16, wakeup="notify"), kind()
     rig.carry(receiver)
     with rig.worker() as watcher:

@@ -103,7 +103,9 @@ def test_moments_without_a_zone_are_written_in_utc_whatever_the_servers_zone(mak
     rig = make_rig(tables=False)
     rig.carry(Receiver())
     rig.execute(table(variant))
-    rig.execute("DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET timezone = ''Asia/Kolkata''', current_database()); END $$")
+    rig.execute(
+        "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET timezone = ''Asia/Kolkata''', current_database()); END $$"
+    )
     rig.engine.dispose()
     rig.execute(row(variant, key=1, bucket=1).replace(":", "\\:"))
     rig.deliver(1)
@@ -164,7 +166,9 @@ def test_db_create_adds_the_indexes_that_a_table_of_the_reference_lacks(make_rig
     rig.execute(table(variant))
     rig.create_tables()
     rig.create_tables()
-    names = {each.indexname for each in rig.ask("SELECT indexname FROM pg_indexes WHERE tablename = 'order_outbox_items'")}
+    names = {
+        each.indexname for each in rig.ask("SELECT indexname FROM pg_indexes WHERE tablename = 'order_outbox_items'")
+    }
     assert {"ix_order_outbox_items_pending", "ix_order_outbox_items_key"} <= names
     rig.execute(row(variant, key=1, bucket=1).replace(":", "\\:"))
     rig.deliver(1)

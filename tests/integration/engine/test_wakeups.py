@@ -16,9 +16,7 @@ SLOW_LOOKS = {"tactic": "default", "rate_limit": 1, "rate_interval": 600}
 
 @pytest.mark.parametrize("wakeup", ["notify", "redis"])
 @pytest.mark.parametrize("many", [1, 5], ids=["one", "batch"])
-def test_a_commit_wakes_a_poller_that_would_not_look_for_ten_minutes(
-    make_rig: MakeRig, wakeup: str, many: int
-) -> None:
+def test_a_commit_wakes_a_poller_that_would_not_look_for_ten_minutes(make_rig: MakeRig, wakeup: str, many: int) -> None:
     rig, receiver = make_rig(wakeup=wakeup, poller=SLOW_LOOKS), Receiver()
     rig.carry(receiver)
     rounds = 0

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from sqlalchemy import Engine, NullPool, create_engine, text
 
 import boxengine
@@ -100,6 +100,8 @@ class Inbox:
             partitions = consumer.list_topics(self.topic, timeout=20).topics[self.topic].partitions
             wanted = [TopicPartition(self.topic, number) for number in partitions]
             return sum(max(0, each.offset) for each in consumer.committed(wanted, timeout=20))
+        except KafkaException:
+            return 0  # the group's coordinator is only being made
         finally:
             consumer.close()
 

@@ -8,7 +8,16 @@ from uuid import UUID, uuid4
 
 from boxengine.domain.message import LONGEST_NAME
 from tests.integration.kafka.conftest import MakeInbox
-from tests.integration.kafka.inbox import Inbox, assert_each_once_in_order, by_key, numbered, numbers, produce, until
+from tests.integration.kafka.inbox import (
+    Inbox,
+    Watcher,
+    assert_each_once_in_order,
+    by_key,
+    numbered,
+    numbers,
+    produce,
+    until,
+)
 
 COUNT = 5000
 
@@ -105,8 +114,10 @@ def test_on_mysql_messages_are_stored_once_and_poison_is_put_away(
         for n, message in enumerate(numbered(300, keys=1))
     ]
     produce(inbox.bootstrap, inbox.topic, [*repeated, {"key": "k" * 300, "value": "too long"}])
-    with inbox.consuming():
-        until(lambda: inbox.committed() == 301, said=inbox.committed)
+    watcher = Watcher()
+    with inbox.consuming(watcher):
+        until(lambda: inbox.committed() == 301 or bool(watcher.outages), within=15, said=inbox.committed)
+    assert watcher.outages == []
     rows = inbox.rows()
     assert numbers([row for row in rows if row.status == 0]) == list(range(0, 300, 2))
     (failed,) = [row for row in rows if row.status == 1]

@@ -11,14 +11,14 @@ Moments are stored without a zone, in UTC, whatever the session's zone is.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, NamedTuple, assert_never
+from typing import Any, assert_never
 from uuid import UUID
 
 from boxengine.adapters.sql.dialects.base import Cursor, Row
+from boxengine.adapters.sql.dialects.branch import Branch
 from boxengine.adapters.sql.tables import BoxTable
 from boxengine.domain.box import JITTER_STRIDE, StrictOrder
 from boxengine.domain.item import Item, Status
@@ -139,7 +139,7 @@ class MySqlStatements:
 
     # ── the texts ────────────────────────────────────────────────────────────────────────────────────
 
-    def _pending(self, columns: str, *, regular_only: bool = False) -> _Branch:
+    def _pending(self, columns: str, *, regular_only: bool = False) -> Branch:
         conditions = [f"t.status = {Status.PENDING:d} AND t.bucket = :bucket AND t.id > :after", self._is_due("t")]
         match self._table.box.strict_order:
             case StrictOrder.NONE:
@@ -152,7 +152,7 @@ class MySqlStatements:
                 assert_never(never)
         if regular_only:
             conditions.append("t.errors_count = 0")
-        return _Branch.of(
+        return Branch.of(
             f"SELECT {columns} FROM {self._name} AS t {self._index} WHERE {' AND '.join(conditions)} "
             "ORDER BY t.id LIMIT :share"
         )
@@ -255,37 +255,6 @@ class MySqlStatements:
 
     def _lock_names(self, buckets: Sequence[int]) -> list[str]:
         return [f"{self._lock_prefix}{bucket}" for bucket in buckets]
-
-
-class _Branch(NamedTuple):
-    """The query of one bucket's rows, to be joined with those of others."""
-
-    text: str
-    order: tuple[str, ...]
-    """Which values the placeholders stand for, one after the other."""
-
-    @classmethod
-    def of(cls, text: str) -> _Branch:
-        """From a text with ``:bucket``, ``:after`` and ``:share``."""
-        names = re.compile(r":(bucket|after|share)\b")
-        return cls(names.sub("%s", text), tuple(names.findall(text)))
-
-    def rows(self, cursor: Cursor, buckets: Mapping[int, int], share: int) -> Sequence[Row]:
-        if not buckets:
-            return ()
-        cursor.execute(*self.of_all(buckets, share))
-        rows: Sequence[Row] = cursor.fetchall()
-        return rows
-
-    def of_all(self, buckets: Mapping[int, int], share: int) -> tuple[str, list[int]]:
-        """The query of all these buckets, at least one, and its values."""
-        values: list[int] = []
-        for bucket, after in buckets.items():
-            own = {"bucket": bucket, "after": after, "share": share}
-            values += [own[name] for name in self.order]
-        if len(buckets) == 1:
-            return self.text, values
-        return " UNION ALL ".join([f"({self.text})"] * len(buckets)), values
 
 
 def _item_row(row: Row) -> Row:
