@@ -37,4 +37,7 @@ bench: $(STAMP) ## ratios to the floor programs, as a table
 bench-quick: $(STAMP) ## the same in under five minutes
 	@$(BIN)/python -m bench --quick
 
-.PHONY: help install demo test lint format bench bench-quick
+soak: $(STAMP) ## simulated histories with faults for ten minutes (SOAK_ARGS="--minutes 60")
+	@$(BIN)/python -m tests.simulation soak $(SOAK_ARGS)
+
+.PHONY: help install demo test lint format bench bench-quick soak

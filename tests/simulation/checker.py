@@ -1,0 +1,284 @@
+"""Holds a history to the promises of SEMANTICS 9, from what was sent and what was committed alone.
+
+The checker knows the policies of the boxes and nothing of the engine. ``violations`` returns one sentence for each
+broken promise; an empty list means that the history is sound.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from boxengine.adapters.memory.rows import Row
+from boxengine.domain.box import Box, StrictOrder
+from boxengine.domain.item import Status
+from tests.simulation.record import Change, Record, Send
+from tests.simulation.timeline import ItemLife, lives
+
+NOT_THE_ITEMS_FAULT = frozenset(
+    {"item refused", "item raises", "item sent, then raises", "middleware raises", "payload builder raises"}
+)
+HARMLESS = frozenset({"foreign jobs", "duplicate jobs", "wake-up twice"})
+WHOLE_BATCH = frozenset({"batch raises", "batch sent, then raises"})
+
+
+def violations(record: Record) -> list[str]:
+    """Every broken promise of one history."""
+    found = [f"the engine raised what no fault explains:\n{error}" for error in record.errors]
+    for name, box in record.boxes.items():
+        known = lives(record, name)
+        found += _legal_changes(record, box)
+        for life in known.values():
+            found += _ended(life, known)
+            found += _acknowledged(record, life)
+            found += _failed_in_time(record, box, life)
+            found += _not_too_early(box, life)
+            found += _sent_once(record, box, life)
+            found += _poison_stays_alone(record, box, life)
+        found += _in_order(record, box, known)
+        found += _effects_once(record, box, known)
+    found += _fenced(record)
+    found += _prompt(record)
+    return found
+
+
+# ── no loss ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _ended(life: ItemLife, known: dict[int, ItemLife]) -> Iterator[str]:
+    """Delivered, or failed or discarded with a reason; or gone after that."""
+    row = life.last
+    if row.status == Status.PENDING and not life.deleted and not _is_parked(life, known):
+        yield f"item {life.id} never ended: pending with {row.errors_count} errors"
+    if row.status == Status.FAILED and not row.error_log:
+        yield f"item {life.id} failed without a reason"
+
+
+def _is_parked(life: ItemLife, known: dict[int, ItemLife]) -> bool:
+    return any(
+        other.id < life.id and other.key == life.key and not other.deleted and other.last.status == Status.FAILED
+        for other in known.values()
+    )
+
+
+def _legal_changes(record: Record, box: Box) -> Iterator[str]:
+    """Who may do what to a row."""
+    for change in record.changes:
+        before, after = change.before, change.after
+        if change.box != box.name or before is None or change.by == "operator":
+            continue
+        if before.status != Status.PENDING and after is not None:
+            yield f"item {before.id} was {Status(before.status).name} and was changed once more by {change.by}"
+        if after is None and not _may_be_deleted(box, change, before):
+            yield f"item {before.id} was deleted by {change.by} while {Status(before.status).name}"
+        if (
+            after is not None
+            and after.status == Status.PENDING
+            and after.errors_count <= before.errors_count
+            and change.by == "engine"
+        ):
+            yield f"item {before.id}: a failed attempt was not counted"
+        if after is not None and after.status == Status.DISCARDED and not _is_overtaken(record, box, change, before):
+            yield f"item {before.id} was discarded, and no later item of its key had been delivered"
+
+
+def _may_be_deleted(box: Box, change: Change, row: Row) -> bool:
+    if change.by == "engine":
+        return box.retention.deletes_on_delivery and row.status == Status.PENDING
+    return row.status != Status.PENDING
+
+
+def _is_overtaken(record: Record, box: Box, change: Change, row: Row) -> bool:
+    return box.name in record.latest_available and any(
+        other.after.status == Status.DELIVERED
+        and other.after.event_key == row.event_key
+        and other.after.event_name == row.event_name
+        and other.after.id > row.id
+        for other in record.changes
+        if other.box == box.name and other.after is not None and other.step <= change.step
+    )
+
+
+SLOW = 0.1
+"""Seconds; transports slower than this keep others waiting."""
+PROMPT = {"default": 0.8, "aggressive": 0.8, "low-priority": 2.0}
+"""Virtual seconds; a hint that gets lost inside the engine costs at least a check's interval, which is more."""
+
+
+def _prompt(record: Record) -> Iterator[str]:
+    """Where nothing goes wrong, an item does not wait: neither for a check of its box nor for a lease to run out."""
+    waits = any(change.after is not None and change.after.available_at is not None for change in record.changes)
+    if record.faults.keys() - HARMLESS or record.poisoned or waits or record.transport_time > SLOW:
+        return
+    for box in record.boxes:
+        for life in lives(record, box).values():
+            took = life.delivery.at - life.changes[0].at if life.delivery is not None else 0.0
+            if took > PROMPT[record.tactic]:
+                yield f"item {life.id} of {box} took {took:.1f} s, and nothing stood in its way"
+
+
+# ── acknowledged ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _acknowledged(record: Record, life: ItemLife) -> Iterator[str]:
+    """Delivered is written only after every transport of the item confirmed it, in that very claim."""
+    change = life.delivery
+    if change is None:
+        return
+    confirmed = {
+        send.transport
+        for send in life.sends
+        if send.acknowledged and send.claim is change.claim and send.step <= change.step
+    }
+    missing = set(record.routes[change.box][life.event_name]) - confirmed
+    if missing:
+        yield f"item {life.id} was marked delivered; {', '.join(sorted(missing))} had not confirmed it"
+    if change.claim is not None and life.id in change.claim.refused:
+        yield f"item {life.id} was marked delivered after an attempt that failed"
+
+
+# ── retries ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _failed_in_time(record: Record, box: Box, life: ItemLife) -> Iterator[str]:
+    """Failed for good after ``max_retries`` retries: not before, and no attempt after it."""
+    attempts = 0
+    since = 0
+    for change in life.changes:
+        if change.by == "operator":
+            since = change.step
+        if change.after is None or change.before is None:
+            continue
+        if change.after.status == Status.FAILED and change.by == "engine":
+            attempts = sum(life.id in claim.failures for claim in record.claims if since <= claim.opened <= change.step)
+            if box.max_retries is None or attempts <= box.max_retries:
+                yield f"item {life.id} failed for good after {attempts} attempts; max_retries is {box.max_retries}"
+        if (
+            change.after.status == Status.PENDING
+            and change.by == "engine"
+            and box.max_retries is not None
+            and change.after.errors_count > box.max_retries
+        ):
+            yield f"item {life.id} goes on after {change.after.errors_count} errors; max_retries is {box.max_retries}"
+
+
+def _not_too_early(box: Box, life: ItemLife) -> Iterator[str]:
+    """No attempt within the pause after a failed one, by the store's clock; none before ``available_at``."""
+    for send in life.sends:
+        row = life.row_at(send.claim.opened)
+        if row is None:
+            continue
+        if row.available_at is not None and send.claim.now < row.available_at:
+            yield f"item {life.id} was sent before it was available"
+        if box.backoff is not None and row.processed_at is not None and row.status == Status.PENDING:
+            due = row.processed_at + box.backoff.pause(row.errors_count, row.id)
+            if send.claim.now < due:
+                yield f"item {life.id} was tried again within its pause, at step {send.step}"
+
+
+# ── duplicates ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _sent_once(record: Record, box: Box, life: ItemLife) -> Iterator[str]:
+    """More than one clean send of an item to a transport needs a reason; so does a send after the outcome."""
+    allowed = 1 + sum(change.by == "operator" for change in life.changes)
+    clean: dict[str, int] = defaultdict(int)
+    for send in life.sends:
+        if send.claim.committed and life.id not in send.claim.failures:
+            clean[send.transport] += 1
+    for transport, count in clean.items():
+        if count > allowed:
+            yield f"item {life.id} was sent to {transport} {count} times, and every time all went well"
+    if life.delivery is not None:
+        for send in life.sends:
+            if send.claim.opened > life.delivery.step:
+                yield f"item {life.id} was claimed and sent again after it was delivered, at step {send.step}"
+
+
+def _poison_stays_alone(record: Record, box: Box, life: ItemLife) -> Iterator[str]:
+    """One item that no transport takes does not make others fail."""
+    others = record.faults.keys() & (NOT_THE_ITEMS_FAULT | WHOLE_BATCH)
+    if others or sum(name == box.name for name, _ in record.poisoned) > 1 or (box.name, life.id) in record.poisoned:
+        return
+    if any(change.after is not None and change.after.errors_count > 0 for change in life.changes):
+        yield f"item {life.id} failed because of a poisoned one in its batch"
+
+
+def _fenced(record: Record) -> Iterator[str]:
+    """Work that is not recorded, or whose recording is not known, has a fault to show; each repeats one batch at most."""
+    sends: dict[int, list[Send]] = defaultdict(list)
+    for send in record.sends:
+        sends[id(send.claim)].append(send)
+    for claim in record.claims:
+        own = sends.get(id(claim), ())
+        if own and not claim.committed and not claim.fault:
+            yield f"a claim of {claim.worker} at step {claim.opened} was not committed, for no reason"
+        if len({send.item for send in own}) > record.rows_per_claim:
+            yield f"a claim of {claim.worker} at step {claim.opened} sent more than {record.rows_per_claim} items"
+        if claim.asked_again:
+            yield f"{claim.worker} asked again for buckets that it had been refused, at step {claim.opened}"
+        # The leases are looked at before an item or batch begins, not before each of its transports.
+        # A batch that raised is narrowed down to the guilty item first.
+        transports = max(len(routes) for routes in record.routes[claim.box].values())
+        if claim.late_calls > transports and not claim.batch_raised:
+            yield f"{claim.worker} went on sending after its leases had run out: {claim.late_calls} calls"
+
+
+# ── order ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _in_order(record: Record, box: Box, known: dict[int, ItemLife]) -> Iterator[str]:
+    """First deliveries follow the ids: within a key, under strict order by bucket within the bucket."""
+    scopes: dict[object, list[ItemLife]] = defaultdict(list)
+    for life in known.values():
+        scopes[life.bucket if box.strict_order is StrictOrder.BUCKET else life.key].append(life)
+    for scope in scopes.values():
+        scope.sort(key=lambda life: life.id)
+        for place, earlier in enumerate(scope):
+            for later in scope[place + 1 :]:
+                yield from _pair_in_order(record, box, earlier, later)
+
+
+def _pair_in_order(record: Record, box: Box, earlier: ItemLife, later: ItemLife) -> Iterator[str]:
+    if later.inserted < earlier.inserted:
+        return  # only across keys: nobody could know of the earlier one yet
+    moments = [(transport, send) for transport, send in later.first.items() if transport in earlier.routes]
+    if later.complete is not None:
+        moments.append(("", later.complete))
+    for transport, moment in moments:
+        first = earlier.first.get(transport) if transport else earlier.complete
+        if first is not None and first.place < moment.place:
+            continue
+        if _may_be_overtaken(box, earlier, moment.step):
+            continue
+        where = f"to {transport}" if transport else "to all its transports"
+        yield f"item {later.id} was delivered {where} at step {moment.step}, before item {earlier.id}"
+
+
+def _may_be_overtaken(box: Box, earlier: ItemLife, moment: int) -> bool:
+    row = earlier.row_at(moment)
+    if row is None or row.status == Status.DISCARDED:
+        return True
+    match box.strict_order:
+        case StrictOrder.KEY:
+            return False
+        case StrictOrder.BUCKET:
+            return row.status == Status.FAILED
+        case StrictOrder.NONE:
+            return row.available_at is not None or earlier.attempt_failed_by(moment)
+
+
+# ── what transports wrote through the session ────────────────────────────────────────────────────────
+
+
+def _effects_once(record: Record, box: Box, known: dict[int, ItemLife]) -> Iterator[str]:
+    """What a transport wrote in the claim's transaction is there exactly once for each delivered item, else not at all."""
+    counts: dict[int, int] = defaultdict(int)
+    for name, _, item in record.effects:
+        if name == box.name:
+            counts[item] += 1
+    through_session = {send.item for send in record.sends if send.transactional and send.claim.box == box.name}
+    for item in through_session:
+        expected = 1 if known[item].delivery is not None else 0
+        if counts[item] != expected:
+            yield f"item {item}: its transport's own writes were committed {counts[item]} times, not {expected}"

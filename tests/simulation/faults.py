@@ -1,0 +1,188 @@
+"""Faults that strike at calls of ports, and the ports through which they strike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from boxengine.adapters.memory.queue import MemoryJobQueue
+from boxengine.adapters.memory.store import MemoryClaim, MemoryStore, Step
+from boxengine.domain.box import Box
+from boxengine.errors import QueueUnavailable, StoreUnavailable
+from tests.simulation.record import ClaimRecord, Record
+from tests.simulation.scheduler import Crash, Scheduler
+
+PAUSES = (0.1, 0.6, 1.5, 5.0, 12.0)
+"""Seconds: from a hiccup to longer than any lease and any idle session."""
+
+
+class Faults:
+    """Which fault strikes now."""
+
+    def __init__(self, scheduler: Scheduler, record: Record, chances: Mapping[str, float]) -> None:
+        self.chances = chances
+        self.active = True
+        self.redis_up = True
+        self._scheduler = scheduler
+        self._record = record
+
+    def strikes(self, kind: str, detail: str = "") -> bool:
+        """Whether this fault happens now; it is then counted."""
+        chance = self.chances.get(kind)
+        if chance is None or not self.active or self._scheduler.random.random() >= chance:
+            return False
+        strand = self._scheduler.current
+        self._record.fault(kind, strand.name if strand else "", detail)
+        return True
+
+    def step(self, where: str) -> None:
+        """A switch point of a worker: others go on, the worker may die or be stopped here."""
+        strand = self._scheduler.current
+        if strand is None:
+            return
+        if not strand.process.alive:
+            raise Crash
+        if self.strikes("crash", f"at {where}"):
+            self._scheduler.kill(strand.process)
+            raise Crash
+        if self.strikes("pause", f"at {where}"):
+            strand.process.paused_until = self._scheduler.now + self._scheduler.random.choice(PAUSES)
+        self._scheduler.switch()
+
+    def claim(self) -> ClaimRecord | None:
+        """The claim on which the current strand is at work."""
+        strand = self._scheduler.current
+        return strand.context.get("claim") if strand else None
+
+    def blame(self, fault: str) -> None:
+        """The current claim will not be recorded, or its worker will not know."""
+        claim = self.claim()
+        if claim is not None and not claim.fault:
+            claim.fault = fault
+
+
+class RedisSide:
+    """Any port that lives in Redis, over its twin in memory: each call is a switch point and may fail."""
+
+    def __init__(self, inner: Any, faults: Faults) -> None:
+        self._inner = inner
+        self._faults = faults
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        inner, faults = getattr(self._inner, name), self._faults
+        where = f"{type(self._inner).__name__}.{name}"
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            faults.step(where)
+            if not faults.redis_up or faults.strikes("redis unavailable", where):
+                raise QueueUnavailable(f"no answer to {name}")
+            answer = inner(*arguments, **options)
+            faults.step(where)
+            if faults.strikes("redis answer lost", where):
+                raise QueueUnavailable(f"the answer to {name} was lost")
+            return answer
+
+        # Looked up once per port: what is found in the instance is not asked for again.
+        self.__dict__[name] = call
+        return call
+
+
+class QueueSide(RedisSide):
+    """The job queue; notes what is taken."""
+
+    def __init__(self, inner: MemoryJobQueue, faults: Faults, scheduler: Scheduler, record: Record) -> None:
+        super().__init__(inner, faults)
+        take = RedisSide.__getattr__(self, "take")
+
+        def noted(*arguments: Any, **options: Any) -> Any:
+            hold = take(*arguments, **options)
+            strand = scheduler.current
+            if hold is not None and strand is not None:
+                strand.context["hold"] = hold
+                strand.context["refused"] = set()
+                for bucket in hold.buckets:
+                    record.holders[hold.box.name, bucket] = (hold.token, scheduler.now)
+                record.note(strand.name, f"takes {hold.box.name} buckets {sorted(hold.buckets)}")
+            return hold
+
+        self.__dict__["take"] = noted
+
+
+class StoreSide:
+    """One worker's view of the store: every step is a switch point and may fail; claims are noted."""
+
+    def __init__(self, shared: MemoryStore, faults: Faults, scheduler: Scheduler, record: Record) -> None:
+        self._store = shared.twin(fault=self._at)
+        self._faults = faults
+        self._scheduler = scheduler
+        self._record = record
+        self.poll = self._store.poll
+        self.due_buckets = self._store.due_buckets
+        self.ping = self._store.ping
+        self.counts = self._store.counts
+        self.oldest_pending = self._store.oldest_pending
+        self.oldest_finished = self._store.oldest_finished
+        self.delete_finished = self._store.delete_finished
+
+    @contextmanager
+    def claim(self, box: Box, buckets: Mapping[int, int], limit: int) -> Iterator[MemoryClaim]:
+        """The store's claim, with what becomes of it on record."""
+        strand = self._scheduler.current
+        if strand is None:
+            raise RuntimeError("only strands claim")
+        with self._store.claim(box, buckets, limit) as claim:
+            known = ClaimRecord(
+                worker=strand.name,
+                box=box.name,
+                opened=self._record.step,
+                now=claim.now,
+                items=[item.id for item in claim.items],
+            )
+            self._record.claims.append(known)
+            refused = strand.context["refused"]
+            known.asked_again = not refused.isdisjoint(buckets)
+            refused |= claim.refused
+            self._record.note(
+                strand.name,
+                f"claims {dict(buckets)}: items {known.items}, refused {sorted(claim.refused)}, "
+                f"exhausted {sorted(claim.exhausted)}",
+            )
+            strand.context["claim"] = known
+            strand.context["open"] = claim
+            try:
+                yield claim
+            except Crash:
+                known.fault = known.fault or "crash"
+                raise
+            finally:
+                strand.context.pop("claim", None)
+                strand.context.pop("open", None)
+            if not known.committed and not known.items:
+                return
+            if not known.committed:
+                self._record.note(strand.name, "the claim ends without a commit")
+
+    def _at(self, step: Step) -> None:
+        if step == "committed":
+            self._written()
+        self._faults.step(f"store.{step}")
+        match step:
+            case "commit":
+                if self._faults.strikes("commit fails"):
+                    self._faults.blame("commit fails")
+                    raise StoreUnavailable("the commit failed")
+            case "committed":
+                if self._faults.strikes("commit acknowledged late"):
+                    self._faults.blame("commit acknowledged late")
+                    raise StoreUnavailable("the acknowledgement of the commit was lost")
+            case _:
+                if self._faults.strikes("store unavailable", f"at {step}"):
+                    self._faults.blame("store unavailable")
+                    raise StoreUnavailable(f"no answer to {step}")
+
+    def _written(self) -> None:
+        claim, strand = self._faults.claim(), self._scheduler.current
+        if claim is not None and strand is not None:
+            claim.committed = True
+            self._record.note(strand.name, "commits")

@@ -1,0 +1,152 @@
+"""What happens around the workers: Redis goes, clocks jump, people act, workers are stopped and replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from boxengine.domain.item import Status
+from boxengine.domain.job import Job
+from tests.simulation.faults import PAUSES
+from tests.simulation.scenario import FROM_OUTSIDE
+
+if TYPE_CHECKING:
+    from tests.simulation.history import History
+
+
+def disturbances(history: History) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Name and body of each strand that this history wants."""
+    for kind, act in _ACTS.items():
+        mean = history.scenario.faults.get(kind)
+        if mean is not None:
+            yield kind, _repeated(history, kind, act, mean)
+    yield "supervisor", lambda: _replace_workers(history)
+
+
+def _repeated(history: History, kind: str, act: Callable[[History], str], mean: float) -> Callable[[], None]:
+    def body() -> None:
+        while True:
+            history.scheduler.sleep(history.random.expovariate(1 / mean))
+            if not history.faults.active:
+                return
+            detail = act(history)
+            if detail:
+                history.record.fault(kind, "outside", detail)
+
+    return body
+
+
+def _replace_workers(history: History) -> None:
+    """As an orchestrator does: a worker that is gone is replaced after a while."""
+    while True:
+        history.scheduler.sleep(1.0)
+        if sum(worker.working for worker in history.workers) < history.scenario.workers:
+            history.hire()
+
+
+def _flush(history: History) -> str:
+    history.servers.flush_redis()
+    return "everything forgotten"
+
+
+def _outage(history: History) -> str:
+    history.faults.redis_up = False
+    history.record.fault("redis down", "outside")
+    history.scheduler.sleep(history.random.choice([0.1, 1.0, 6.0]))
+    history.faults.redis_up = True
+    return ""
+
+
+def _lose_leases(history: History) -> str:
+    for box in history.boxes:
+        history.servers.queue.lose_leases(box)
+    history.servers.leases.flush()
+    return "nobody holds anything"
+
+
+def _duplicate_jobs(history: History) -> str:
+    box = history.random.choice(history.boxes)
+    bucket = history.random.randrange(box.bucket_size)
+    job = Job(bucket, int(history.clock.now().timestamp()), (1,))
+    for _ in range(history.random.randint(1, 3)):
+        history.servers.queue.push_raw(box, job.encode().encode())
+    return f"{box.name} bucket {bucket}"
+
+
+def _foreign_jobs(history: History) -> str:
+    element = history.random.choice([b"", b"garbage", b"\xff\xfe", b"1:2", b"99:1:1", b"-1:5:5", b"0:x:1", b"0:1:"])
+    history.servers.queue.push_raw(history.random.choice(history.boxes), element)
+    return repr(element)
+
+
+def _clock_jump(history: History) -> str:
+    span = timedelta(seconds=history.random.uniform(-5.0, 5.0))
+    place = history.random.randrange(len(history.workers) + 1)
+    if place == len(history.workers):
+        history.clock.jump(span)
+        return f"of the database by {span.total_seconds():.1f} s"
+    history.workers[place].clock.skew += span
+    return f"of {history.workers[place].process.name} by {span.total_seconds():.1f} s"
+
+
+def _stop(history: History) -> str:
+    working = [worker for worker in history.workers if worker.working]
+    if not working:
+        return ""
+    worker = history.random.choice(working)
+    worker.stop()
+    return worker.process.name
+
+
+def _crash(history: History) -> str:
+    alive = [worker for worker in history.workers if worker.process.alive]
+    if not alive:
+        return ""
+    worker = history.random.choice(alive)
+    history.record.note("outside", f"SIGKILL for {worker.process.name}")
+    history.scheduler.kill(worker.process)
+    return worker.process.name
+
+
+def _pause(history: History) -> str:
+    worker = history.random.choice(history.workers)
+    seconds = history.random.choice(PAUSES)
+    worker.process.paused_until = history.scheduler.now + seconds
+    return f"{worker.process.name} for {seconds} s"
+
+
+def _pause_box(history: History) -> str:
+    box = history.random.choice(history.boxes)
+    enabled = history.random.random() < 0.5
+    history.servers.pauses.set(box, polling_enabled=enabled)
+    return f"{box.name} {'resumed' if enabled else 'paused'}"
+
+
+def _operate(history: History) -> str:
+    box = history.random.choice(history.boxes)
+    rows = [row for row in history.servers.store.rows(box) if row.status in {Status.PENDING, Status.FAILED}]
+    if not rows:
+        return ""
+    row = history.random.choice(rows)
+    discard = row.status == Status.PENDING or history.random.random() < 0.3
+    history.act(box, row, discard=discard)
+    return f"{'discards' if discard else 'retries'} {box.name}/{row.id}"
+
+
+_ACTS: dict[str, Callable[[History], str]] = {
+    "redis flushed": _flush,
+    "redis down": _outage,
+    "leases lost": _lose_leases,
+    "duplicate jobs": _duplicate_jobs,
+    "foreign jobs": _foreign_jobs,
+    "clock jump": _clock_jump,
+    "worker stops": _stop,
+    "worker crashes": _crash,
+    "worker pauses": _pause,
+    "box paused": _pause_box,
+    "operator": _operate,
+}
+
+if _ACTS.keys() != FROM_OUTSIDE.keys():
+    raise ImportError("every fault from outside needs its act, and the other way round")

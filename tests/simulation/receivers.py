@@ -1,0 +1,195 @@
+"""Transports that record what reaches their receivers, and fail when a fault strikes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from boxengine.domain.item import Item
+from boxengine.domain.outcome import Failure
+from boxengine.ports import Hold, Result
+from tests.simulation.faults import Faults
+from tests.simulation.record import ClaimRecord, Record, Send
+from tests.simulation.scenario import Scenario
+from tests.simulation.scheduler import Scheduler
+
+POISON = b"poison"
+"""The payload of an item that no transport ever takes."""
+
+
+class Refused(Exception):
+    """What a transport raises in the simulation."""
+
+
+class Receiver:
+    """The far end of one transport of one box, as one worker sees it."""
+
+    def __init__(self, name: str, faults: Faults, scheduler: Scheduler, record: Record, *, longest: float) -> None:
+        """Args:
+        longest: seconds that a call takes at most where nothing is wrong.
+        """
+        self.name = name
+        self._longest = longest
+        self._faults = faults
+        self._scheduler = scheduler
+        self._record = record
+
+    def one(self, item: Item, session: Any = None) -> Result:
+        """Takes one item, or fails before or after it has."""
+        claim = self._begin([item])
+        strikes = self._faults.strikes
+        if item.payload == POISON or strikes("item refused", f"item {item.id}"):
+            fails_alone(claim, item)
+            return self._scheduler.random.choice([False, Failure("refused")])
+        if strikes("item raises", f"item {item.id}"):
+            fails_alone(claim, item)
+            raise Refused(f"item {item.id} was not sent")
+        send = self._receive(claim, item, session)
+        if strikes("item sent, then raises", f"item {item.id}"):
+            fails_alone(claim, item)
+            raise Refused(f"item {item.id} may have been sent")
+        self._faults.step(f"the answer of {self.name}")
+        send.acknowledged = True
+        return None
+
+    def batch(self, items: Sequence[Item]) -> Sequence[Result]:
+        """Takes many items; fails for some, or as a whole, before or after some of them were taken."""
+        claim = self._begin(items)
+        ids = [item.id for item in items]
+        strikes, random = self._faults.strikes, self._scheduler.random
+        if strikes("batch raises", f"items {ids}"):
+            _fail_together(claim, ids)
+            raise Refused(f"items {ids} were not sent")
+        breaks_at = random.randint(1, len(items)) if strikes("batch sent, then raises", f"items {ids}") else 0
+        raises_at_poison = random.random() < 0.5
+        results: list[Result] = []
+        sends: list[Send] = []
+        for item in items:
+            if item.payload == POISON and raises_at_poison:
+                _fail_together(claim, ids)
+                raise Refused(f"poison among items {ids}")
+            if item.payload == POISON or strikes("item refused", f"item {item.id}"):
+                claim.failures.add(item.id)
+                results.append(Failure("refused"))
+            else:
+                sends.append(self._receive(claim, item, None))
+                results.append(True)
+            if len(results) == breaks_at:
+                _fail_together(claim, ids)
+                raise Refused(f"items {ids} may have been sent")
+            if random.random() < 0.05:
+                self._faults.step(f"{self.name} in the middle of a batch")
+        self._faults.step(f"the answer of {self.name}")
+        claim.refused.update(item.id for item, result in zip(items, results, strict=True) if result is not True)
+        for send in sends:
+            send.acknowledged = True
+        return results
+
+    def _begin(self, items: Sequence[Item]) -> ClaimRecord:
+        strand, claim = self._scheduler.current, self._faults.claim()
+        if strand is None or claim is None:
+            raise RuntimeError("a transport was called outside a claim")
+        hold = strand.context["hold"]
+        if hold.valid_until <= self._scheduler.now or self._belongs_to_another(hold, items):
+            claim.late_calls += 1
+        self._faults.step(f"{self.name} is called")
+        if self._faults.strikes("transport slow"):
+            self._scheduler.sleep(self._scheduler.random.choice([0.05, 0.5, 3.0, 12.0]))
+        elif self._longest:
+            self._scheduler.sleep(self._scheduler.random.uniform(0.0, self._longest))
+        return claim
+
+    def _belongs_to_another(self, hold: Hold, items: Sequence[Item]) -> bool:
+        """Whether another hold has had one of the buckets for longer than a lease lasts: the engine must know by now."""
+        for item in items:
+            token, since = self._record.holders[item.box_name, item.bucket]
+            if token != hold.token and self._scheduler.now - since > self._record.lease_ttl:
+                return True
+        return False
+
+    def _receive(self, claim: ClaimRecord, item: Item, session: Any) -> Send:
+        record, strand = self._record, self._scheduler.current
+        send = Send(
+            step=record.step,
+            place=len(record.sends),
+            claim=claim,
+            transport=self.name,
+            item=item.id,
+            transactional=session is not None,
+        )
+        record.sends.append(send)
+        record.note(strand.name if strand else "", f"--> {self.name} gets item {item.id} of key {item.event_key}")
+        if session is not None:
+            session.add((item.box_name, self.name, item.id))
+        return send
+
+
+def with_payload_builders(scenario: Scenario, faults: Faults) -> Scenario:
+    """The scenario with payload builders, which are part of a box and fail when a fault strikes."""
+
+    def build(item: Item) -> object:
+        claim = faults.claim()
+        if claim is not None and faults.strikes("payload builder raises", f"item {item.id}"):
+            fails_alone(claim, item)
+            raise Refused("no payload")
+        return item.payload
+
+    plans = tuple(
+        replace(plan, box=replace(plan.box, payload_builder=build)) if plan.payload_builder else plan
+        for plan in scenario.boxes
+    )
+    return replace(scenario, boxes=plans)
+
+
+def fails_alone(claim: ClaimRecord, item: Item) -> None:
+    """Puts a failed attempt on record."""
+    claim.failures.add(item.id)
+    claim.refused.add(item.id)
+
+
+def _fail_together(claim: ClaimRecord, ids: Sequence[int]) -> None:
+    claim.failures.update(ids)
+    claim.batch_raised = True
+
+
+def transport(shape: str, receiver: Receiver) -> Any:
+    """A transport of this shape: single, batch, both, session."""
+    return _SHAPES[shape](receiver)
+
+
+class _Single:
+    def __init__(self, receiver: Receiver) -> None:
+        self.receiver = receiver
+
+    def __call__(self, item: Item, payload: Any) -> Result:
+        return self.receiver.one(item)
+
+
+class _Session:
+    def __init__(self, receiver: Receiver) -> None:
+        self.receiver = receiver
+
+    def __call__(self, item: Item, payload: Any, *, session: Any) -> Result:
+        return self.receiver.one(item, session)
+
+
+class _Batch:
+    def __init__(self, receiver: Receiver) -> None:
+        self.receiver = receiver
+
+    def call_batch(self, items: Sequence[Item]) -> Sequence[Result]:
+        return self.receiver.batch(items)
+
+
+class _Both(_Single):
+    def call_batch(self, items: Sequence[Item]) -> Sequence[Result]:
+        return self.receiver.batch(items)
+
+
+_SHAPES: dict[str, Callable[[Receiver], Any]] = {
+    "single": _Single,
+    "session": _Session,
+    "batch": _Batch,
+    "both": _Both,
+}

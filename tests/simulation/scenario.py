@@ -1,0 +1,184 @@
+"""What one history is about, drawn from its seed: boxes and their policies, workers and their limits, faults."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import timedelta
+from random import Random
+from typing import assert_never
+
+from boxengine.domain.box import Backoff, Box, BoxType, Retention, StrictOrder
+from boxengine.domain.retry import ExponentialBackoff, LatestAvailable, NoDelay, RetryStrategy
+
+AT_CALLS = {
+    "crash": (0.002, 0.02),
+    "pause": (0.002, 0.02),
+    "commit fails": (0.03, 0.3),
+    "commit acknowledged late": (0.03, 0.3),
+    "store unavailable": (0.02, 0.15),
+    "redis unavailable": (0.01, 0.1),
+    "redis answer lost": (0.01, 0.1),
+    "item refused": (0.05, 0.4),
+    "item raises": (0.05, 0.3),
+    "item sent, then raises": (0.05, 0.3),
+    "batch raises": (0.05, 0.4),
+    "batch sent, then raises": (0.05, 0.4),
+    "transport slow": (0.02, 0.3),
+    "middleware raises": (0.03, 0.2),
+    "payload builder raises": (0.03, 0.2),
+    "wake-up lost": (0.1, 1.0),
+    "wake-up late": (0.1, 1.0),
+    "wake-up twice": (0.1, 0.5),
+}
+"""Chance at each call, lowest and highest."""
+FROM_OUTSIDE = {
+    "redis flushed": (0.5, 3.0),
+    "redis down": (1.0, 4.0),
+    "leases lost": (0.3, 2.0),
+    "duplicate jobs": (0.2, 1.0),
+    "foreign jobs": (0.2, 1.0),
+    "clock jump": (0.5, 3.0),
+    "worker stops": (1.0, 4.0),
+    "worker crashes": (0.5, 3.0),
+    "worker pauses": (0.5, 3.0),
+    "box paused": (0.5, 3.0),
+    "operator": (0.2, 1.0),
+}
+"""Mean seconds between two, shortest and longest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoxPlan:
+    """One box and how its items travel."""
+
+    box: Box
+    strategies: tuple[RetryStrategy, ...]
+    routes: tuple[tuple[str, str | None, str], ...]
+    """Transport name, event name, shape: single, batch, both, session."""
+    item_middleware: bool
+    payload_builder: bool
+    keys: int
+    items: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """Everything that is drawn before a history begins."""
+
+    boxes: tuple[BoxPlan, ...]
+    workers: int
+    threads: int
+    partitions: int
+    tactic: str
+    rows: int
+    flush_after: float
+    turn: timedelta
+    cutoff: timedelta
+    lease_ttl: timedelta
+    session_idle: timedelta
+    transport_time: float
+    """Longest time in seconds that a call of a transport takes where nothing is wrong."""
+    chaos: float
+    """Virtual seconds with faults."""
+    faults: dict[str, float]
+
+
+def draw(random: Random, *, only: Collection[str] | None = None) -> Scenario:
+    """A scenario; the same from the same state of ``random``.
+
+    Args:
+        only: the faults to choose; None: a random choice.
+    """
+    lease_ttl = timedelta(seconds=random.choice([0.5, 1, 4]))
+    flush_after = random.choice([0.05, 0.2, 1.0, 5.0])
+    return Scenario(
+        boxes=tuple(_box(random, number) for number in range(random.choice([1, 1, 1, 2]))),
+        workers=random.choice([1, 2, 2, 3]),
+        threads=random.choice([1, 1, 2]),
+        partitions=random.randint(1, 3),
+        tactic=random.choice(["default", "default", "aggressive", "low-priority"]),
+        rows=random.choice([1, 2, 3, 5, 8, 500]),
+        flush_after=flush_after,
+        turn=timedelta(seconds=random.choice([0.02, 1.0, 1.0])),
+        cutoff=timedelta(seconds=random.choice([0.5, 90])),
+        lease_ttl=lease_ttl,
+        # Shorter than the longest batch would mean that nothing large is ever recorded.
+        session_idle=timedelta(seconds=flush_after + random.choice([0.5, 1, 9])),
+        transport_time=random.choice([0.0, 0.0, 0.03, 0.3]),
+        chaos=random.uniform(1.0, 6.0),
+        faults=_faults(random, only),
+    )
+
+
+def _faults(random: Random, only: Collection[str] | None) -> dict[str, float]:
+    known = {**AT_CALLS, **FROM_OUTSIDE}
+    names = random.sample(sorted(known), random.choice([0, 0, 1, 1, 2, 3, 5, 8, len(known)]))
+    if only is not None:
+        names = sorted(only)
+    return {name: random.uniform(*known[name]) for name in names}
+
+
+def _box(random: Random, number: int) -> BoxPlan:
+    strict = random.choice(list(StrictOrder))
+    match strict:
+        case StrictOrder.NONE:
+            max_retries: int | None = random.choice([0, 1, 3])
+        case StrictOrder.KEY:
+            max_retries = random.choice([None, 0, 2])
+        case StrictOrder.BUCKET:
+            max_retries = None
+        case _:
+            assert_never(strict)
+    strategies: tuple[RetryStrategy, ...] = ()
+    if strict is StrictOrder.NONE:
+        strategies = random.choice(
+            [(ExponentialBackoff(), LatestAvailable()), (ExponentialBackoff(),), (NoDelay(),), (LatestAvailable(),)]
+        )
+    waits = strict is not StrictOrder.NONE or any(isinstance(s, ExponentialBackoff) for s in strategies)
+    minimal = random.choice([0.005, 0.1, 1.0])
+    backoff = Backoff(
+        minimal=timedelta(seconds=minimal),
+        maximal=timedelta(seconds=4 * minimal),
+        jitter=random.choice([0.0, 0.5]),
+    )
+    period = random.choice([0.0, 1.0, 1000.0, 1000.0])
+    return BoxPlan(
+        box=Box(
+            name=f"box{number}",
+            type=BoxType.OUTBOX,
+            table=f"box{number}",
+            bucket_size=random.choice([1, 1, 2, 3, 5, 8]),
+            strict_order=strict,
+            max_retries=max_retries,
+            backoff=backoff if waits else None,
+            retention=Retention(
+                others=timedelta(seconds=1000.0),
+                delivered=timedelta(seconds=period),
+                batch_size=random.choice([1, 3]),
+                pause=timedelta(0),
+                window=timedelta(seconds=1),
+            ),
+        ),
+        strategies=strategies,
+        routes=random.choice(_ROUTES),
+        item_middleware=random.random() < 0.15,
+        payload_builder=random.random() < 0.3,
+        keys=random.randint(1, 5),
+        items=random.choice([random.randint(2, 14), random.randint(2, 14), 20]),
+    )
+
+
+_ROUTES = (
+    (("all", None, "batch"),),
+    (("all", None, "batch"),),
+    (("all", None, "single"),),
+    (("all", None, "session"),),
+    (("all", None, "both"),),
+    (("first", None, "batch"), ("second", None, "batch")),
+    (("first", None, "single"), ("second", None, "batch")),
+    (("of-a", "a", "batch"), ("of-b", "b", "batch")),
+    (("of-a", "a", "single"), ("of-b", "b", "batch")),
+    (("all", None, "batch"), ("of-b", "b", "batch")),
+    (("of-a", "a", "both"), ("of-b", "b", "single"), ("all", None, "single")),
+)

@@ -1,0 +1,25 @@
+"""The histories are not quiet: every fault strikes, and every kind of box and outcome is met."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from boxengine.domain.box import StrictOrder
+from boxengine.domain.item import Status
+from tests.simulation.history import History
+from tests.simulation.scenario import AT_CALLS, FROM_OUTSIDE
+
+
+def test_four_hundred_histories_meet_every_fault_and_every_outcome() -> None:
+    faults: Counter[str] = Counter()
+    orders: set[StrictOrder] = set()
+    outcomes: Counter[Status] = Counter()
+    for seed in range(400):
+        history = History(seed)
+        record = history.run()
+        faults.update(record.faults)
+        orders |= {box.strict_order for box in history.boxes}
+        outcomes.update(Status(change.after.status) for change in record.changes if change.after is not None)
+    assert {*AT_CALLS, *FROM_OUTSIDE, "session cut"} <= faults.keys()
+    assert orders == set(StrictOrder)
+    assert set(outcomes) == set(Status)

@@ -1,0 +1,256 @@
+"""A worker of the simulation: the engine's own loops over simulated ports, as the composition root puts them together."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, cast
+
+from boxengine.adapters.memory.wakeups import MemoryWakeups
+from boxengine.domain.item import Item
+from boxengine.engine.delivery import Delivery, Limits
+from boxengine.engine.keeper import LeaseKeeper
+from boxengine.engine.listener import Listener
+from boxengine.engine.observation import NullObserver, NullTracer
+from boxengine.engine.outages import Outages
+from boxengine.engine.pauses import PauseWatch
+from boxengine.engine.pipeline import Middlewares, Pipeline, TransportSpec
+from boxengine.engine.poller import Poller, PollLimits
+from boxengine.engine.processor import ProcessLimits, Processor
+from boxengine.engine.retention import Retention
+from boxengine.engine.schedule import Schedule
+from boxengine.engine.tactics import TACTICS, Pace
+from boxengine.errors import Unavailable
+from boxengine.ports import Clock, Store
+from tests.simulation.faults import Faults, QueueSide, RedisSide, StoreSide
+from tests.simulation.receivers import Receiver, Refused, fails_alone, transport
+from tests.simulation.record import Record
+from tests.simulation.scenario import BoxPlan, Scenario
+from tests.simulation.scheduler import Process, Scheduler, SimulatedCondition, SimulatedLock, Strand
+from tests.simulation.servers import SharedServers
+
+PREEMPTED = 0.1
+"""Chance that a delivery loses its processor when it looks at the clock."""
+PACE = Pace(rate_limit=20)
+"""One check of a quiet box in three seconds, so that a lost hint shows."""
+RETENTION_EVERY = 2.0
+"""Seconds; in production it is ten minutes."""
+
+
+@dataclass(slots=True)
+class LocalClock:
+    """The clock of one machine: its wall clock may be wrong, its monotonic clock is not."""
+
+    true: Clock
+    skew: timedelta = timedelta(0)
+
+    def now(self) -> datetime:
+        return self.true.now() + self.skew
+
+    def monotonic(self) -> float:
+        return self.true.monotonic()
+
+
+@dataclass(slots=True)
+class PreemptiveClock:
+    """The same, at each look of which the thread may lose its processor: code between two looks is not atomic."""
+
+    local: LocalClock
+    scheduler: Scheduler
+
+    def now(self) -> datetime:
+        return self.local.now()
+
+    def monotonic(self) -> float:
+        if self.scheduler.random.random() < PREEMPTED:
+            self.scheduler.switch()
+        return self.local.monotonic()
+
+
+class SimulatedWorker:
+    """One process: made, started, crashed, paused or stopped."""
+
+    def __init__(
+        self,
+        name: str,
+        scenario: Scenario,
+        servers: SharedServers,
+        *,
+        faults: Faults,
+        scheduler: Scheduler,
+        record: Record,
+    ) -> None:
+        self.process = Process(name)
+        self.clock = LocalClock(servers.clock)
+        self._scenario = scenario
+        self._servers = servers
+        self._faults = faults
+        self._scheduler = scheduler
+        self._record = record
+        self._taking_in = True
+        self._processing = 0
+        self.stopping = False
+        self.wakeups = MemoryWakeups()
+        self.wakeups._changed = cast("Any", SimulatedCondition(scheduler))
+        self._store = cast("Any", StoreSide(servers.store, faults, scheduler, record))
+        self._queue = cast("Any", QueueSide(servers.queue, faults, scheduler, record))
+        self._outages = Outages(observer=NullObserver(), error_tracker=self._track, clock=self.clock)
+        self._assemble()
+
+    def start(self) -> None:
+        """Its strands begin."""
+        self._loop("poller", self._poller.turn, lambda: self._taking_in)
+        self._loop("listener", self._listener.turn, lambda: self._taking_in)
+        for number in range(self._scenario.threads):
+            self._processing += 1
+            self._loop(f"processor{number}", self._processor.turn, lambda: not self.stopping, then=self._one_less)
+        self._loop("keeper", self._keeper.turn, lambda: self._processing > 0)
+        self._loop("retention", self._retention.turn, lambda: not self.stopping, pause=RETENTION_EVERY)
+
+    def stop(self) -> None:
+        """Asks all loops to stop, sources first, as ``Worker.stop`` does."""
+        self._taking_in = False
+        self._schedule.stop()
+        self.stopping = True
+        self._processor.stop()
+        self._retention.stop()
+
+    @property
+    def working(self) -> bool:
+        """Whether it still delivers."""
+        return self.process.alive and not self.stopping
+
+    def _assemble(self) -> None:
+        scenario, clock, scheduler, name = self._scenario, self.clock, self._scheduler, self.process.name
+        boxes = [plan.box for plan in scenario.boxes]
+        coordination = cast("Any", partial(RedisSide, faults=self._faults))
+        self._schedule = Schedule(boxes, partitions=scenario.partitions, clock=clock)
+        self._schedule._changed = cast("Any", SimulatedCondition(scheduler))
+        self._listener = Listener(self.wakeups, self._schedule)
+        leases = coordination(self._servers.leases)
+        self._poller = Poller(
+            self._schedule,
+            store=self._store,
+            queue=self._queue,
+            leases=leases,
+            pauses=PauseWatch(coordination(self._servers.pauses), boxes, clock=clock),
+            wakeups=self.wakeups,
+            tactic=TACTICS[scenario.tactic](PACE),
+            middlewares=(),
+            outages=self._outages,
+            observer=NullObserver(),
+            tracer=NullTracer(),
+            clock=clock,
+            token=name,
+            limits=PollLimits(regular=4, retryable=2, lease_ttl=scenario.lease_ttl),
+        )
+        self._keeper = LeaseKeeper(
+            self._queue, clock=clock, ttl=scenario.lease_ttl, longest=max(timedelta(seconds=10), scenario.cutoff)
+        )
+        memory = coordination(self._servers.memory)
+        self._processor = Processor(
+            {plan.box.name: self._delivery(plan, self._store, memory) for plan in scenario.boxes},
+            queue=self._queue,
+            keeper=self._keeper,
+            schedule=self._schedule,
+            outages=self._outages,
+            observer=NullObserver(),
+            clock=clock,
+            limits=ProcessLimits(
+                wait=timedelta(seconds=2),
+                cutoff=scenario.cutoff,
+                turn=scenario.turn,
+                lease_ttl=scenario.lease_ttl,
+                threads=scenario.threads,
+            ),
+        )
+        self._processor._door = cast("Any", SimulatedLock(scheduler))
+        self._retention = Retention(
+            boxes,
+            store=self._store,
+            leases=leases,
+            outages=self._outages,
+            observer=NullObserver(),
+            clock=clock,
+            token=name,
+        )
+
+    def _delivery(self, plan: BoxPlan, store: Store, memory: Any) -> Delivery:
+        specs = tuple(
+            TransportSpec(name=name, event_name=event, build=partial(transport, shape, self._receiver(name)))
+            for name, event, shape in plan.routes
+        )
+        middlewares = Middlewares(item_process=(self._item_middleware,) if plan.item_middleware else ())
+        return Delivery(
+            Pipeline(box=plan.box, transports=specs, retry_strategies=plan.strategies),
+            middlewares=middlewares,
+            store=store,
+            memory=memory,
+            observer=NullObserver(),
+            tracer=NullTracer(),
+            clock=PreemptiveClock(self.clock, self._scheduler),
+            error_tracker=self._track,
+            limits=Limits(rows=self._scenario.rows, flush_after=self._scenario.flush_after),
+        )
+
+    def _receiver(self, name: str) -> Receiver:
+        return Receiver(
+            name,
+            self._faults,
+            self._scheduler,
+            self._record,
+            longest=self._scenario.transport_time,
+        )
+
+    def _item_middleware(self, item: Item, call_next: Callable[[], Any]) -> Any:
+        claim = self._faults.claim()
+        if self._faults.strikes("middleware raises", f"before item {item.id}"):
+            if claim is not None:
+                fails_alone(claim, item)
+            raise Refused("middleware, before")
+        result = call_next()
+        if self._faults.strikes("middleware raises", f"after item {item.id}"):
+            if claim is not None:
+                fails_alone(claim, item)
+            raise Refused("middleware, after")
+        return result
+
+    # ── loops ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _loop(
+        self,
+        name: str,
+        turn: Callable[[], timedelta],
+        go_on: Callable[[], bool],
+        *,
+        pause: float | None = None,
+        then: Callable[[], None] = lambda: None,
+    ) -> None:
+        def body() -> None:
+            while go_on():
+                seconds = self._take_turn(name, turn)
+                self._scheduler.sleep(seconds if pause is None else pause)
+            then()
+
+        strand: Strand = self._scheduler.spawn(f"{self.process.name}.{name}", self.process, body)
+        strand.context["role"] = "retention" if name == "retention" else "engine"
+
+    def _take_turn(self, name: str, turn: Callable[[], timedelta]) -> float:
+        """As ``ThreadGroup`` does it, but that waiting is the scheduler's business."""
+        try:
+            seconds = turn().total_seconds()
+        except Exception as error:  # as in the thread group
+            return self._outages.failed(name, error)
+        self._outages.worked(name)
+        return seconds
+
+    def _one_less(self) -> None:
+        self._processing -= 1
+
+    def _track(self, error: BaseException | str, /, **context: Any) -> None:
+        """Outages that no injected fault explains are errors of the engine."""
+        if "what" in context and isinstance(error, BaseException) and not isinstance(error, Unavailable):
+            self._record.errors.append("".join(traceback.format_exception(error)))
