@@ -119,6 +119,70 @@ class HistoryStore(Protocol):
         """Deletes, in one transaction, at most ``limit`` such rows of that span of creation; returns how many."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemFilter:
+    """Which rows of a box a person means; what is left out does not restrict."""
+
+    statuses: frozenset[int] = frozenset()
+    ids: tuple[int, ...] = ()
+    event_key: str | None = None
+    created_from: datetime | None = None
+    created_before: datetime | None = None
+    tried: bool = False
+    """Only rows with failed attempts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemRow:
+    """One row as people look at it; of a column that the table lacks, None. Moments have zone UTC."""
+
+    id: int
+    uuid: str
+    event_name: str | None
+    event_key: str
+    bucket: int
+    status: int
+    errors_count: int
+    created_at: datetime
+    processed_at: datetime | None
+    available_at: datetime | None
+    dedup_key: str | None
+    options: Mapping[str, Any] | None
+    error_log: str | None
+    payload: bytes | None
+    """None in a page, where it would be much to carry."""
+
+
+class ItemsStore(Protocol):
+    """What people do with rows: look at them, and retry, discard or delete them. Never in the path of a delivery.
+
+    Each change is one transaction over the ids given, at most some thousands. It waits for nobody: rows that a worker has
+    locked stay as they are and are not among the ids returned, nor are rows that the filter does not mean (any more).
+    Every method raises ``StoreUnavailable`` where the database does not answer.
+    """
+
+    def count(self, box: Box, which: ItemFilter) -> int:
+        """How many rows are meant."""
+
+    def ids(self, box: Box, which: ItemFilter, *, after: int, limit: int) -> list[int]:
+        """The next ids, in order, that are greater than ``after``."""
+
+    def page(self, box: Box, which: ItemFilter, *, after: int, limit: int) -> list[ItemRow]:
+        """The next rows by id, without their payloads."""
+
+    def get(self, box: Box, item_id: int) -> ItemRow | None:
+        """One row with its payload."""
+
+    def retry(self, box: Box, which: ItemFilter, ids: Sequence[int]) -> frozenset[int]:
+        """Makes failed, discarded and waiting rows due as if never tried; keeps their ``error_log``. Wakes the workers."""
+
+    def discard(self, box: Box, which: ItemFilter, ids: Sequence[int]) -> frozenset[int]:
+        """Makes pending and failed rows discarded."""
+
+    def delete(self, box: Box, which: ItemFilter, ids: Sequence[int]) -> frozenset[int]:
+        """Deletes rows; pending ones only where the filter names that status."""
+
+
 # ── coordination ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -202,6 +266,34 @@ class Pauses(Protocol):
 
     def polling_enabled(self, boxes: Sequence[Box]) -> Mapping[str, bool]:
         """By box name, for those boxes that somebody paused or resumed; the others follow the configuration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    """What a running worker process says about itself."""
+
+    id: str
+    """Random; another one after each start."""
+    host: str
+    pid: int
+    boxes: tuple[str, ...]
+    """Names of the boxes it works on."""
+    threads: int
+    """Of the processor."""
+    started_at: datetime
+
+
+class Workers(Protocol):
+    """Which worker processes are alive, for people to see. Nothing depends on it."""
+
+    def announce(self, worker: WorkerInfo, *, ttl: timedelta) -> None:
+        """The worker counts as alive for ``ttl`` from now. One round trip."""
+
+    def withdraw(self, worker_id: str) -> None:
+        """The worker has stopped."""
+
+    def living(self) -> list[WorkerInfo]:
+        """Those that announced themselves in time, the longest running first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import os
 import random
 import secrets
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -17,6 +19,7 @@ from boxengine.app.servers import Servers
 from boxengine.domain.box import Box
 from boxengine.engine.delivery import Delivery, Limits
 from boxengine.engine.health import Health
+from boxengine.engine.heartbeat import Heartbeat
 from boxengine.engine.keeper import LeaseKeeper
 from boxengine.engine.listener import Listener
 from boxengine.engine.outages import Outages
@@ -30,7 +33,7 @@ from boxengine.engine.tactics import TACTICS, Pace
 from boxengine.engine.threads import ThreadGroup
 from boxengine.engine.worker import Loop, Service, Worker
 from boxengine.errors import BoxError, UnknownBox
-from boxengine.ports import ErrorTracker, Observer, Tracer
+from boxengine.ports import ErrorTracker, Observer, Tracer, WorkerInfo
 from boxengine.settings import Resolved, Settings
 
 LEASE_TTL = timedelta(seconds=4)
@@ -129,15 +132,35 @@ class _Assembly:
             longest=self._settings.processor.general_timeout,
         )
         poller = self._poller()
+        heartbeat = Heartbeat(self._servers.workers, self._info())
         return Worker(
             sources=self._sources(poller),
             processors=[self._processing(deliveries, keeper)],
-            housekeeping=[self._loop("lease-keeper", keeper.turn), self._retention()],
+            housekeeping=[
+                self._loop("lease-keeper", keeper.turn),
+                self._loop("heartbeat", heartbeat.turn),
+                self._retention(),
+            ],
             services=services,
             # Given back, the leases let the next worker poll at once.
-            close=[poller.release, *(delivery.close for delivery in deliveries.values()), self._servers.close],
+            close=[
+                poller.release,
+                heartbeat.withdraw,
+                *(delivery.close for delivery in deliveries.values()),
+                self._servers.close,
+            ],
             health=self._health,
             clock=self._clock,
+        )
+
+    def _info(self) -> WorkerInfo:
+        return WorkerInfo(
+            id=self._token,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            boxes=tuple(box.name for box in self._boxes),
+            threads=self._choices.processor_threads or self._settings.processor.threads_count,
+            started_at=self._clock.now(),
         )
 
     # ── the loops ────────────────────────────────────────────────────────────────────────────────────

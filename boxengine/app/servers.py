@@ -14,13 +14,15 @@ from boxengine.adapters.redis.failures import RedisFailures
 from boxengine.adapters.redis.leases import RedisLeases
 from boxengine.adapters.redis.pauses import RedisPauses
 from boxengine.adapters.redis.queue import RedisJobQueue
-from boxengine.adapters.redis.wakeups import RedisWakeups
+from boxengine.adapters.redis.wakeups import RedisNotifier, RedisWakeups
+from boxengine.adapters.redis.workers import RedisWorkers
 from boxengine.adapters.sql.engine import connect as connect_database
+from boxengine.adapters.sql.items import SqlItems
 from boxengine.adapters.sql.listen import PostgresWakeups
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.adapters.system import SystemClock
 from boxengine.errors import BoxError
-from boxengine.ports import Clock, FailureMemory, JobQueue, Leases, Pauses, Wakeups
+from boxengine.ports import Clock, FailureMemory, ItemsStore, JobQueue, Leases, Pauses, Wakeups, Workers
 from boxengine.settings import Settings
 from boxengine.settings.schema import Wakeup
 
@@ -33,10 +35,12 @@ class Servers:
     """Everything outside the process that a worker needs."""
 
     store: SqlStore
+    items: ItemsStore
     queue: JobQueue
     leases: Leases
     pauses: Pauses
     memory: FailureMemory
+    workers: Workers
     wakeups: Wakeups | None
     """None: nobody tells of commits; the poller looks by itself."""
     clock: Clock
@@ -58,7 +62,8 @@ def connect(settings: Settings) -> Servers:
     store = connect_store(settings)
     client = redis_client(settings)
     wakeups: Wakeups | None = None
-    match wakeup_of(settings):
+    wakeup = wakeup_of(settings)
+    match wakeup:
         case "notify":
             wakeups = PostgresWakeups(store.engine)
         case "redis":
@@ -69,10 +74,16 @@ def connect(settings: Settings) -> Servers:
             assert_never(never)
     return Servers(
         store=store,
+        items=SqlItems(
+            store,
+            notify=wakeup == "notify",
+            signal=RedisNotifier(client).notify if wakeup == "redis" else None,
+        ),
         queue=RedisJobQueue(client, clock=clock),
         leases=RedisLeases(client),
         pauses=RedisPauses(client),
         memory=RedisFailures(client, clock=clock),
+        workers=RedisWorkers(client),
         wakeups=wakeups,
         clock=clock,
     )

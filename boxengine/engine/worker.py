@@ -11,6 +11,9 @@ from boxengine.engine.health import Health
 from boxengine.engine.threads import ThreadGroup
 from boxengine.ports import Clock
 
+MOMENT = 0.5
+"""Seconds that each kind of loop has for stopping, however late it is asked."""
+
 
 class Service(Protocol):
     """Something that runs beside the loops: the probes' server, the metrics' server."""
@@ -82,9 +85,10 @@ class Worker:
                 close()
         return stuck
 
-    @staticmethod
-    def _stop(loops: Sequence[Loop], until: float) -> list[str]:
+    def _stop(self, loops: Sequence[Loop], until: float) -> list[str]:
         for loop in loops:
             loop.threads.ask_to_stop()
             loop.interrupt()
+        # Those before may have used the time up; who stops at once when asked must not be called stuck for that.
+        until = max(until, self._clock.monotonic() + MOMENT)
         return [name for loop in loops for name in loop.threads.join(until=until)]

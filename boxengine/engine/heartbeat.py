@@ -1,0 +1,33 @@
+"""A worker's word that it lives, for people to see."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import timedelta
+
+from boxengine.errors import QueueUnavailable
+from boxengine.ports import WorkerInfo, Workers
+
+INTERVAL = timedelta(seconds=10)
+TTL = timedelta(seconds=30)
+"""How long a worker that was killed still shows."""
+
+
+class Heartbeat:
+    """Announces one worker process, again and again."""
+
+    def __init__(self, workers: Workers, worker: WorkerInfo) -> None:
+        self._workers = workers
+        self._worker = worker
+
+    def turn(self) -> timedelta:
+        """Announces it once; returns the pause until the next time."""
+        # An outage of Redis is told by the loops that need it; this one only shows.
+        with contextlib.suppress(QueueUnavailable):
+            self._workers.announce(self._worker, ttl=TTL)
+        return INTERVAL
+
+    def withdraw(self) -> None:
+        """The worker has stopped."""
+        with contextlib.suppress(QueueUnavailable):
+            self._workers.withdraw(self._worker.id)
