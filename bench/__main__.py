@@ -1,69 +1,70 @@
-"""``python -m bench [--quick]``: prints the table and writes it as JSON to ``bench/results/``."""
+"""``python -m bench [--quick] [WORK ...]``: prints the table, writes it as JSON to ``bench/results/``."""
 
 from __future__ import annotations
 
 import argparse
-import json
+import logging
 import sys
 import tempfile
-from collections.abc import Callable
-from datetime import UTC, datetime
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
-from bench.create import create_batches, create_one_by_one
-from bench.drain import Bench, drain, drain_singly
-from bench.rounds import Line
+from bench import report
+from bench.report import Line, Verdict
+from bench.servers import Scale, Stand
+from bench.works.catalogue import WORKS
 
 RESULTS = Path(__file__).parent / "results"
+_WIDTH_OF_A_FILE = 180
 
 
-def main() -> int:
-    """Exit code 1 if a bar was missed."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the works that were named, all if none; exit code 1 if one fell short of its bar."""
+    options = _parser().parse_args(arguments)
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH_OF_A_FILE)
+    if options.list:
+        for name, work in WORKS.items():
+            console.print(f"{name:14} {(work.__doc__ or '').splitlines()[0]}", highlight=False)
+        return 0
+    logging.getLogger("boxengine").setLevel(logging.ERROR)
+    began = time.monotonic()
+    lines = _run(options.works or list(WORKS), _scale(quick=options.quick, rounds=options.rounds), console)
+    console.print(report.table(lines))
+    path = report.write(RESULTS, lines, seconds=time.monotonic() - began, quick=options.quick)
+    console.print(f"{time.monotonic() - began:,.0f} s; written to bench/results/{path.name}")
+    return 1 if any(line.verdict is Verdict.MISSED for line in lines) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds and items")
-    quick = parser.parse_args().quick
-    console = Console(width=None if sys.stdout.isatty() else 140)
-    count, rounds = (20_000, 3) if quick else (50_000, 5)
+    parser.add_argument("works", nargs="*", metavar="WORK", choices=[*WORKS, []], help="all if none is named")
+    parser.add_argument("--quick", action="store_true", help="three rounds and smaller works: under five minutes")
+    parser.add_argument("--rounds", type=int, help="5, or 3 with --quick")
+    parser.add_argument("--list", action="store_true", help="name the works and leave")
+    return parser
+
+
+def _scale(*, quick: bool, rounds: int | None) -> Scale:
+    return Scale(quick=quick, rounds=rounds or (3 if quick else 5))
+
+
+def _run(names: Sequence[str], scale: Scale, console: Console) -> list[Line]:
     lines: list[Line] = []
-    with tempfile.TemporaryDirectory(prefix="boxengine-bench-", ignore_cleanup_errors=True) as folder:
-        Path(folder).chmod(0o755)
-        bench = Bench(Path(folder), rounds=rounds)
-        with bench.running():
-            works: list[Callable[[], Line]] = [
-                lambda: drain(bench, buckets=16, count=count, bar=0.90),
-                lambda: drain(bench, buckets=256, count=count, bar=0.90),
-                lambda: drain_singly(bench, count=count, bar=0.75),
-                lambda: create_one_by_one(bench, count=500 if quick else 2_000, bar=0.85),
-                lambda: create_batches(bench, count=10_000 if quick else 30_000, bar=0.85),
-            ]
-            for work in works:
-                line = work()
-                lines.append(line)
-                console.print(f"{line.work}: {line.ratio:.2f} of the floor")
-    console.print(_table(lines))
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
-    path.write_text(json.dumps([line.as_json() for line in lines], indent=2))
-    return 0 if all(line.reached for line in lines) else 1
-
-
-def _table(lines: list[Line]) -> Table:
-    table = Table("work", "bar", "ratio", "spread", "floor items/s", "boxengine items/s", "verdict")
-    for line in lines:
-        low, high = line.spread
-        table.add_row(
-            line.work,
-            f"{line.bar:.2f}",
-            f"{line.ratio:.2f}",
-            f"{low:.2f} to {high:.2f}",
-            f"{line.floor:,.0f}",
-            f"{line.ours:,.0f}",
-            "reached" if line.reached else "missed",
-        )
-    return table
+    with tempfile.TemporaryDirectory(prefix="boxengine-bench-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # PostgreSQL's own account must be able to walk in where the caller is root
+        stand = Stand(folder, scale)
+        with stand.running():
+            for work in names:
+                began = time.monotonic()
+                fresh = WORKS[work](stand)
+                lines += fresh
+                for line in fresh:
+                    console.print(f"[dim]{time.monotonic() - began:5.0f} s[/] {report.sentence(line)}", highlight=False)
+    return lines
 
 
 if __name__ == "__main__":

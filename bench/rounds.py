@@ -1,37 +1,37 @@
-"""Alternating rounds and what is made of their figures."""
+"""Alternating rounds, and the statistics that are made of their figures."""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+
+Spread = tuple[float, float]
+"""Lowest and highest."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One line of the table: a figure as a ratio to its floor, and the bar it must reach."""
+class Comparison:
+    """boxengine's figures held against the fastest of the floors."""
 
-    work: str
-    bar: float
     ratio: float
-    """Median of boxengine's rounds over the median of the floor's, each in items per second."""
-    spread: tuple[float, float]
-    """Lowest and highest ratio of a round to the floor's round beside it."""
-    floor: float
-    """Median items per second of the floor."""
+    """Median of boxengine's rounds over the median of the floor's; both are rates, so more is better."""
+    spread: Spread
+    """Lowest and highest ratio of one round to the floor's round beside it."""
     ours: float
-
-    @property
-    def reached(self) -> bool:
-        return self.ratio >= self.bar
-
-    def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "reached": self.reached}
+    """Median."""
+    floor: float
+    """Median."""
+    floor_name: str
+    """Which of the floor programs it was."""
 
 
 def alternate(programs: Mapping[str, Callable[[], float]], *, rounds: int) -> dict[str, list[float]]:
-    """Runs every program once per round, each time in another order; its figures by name."""
+    """Runs every program once per round, each round in another order, and returns its figures by name.
+
+    A machine's fast and slow phases so fall on all programs alike.
+    """
     names = list(programs)
     figures: dict[str, list[float]] = {name: [] for name in names}
     for number in range(rounds):
@@ -41,16 +41,39 @@ def alternate(programs: Mapping[str, Callable[[], float]], *, rounds: int) -> di
     return figures
 
 
-def compare(work: str, bar: float, floors: Sequence[Sequence[float]], ours: Sequence[float]) -> Line:
-    """Holds boxengine's figures against the fastest of the floors (by median)."""
-    floor = max(floors, key=statistics.median)
-    ratios = [mine / other for mine, other in zip(ours, floor, strict=True)]
-    middle = statistics.median(floor)
-    return Line(
-        work=work,
-        bar=bar,
-        ratio=statistics.median(ours) / middle,
+def compare(figures: Mapping[str, Sequence[float]], *, ours: str) -> Comparison:
+    """The figures of ``alternate``: those named ``ours`` against the floor with the highest median.
+
+    Raises:
+        ValueError: there is no floor, or somebody has another number of rounds.
+    """
+    floors = {name: rates for name, rates in figures.items() if name != ours}
+    if not floors:
+        raise ValueError("there is no floor to compare with")
+    floor_name = max(floors, key=lambda name: statistics.median(floors[name]))
+    mine, floor = figures[ours], floors[floor_name]
+    ratios = [rate / other for rate, other in zip(mine, floor, strict=True)]
+    middle, floor_middle = statistics.median(mine), statistics.median(floor)
+    return Comparison(
+        ratio=middle / floor_middle,
         spread=(min(ratios), max(ratios)),
-        floor=middle,
-        ours=statistics.median(ours),
+        ours=middle,
+        floor=floor_middle,
+        floor_name=floor_name,
     )
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that at least this share (0 to 1) of all values do not exceed (nearest rank).
+
+    Raises:
+        ValueError: no values.
+    """
+    if not values:
+        raise ValueError("a percentile needs values")
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+def spread_of(values: Sequence[float]) -> Spread:
+    """Lowest and highest."""
+    return min(values), max(values)

@@ -2,38 +2,70 @@
 
 from __future__ import annotations
 
-import psycopg
+from dataclasses import dataclass
 
-from boxengine.app.servers import Servers
-from boxengine.domain.box import Box
+import psycopg
+from psycopg.sql import SQL, Identifier, Literal
 
 PAYLOAD = 500
-"""Bytes."""
+"""Bytes of an item's payload unless said otherwise."""
 
 
+@dataclass(frozen=True, slots=True)
 class BenchTable:
-    """One box's table, filled afresh for each round."""
+    """One box's table."""
 
-    def __init__(self, servers: Servers, box: Box) -> None:
-        self.dsn = servers.store.engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
-        self.name = box.table
-        self._buckets = box.bucket_size
+    dsn: str
+    """For psycopg."""
+    name: str
+    buckets: int
 
-    def fill(self, count: int) -> None:
-        """Leaves ``count`` pending rows, spread evenly over the buckets, and fresh statistics."""
+    def fill(self, count: int, *, hot: bool = False) -> None:
+        """Leaves ``count`` pending rows and nothing else, with fresh statistics and nothing left to write back.
+
+        They are spread evenly over the buckets; ``hot``: all of one key.
+        """
         with psycopg.connect(self.dsn, autocommit=True) as connection:
-            connection.execute(f"TRUNCATE {self.name} RESTART IDENTITY")
-            connection.execute(
-                f"INSERT INTO {self.name} (uuid, event_key, bucket, payload) "
-                "SELECT gen_random_uuid(), n::text, n %% %s, convert_to(repeat('x', %s), 'UTF8') "
-                "FROM generate_series(1, %s) AS n",
-                (self._buckets, PAYLOAD, count),
-            )
-            connection.execute(f"VACUUM ANALYZE {self.name}")
+            connection.execute(SQL("TRUNCATE {} RESTART IDENTITY").format(Identifier(self.name)))
+        self.add(count, hot=hot)
+        self.settle_down()
+
+    def add(self, count: int, *, hot: bool = False, delivered: bool = False, payload: int = PAYLOAD) -> None:
+        """Adds rows to those that are there. No writer's wake-up: nobody is told."""
+        key, bucket = ("1", "1") if hot else ("n", f"n % {self.buckets}")
+        status, processed = (2, "now()") if delivered else (0, "NULL")
+        statement = SQL(
+            "INSERT INTO {table} (uuid, event_key, bucket, payload, status, processed_at) "
+            "SELECT gen_random_uuid(), ({key})::text, {bucket}, convert_to(repeat('x', {payload}), 'UTF8'), "
+            "{status}, {processed} FROM generate_series(1, {count}) AS n"
+        ).format(
+            table=Identifier(self.name),
+            key=SQL(key),
+            bucket=SQL(bucket),
+            payload=Literal(payload),
+            status=Literal(status),
+            processed=SQL(processed),
+            count=Literal(count),
+        )
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute(statement)
+
+    def settle_down(self) -> None:
+        """Fresh statistics, and a checkpoint now rather than in the middle of a measurement."""
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute(SQL("VACUUM ANALYZE {}").format(Identifier(self.name)))
             connection.execute("CHECKPOINT")
 
+    def pending(self) -> int:
+        """Rows not delivered yet."""
+        return self._count("status = 0")
+
     def delivered(self) -> int:
-        """Rows that are delivered."""
+        """Rows that are."""
+        return self._count("status = 2")
+
+    def _count(self, condition: str) -> int:
+        query = SQL("SELECT count(*) FROM {} WHERE {}").format(Identifier(self.name), SQL(condition))
         with psycopg.connect(self.dsn) as connection:
-            row = connection.execute(f"SELECT count(*) FROM {self.name} WHERE status = 2").fetchone()
+            row = connection.execute(query).fetchone()
             return int(row[0]) if row else 0

@@ -1,52 +1,70 @@
-"""Transports that do as little as can be, and tell when the last item has come."""
+"""Transports that do as little as can be, named in the configurations of the benchmarks."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
+import socket
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
-
-class Arrivals:
-    """Counts items of all threads; ``all_there`` is set when as many have come as were expected."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._left = 0
-        self.all_there = threading.Event()
-
-    def expect(self, count: int) -> None:
-        self._left = count
-        self.all_there.clear()
-
-    def came(self, count: int) -> None:
-        with self._lock:
-            self._left -= count
-            if self._left <= 0:
-                self.all_there.set()
-
-
-ARRIVALS = Arrivals()
-"""The worker makes its transports by itself; this is how the benchmark hears from them."""
+from sqlalchemy import BigInteger, LargeBinary, String
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 
 class Batches:
-    """Takes whole batches."""
+    """Takes whole batches and does nothing."""
 
     def call_batch(self, items: Sequence[Any]) -> list[None]:
-        ARRIVALS.came(len(items))
         return [None] * len(items)
 
 
 class Singles:
-    """Takes one item at a time."""
+    """Takes one item at a time and does nothing."""
 
-    def __call__(self, item: Any, payload: Any) -> None:  # noqa: ARG002 - a transport's shape
-        ARRIVALS.came(1)
+    def __call__(self, item: Any, payload: Any) -> None: ...
 
 
 class Around:
     """An item middleware that does nothing."""
 
-    def __call__(self, item: Any, call_next: Any) -> Any:  # noqa: ARG002 - a middleware's shape
+    def __call__(self, item: Any, call_next: Callable[[], Any]) -> Any:  # noqa: ARG002 - a middleware's shape
         return call_next()
+
+
+class Told:
+    """Takes whole batches and tells the benchmark, in another process, how many items each had."""
+
+    def __init__(self, *, address: str) -> None:
+        """Args:
+        address: path of a datagram socket.
+        """
+        self._address = address
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+
+    def call_batch(self, items: Sequence[Any]) -> list[None]:
+        self._socket.sendto(f"{len(items)} {time.monotonic_ns()}".encode(), self._address)
+        return [None] * len(items)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Base(DeclarativeBase):
+    """The business tables of the benchmarks."""
+
+
+class Payment(Base):
+    """What an inbox's handler writes: one row per item."""
+
+    __tablename__ = "payments"
+
+    id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    order_key: Mapped[str] = mapped_column(String(255))
+    body: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class Book:
+    """An inbox's handler: writes a business row in the engine's transaction."""
+
+    def __call__(self, item: Any, payload: Any, *, session: Session) -> None:
+        session.add(Payment(order_key=item.event_key, body=payload[:50]))

@@ -1,0 +1,120 @@
+"""The floor of a drain: select pending rows, call the transport, mark them delivered. psycopg, threads, no ORM.
+
+Rows are shared out in one of two ways. *Skip locked*: every thread takes from the head of the table what no other has
+locked. *Own buckets*: each thread keeps to its own share of the buckets and locks nothing, so that a crash or a second
+copy of the program would break the order; it shows what the database can do, not what anybody should run.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import psycopg
+from psycopg.sql import SQL, Composed, Identifier, Literal
+
+from bench.table import BenchTable
+
+COLUMNS = (
+    "id, uuid, event_name, event_key, bucket, status, options::text, payload, errors_count, created_at, processed_at"
+)
+"""What an item is made of; ``EVENT_KEY`` and ``PAYLOAD`` are places in it."""
+EVENT_KEY, PAYLOAD = 3, 7
+THREADS = 4
+Send = Callable[[Sequence[Any]], object]
+"""Calls the transport with rows."""
+Share = tuple[Composed, tuple[Any, ...]]
+"""One thread's query for its rows, and its parameters."""
+
+
+def floors(
+    table: BenchTable, send: Send, count: int, *, fill: Callable[[], object] | None = None, threads: int = THREADS
+) -> dict[str, Callable[[], float]]:
+    """The floor programs of a drain, each as items per second; the strongest is found by running them all.
+
+    Args:
+        fill: makes the rows before each run; ``count`` pending ones by default.
+    """
+
+    def program(shares: Sequence[Share], *, autocommit: bool) -> Callable[[], float]:
+        def run() -> float:
+            (fill or (lambda: table.fill(count)))()
+            return drain(table, send, count, shares, autocommit=autocommit)
+
+        return run
+
+    return {
+        "skip locked": program(skip_locked(table, threads=threads, batch=200), autocommit=False),
+        "own buckets": program(own_buckets(table, threads=threads, batch=200), autocommit=False),
+        "own buckets, no transaction": program(own_buckets(table, threads=threads, batch=200), autocommit=True),
+        "own buckets of 500, no transaction": program(own_buckets(table, threads=threads, batch=500), autocommit=True),
+    }
+
+
+def skip_locked(table: BenchTable, *, threads: int, batch: int) -> list[Share]:
+    """Every thread the same query."""
+    query = SQL("SELECT {} FROM {} WHERE status = 0 ORDER BY bucket, id LIMIT {} FOR UPDATE SKIP LOCKED")
+    return [(query.format(SQL(COLUMNS), Identifier(table.name), Literal(batch)), ())] * threads
+
+
+def own_buckets(table: BenchTable, *, threads: int, batch: int) -> list[Share]:
+    """Every thread its own buckets, in the order of the index on pending rows."""
+    query = SQL("SELECT {} FROM {} WHERE status = 0 AND bucket = ANY(%s) ORDER BY bucket, id LIMIT {}")
+    statement = query.format(SQL(COLUMNS), Identifier(table.name), Literal(batch))
+    return [(statement, (list(range(number, table.buckets, threads)),)) for number in range(threads)]
+
+
+def by_id(table: BenchTable, *, threads: int, batch: int) -> list[Share]:
+    """Every thread its own buckets, in the order of their ids, as the reference's index serves them."""
+    query = SQL("SELECT {} FROM {} WHERE status = 0 AND bucket = ANY(%s) ORDER BY id LIMIT {}")
+    statement = query.format(SQL(COLUMNS), Identifier(table.name), Literal(batch))
+    return [(statement, (list(range(number, table.buckets, threads)),)) for number in range(threads)]
+
+
+def drain(table: BenchTable, send: Send, count: int, shares: Sequence[Share], *, autocommit: bool) -> float:
+    """Items per second of one thread per share, from when all are connected to the last commit.
+
+    Args:
+        autocommit: every statement by itself; fewer round trips, and nothing held while the transport works.
+
+    Raises:
+        RuntimeError: rows were left behind.
+    """
+    update = SQL("UPDATE {} SET status = 2, processed_at = now(), updated_at = now() WHERE id = ANY(%s)").format(
+        Identifier(table.name)
+    )
+
+    def work(select: Composed, parameters: tuple[Any, ...]) -> None:
+        with psycopg.connect(table.dsn, autocommit=autocommit) as connection:
+            cursor = connection.cursor(binary=True)
+            connected.wait()
+            while True:
+                rows = cursor.execute(select, parameters, prepare=True).fetchall()
+                if not rows:
+                    return
+                send(rows)
+                cursor.execute(update, ([row[0] for row in rows],), prepare=True)
+                if not autocommit:
+                    connection.commit()
+
+    connected = threading.Barrier(len(shares) + 1)
+    threads = [threading.Thread(target=work, args=share) for share in shares]
+    for thread in threads:
+        thread.start()
+    connected.wait()
+    began = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    seconds = time.perf_counter() - began
+    if table.pending():
+        raise RuntimeError("the floor program left rows behind")
+    return count / seconds
+
+
+def against(
+    ours: Callable[[], float], floor_programs: Mapping[str, Callable[[], float]]
+) -> dict[str, Callable[[], float]]:
+    """The programs of one work, boxengine's among them."""
+    return {**floor_programs, "boxengine": ours}

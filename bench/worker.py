@@ -1,0 +1,245 @@
+"""A whole boxengine worker, run in this process or as ``boxengine start``, and timed."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Self
+
+from sqlalchemy import Engine
+
+from bench.servers import OUTBOX, Site
+from boxengine.adapters.sql.listen import CHANNEL
+from boxengine.adapters.sql.store import SqlStore
+from boxengine.app import assembly
+from boxengine.app.servers import Servers, connect
+from boxengine.domain.box import Box
+from boxengine.domain.item import Item
+from boxengine.domain.outcome import Settlement
+from boxengine.engine.observation import NullObserver, NullTracer
+from boxengine.ports import Observer, PendingRow
+
+PATIENCE = timedelta(minutes=15)
+ROOT = Path(__file__).parents[1]
+WARM_UP = 2_000
+"""Items."""
+
+
+class SettledCounter(NullObserver):
+    """Knows when the last of so many items is settled: its outcome is committed."""
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+        self._lock = threading.Lock()
+        self._all = threading.Event()
+        self._at = 0.0
+
+    def settled(self, box: Box, items: Sequence[Item], settlement: Settlement, *, seconds: float) -> None:  # noqa: ARG002
+        with self._lock:
+            self._left -= len(settlement.delivered)
+            if self._left <= 0 and not self._all.is_set():
+                self._at = time.perf_counter()
+                self._all.set()
+
+    def expect(self, count: int) -> None:
+        """Starts anew."""
+        with self._lock:
+            self._left = count
+            self._all.clear()
+
+    def wait(self) -> float:
+        """When the last item was settled, by ``time.perf_counter``.
+
+        Raises:
+            TimeoutError: it never was.
+        """
+        if not self._all.wait(PATIENCE.total_seconds()):
+            raise TimeoutError(f"{self._left} items were not delivered within {PATIENCE}")
+        return self._at
+
+
+@contextmanager
+def inner_worker(site: Site, observer: Observer, servers: Servers) -> Iterator[None]:
+    """A worker in this process, with the defaults of ``boxengine start``; it closes the servers when it stops."""
+    worker = assembly.assemble(
+        site.boxes.resolved,
+        servers,
+        observer=observer,
+        tracer=NullTracer(),
+        health=assembly.health(servers),
+    )
+    worker.start()
+    try:
+        yield
+    finally:
+        stuck = worker.stop(within=timedelta(seconds=60))
+        if stuck:
+            raise RuntimeError(f"these threads did not stop: {', '.join(stuck)}")
+
+
+class GatedStore(SqlStore):
+    """A store in which polls find nothing while the gate is closed, as if the box were paused."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self.open = threading.Event()
+
+    def poll(self, box: Box, buckets: Sequence[int], limit: int, *, regular_only: bool = False) -> list[PendingRow]:
+        return super().poll(box, buckets, limit, regular_only=regular_only) if self.open.is_set() else []
+
+    def due_buckets(self, box: Box, buckets: Sequence[int]) -> list[int]:
+        return super().due_buckets(box, buckets) if self.open.is_set() else []
+
+
+class WarmWorker:
+    """A worker that is up, its connections made, and polls nothing between two drains."""
+
+    def __init__(self, store: GatedStore, counter: SettledCounter, tell: Callable[[], None]) -> None:
+        self._store = store
+        self._counter = counter
+        self._tell = tell
+
+    def drain_rate(self, count: int) -> float:
+        """Items per second, from the moment at which the pending rows may be polled to the commit of the last batch."""
+        self._counter.expect(count)
+        began = time.perf_counter()
+        self._store.open.set()
+        self._tell()
+        rate = count / (self._counter.wait() - began)
+        self._store.open.clear()
+        return rate
+
+
+@contextmanager
+def warm_worker(
+    site: Site, name: str = OUTBOX, *, watching: Callable[[NullObserver], Observer] | None = None
+) -> Iterator[WarmWorker]:
+    """A worker over a site's only box; its first items, not counted, have warmed it.
+
+    Args:
+        watching: makes an observer that also hears everything, from the one it must pass it on to.
+    """
+    site.forget_queues()
+    servers = connect(site.boxes.resolved.settings)
+    store = GatedStore(servers.store.engine)
+    counter = SettledCounter(WARM_UP)
+    observer = watching(counter) if watching else counter
+    with inner_worker(site, observer, replace(servers, store=store)):
+        worker = WarmWorker(store, counter, lambda: site.execute(f"NOTIFY {CHANNEL}, '{name}'"))
+        site.table(name).fill(WARM_UP)
+        worker.drain_rate(WARM_UP)
+        yield worker
+
+
+# ── as a process of its own ──────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One batch that reached a ``Told`` transport in another process."""
+
+    items: int
+    at: float
+    """By ``time.monotonic``, which all processes of a machine share."""
+
+
+class Ear:
+    """Where ``Told`` transports report."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        self._socket.bind(str(path))
+
+    def hear(self, *, within: timedelta = PATIENCE) -> Arrival:
+        """The next report.
+
+        Raises:
+            TimeoutError: none came.
+        """
+        self._socket.settimeout(within.total_seconds())
+        items, at = self._socket.recv(64).split()
+        return Arrival(int(items), int(at) / 1e9)
+
+    def hear_all(self, count: int) -> list[Arrival]:
+        """Reports until so many items have come."""
+        arrivals: list[Arrival] = []
+        left = count
+        while left > 0:
+            arrivals.append(self.hear())
+            left -= arrivals[-1].items
+        return arrivals
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+        self.path.unlink(missing_ok=True)
+
+
+class OuterWorker:
+    """``boxengine start`` as a child process."""
+
+    def __init__(self, site: Site, *options: str) -> None:
+        command = [sys.executable, "-m", "boxengine", "--config", str(site.config), "--log-format", "human"]
+        self.began = time.monotonic()
+        self._process = subprocess.Popen(
+            [*command, "start", *options], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        self._log = b""
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait_until_started(self, *, processes: int = 1) -> None:
+        """Returns when the log says that so many processes run.
+
+        Raises:
+            RuntimeError: they do not within a minute; with the log.
+        """
+        stream = self._process.stderr
+        assert stream is not None
+        deadline = time.monotonic() + 60
+        with selectors.DefaultSelector() as selector:
+            selector.register(stream, selectors.EVENT_READ)
+            while self._log.count(b"started: ") < processes:
+                if time.monotonic() > deadline or self._process.poll() is not None:
+                    raise RuntimeError(f"the worker did not start: {self._log.decode(errors='replace')}")
+                if selector.select(timeout=1):
+                    self._log += os.read(stream.fileno(), 65536)
+
+    def resident_kib(self, field: str = "VmRSS") -> int:
+        """Memory that the process holds, or held at most (``VmHWM``)."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith(f"{field}:"):
+                return int(line.split()[1])
+        raise RuntimeError(f"/proc knows no {field}")
+
+    def cpu_seconds(self) -> float:
+        """Of the process so far, user and system."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        try:
+            self._process.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()

@@ -1,0 +1,1 @@
+"""The works, one module for each group; ``catalogue`` lists them."""

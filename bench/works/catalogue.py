@@ -1,0 +1,34 @@
+"""All works by name, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from bench.report import Line
+from bench.servers import Stand
+from bench.works import counts, create, drain, idle, inbox, indexes, kafka, latency, polling, processes
+
+Work = Callable[[Stand], list[Line]]
+
+WORKS: Mapping[str, Work] = {
+    "drain-16": drain.few_buckets,
+    "drain-256": drain.many_buckets,
+    "kafka-mock": kafka.mock_cluster,
+    "kafka": kafka.real_broker,
+    "one-by-one": drain.one_by_one,
+    "inbox": inbox.inbox,
+    "processes": processes.two_processes,
+    "create": create.one_by_one,
+    "create-batch": create.in_batches,
+    "latency": latency.latency,
+    "idle": idle.idle,
+    "counts": counts.counts,
+    "polling": polling.delivered_rows,
+    "backlog": polling.backlog,
+    "bloat": polling.bloat,
+    "indexes": indexes.indexes,
+    "deletion": drain.deletion,
+    "hot-key": drain.hot_key,
+    "memory": processes.memory,
+    "start": processes.start,
+}

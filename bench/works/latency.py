@@ -1,0 +1,128 @@
+"""From the beginning of a commit to the transport, at a calm pace."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from sqlalchemy import Engine
+
+from bench.floors.drain import EVENT_KEY
+from bench.floors.latency import listener
+from bench.report import Line, at_most
+from bench.rounds import percentile, spread_of
+from bench.servers import OUTBOX, Site, Stand
+from bench.worker import inner_worker
+from boxengine.app.servers import connect, connect_store
+from boxengine.engine.observation import NullObserver
+
+RATE = 20
+"""Items per second."""
+WARM_UP = 10
+"""Items of each round that are not counted: connections are made, statements prepared."""
+_CLOCKS: dict[int, Clock] = {}
+"""The one that is running; transports, which the worker makes by itself, find it here."""
+
+
+class Clock:
+    """When each item's commit began and when it reached the transport."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._committed: dict[str, float] = {}
+        self._arrived: dict[str, float] = {}
+        self._all = threading.Event()
+
+    def committing(self, key: str) -> None:
+        self._committed[key] = time.perf_counter()
+
+    def arrived(self, keys: Sequence[str]) -> None:
+        now = time.perf_counter()
+        for key in keys:
+            self._arrived.setdefault(key, now)
+        if len(self._arrived) >= self._count:
+            self._all.set()
+
+    def milliseconds(self) -> list[float]:
+        """Of each item after the warm-up.
+
+        Raises:
+            TimeoutError: some never arrived.
+        """
+        if not self._all.wait(timeout=60):
+            raise TimeoutError(f"{self._count - len(self._arrived)} items never reached the transport")
+        return [(self._arrived[key] - self._committed[key]) * 1000 for key in list(self._committed)[WARM_UP:]]
+
+
+class Punch:
+    """Takes whole batches and punches the clock."""
+
+    def call_batch(self, items: Sequence[Any]) -> list[None]:
+        _CLOCKS[0].arrived([item.event_key for item in items])
+        return [None] * len(items)
+
+
+def latency(stand: Stand) -> list[Line]:
+    """Commit to transport at 20 items/s, against LISTEN/NOTIFY by hand."""
+    count = stand.scale.pick(200, 100) + WARM_UP
+    rounds = stand.scale.rounds
+    measured: dict[str, list[list[float]]] = {"boxengine": [], "floor": []}
+    with stand.site(buckets=256, transport={"bench.works.latency.Punch": {}}) as site:
+        store = connect_store(site.boxes.resolved.settings)
+
+        def send(rows: Sequence[Any]) -> None:
+            _CLOCKS[0].arrived([row[EVENT_KEY] for row in rows])
+
+        programs: dict[str, Callable[[], AbstractContextManager[object]]] = {
+            "boxengine": lambda: _worker(site),
+            "floor": lambda: listener(site.table(), send),
+        }
+        for _ in range(rounds):
+            for name, program in programs.items():
+                measured[name].append(_round(site, store.engine, count, program))
+        store.close()
+    return [_line("p50", 0.50, 4.0, measured), _line("p99", 0.99, 12.0, measured)]
+
+
+@contextmanager
+def _worker(site: Site) -> Iterator[None]:
+    site.forget_queues()
+    with inner_worker(site, NullObserver(), connect(site.boxes.resolved.settings)):
+        yield
+
+
+def _round(
+    site: Site, engine: Engine, count: int, program: Callable[[], AbstractContextManager[object]]
+) -> list[float]:
+    site.table().fill(0)
+    clock = _CLOCKS[0] = Clock(count)
+    with program():
+        _write(site, engine, clock, count)
+        return clock.milliseconds()
+
+
+def _write(site: Site, engine: Engine, clock: Clock, count: int) -> None:
+    pace = threading.Event()  # never set: waiting for it is how a writer keeps its pace
+    start = time.perf_counter()
+    with engine.connect() as connection:
+        for number in range(count):
+            pace.wait(max(0.0, start + number / RATE - time.perf_counter()))
+            site.boxes.create_outbox_item(connection, OUTBOX, event_key=number, payload=b"x" * 500)
+            clock.committing(str(number))
+            connection.commit()
+
+
+def _line(name: str, share: float, limit: float, measured: dict[str, list[list[float]]]) -> Line:
+    every = {who: [value for one_round in rounds for value in one_round] for who, rounds in measured.items()}
+    return Line(
+        work=f"commit to transport at {RATE} items/s, {name}",
+        figure=percentile(every["boxengine"], share),
+        unit=" ms",
+        bar=at_most(limit),
+        spread=spread_of([percentile(one_round, share) for one_round in measured["boxengine"]]),
+        details={"LISTEN/NOTIFY by hand ms": percentile(every["floor"], share)},
+        note="from the commit's beginning",
+    )

@@ -1,0 +1,111 @@
+"""What a poll costs in a table that is full of other rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+from bench.report import Line, at_least, at_most, ratio_line
+from bench.rounds import compare, percentile, spread_of
+from bench.servers import OUTBOX, Site, Stand
+from bench.worker import warm_worker
+from boxengine.adapters.sql.store import SqlStore
+from boxengine.app.servers import connect_store
+from boxengine.domain.box import Box
+
+PARTITIONS = 6
+LIMIT = 300
+"""Rows of one poll: the defaults for regular and for retryable ones."""
+POLLS = 120
+_BATCHES: dict[str, dict[str, str]] = {"bench.transports.Batches": {}}
+_SMALL_PAYLOAD = 50
+"""Bytes, of rows that no poll reads."""
+
+
+def delivered_rows(stand: Stand) -> list[Line]:
+    """Polls in a table of five million delivered rows, and in one of 50,000."""
+    lines = []
+    with stand.site(buckets=256, transport=_BATCHES) as site:
+        table = site.table()
+        table.fill(0)
+        have = 0
+        for delivered in (50_000, stand.scale.pick(5_000_000, 500_000)):
+            table.add(delivered - have, delivered=True, payload=_SMALL_PAYLOAD)
+            have = delivered
+            for pending in (0, 1_000):
+                table.add(pending)
+                table.settle_down()
+                lines.append(_line(f"poll, {delivered:,} delivered, {pending:,} pending", _polls(site), 2.0))
+            site.execute(f"DELETE FROM {table.name} WHERE status = 0")
+    return lines
+
+
+def backlog(stand: Stand) -> list[Line]:
+    """A million pending rows: polls, and the rate at which they are drained."""
+    small, large = stand.scale.pick(50_000, 20_000), stand.scale.pick(1_000_000, 200_000)
+    with stand.site(buckets=256, transport=_BATCHES) as site, warm_worker(site) as worker:
+        table = site.table()
+        figures: dict[str, list[float]] = {f"{small:,} pending": [], "backlog": []}
+        before: list[float] = []
+        after: list[float] = []
+        for _ in range(stand.scale.long_rounds()):
+            table.fill(small)
+            figures[f"{small:,} pending"].append(worker.drain_rate(small))
+            table.fill(large)
+            before += _polls(site)
+            figures["backlog"].append(worker.drain_rate(large))
+            after += _polls(site)
+    return [
+        _line(f"poll, {large:,} pending", before, 10.0),
+        _line("poll right after these were drained, nothing vacuumed by hand", after, 10.0),
+        ratio_line(f"drain of {large:,} against {small:,}", compare(figures, ours="backlog"), at_least(0.85)),
+    ]
+
+
+def bloat(stand: Stand) -> list[Line]:
+    """The rate after five million items went through the same table, autovacuum on, against the first ones."""
+    chunk, chunks = stand.scale.pick(100_000, 20_000), stand.scale.pick(50, 8)
+    rates: list[float] = []
+    with stand.site(buckets=256, transport=_BATCHES) as site, warm_worker(site) as worker:
+        table = site.table()
+        table.fill(0)
+        for _ in range(chunks):
+            table.add(chunk)
+            rates.append(worker.drain_rate(chunk))
+    edge = max(1, chunks // 10)
+    figures = {"first": rates[:edge], "last": rates[-edge:]}
+    work = f"rate after {chunk * chunks:,} items through one table, against the first"
+    return [ratio_line(work, compare(figures, ours="last"), at_least(0.85))]
+
+
+def _polls(site: Site) -> list[float]:
+    """Milliseconds of each of many polls, partition after partition."""
+    store = connect_store(site.boxes.resolved.settings)
+    box = site.boxes.box(OUTBOX)
+    try:
+        _poll(store, box, 0)  # the connection is made, the table looked up
+        return [_timed(partial(_poll, store, box, number % PARTITIONS)) for number in range(POLLS)]
+    finally:
+        store.close()
+
+
+def _poll(store: SqlStore, box: Box, partition: int) -> None:
+    store.poll(box, box.partition(partition, PARTITIONS), LIMIT)
+
+
+def _timed(run: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    run()
+    return (time.perf_counter() - began) * 1000
+
+
+def _line(work: str, milliseconds: list[float], limit: float) -> Line:
+    return Line(
+        work=work,
+        figure=percentile(milliseconds, 0.5),
+        unit=" ms",
+        bar=at_most(limit),
+        spread=spread_of(milliseconds),
+        details={"p95 ms": percentile(milliseconds, 0.95)},
+    )
