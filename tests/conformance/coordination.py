@@ -19,16 +19,18 @@ from boxengine.adapters.memory.leases import MemoryLeases
 from boxengine.adapters.memory.pauses import MemoryPauses
 from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.adapters.memory.wakeups import MemoryWakeups
+from boxengine.adapters.memory.workers import MemoryWorkers
 from boxengine.adapters.redis.connection import connect
 from boxengine.adapters.redis.failures import RedisFailures
 from boxengine.adapters.redis.leases import RedisLeases
 from boxengine.adapters.redis.pauses import RedisPauses
 from boxengine.adapters.redis.queue import RedisJobQueue
 from boxengine.adapters.redis.wakeups import RedisNotifier, RedisWakeups
+from boxengine.adapters.redis.workers import RedisWorkers
 from boxengine.adapters.system import SystemClock
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.job import Job
-from boxengine.ports import Clock, FailureMemory, Hold, JobQueue, Leases, Pauses, Signal, Wakeups
+from boxengine.ports import Clock, FailureMemory, Hold, JobQueue, Leases, Pauses, Signal, Wakeups, Workers
 
 NAMES = ("memory", "redis")
 NO_WAIT = timedelta(0)
@@ -56,6 +58,7 @@ class Rig(ABC):
     leases: Leases
     pauses: Pauses
     failures: FailureMemory
+    workers: Workers
     wakeups: Wakeups
     corrupt: list[tuple[str, bytes]]
     """What ``on_corrupt`` was told."""
@@ -98,6 +101,7 @@ class MemoryRig(Rig):
             MemoryLeases(clock=clock),
             MemoryPauses(),
             MemoryFailures(clock=clock),
+            MemoryWorkers(clock=clock),
         )
         self.bell = MemoryWakeups()
         super().__init__(clock, *self.memory, self.bell, corrupt)
@@ -132,6 +136,7 @@ class RedisRig(Rig):
             RedisLeases(own),
             RedisPauses(own),
             RedisFailures(own, clock=clock),
+            RedisWorkers(own),
             RedisWakeups(own, clock=clock, channel=self.channel),
             corrupt,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -51,18 +52,15 @@ CREATE TABLE order_outbox_items (
 @pytest.fixture
 def make_rig(tmp_path: Path, mysql_url: str, redis_url: str) -> Iterator[MakeRig]:
     """Makes the test's one rig, with its tables unless told otherwise."""
-    made: list[Rig] = []
+    with ExitStack() as stack:
 
-    def make(*, tables: bool = True, **config: Any) -> Rig:
-        rig = Rig(tmp_path, database=mysql_url, redis=redis_url, **config)
-        made.append(rig)
-        if tables:
-            rig.create_tables()
-        return rig
+        def make(*, tables: bool = True, **config: Any) -> Rig:
+            rig = stack.enter_context(Rig(tmp_path, database=mysql_url, redis=redis_url, **config))
+            if tables:
+                rig.create_tables()
+            return rig
 
-    yield make
-    for rig in made:
-        rig.close()
+        yield make
 
 
 def test_items_created_through_the_library_are_delivered_in_batches(make_rig: MakeRig) -> None:

@@ -20,8 +20,7 @@ def make_rig(tmp_path: Path, postgres_url: str, redis_url: str) -> Iterator[Make
     with ExitStack() as stack:
 
         def make(*, tables: bool = True, **config: Any) -> Rig:
-            rig = Rig(tmp_path, database=postgres_url, redis=redis_url, **config)
-            stack.callback(rig.close)
+            rig = stack.enter_context(Rig(tmp_path, database=postgres_url, redis=redis_url, **config))
             if tables:
                 rig.create_tables()
             return rig

@@ -9,6 +9,7 @@ from sqlalchemy import text
 
 from boxengine.adapters.sql import schema
 from boxengine.domain.item import Status
+from boxengine.domain.outcome import Failure
 from boxengine.errors import InvalidItem
 from tests.integration.engine.conftest import MakeRig
 from tests.integration.engine.receivers import FailsFirst, Receiver
@@ -113,6 +114,15 @@ def test_moments_without_a_zone_are_written_in_utc_whatever_the_servers_zone(mak
             text("SELECT extract(epoch FROM (now() AT TIME ZONE 'UTC') - processed_at) FROM order_outbox_items")
         ).one()
     assert 0 <= skew < 600
+
+
+def test_a_poison_row_of_a_table_without_error_log_fails_like_any_other(make_rig: MakeRig, variant: str) -> None:
+    rig = make_rig(tables=False)
+    rig.carry(Receiver(lambda _item: Failure("no")))
+    rig.execute(table(variant))
+    rig.execute(row(variant, key=1, bucket=1).replace(":", "\\:"))
+    rig.deliver(1)
+    assert (rig.row(1).status, rig.row(1).errors_count) == (Status.FAILED, 1)
 
 
 def test_an_overtaken_row_of_the_reference_is_discarded(make_rig: MakeRig, variant: str) -> None:

@@ -1,0 +1,78 @@
+"""Workers: which processes are alive, for people to see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from boxengine.ports import WorkerInfo
+from tests.conformance import coordination
+from tests.conformance.coordination import TTL, Rig
+
+FIRST = WorkerInfo(
+    id="a1",
+    host="заказ-7",
+    pid=41,
+    boxes=("order_outbox_item", "combined/outbox_item"),
+    threads=4,
+    started_at=datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC),
+)
+SECOND = replace(FIRST, id="b2", pid=42, started_at=FIRST.started_at + timedelta(seconds=1))
+
+
+@pytest.fixture(params=coordination.NAMES)
+def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
+    with coordination.open_rig(request.param, request) as opened:
+        yield opened
+
+
+def test_nobody_lives_where_nobody_announced_itself(rig: Rig) -> None:
+    assert rig.workers.living() == []
+
+
+def test_those_that_announced_themselves_live_the_longest_running_first(rig: Rig) -> None:
+    rig.workers.announce(SECOND, ttl=TTL)
+    rig.workers.announce(FIRST, ttl=TTL)
+    assert rig.workers.living() == [FIRST, SECOND]
+
+
+def test_one_that_falls_silent_is_gone_after_its_time(rig: Rig) -> None:
+    rig.workers.announce(FIRST, ttl=TTL)
+    rig.pass_time(TTL + timedelta(seconds=1))
+    rig.workers.announce(SECOND, ttl=TTL)
+    assert rig.workers.living() == [SECOND]
+
+
+def test_each_announcement_counts_from_its_own_moment(rig: Rig) -> None:
+    rig.workers.announce(FIRST, ttl=TTL)
+    rig.pass_time(TTL * 0.7)
+    rig.workers.announce(FIRST, ttl=TTL)
+    rig.pass_time(TTL * 0.7)
+    assert rig.workers.living() == [FIRST]
+
+
+def test_one_that_was_taken_for_gone_comes_back_with_its_next_announcement(rig: Rig) -> None:
+    rig.workers.announce(FIRST, ttl=TTL)
+    rig.pass_time(TTL * 2)
+    assert rig.workers.living() == []
+    rig.workers.announce(FIRST, ttl=TTL)
+    assert rig.workers.living() == [FIRST]
+
+
+def test_one_that_withdraws_is_gone_at_once_and_others_stay(rig: Rig) -> None:
+    for worker in (FIRST, SECOND):
+        rig.workers.announce(worker, ttl=TTL)
+    rig.workers.withdraw(FIRST.id)
+    rig.workers.withdraw("never seen")
+    assert rig.workers.living() == [SECOND]
+
+
+def test_after_flushall_the_next_announcement_puts_it_back(rig: Rig) -> None:
+    rig.workers.announce(FIRST, ttl=TTL)
+    rig.flush_all()
+    assert rig.workers.living() == []
+    rig.workers.announce(FIRST, ttl=TTL)
+    assert rig.workers.living() == [FIRST]

@@ -1,0 +1,288 @@
+"""What servers, tables and transports do to a worker, and that it loses nothing by it.
+
+The same faults against ``boxengine start`` as a process, ``kill -9`` among them: ``tests/cli/test_start.py``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from boxengine.app import servers
+from boxengine.domain.item import Item, Status
+from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
+from boxengine.engine.delivery import BATCH_LIMIT
+from tests.eventually import eventually
+from tests.integration.engine.conftest import MakeRig
+from tests.integration.engine.receivers import BatchReceiver, Gate, Receiver
+from tests.integration.engine.rig import BOX, Rig
+from tests.integration.engine.watcher import PATIENCE
+
+TWO_BOXES: dict[str, Any] = {"outbox_items": {BOX: {}, "other_outbox_item": {}}}
+OTHER = "other_outbox_item"
+
+
+def at(count: int, act: Callable[[], object]) -> Callable[[Item], None]:
+    """An answer that does something, once, when the item of that number comes by."""
+    left = iter(range(count))
+
+    def answer(_item: Item) -> None:
+        if next(left, None) == count - 1:
+            act()
+
+    return answer
+
+
+def first_arrivals_in_order(receiver: Receiver) -> bool:
+    return all([*dict.fromkeys(arrived)] == sorted(set(arrived)) for arrived in receiver.by_key.values())
+
+
+def calm(outages: list[tuple[str, str]]) -> None:
+    """Each thing that failed was told of a handful of times at most, not at every try."""
+    assert max(Counter(what for what, _ in outages).values()) <= 5, outages
+
+
+# ── Redis ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("kind", [Receiver, BatchReceiver], ids=["item", "batch"])
+def test_flushall_in_mid_run_costs_neither_an_item_nor_the_order(
+    make_rig: MakeRig, redis_url: str, kind: type[Receiver]
+) -> None:
+    rig = make_rig(bucket_size=16)
+
+    def flush() -> None:
+        with Redis.from_url(redis_url) as client:
+            client.flushall()
+
+    receivers = [kind(at(300 * (number + 1), flush)) for number in range(2)]
+    ids: list[int] = []
+    for _ in range(20):
+        ids += rig.create(*range(100))
+    rig.carry(receivers[0])
+    with rig.worker() as first:
+        rig.carry(receivers[1])
+        with rig.worker() as second:
+            eventually(lambda: set(rig.statuses()) == {Status.DELIVERED})
+    delivered = first.delivered + second.delivered
+    assert sorted(delivered) == ids
+    assert all(arrived == sorted(arrived) for each in receivers for arrived in each.by_key.values())
+
+
+@pytest.fixture
+def on_own_redis(tmp_path: Path, postgres_url: str, own_redis: EmbeddedValkey) -> Iterator[Rig]:
+    with Rig(tmp_path, database=postgres_url, redis=own_redis.url(), bucket_size=16) as rig:
+        rig.create_tables()
+        yield rig
+
+
+def test_redis_killed_in_mid_run_is_waited_out_and_nothing_is_lost(
+    on_own_redis: Rig, own_redis: EmbeddedValkey
+) -> None:
+    rig, receiver = on_own_redis, BatchReceiver()
+    rig.carry(receiver)
+    with rig.worker() as watcher:
+        ids = rig.create(*range(50))
+        watcher.wait_for_settled(50)
+        own_redis.kill()
+        ids += rig.create(*range(50))
+        watcher.wait_for(lambda: len(watcher.outages) > 0)
+        own_redis.start()
+        watcher.wait_for_settled(100)
+        watcher.wait_for(lambda: len(watcher.recovered_from) > 0)
+    assert sorted(receiver.ids) == ids
+    calm(watcher.outages)
+
+
+def test_redis_down_at_start_is_waited_for(on_own_redis: Rig, own_redis: EmbeddedValkey) -> None:
+    rig = on_own_redis
+    rig.carry(Receiver())
+    rig.create(1, 2, 3)
+    own_redis.stop()
+    with rig.worker() as watcher:
+        watcher.wait_for(lambda: len(watcher.outages) >= 2)
+        own_redis.start()
+        watcher.wait_for_settled(3)
+    calm(watcher.outages)
+    assert set(rig.statuses()) == {Status.DELIVERED}
+
+
+# ── PostgreSQL ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def on_own_postgres(tmp_path: Path, own_postgres: EmbeddedPostgres, redis_url: str) -> Iterator[Rig]:
+    with Rig(tmp_path, database=own_postgres.url(), redis=redis_url, bucket_size=16, wakeup="notify") as rig:
+        rig.create_tables()
+        yield rig
+
+
+def test_postgresql_down_at_start_is_waited_for(on_own_postgres: Rig, own_postgres: EmbeddedPostgres) -> None:
+    rig = on_own_postgres
+    rig.carry(Receiver())
+    rig.create(1, 2, 3)
+    rig.engine.dispose()
+    own_postgres.stop()
+    with rig.worker() as watcher:
+        watcher.wait_for(lambda: len(watcher.outages) > 0)
+        own_postgres.start()
+        watcher.wait_for_settled(3)
+    calm(watcher.outages)
+    assert set(rig.statuses()) == {Status.DELIVERED}
+
+
+@pytest.mark.parametrize("how", ["crash", "kill"])
+def test_postgresql_lost_in_mid_run_repeats_at_most_the_batches_in_work(
+    on_own_postgres: Rig, own_postgres: EmbeddedPostgres, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig, gone = on_own_postgres, Event()
+    ids: list[int] = []
+    for _ in range(4):
+        ids += rig.create(*range(1000))
+    rig.engine.dispose()
+
+    def lose_it() -> None:
+        getattr(own_postgres, how)()
+        gone.set()
+
+    receiver = BatchReceiver(at(1000, lose_it))
+    rig.carry(receiver)
+    with rig.worker(processor_threads=2) as watcher:
+        assert gone.wait(PATIENCE)
+        watcher.wait_for(lambda: len(watcher.outages) > 0)
+        own_postgres.start()
+        eventually(lambda: set(rig.statuses()) == {Status.DELIVERED})
+    assert sorted(set(receiver.ids)) == ids
+    assert len(receiver.ids) - len(ids) <= 2 * BATCH_LIMIT
+    assert first_arrivals_in_order(receiver)
+    calm(watcher.outages)
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
+
+
+def test_connections_that_the_server_cuts_are_replaced(make_rig: MakeRig) -> None:
+    rig = make_rig(wakeup="notify")
+    cut = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    receiver = Receiver(at(20, lambda: rig.ask(cut)))
+    rig.carry(receiver)
+    ids = rig.create(*range(60))
+    with rig.worker() as watcher:
+        watcher.wait_for(lambda: set(watcher.delivered) >= set(ids))
+    assert set(receiver.ids) == set(ids)
+    assert set(rig.statuses()) == {Status.DELIVERED}
+
+
+# ── tables and transports ────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_box_without_its_table_is_told_of_and_the_other_goes_on(make_rig: MakeRig) -> None:
+    rig = make_rig(**TWO_BOXES)
+    rig.carry(Receiver())
+    rig.carry(Receiver(), box=OTHER)
+    rig.execute("DROP TABLE other_outbox_items")
+    with rig.worker() as watcher:
+        rig.create(*range(20))
+        watcher.wait_for_settled(20)
+        watcher.wait_for(lambda: len(watcher.outages) > 0)
+        assert "there is no table 'other_outbox_items'" in watcher.outages[0][1]
+        rig.create_tables()
+        rig.create(1, box=OTHER)
+        watcher.wait_for_settled(21)
+    calm(watcher.outages)
+
+
+def test_a_transport_that_raises_for_everything_fails_its_own_items_only(make_rig: MakeRig) -> None:
+    rig = make_rig(**TWO_BOXES)
+
+    def explode(_item: Item) -> None:
+        raise ConnectionError("the broker is down")
+
+    rig.carry(BatchReceiver(explode))
+    rig.carry(BatchReceiver(), box=OTHER)
+    rig.create(*range(200))
+    rig.create(*range(200), box=OTHER)
+    rig.deliver(400)
+    assert set(rig.statuses()) == {Status.FAILED}
+    assert set(rig.statuses(OTHER)) == {Status.DELIVERED}
+    assert len(rig.tracked) == 200
+    assert all("ConnectionError: the broker is down" in row.error_log for row in rig.rows().values())
+
+
+def test_a_hung_transport_of_one_box_does_not_stop_the_others(make_rig: MakeRig) -> None:
+    rig, gate = make_rig(**TWO_BOXES), Gate()
+    rig.carry(gate)
+    rig.carry(Receiver(), box=OTHER)
+    hung = rig.create(*range(4))
+    with rig.worker(processor_threads=4) as watcher:
+        assert gate.entered.wait(30)
+        rig.create(*range(40), box=OTHER)
+        watcher.wait_for(lambda: watcher.boxes.count(OTHER) > 0 and len(watcher.delivered) >= 40)
+        assert set(rig.statuses()) == {Status.PENDING}
+        gate.open()
+        watcher.wait_for_settled(44)
+    assert sorted(gate.ids) == hung
+
+
+def test_a_transport_that_answers_with_too_few_results_fails_the_batch_and_says_so(make_rig: MakeRig) -> None:
+    rig = make_rig()
+
+    class Short:
+        def call_batch(self, items: list[Item]) -> list[None]:
+            return [None]
+
+    rig.carry(Short())
+    rig.create(0, 4, 8)
+    rig.deliver(3)
+    assert set(rig.statuses()) == {Status.FAILED}
+    assert "must return as many results" in rig.row(1).error_log
+
+
+# ── several workers ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_two_workers_share_the_work_and_deliver_nothing_twice(make_rig: MakeRig) -> None:
+    rig = make_rig(bucket_size=32)
+    receivers = [Receiver(), Receiver()]
+    rig.carry(receivers[0])
+    with rig.worker() as first:
+        rig.carry(receivers[1])
+        with rig.worker() as second:
+            ids: list[int] = []
+            for _ in range(40):
+                ids += rig.create(*range(64))
+            eventually(lambda: set(rig.statuses()) == {Status.DELIVERED})
+    assert sorted(first.delivered + second.delivered) == ids
+    assert sorted(receivers[0].ids + receivers[1].ids) == ids
+    assert first.delivered
+    assert second.delivered
+
+
+def test_a_worker_that_stops_leaves_its_buckets_to_others_at_once(make_rig: MakeRig, redis_url: str) -> None:
+    rig = make_rig(bucket_size=16)
+    rig.carry(Receiver())
+    rig.create(*range(200))
+    rig.deliver(200)
+    with Redis.from_url(redis_url) as client:
+        assert client.keys("*:lock") == []
+
+
+def test_a_paused_box_is_not_polled_until_it_is_resumed(make_rig: MakeRig) -> None:
+    rig = make_rig(polling_auto_disabled=True)
+    rig.carry(Receiver())
+    rig.create(1)
+    connected = servers.connect(rig.boxes.resolved.settings)
+    with rig.worker() as watcher:
+        watcher.listen(0.5)
+        assert watcher.polls == []
+        connected.pauses.set(rig.box(), polling_enabled=True)
+        watcher.wait_for_settled(1)
+    connected.close()
+    assert rig.statuses() == [Status.DELIVERED]

@@ -1,0 +1,152 @@
+"""The plans of the hot statements on PostgreSQL: served by the partial index alone, however stale the statistics.
+
+After a big drain the planner still believes the table to be full of pending rows, and is tempted to walk the primary
+key, or the whole table, through all that is delivered (NUMBERS).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+
+from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.dialects.postgresql import PostgresStatements
+from boxengine.adapters.sql.tables import reflect
+from boxengine.domain.box import Backoff, Box, BoxType, StrictOrder
+
+ROWS = 50_000
+BUCKETS = 16
+NAME = "order_outbox_items"
+FILL = f"""
+INSERT INTO {NAME} (uuid, event_key, bucket, payload, status)
+SELECT gen_random_uuid(), 'k' || n, mod(n, {BUCKETS}), 'x', :status FROM generate_series(1, {ROWS}) AS n
+"""
+STALE: dict[str, list[str]] = {
+    "analyzed when all were pending, then all delivered": [
+        FILL.replace(":status", "0"),
+        f"ANALYZE {NAME}",
+        f"UPDATE {NAME} SET status = 2, processed_at = now()",
+    ],
+    "analyzed when empty, then filled and delivered": [f"ANALYZE {NAME}", FILL.replace(":status", "2")],
+    "never analyzed": [FILL.replace(":status", "2")],
+    "analyzed when all were delivered": [FILL.replace(":status", "2"), f"ANALYZE {NAME}"],
+    "delivered and vacuumed": [FILL.replace(":status", "2"), f"VACUUM ANALYZE {NAME}"],
+}
+BACKLOG: dict[str, list[str]] = {
+    "all pending, never analyzed": [FILL.replace(":status", "0")],
+    "all pending, analyzed": [FILL.replace(":status", "0"), f"ANALYZE {NAME}"],
+}
+A_FEW_PENDING = f"""
+INSERT INTO {NAME} (uuid, event_key, bucket, payload, errors_count, processed_at)
+SELECT gen_random_uuid(), 'k' || n, mod(n, {BUCKETS}), 'x', mod(n, 2), now() - interval '1 day' FROM generate_series(1, 20) AS n
+"""
+STATEMENTS = ("_poll", "_poll_regular", "_due", "_read")
+SERVED_BY = {"ix_order_outbox_items_pending", "ix_order_outbox_items_troubled"}
+
+
+def make_box(strict_order: StrictOrder = StrictOrder.NONE) -> Box:
+    return Box(
+        name="order_outbox_item",
+        type=BoxType.OUTBOX,
+        table=NAME,
+        bucket_size=BUCKETS,
+        strict_order=strict_order,
+        backoff=Backoff(),
+    )
+
+
+class Planner:
+    """One box's table, and what PostgreSQL does for the statements over it."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+
+    def prepare(self, box: Box, history: list[str]) -> None:
+        schema.create(self.engine, [box])
+        self.run(f"ALTER TABLE {NAME} SET (autovacuum_enabled = false)", *history, A_FEW_PENDING)
+
+    def run(self, *statements: str) -> None:
+        with self.engine.connect() as connection:
+            for statement in statements:
+                connection.exec_driver_sql(statement)
+
+    def explain(self, box: Box, statement: str, *, mode: str, limit: int = 12) -> list[dict[str, Any]]:
+        """All nodes of the plan that a fresh connection uses, executed."""
+        with self.engine.connect() as connection:
+            statements = PostgresStatements(reflect(connection, box), idle_timeout_ms=60_000)
+        sql = getattr(statements, statement).replace("%s", "${}").format(1, 2, 3).replace("%%", "%")
+        with psycopg.connect(self._url.replace("+psycopg", ""), autocommit=True) as fresh:
+            fresh.execute(f"SET plan_cache_mode = {mode}")
+            fresh.execute(f"PREPARE hot (int[], bigint[], bigint) AS {sql}".encode())
+            buckets, after = list(range(BUCKETS)), [0] * BUCKETS
+            call = f"EXECUTE hot ('{as_array(buckets)}', '{as_array(after)}', {limit})"
+            (plan,) = fresh.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {call}".encode()).fetchone() or ((),)
+        return list(nodes((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]))
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def as_array(values: list[int]) -> str:
+    return "{" + ",".join(map(str, values)) + "}"
+
+
+def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for child in node.get("Plans", ()):
+        yield from nodes(child)
+
+
+@pytest.fixture
+def planner(postgres_url: str) -> Iterator[Planner]:
+    planner = Planner(postgres_url)
+    yield planner
+    planner.close()
+
+
+def check(plan: list[dict[str, Any]], *, rows: int) -> None:
+    """Only the partial indexes touch the table, and nothing is sorted or read beyond what is asked for."""
+    for node in plan:
+        described = f"{node['Node Type']} {node.get('Index Name', '')}"
+        if node.get("Relation Name") == NAME or node.get("Index Name"):
+            assert node.get("Index Name") in SERVED_BY, described
+        if "Sort" in node["Node Type"]:
+            assert node["Actual Rows"] <= rows, described
+        read = node["Actual Rows"] * node["Actual Loops"] + node.get("Rows Removed by Filter", 0)
+        assert read <= 2 * rows, f"{described} reads {read} rows"
+    assert any(node.get("Index Name") in SERVED_BY for node in plan)
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+@pytest.mark.parametrize("history", STALE)
+def test_a_few_pending_rows_among_many_delivered_are_found_by_the_partial_index(
+    planner: Planner, history: str, mode: str
+) -> None:
+    box = make_box()
+    planner.prepare(box, STALE[history])
+    for statement in STATEMENTS:
+        check(planner.explain(box, statement, mode=mode), rows=20 * BUCKETS)
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+@pytest.mark.parametrize("history", BACKLOG)
+def test_of_a_long_backlog_only_what_is_asked_for_is_read(planner: Planner, history: str, mode: str) -> None:
+    box = make_box()
+    planner.prepare(box, BACKLOG[history])
+    for statement in STATEMENTS:
+        check(planner.explain(box, statement, mode=mode), rows=(12 + 2) * BUCKETS)
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+@pytest.mark.parametrize("order", [StrictOrder.BUCKET, StrictOrder.KEY])
+def test_strict_order_is_served_by_the_partial_indexes_too(planner: Planner, order: StrictOrder, mode: str) -> None:
+    box = make_box(order)
+    planner.prepare(box, STALE["analyzed when all were pending, then all delivered"])
+    for statement in STATEMENTS:
+        check(planner.explain(box, statement, mode=mode), rows=20 * BUCKETS)

@@ -1,0 +1,127 @@
+"""Redis: keys and formats that Ruby workers share, and that nothing in it is needed."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from boxengine.domain.item import Item, Status
+from boxengine.domain.job import Job
+from boxengine.ports import RememberedFailure
+from tests.eventually import eventually
+from tests.integration.engine.receivers import BatchReceiver, Gate, Receiver
+from tests.integration.engine.rig import BOX, Rig
+from tests.parity.harness import QUEUE, RETRIES, MakeRig, Spy, servers_of
+
+
+def test_job_queue(rig: Rig, spy: Spy) -> None:
+    box = rig.box()
+    with servers_of(rig) as connected:
+        connected.queue.push(box, [Job(3, 1_700_000_000, (5, 7)), Job(1, 1_700_000_001, (6,))])
+    assert spy.elements() == [b"1:1700000001:6", b"3:1700000000:5,7"]  # LPUSH, so the oldest last
+
+
+def test_partition_lease(make_rig: MakeRig, spy: Spy) -> None:
+    rig, gate = make_rig(poller={"tactic": "aggressive", "concurrency": 2}), Gate()
+    rig.carry(gate)
+    rig.create(*range(4))
+    with rig.worker() as watcher:
+        assert gate.entered.wait(30)
+        leases = eventually(lambda: spy.keys("sbmt:outbox:poller:*"))
+        assert leases <= {f"sbmt:outbox:poller:{BOX}:{partition}:lock" for partition in range(2)}
+        assert all(0 < spy.client.pttl(lease) <= 60_000 for lease in leases)
+        gate.open()
+        watcher.wait_for_settled(4)
+    assert spy.keys("sbmt:outbox:poller:*") == set()
+
+
+def test_bucket_lease(rig: Rig, spy: Spy) -> None:
+    gate = Gate()
+    rig.carry(gate)
+    rig.create(3)
+    lease = f"sbmt:outbox:processor:{BOX}:3:lock"
+    with rig.worker() as watcher:
+        assert gate.entered.wait(30)
+        assert spy.text(lease)
+        assert 0 < spy.client.pttl(lease) <= 180_000
+        gate.open()
+        watcher.wait_for_settled(1)
+    assert spy.text(lease) is None
+
+
+def test_item_meta(rig: Rig, spy: Spy) -> None:
+    with servers_of(rig) as connected:
+        connected.memory.remember(rig.box(), {7: RememberedFailure(2, "x" * 500)}, ttl=timedelta(minutes=30))
+    meta = json.loads(spy.text(f"outbox:{BOX}:7") or "")
+    assert meta.keys() == {"version", "timestamp", "errors_count", "error_msg"}
+    assert (meta["errors_count"], meta["error_msg"]) == (2, "x" * 200)
+    assert 0 < spy.client.ttl(f"outbox:{BOX}:7") <= 1800
+
+
+@pytest.mark.parametrize("written_by", ["boxengine", "the reference"])
+def test_box_pause(rig: Rig, spy: Spy, written_by: str) -> None:
+    rig.carry(Receiver())
+    with servers_of(rig) as connected:
+        if written_by == "boxengine":
+            connected.pauses.set(rig.box(), polling_enabled=False)
+        else:
+            spy.client.hset("Sbmt::Outbox::Api::OutboxClass:order-outbox-item", "polling_enabled", "false")
+        rig.create(1)
+        with rig.worker() as watcher:
+            watcher.listen(0.5)
+            assert watcher.polls == []
+            connected.pauses.set(rig.box(), polling_enabled=True)
+            watcher.wait_for_settled(1)
+
+
+def test_a_job_whose_bucket_is_leased_elsewhere_is_dropped_and_its_rows_polled_again(rig: Rig, spy: Spy) -> None:
+    receiver = Receiver()
+    rig.carry(receiver)
+    (item_id,) = rig.create(3)
+    spy.client.set(f"sbmt:outbox:processor:{BOX}:3:lock", "somebody", px=1500)
+    spy.client.lpush(QUEUE, f"3:1700000000:{item_id}")
+    rig.deliver(1)
+    assert receiver.ids == [item_id]
+
+
+def test_at_most_one_job_per_bucket_is_queued_or_in_work(rig: Rig, spy: Spy) -> None:
+    gate = Gate()
+    rig.carry(gate)
+    rig.create(*range(40))
+    with rig.worker(processor_threads=1) as watcher:
+        assert gate.entered.wait(30)
+        watcher.wait_for(lambda: len(watcher.polls) > 4)
+        queued = [int(element.partition(b":")[0]) for element in spy.elements()]
+        assert len(queued) == len(set(queued))
+        leased = {int(key.split(":")[-2]) for key in spy.keys("sbmt:outbox:processor:*")}
+        assert not leased & set(queued)
+        gate.open()
+        watcher.wait_for_settled(40)
+
+
+def test_flushall_costs_time_but_neither_an_item_nor_the_order(rig: Rig, spy: Spy) -> None:
+    def flush(item: Item) -> None:
+        if item.id % 50 == 0:
+            spy.client.flushall()
+
+    receiver = BatchReceiver(flush)
+    rig.carry(receiver)
+    ids = rig.create(*(number % 20 for number in range(200)))
+    with rig.worker() as watcher:
+        watcher.wait_for_settled(200)
+    assert sorted(receiver.ids) == ids
+    assert all(arrived == sorted(arrived) for arrived in receiver.by_key.values())
+
+
+def test_what_redis_remembers_of_a_failure_counts_when_the_row_knows_less(make_rig: MakeRig, spy: Spy) -> None:
+    rig, receiver = make_rig(box=RETRIES), Receiver()
+    rig.carry(receiver)
+    (item_id,) = rig.create(1)
+    meta = {"version": 1, "timestamp": 1_700_000_000, "errors_count": 3, "error_msg": "Ruby was here"}
+    spy.client.set(f"outbox:{BOX}:{item_id}", json.dumps(meta), ex=60)
+    rig.deliver(1)
+    row = rig.row(item_id)
+    assert (receiver.ids, row.status, row.errors_count) == ([], Status.FAILED, 4)
+    assert "Ruby was here" in row.error_log

@@ -1,0 +1,154 @@
+"""A box over memory, and transports that do as they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.memory.failures import MemoryFailures
+from boxengine.adapters.memory.store import MemoryStore
+from boxengine.domain.box import Box, BoxType, StrictOrder
+from boxengine.domain.item import Item
+from boxengine.domain.outcome import Settlement
+from boxengine.engine.delivery import BatchReport, Delivery, Limits
+from boxengine.engine.observation import NullObserver, NullTracer
+from boxengine.engine.pipeline import Middlewares, Pipeline, TransportSpec
+from boxengine.engine.sending import Sending, Watch
+from boxengine.engine.transports import Carrier, Routes
+from boxengine.ports import Hold
+
+BUCKETS = 4
+
+
+def make_box(**policy: Any) -> Box:
+    return Box(
+        **{
+            "name": "order_outbox_item",
+            "type": BoxType.OUTBOX,
+            "table": "order_outbox_items",
+            "bucket_size": BUCKETS,
+            **policy,
+        }
+    )
+
+
+def spec(transport: Any, *, name: str = "receiver", event_name: str | None = None, **more: Any) -> TransportSpec:
+    return TransportSpec(name=name, build=lambda: transport, event_name=event_name, **more)
+
+
+def accept(_item: Item) -> Any:
+    return None
+
+
+class Single:
+    """Takes items one by one."""
+
+    def __init__(self, answer: Callable[[Item], Any] = accept) -> None:
+        self.answer = answer
+        self.ids: list[int] = []
+        self.payloads: list[Any] = []
+
+    def __call__(self, item: Item, payload: Any) -> Any:
+        self.ids.append(item.id)
+        self.payloads.append(payload)
+        return self.answer(item)
+
+
+class Batches:
+    """Takes batches; what ``answer`` raises is raised for the whole batch."""
+
+    def __init__(self, answer: Callable[[Item], Any] = accept) -> None:
+        self.answer = answer
+        self.calls: list[list[int]] = []
+
+    def call_batch(self, items: Sequence[Item]) -> list[Any]:
+        self.calls.append([item.id for item in items])
+        return [self.answer(item) for item in items]
+
+    @property
+    def ids(self) -> list[int]:
+        return [item_id for call in self.calls for item_id in call]
+
+
+class Transports(NullObserver):
+    """Keeps what the engine tells about calls and batches."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, int, int]] = []
+        self.settlements: list[Settlement] = []
+
+    def transported(self, box: Box, transport: str, *, items: int, failed: int, seconds: float) -> None:
+        self.calls.append((transport, items, failed))
+
+    def settled(self, box: Box, items: Sequence[Item], settlement: Settlement, *, seconds: float) -> None:
+        self.settlements.append(settlement)
+
+
+NONE = Middlewares()
+
+
+class Bench:
+    """A box, its rows, and the pieces of the engine over them."""
+
+    def __init__(self, *, fault: Callable[[str], None] = lambda _step: None, **policy: Any) -> None:
+        self.clock = ManualClock()
+        self.box = make_box(**policy)
+        self.store = MemoryStore(self.clock, fault=fault)
+        self.memory = MemoryFailures(clock=self.clock)
+        self.observer = Transports()
+        self.tracked: list[tuple[Any, dict[str, Any]]] = []
+
+    def insert(self, *keys: object, **columns: Any) -> list[int]:
+        return [self.store.insert(self.box, event_key=key, **columns) for key in keys]
+
+    def row(self, row_id: int) -> Any:
+        return next(row for row in self.store.rows(self.box) if row.id == row_id)
+
+    def send(
+        self,
+        *specs: TransportSpec,
+        strict_order: StrictOrder = StrictOrder.NONE,
+        middlewares: Sequence[Any] = (),
+        expired: Callable[[], bool] = lambda: False,
+    ) -> Sending:
+        """All pending rows through these transports."""
+        with self.store.claim(self.box, dict.fromkeys(self.box.buckets, 0), 1000) as claim:
+            sending = Sending(
+                claim,
+                Routes(tuple(map(Carrier, specs))),
+                middlewares=middlewares,
+                strict_order=strict_order,
+                expired=expired,
+                watch=Watch(self.box, self.observer, NullTracer(), self.clock.monotonic),
+            )
+            sending.send(claim.items)
+            claim.commit(Settlement())
+        return sending
+
+    def delivery(
+        self,
+        *specs: TransportSpec,
+        strategies: Sequence[Any] = (),
+        middlewares: Middlewares = NONE,
+        **limits: Any,
+    ) -> Delivery:
+        return Delivery(
+            Pipeline(box=self.box, transports=specs, retry_strategies=tuple(strategies)),
+            middlewares=middlewares,
+            store=self.store,
+            memory=self.memory,
+            observer=self.observer,
+            tracer=NullTracer(),
+            clock=self.clock,
+            error_tracker=lambda error, /, **context: self.tracked.append((error, context)),
+            limits=Limits(**limits),
+        )
+
+    def deliver(self, *specs: TransportSpec, **options: Any) -> BatchReport:
+        """One batch of all buckets."""
+        return self.run(self.delivery(*specs, **options))
+
+    def run(self, delivery: Delivery, *, until: float = 1e9, valid_until: float = 1e9) -> BatchReport:
+        hold = Hold(self.box, "token", (), valid_until=valid_until, buckets=set(self.box.buckets))
+        return delivery.run(hold, dict.fromkeys(self.box.buckets, 0), until=until)

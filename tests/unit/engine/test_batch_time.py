@@ -1,0 +1,91 @@
+"""What takes its time before the first item is sent must not keep everything from being sent, for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.memory.failures import MemoryFailures
+from boxengine.adapters.memory.queue import MemoryJobQueue
+from boxengine.adapters.memory.store import MemoryStore
+from boxengine.domain.box import Box, BoxType
+from boxengine.domain.item import Item
+from boxengine.domain.job import Job
+from boxengine.engine.delivery import Delivery, Limits
+from boxengine.engine.keeper import LeaseKeeper
+from boxengine.engine.observation import NullObserver, NullTracer
+from boxengine.engine.pipeline import Middlewares, Pipeline, TransportSpec
+from boxengine.ports import Hold
+
+TTL = timedelta(seconds=4)
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+
+    def call_batch(self, items: Sequence[Item]) -> list[bool]:
+        self.sent += [item.id for item in items]
+        return [True] * len(items)
+
+
+def hold_of(queue: MemoryJobQueue, box: Box, *buckets: int) -> Hold:
+    queue.push(box, [Job(bucket, 0, (1,)) for bucket in buckets])
+    hold = queue.take([box], wait=timedelta(0), ttl=TTL, share=1)
+    assert hold is not None
+    return hold
+
+
+def test_payload_builders_slower_than_the_flush_interval_do_not_stop_the_batch() -> None:
+    clock, recorder = ManualClock(), Recorder()
+    store, queue = MemoryStore(clock), MemoryJobQueue(clock=clock)
+
+    def build(item: Item) -> Any:
+        clock.advance(timedelta(seconds=1))
+        return item.payload
+
+    box = Box(name="box", type=BoxType.OUTBOX, table="box", bucket_size=1, payload_builder=build)
+    ids = [store.insert(box, event_key=1) for _ in range(3)]
+    delivery = Delivery(
+        Pipeline(box=box, transports=(TransportSpec(name="to", build=lambda: recorder),), retry_strategies=()),
+        middlewares=Middlewares(),
+        store=store,
+        memory=MemoryFailures(clock=clock),
+        observer=NullObserver(),
+        tracer=NullTracer(),
+        clock=clock,
+        error_tracker=lambda *_, **__: None,
+        limits=Limits(flush_after=2.0),
+    )
+    delivery.run(hold_of(queue, box, 0), {0: 0}, until=90.0)
+    assert recorder.sent == ids
+
+
+def test_a_hold_that_lost_a_bucket_has_run_out_and_stays_so() -> None:
+    clock = ManualClock()
+    queue = MemoryJobQueue(clock=clock)
+    box = Box(name="box", type=BoxType.OUTBOX, table="box", bucket_size=2)
+    keeper = LeaseKeeper(queue, clock=clock, ttl=TTL, longest=timedelta(minutes=1))
+    hold = hold_of(queue, box, 0, 1)
+    queue.lose_leases(box)
+    with keeper.keeping(hold):
+        for _ in range(3):
+            clock.advance(TTL / 2)
+            keeper.turn()
+            assert hold.valid_until <= clock.monotonic()
+    assert hold.buckets == set()
+
+
+def test_a_hold_that_lost_nothing_is_renewed() -> None:
+    clock = ManualClock()
+    queue = MemoryJobQueue(clock=clock)
+    box = Box(name="box", type=BoxType.OUTBOX, table="box", bucket_size=1)
+    keeper = LeaseKeeper(queue, clock=clock, ttl=TTL, longest=timedelta(minutes=1))
+    hold = hold_of(queue, box, 0)
+    with keeper.keeping(hold):
+        for _ in range(5):
+            clock.advance(TTL / 2)
+            keeper.turn()
+            assert hold.valid_until > clock.monotonic()

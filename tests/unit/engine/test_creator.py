@@ -1,0 +1,181 @@
+"""Writing items: what is checked, which bucket, which middlewares, what is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from boxengine.adapters.memory.clock import ManualClock
+from boxengine.domain.box import Box
+from boxengine.engine.create import Attributes, Creator
+from boxengine.engine.observation import NullObserver, NullTracer
+from boxengine.engine.pipeline import Middlewares, Pipeline
+from boxengine.errors import BoxError, InvalidItem
+from tests.unit.engine.bench import make_box
+
+COLUMNS = frozenset({"uuid", "event_key", "event_name", "bucket", "payload", "options"})
+
+
+NONE = Middlewares()
+
+
+class Table:
+    """Keeps what is inserted through which session."""
+
+    def __init__(self, columns: frozenset[str] = COLUMNS) -> None:
+        self.columns = columns
+        self.rows: list[Attributes] = []
+        self.sessions: list[Any] = []
+
+    def insert(self, session: Any, rows: Sequence[Attributes]) -> list[int]:
+        self.sessions.append(session)
+        first = len(self.rows) + 1
+        self.rows += rows
+        return list(range(first, first + len(rows)))
+
+
+class Created(NullObserver):
+    def __init__(self) -> None:
+        self.batches: list[tuple[list[int], list[int]]] = []
+
+    def created(self, box: Box, *, ids: Sequence[int], buckets: Sequence[int], seconds: float) -> None:
+        self.batches.append((list(ids), list(buckets)))
+
+
+class Traced(NullTracer):
+    def inject(self, headers: dict[str, str]) -> dict[str, str]:
+        return {**headers, "traceparent": "00-1-2-01"}
+
+
+class Desk:
+    """A creator over a table of its own."""
+
+    def __init__(self, *, middlewares: Middlewares = NONE, **options: Any) -> None:
+        self.table = Table(options.pop("columns", COLUMNS))
+        self.observer = Created()
+        self.creator = Creator(
+            Pipeline(box=make_box(bucket_size=16), transports=(), retry_strategies=()),
+            self.table,
+            middlewares=middlewares,
+            observer=self.observer,
+            tracer=options.pop("tracer", NullTracer()),
+            clock=ManualClock(),
+            **options,
+        )
+
+
+def attributes(**changes: Any) -> Attributes:
+    return {"event_key": 42, "payload": b"x", **changes}
+
+
+def test_an_item_is_inserted_with_its_key_as_text_and_its_bucket() -> None:
+    desk = Desk()
+    assert desk.creator.create("session", attributes()) == 1
+    assert desk.table.rows == [{"event_key": "42", "payload": b"x", "bucket": 10}]
+    assert desk.table.sessions == ["session"]
+    assert desk.observer.batches == [([1], [10])]
+
+
+@pytest.mark.parametrize("payload", ["x", b"x", bytearray(b"x"), memoryview(b"x")])
+def test_a_payload_is_bytes_or_text(payload: Any) -> None:
+    desk = Desk()
+    desk.creator.create(None, attributes(payload=payload))
+    assert desk.table.rows[0]["payload"] == b"x"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"event_key": None}, "event_key is missing"),
+        ({"event_key": ""}, "event_key is missing"),
+        ({"payload": None}, "payload is missing"),
+        ({"payload": 5}, "payload must be bytes or str, not int"),
+        ({"id": 5, "colour": "red"}, "unknown attribute colour, id; known: bucket, event_key"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_anything_is_inserted(changes: Any, message: str) -> None:
+    desk = Desk()
+    with pytest.raises(InvalidItem, match=message) as caught:
+        desk.creator.create_batch(None, [attributes(), attributes(**changes)])
+    assert isinstance(caught.value, BoxError)
+    assert "item 1" in str(caught.value)
+    assert desk.table.rows == []
+
+
+@pytest.mark.parametrize(("size", "fits"), [(10, True), (11, False)])
+def test_a_payload_over_the_limit_is_refused(size: int, fits: bool) -> None:
+    desk = Desk(max_payload=10)
+    if fits:
+        desk.creator.create(None, attributes(payload="x" * size))
+    else:
+        with pytest.raises(InvalidItem, match="11 bytes is over the limit of 10"):
+            desk.creator.create(None, attributes(payload="x" * size))
+
+
+@pytest.mark.parametrize("falsy", [0, False])
+def test_a_key_of_zero_is_a_key(falsy: Any) -> None:
+    desk = Desk()
+    desk.creator.create(None, attributes(event_key=falsy))
+    assert desk.table.rows[0]["event_key"] == str(falsy)
+
+
+def test_partition_by_overrides_the_key_for_the_bucket_even_if_it_is_zero() -> None:
+    desk = Desk()
+    desk.creator.create(None, attributes(), partition_by=0)
+    desk.creator.create_batch(None, [attributes(event_name="7")], partition_by=lambda row: row["event_name"])
+    assert [row["bucket"] for row in desk.table.rows] == [0, 7]
+    assert {row["event_key"] for row in desk.table.rows} == {"42"}
+
+
+def test_a_bucket_given_by_the_caller_stands() -> None:
+    desk = Desk()
+    desk.creator.create(None, attributes(bucket=3))
+    assert desk.table.rows[0]["bucket"] == 3
+
+
+def test_an_empty_batch_reaches_nobody() -> None:
+    desk = Desk()
+    assert desk.creator.create_batch(None, []) == []
+    assert desk.table.sessions == desk.observer.batches == []
+
+
+def test_the_callers_mappings_are_left_as_they_were() -> None:
+    desk, mine = Desk(tracer=Traced()), attributes()
+    desk.creator.create(None, mine)
+    desk.creator.create_batch(None, [mine])
+    assert mine == attributes()
+
+
+def test_create_middlewares_see_the_attributes_before_the_bucket_is_computed() -> None:
+    def rekey(_model: Any, row: Attributes, call_next: Callable[[], int]) -> int:
+        assert "bucket" not in row
+        row["event_key"] = 5
+        return call_next()
+
+    def rekey_all(_model: Any, rows: list[Attributes], call_next: Callable[[], list[int]]) -> list[int]:
+        for row in rows:
+            row["event_key"] = 6
+        return call_next()
+
+    desk = Desk(middlewares=Middlewares(create_item=(rekey,), create_batch=(rekey_all,)))
+    desk.creator.create(None, attributes())
+    desk.creator.create_batch(None, [attributes()])
+    assert [row["bucket"] for row in desk.table.rows] == [5, 6]
+
+
+def test_the_trace_goes_into_the_headers_under_the_callers_own() -> None:
+    desk = Desk(tracer=Traced())
+    desk.creator.create(None, attributes(options={"key": "1", "headers": {"x": "y"}}))
+    desk.creator.create(None, attributes(options={"headers": {"traceparent": "mine"}}))
+    assert [row["options"] for row in desk.table.rows] == [
+        {"key": "1", "headers": {"traceparent": "00-1-2-01", "x": "y"}},
+        {"headers": {"traceparent": "mine"}},
+    ]
+
+
+def test_a_table_without_options_carries_no_trace() -> None:
+    desk = Desk(tracer=Traced(), columns=COLUMNS - {"options"})
+    desk.creator.create(None, attributes())
+    assert "options" not in desk.table.rows[0]

@@ -1,0 +1,141 @@
+"""The poller's agenda."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+
+from boxengine.adapters.memory.clock import ManualClock
+from boxengine.engine.schedule import NEVER, Schedule, Task
+from tests.unit.engine.bench import make_box
+
+BOX = make_box(bucket_size=6)
+
+
+class Agenda:
+    """A schedule of one box in three partitions, over a clock of its own."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.schedule = Schedule([BOX], partitions=3, clock=self.clock)
+        self.check = Task(BOX, None)
+        assert self.take() == self.check
+        self.schedule.done(self.check, next_in=100.0)
+
+    def take(self) -> Task | None:
+        return self.schedule.take(wait=0.0)
+
+    def advance(self, seconds: float) -> None:
+        self.clock.advance(timedelta(seconds=seconds))
+
+
+@pytest.fixture
+def agenda() -> Agenda:
+    return Agenda()
+
+
+def test_at_the_start_each_box_is_checked_and_no_partition_polled() -> None:
+    other = make_box(name="other_outbox_item")
+    schedule = Schedule([BOX, other], partitions=3, clock=ManualClock())
+    assert {schedule.take(wait=0.0), schedule.take(wait=0.0)} == {Task(BOX, None), Task(other, None)}
+    assert schedule.take(wait=0.0) is None
+
+
+def test_a_box_has_no_more_partitions_than_buckets() -> None:
+    small = make_box(bucket_size=2)
+    assert Schedule([small], partitions=6, clock=ManualClock()).partitions(small) == 2
+
+
+def test_a_wake_up_makes_the_partitions_of_its_buckets_due(agenda: Agenda) -> None:
+    agenda.schedule.wake(BOX.name, [1, 4])
+    assert agenda.take() == Task(BOX, 1)
+    assert agenda.take() is None
+
+
+def test_a_wake_up_without_buckets_makes_all_partitions_due(agenda: Agenda) -> None:
+    agenda.schedule.wake(BOX.name)
+    assert {agenda.take() for _ in range(3)} == {Task(BOX, number) for number in range(3)}
+
+
+def test_a_wake_up_of_an_unknown_box_is_ignored(agenda: Agenda) -> None:
+    agenda.schedule.wake("somebody's else")
+    assert agenda.take() is None
+
+
+def test_a_wake_up_for_later_waits_and_does_not_put_off_an_earlier_one(agenda: Agenda) -> None:
+    agenda.schedule.wake(BOX.name, [0], within=10.0)
+    agenda.schedule.wake(BOX.name, [0], within=20.0)
+    agenda.advance(9.0)
+    assert agenda.take() is None
+    agenda.advance(1.0)
+    assert agenda.take() == Task(BOX, 0)
+
+
+def test_a_task_under_way_is_given_to_nobody_else(agenda: Agenda) -> None:
+    agenda.schedule.wake(BOX.name, [0])
+    assert agenda.take() is not None
+    agenda.schedule.wake(BOX.name, [0])
+    assert agenda.take() is None
+
+
+def test_a_task_woken_while_under_way_is_due_again_when_it_is_done(agenda: Agenda) -> None:
+    agenda.schedule.wake(BOX.name, [0])
+    task = agenda.take()
+    assert task is not None
+    agenda.schedule.wake(BOX.name, [0])
+    agenda.schedule.done(task, next_in=NEVER)
+    assert agenda.take() == task
+
+
+def test_even_a_wake_up_waits_for_the_shortest_gap(agenda: Agenda) -> None:
+    agenda.schedule.wake(BOX.name, [0])
+    task = agenda.take()
+    assert task is not None
+    agenda.schedule.wake(BOX.name, [0])
+    agenda.schedule.done(task, not_before=2.0)
+    agenda.advance(1.0)
+    assert agenda.take() is None
+    agenda.advance(1.0)
+    assert agenda.take() == task
+
+
+def test_a_task_that_is_done_comes_again_by_itself(agenda: Agenda) -> None:
+    agenda.advance(100.0)
+    assert agenda.take() == agenda.check
+
+
+def test_a_task_is_prompted_from_its_wake_up_until_it_is_done(agenda: Agenda) -> None:
+    task = Task(BOX, 0)
+    assert not agenda.schedule.prompted(task)
+    agenda.schedule.wake(BOX.name, [0])
+    assert agenda.take() == task
+    assert agenda.schedule.prompted(task)
+    agenda.schedule.done(task)
+    assert not agenda.schedule.prompted(task)
+
+
+def test_a_wake_up_during_a_poll_prompts_the_next_one(agenda: Agenda) -> None:
+    task = Task(BOX, 0)
+    agenda.schedule.wake(BOX.name, [0])
+    assert agenda.take() == task
+    agenda.schedule.wake(BOX.name, [0])
+    agenda.schedule.done(task)
+    assert agenda.schedule.prompted(task)
+
+
+def test_a_check_that_finds_rows_does_not_prompt(agenda: Agenda) -> None:
+    agenda.schedule.wake(BOX.name, [0], prompt=False)
+    assert not agenda.schedule.prompted(Task(BOX, 0))
+
+
+def test_stopping_lets_a_waiting_thread_go_with_nothing(agenda: Agenda) -> None:
+    answers: list[Task | None] = []
+    waiting = threading.Thread(target=lambda: answers.append(agenda.schedule.take(wait=1000.0)))
+    waiting.start()
+    agenda.schedule.stop()
+    waiting.join(10)
+    assert answers == [None]
+    agenda.schedule.wake(BOX.name)
+    assert agenda.take() is None
