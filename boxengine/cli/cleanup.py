@@ -3,40 +3,93 @@
 from __future__ import annotations
 
 import secrets
-from typing import Annotated
+import sys
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from boxengine.cli.context import chosen, connect, globals_of, notes, output
+from boxengine.engine.observation import NullObserver
+from boxengine.errors import BoxError
+
+if TYPE_CHECKING:
+    from boxengine.domain.box import Box
+
+LINE_EVERY = 10.0
+"""Seconds between two lines about long work, where there is no terminal to draw on."""
 
 
 def cleanup(
     context: typer.Context,
     box: Annotated[str | None, typer.Argument(help="One box; all if left out.")] = None,
 ) -> None:
-    """Delete finished items that are older than the box's retention. The worker does so every 10 minutes by itself."""
+    """Delete finished items that are older than the box's retention. The worker does so every 10 minutes by itself.
+
+    Goes gently: deletion_batch_size rows per transaction, deletion_sleep_time between two; says every now and then how far
+    it is. The first signal ends it after the statement under way. A box that a worker is cleaning up is left to it: exit 1.
+
+    Examples: boxengine cleanup; boxengine cleanup order_outbox_item
+    """
     from boxengine.adapters.telemetry.logs import report  # noqa: PLC0415 - see Globals.boxes
-    from boxengine.engine.observation import NullObserver  # noqa: PLC0415
+    from boxengine.cli.start import stop_event  # noqa: PLC0415
     from boxengine.engine.outages import Outages  # noqa: PLC0415
     from boxengine.engine.retention import Retention  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
-    servers = connect(boxes)
     wanted = chosen(boxes, box)
-    observer = NullObserver()
-    retention = Retention(
-        wanted,
-        store=servers.store,
-        leases=servers.leases,
-        outages=Outages(observer=observer, error_tracker=report, clock=servers.clock),
-        observer=observer,
-        clock=servers.clock,
-        token=secrets.token_hex(8),
-    )
-    try:
-        for each in wanted:
-            with notes().status(f"cleaning up {each.name}"):
+    servers = connect(boxes)
+    with _Telling() as telling:
+        retention = Retention(
+            wanted,
+            store=servers.store,
+            leases=servers.leases,
+            outages=Outages(observer=telling, error_tracker=report, clock=servers.clock),
+            observer=telling,
+            clock=servers.clock,
+            token=secrets.token_hex(8),
+        )
+        stopping = stop_event(on_stop=retention.stop)
+        busy = []
+        try:
+            for each in wanted:
+                telling.begin(each)
                 deleted = retention.clean_up(each)
-            output().print(f"{each.name}: {deleted} items deleted")
-    finally:
-        servers.close()
+                if deleted is None:
+                    busy.append(each.name)
+                else:
+                    output().print(f"{each.name}: {deleted} items deleted", markup=False)
+                if stopping.is_set():
+                    raise BoxError("stopped before all was done; the same command does the rest")
+        finally:
+            servers.close()
+    if busy:
+        raise BoxError(f"a worker is cleaning up {', '.join(busy)} just now")
+
+
+class _Telling(NullObserver):
+    """Tells how far a pass is: on a terminal all the time, else with a line every ten seconds of work."""
+
+    def __init__(self) -> None:
+        columns = (SpinnerColumn(), TextColumn("{task.description}: {task.completed:,.0f} items deleted"))
+        self._progress = Progress(*columns, TimeElapsedColumn(), console=notes(), disable=not sys.stderr.isatty())
+        self._task = self._progress.add_task("")
+        self._told_at = self._progress.get_time()
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._progress.stop()
+
+    def begin(self, box: Box) -> None:
+        """The next box."""
+        self._progress.reset(self._task, description=box.name)
+
+    def deleted(self, box: Box, *, rows: int, seconds: float) -> None:  # noqa: ARG002 - the observer's signature
+        self._progress.advance(self._task, rows)
+        now = self._progress.get_time()
+        if self._progress.disable and now - self._told_at > LINE_EVERY:
+            self._told_at = now
+            notes().print(f"{box.name}: {self._progress.tasks[0].completed:,.0f} items deleted so far", markup=False)

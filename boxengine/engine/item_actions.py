@@ -9,7 +9,7 @@ from typing import assert_never
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Status
-from boxengine.errors import QueueUnavailable
+from boxengine.errors import BoxError, QueueUnavailable
 from boxengine.ports import FailureMemory, ItemFilter, ItemsStore
 
 BATCH = 1000
@@ -27,10 +27,9 @@ class Action(StrEnum):
 SUITABLE = {
     Action.RETRY: frozenset({Status.PENDING, Status.FAILED, Status.DISCARDED}),
     Action.DISCARD: frozenset({Status.PENDING, Status.FAILED}),
-    Action.DELETE: frozenset({Status.FAILED, Status.DELIVERED, Status.DISCARDED}),
+    Action.DELETE: frozenset(Status),
 }
-"""The statuses that an action is for. Of pending items a retry takes those that were tried before; they are deleted only
-where somebody names the status."""
+"""The statuses that an action can be for. Of pending items a retry takes those that failed before and wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,40 +50,57 @@ class ItemActions:
 
     def count(self, box: Box, action: Action, which: ItemFilter) -> int:
         """How many items the action would take."""
-        return sum(self._store.count(box, part) for part in parts(action, which))
+        return sum(self._store.count(box, part) for part in _parts(narrowed(action, which)))
 
     def run(
-        self, box: Box, action: Action, which: ItemFilter, *, progress: Callable[[int], None] = lambda _: None
+        self,
+        box: Box,
+        action: Action,
+        which: ItemFilter,
+        *,
+        limit: int | None = None,
+        progress: Callable[[int], None] = lambda _: None,
     ) -> Tally:
-        """Does it. ``progress`` is told after each batch how many items it held.
+        """Does it, for the items that are there at the beginning.
+
+        Args:
+            limit: to how many items, in id order; None: to all.
+            progress: told after each batch how many items it held.
 
         Raises:
             StoreUnavailable: the batches before are done; doing it again does the rest.
         """
+        # What comes while this runs would otherwise keep it running.
+        which = replace(narrowed(action, which), up_to=self._store.last_id(box))
         changed, left = 0, list[int]()
-        for part in parts(action, which):
-            for ids in self._batches(box, part):
-                done = self._act(box, action, part, ids)
-                changed += len(done)
-                left += [item_id for item_id in ids if item_id not in done]
-                progress(len(ids))
+        for ids in self._batches(box, which, limit):
+            done = self._act(box, action, which, ids)
+            changed += len(done)
+            left += [item_id for item_id in ids if item_id not in done]
+            progress(len(ids))
         remaining = 0
         for start in range(0, len(left), BATCH):
             ids = left[start : start + BATCH]
-            done = frozenset[int]()
-            for part in parts(action, which):
-                done |= self._act(box, action, part, ids)
+            done = self._act(box, action, which, ids)
             changed += len(done)
             remaining += len(ids) - len(done)
         return Tally(changed, remaining)
 
-    def _batches(self, box: Box, which: ItemFilter) -> Iterator[list[int]]:
-        after = 0
-        while ids := self._store.ids(box, which, after=after, limit=BATCH):
-            yield ids
-            after = ids[-1]
+    def _batches(self, box: Box, which: ItemFilter, limit: int | None) -> Iterator[list[int]]:
+        remaining = limit
+        for part in _parts(which):
+            after = 0
+            while remaining is None or remaining > 0:
+                size = BATCH if remaining is None else min(BATCH, remaining)
+                ids = self._store.ids(box, part, after=after, limit=size)
+                if not ids:
+                    break
+                yield ids
+                after = ids[-1]
+                remaining = None if remaining is None else remaining - len(ids)
 
     def _act(self, box: Box, action: Action, which: ItemFilter, ids: list[int]) -> frozenset[int]:
+        which = replace(which, ids=())  # these ids are all that is meant
         match action:
             case Action.RETRY:
                 self._forget(box, ids)
@@ -104,11 +120,35 @@ class ItemActions:
             return  # what is remembered runs out by itself; what counts is the row
 
 
-def parts(action: Action, which: ItemFilter) -> list[ItemFilter]:
-    """The filter narrowed to what the action is for, in parts with one set of conditions each."""
-    statuses = frozenset(Status(each) for each in which.statuses) or SUITABLE[action]
-    if action is Action.RETRY and Status.PENDING in statuses:
-        waiting = replace(which, statuses=frozenset({Status.PENDING}), tried=True)
-        finished = statuses - {Status.PENDING}
-        return [waiting, *([replace(which, statuses=finished)] if finished else [])]
-    return [replace(which, statuses=statuses)]
+def narrowed(action: Action, which: ItemFilter) -> ItemFilter:
+    """The filter as the action understands it.
+
+    Without a status failed items are meant, which wait for a person; where ids say which, those of any status that suits,
+    though pending ones are deleted only where somebody names that status.
+
+    Raises:
+        BoxError: it names a status that the action is not for.
+    """
+    suitable = SUITABLE[action]
+    statuses = frozenset(Status(each) for each in which.statuses)
+    unsuitable = statuses - suitable
+    if unsuitable:
+        raise BoxError(f"{action} is not for {_names(unsuitable)} items: it takes {_names(suitable)} ones")
+    if not statuses and which.ids:
+        statuses = suitable - {Status.PENDING} if action is Action.DELETE else suitable
+    elif not statuses:
+        statuses = frozenset({Status.FAILED})
+    return replace(which, statuses=statuses, tried=which.tried or action is Action.RETRY)
+
+
+def _names(statuses: frozenset[Status]) -> str:
+    return ", ".join(status.name.lower() for status in sorted(statuses))
+
+
+def _parts(which: ItemFilter) -> Iterator[ItemFilter]:
+    """The filter in parts that name no more ids than a statement takes, in order."""
+    if not which.ids:
+        yield which
+    ids = sorted(set(which.ids))
+    for start in range(0, len(ids), BATCH):
+        yield replace(which, ids=tuple(ids[start : start + BATCH]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Status
@@ -13,6 +13,7 @@ from boxengine.ports import Clock, HistoryStore, Leases, Observer
 
 INTERVAL = timedelta(minutes=10)
 LEASE_TTL = timedelta(seconds=60)
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Retention:
@@ -52,45 +53,46 @@ class Retention:
         """The pass under way ends after the statement under way."""
         self._stopping.set()
 
-    def clean_up(self, box: Box) -> int:
-        """Deletes what is old enough of one box; returns the number of rows. 0 while another worker is at it."""
-        name = f"sbmt:outbox:retention:{box.name}:lock"
-        if not self._leases.acquire(name, self._token, ttl=LEASE_TTL):
-            return 0
+    def clean_up(self, box: Box) -> int | None:
+        """Deletes what is old enough of one box; returns the number of rows, None where another worker is at it."""
+        lease = f"sbmt:outbox:retention:{box.name}:lock"
+        if not self._leases.acquire(lease, self._token, ttl=LEASE_TTL):
+            return None
         try:
             retention = box.retention
-            return self._delete(box, [Status.DELIVERED], retention.delivered, lease=name) + self._delete(
-                box, [Status.FAILED, Status.DISCARDED], retention.others, lease=name
+            return self._delete(box, [Status.DELIVERED], retention.delivered, lease=lease) + self._delete(
+                box, [Status.FAILED, Status.DISCARDED], retention.others, lease=lease
             )
         finally:
-            self._leases.release(name, self._token)
+            self._leases.release(lease, self._token)
 
     def _delete(self, box: Box, statuses: Sequence[Status], period: timedelta, *, lease: str) -> int:
         """Goes through the time before the period in windows, each in batches of one statement and transaction."""
         end = self._clock.now() - period
         start = self._store.oldest_finished(box, statuses)
-        deleted = 0
-        while start is not None and start < end and not self._stopping.is_set():
+        deleted, since = 0, LONG_AGO  # the first row need not be the oldest: the first window is open to the past
+        while start is not None and start < end and self._may_go_on(lease):
             until = min(end, start + box.retention.window)
-            deleted += self._delete_window(box, statuses, start, until, lease=lease)
-            start = until
+            rows = self._delete_batch(box, statuses, since, until)
+            deleted += rows
+            if rows == box.retention.batch_size:
+                self._stopping.wait(box.retention.pause.total_seconds())
+            elif until < end:
+                since, oldest = until, self._store.oldest_finished(box, statuses)
+                # Where nothing is left of the windows that follow, they are passed over.
+                start = None if oldest is None else max(until, oldest)
+            else:
+                break
         return deleted
 
-    def _delete_window(
-        self, box: Box, statuses: Sequence[Status], start: datetime, until: datetime, *, lease: str
-    ) -> int:
-        deleted = 0
-        while not self._stopping.is_set():
-            began = self._clock.monotonic()
-            rows = self._store.delete_finished(
-                box, statuses, created_from=start, created_before=until, limit=box.retention.batch_size
-            )
-            deleted += rows
-            if rows:
-                self._observer.deleted(box, rows=rows, seconds=self._clock.monotonic() - began)
-            if rows < box.retention.batch_size:
-                break
-            if not self._leases.acquire(lease, self._token, ttl=LEASE_TTL):
-                break
-            self._stopping.wait(box.retention.pause.total_seconds())
-        return deleted
+    def _may_go_on(self, lease: str) -> bool:
+        return not self._stopping.is_set() and self._leases.acquire(lease, self._token, ttl=LEASE_TTL)
+
+    def _delete_batch(self, box: Box, statuses: Sequence[Status], since: datetime, until: datetime) -> int:
+        began = self._clock.monotonic()
+        rows = self._store.delete_finished(
+            box, statuses, created_from=since, created_before=until, limit=box.retention.batch_size
+        )
+        if rows:
+            self._observer.deleted(box, rows=rows, seconds=self._clock.monotonic() - began)
+        return rows

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import pytest
 from sqlalchemy import Engine, create_engine, text
 
 from boxengine.app.boxes import Boxes, load
+from boxengine.cli import main
 
 TRANSPORTS = '''
 import json, os, threading
@@ -33,6 +37,21 @@ class Gate:
         pause = threading.Event()
         while not (self.folder / "open").exists():
             pause.wait(0.01)
+
+class Fussy:
+    """Refuses the keys in the file `refused`, or all where it says *; writes down what it delivers."""
+    def __init__(self, folder):
+        self.folder = Path(folder)
+    def call_batch(self, items):
+        refused = (self.folder / "refused").read_text().split()
+        good = [not ("*" in refused or item.event_key in refused) for item in items]
+        with (self.folder / "deliveries.jsonl").open("a") as file:
+            for item, delivered in zip(items, good):
+                if delivered:
+                    file.write(json.dumps({"id": item.id, "event_key": item.event_key}) + "\\n")
+        return good
+    def __call__(self, item, payload):
+        return self.call_batch([item])[0]
 '''
 FILE = "file: {path: deliveries.jsonl, fsync: false}"
 
@@ -76,6 +95,17 @@ outbox_items:
         self.errors = done.stderr.decode()
         assert done.returncode == expect, f"exit {done.returncode}: {self.errors}{done.stdout.decode()}"
         return done.stdout.decode()
+
+    def call(self, *arguments: str, expect: int = 0) -> str:
+        """The same in this process, which takes a tenth of the time; where no module of the folder's is needed."""
+        out, err = io.StringIO(), io.StringIO()
+        wide = patch.dict(os.environ, {"COLUMNS": "200"})
+        with wide, redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+            main.run(["--config", str(self.config), *arguments])
+        self.errors = err.getvalue()
+        code = ended.value.code or 0
+        assert code == expect, f"exit {code}: {self.errors}{out.getvalue()}"
+        return out.getvalue()
 
     @contextmanager
     def worker(self, *options: str) -> Iterator[Worker]:

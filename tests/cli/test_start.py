@@ -183,6 +183,7 @@ def test_postgresql_killed_in_mid_run_loses_nothing(
         own_postgres.crash()
         own_postgres.start()
         all_delivered(project, 20_000)
+        assert "Traceback" not in worker.log.read_text()
         assert outages(worker) <= 20
         assert worker.stop() == 0
     deliveries = project.deliveries()

@@ -1,0 +1,163 @@
+"""How many rows of each kind: exactly in small tables, else as far as an index or the database's statistics tell.
+
+A count over a table of millions takes seconds and reads it all into the cache. So pending, failed and discarded rows,
+which are what somebody wants to know, are counted by index and up to a limit; delivered ones are what is left of the
+total that the database estimates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, inspect, text
+
+from boxengine.adapters.sql.errors import translated
+from boxengine.adapters.sql.models import index_name
+from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.tables import BoxTable, quoted, unescaped
+from boxengine.domain.box import Box
+from boxengine.domain.item import Status
+from boxengine.ports import Count, Counts, Precision
+
+SMALL = 200_000
+"""Rows; a table whose ids span no more is counted whole."""
+LIMIT = 100_000
+"""Rows of one kind that are counted in a larger one."""
+
+
+class SqlCensus:
+    """``Census`` over the database of a ``SqlStore``."""
+
+    def __init__(self, store: SqlStore, *, small: int = SMALL, limit: int = LIMIT) -> None:
+        self._store = store
+        self._small = small
+        self._limit = limit
+
+    def take(self, box: Box, *, exact: bool = False) -> Counts:
+        found = self._store.table(box)
+        with translated(self._store.engine), self._store.engine.connect() as connection:
+            rows = _Rows(found, connection, self._limit)
+            if exact or rows.span() <= self._small:
+                return rows.all()
+            return rows.estimate()
+
+
+class _Rows:
+    """The rows of one table."""
+
+    def __init__(self, found: BoxTable, connection: Connection, limit: int) -> None:
+        self._found = found
+        self._connection = connection
+        self._limit = limit
+        self._postgresql = connection.dialect.name == "postgresql"
+
+    def span(self) -> int:
+        """No table has more rows than its ids span."""
+        (span,) = self._one(f"SELECT coalesce(max(id) - min(id) + 1, 0) FROM {self._found.in_text}")
+        return int(span)
+
+    def all(self) -> Counts:
+        retrying = "sum(CASE WHEN errors_count > 0 THEN 1 ELSE 0 END)"
+        query = f"SELECT status, count(*), {retrying} FROM {self._found.in_text} GROUP BY status"
+        rows = {int(row[0]): row for row in self._connection.execute(text(query))}
+        counts = {status: Count(int(rows[status][1]) if status in rows else 0) for status in Status}
+        tried = int(rows[Status.PENDING][2]) if Status.PENDING in rows else 0
+        return _counts(counts, Count(tried))
+
+    def estimate(self) -> Counts:
+        counts: dict[Status, Count | None] = dict.fromkeys(Status)
+        counts[Status.PENDING], retrying = self._pending()
+        for status in (Status.FAILED, Status.DISCARDED):
+            counts[status] = self._given_up(status)
+        others = sum(count.number for count in counts.values() if count is not None)
+        counts[Status.DELIVERED] = Count(max(0, self._total() - others), Precision.ABOUT)
+        return _counts(counts, retrying)
+
+    # ── by index ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _pending(self) -> tuple[Count | None, Count | None]:
+        index = self._index("pending")
+        if index is None:
+            return None, None
+        # In the order of the index, so that nothing else can serve it.
+        order = "ORDER BY bucket, id" if index == index_name("ix", self._name, "pending") else ""
+        rows = f"SELECT errors_count FROM {self._source(index)} WHERE status = 0 {order} LIMIT {self._limit + 1}"
+        pending, retrying = self._one(
+            f"SELECT count(*), coalesce(sum(CASE WHEN t.errors_count > 0 THEN 1 ELSE 0 END), 0) FROM ({rows}) AS t"
+        )
+        count = self._limited(int(pending))
+        return count, Count(int(retrying), count.precision)
+
+    def _given_up(self, status: Status) -> Count | None:
+        index = self._index("failed")
+        if index is None:
+            return None
+        rows = f"SELECT id FROM {self._source(index)} WHERE status = {status:d} LIMIT {self._limit + 1}"
+        (number,) = self._one(f"SELECT count(*) FROM ({rows}) AS t")
+        return self._limited(int(number))
+
+    def _limited(self, number: int) -> Count:
+        if number > self._limit:
+            return Count(self._limit, Precision.AT_LEAST)
+        return Count(number)
+
+    def _index(self, kind: str) -> str | None:
+        """The name of an index by which rows of a kind are found without others: ours, or one that begins with the status."""
+        schema, _, name = self._found.box.table.rpartition(".")
+        indexes = inspect(self._connection).get_indexes(name, schema=schema or None)
+        ours = index_name("ix", name, kind)
+        if self._postgresql and ours in [index["name"] for index in indexes]:
+            return ours
+        partial = "postgresql_where"
+        leading = (
+            unescaped(index["name"] or "")
+            for index in indexes
+            if index["column_names"][:1] == ["status"] and partial not in index.get("dialect_options", {})
+        )
+        return next(leading, None)
+
+    def _source(self, index: str) -> str:
+        if self._postgresql:
+            return self._found.in_text
+        hint = quoted(self._connection.dialect, index).replace(":", "\\:")
+        return f"{self._found.in_text} FORCE INDEX ({hint})"
+
+    # ── by statistics ────────────────────────────────────────────────────────────────────────────────
+
+    def _total(self) -> int:
+        """As the planner does it on PostgreSQL: the density at the last look, times the size now."""
+        schema, _, table = self._found.location.rpartition(".")
+        if self._postgresql:
+            (total,) = self._one(
+                "SELECT CASE WHEN reltuples < 0 OR relpages = 0 THEN -1 "
+                "ELSE reltuples / relpages * (pg_relation_size(oid) / current_setting('block_size')::int) END "
+                "FROM pg_class WHERE oid = to_regclass(:name)",
+                {"name": self._found.name},
+            )
+        else:
+            (total,) = self._one(
+                "SELECT coalesce(table_rows, -1) FROM information_schema.tables "
+                "WHERE table_schema = :schema AND table_name = :table",
+                {"schema": schema, "table": table},
+            )
+        return self.span() if total < 0 else round(total)
+
+    # ── the parts ────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def _name(self) -> str:
+        return self._found.box.table.rpartition(".")[2]
+
+    def _one(self, query: str, values: Mapping[str, Any] | None = None) -> Any:
+        return self._connection.execute(text(query), values or {}).one()
+
+
+def _counts(counts: Mapping[Status, Count | None], retrying: Count | None) -> Counts:
+    return Counts(
+        pending=counts[Status.PENDING],
+        retrying=retrying,
+        failed=counts[Status.FAILED],
+        delivered=counts[Status.DELIVERED],
+        discarded=counts[Status.DISCARDED],
+    )

@@ -1,0 +1,189 @@
+"""The statements behind ``items``: SQLAlchemy Core, the same for every database but for a hint and a cast.
+
+A change locks its rows in id order and passes over those that a worker holds, so it neither waits for a delivery nor
+deadlocks with one; whether a row is still meant is decided under its lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    DateTime,
+    Integer,
+    LargeBinary,
+    Select,
+    TableClause,
+    bindparam,
+    cast,
+    column,
+    delete,
+    func,
+    select,
+    table,
+    update,
+)
+from sqlalchemy.types import NullType
+
+from boxengine.adapters.sql.columns import utc_now
+from boxengine.adapters.sql.tables import BoxTable
+from boxengine.domain.item import Status
+from boxengine.ports import ItemFilter
+
+SHOWN = (
+    "id",
+    "uuid",
+    "event_name",
+    "event_key",
+    "bucket",
+    "status",
+    "errors_count",
+    "created_at",
+    "processed_at",
+    "available_at",
+    "dedup_key",
+    "options",
+    "error_log",
+)
+"""What people see of a row, without its payload."""
+_NUMBERS = {"id": BigInteger(), "bucket": Integer(), "status": Integer(), "errors_count": Integer()}
+_MOMENTS = ("created_at", "processed_at", "available_at", "updated_at")
+
+
+class ItemRows:
+    """The table of one box as it really is, in one transaction."""
+
+    def __init__(self, found: BoxTable, connection: Connection) -> None:
+        schema, _, name = found.box.table.rpartition(".")
+        moment = DateTime(timezone=found.zoned)
+        types: dict[str, Any] = _NUMBERS | dict.fromkeys(_MOMENTS, moment)
+        columns = [column(each, types.get(each)) for each in sorted(found.columns)]
+        self.connection = connection
+        self.dialect = connection.dialect.name
+        self._table: TableClause = table(name, *columns, schema=schema or None)
+        self._columns = self._table.c
+        self._found = found
+
+    # ── looking ──────────────────────────────────────────────────────────────────────────────────────
+
+    def count(self, which: ItemFilter) -> int:
+        query = select(func.count()).select_from(self._table).where(*self._meant(which))
+        return int(self.connection.execute(query).scalar_one())
+
+    def last_id(self) -> int:
+        return int(self.connection.execute(select(func.max(self._columns.id))).scalar_one() or 0)
+
+    def ids(self, which: ItemFilter, *, after: int, limit: int) -> list[int]:
+        return list(self.connection.execute(self._next([self._columns.id], which, after, limit)).scalars())
+
+    def page(self, which: ItemFilter, *, after: int, limit: int) -> Sequence[Any]:
+        return self.connection.execute(self._next(self._shown, which, after, limit)).mappings().all()
+
+    def get(self, item_id: int) -> Any:
+        payload = self._columns[self._found.payload].label("payload")
+        query = select(*self._shown, payload).where(self._columns.id == item_id)
+        return self.connection.execute(query).mappings().one_or_none()
+
+    # ── acting: each returns the ids of the rows it changed ──────────────────────────────────────────
+
+    def retry(self, which: ItemFilter, ids: Sequence[int]) -> list[int]:
+        finished = self._columns.status.in_([int(Status.FAILED), int(Status.DISCARDED)])
+        held = self._lock(which, ids, finished | self._waiting)
+        return self._update(held, status=int(Status.PENDING), errors_count=0, processed_at=None)
+
+    def discard(self, which: ItemFilter, ids: Sequence[int]) -> list[int]:
+        held = self._lock(which, ids, self._columns.status.in_([int(Status.PENDING), int(Status.FAILED)]))
+        return self._update(held, status=int(Status.DISCARDED), processed_at=self._now)
+
+    def delete(self, which: ItemFilter, ids: Sequence[int]) -> list[int]:
+        finished = [] if Status.PENDING in which.statuses else [self._columns.status != int(Status.PENDING)]
+        held = self._lock(which, ids, *finished)
+        if held:
+            statement = delete(self._table).where(self._columns.id.in_(held))
+            if self.dialect != "postgresql":
+                # Only a DELETE that names its table twice takes a hint.
+                statement = statement.prefix_with(self._found.in_text).with_hint(_BY_ID, dialect_name=self.dialect)
+            self.connection.execute(statement)
+        return held
+
+    def _lock(self, which: ItemFilter, ids: Sequence[int], *allowed: ColumnElement[bool]) -> list[int]:
+        """Locks those of the rows that are meant, allowed and free."""
+        if not ids:
+            return []
+        identity = self._columns.id
+        query = select(identity).where(identity.in_(ids), *self._meant(which), *allowed).order_by(identity)
+        if self.dialect != "postgresql":
+            query = query.with_hint(self._table, _BY_ID, self.dialect)
+        return list(self.connection.execute(query.with_for_update(skip_locked=True)).scalars())
+
+    def _update(self, ids: list[int], **values: Any) -> list[int]:
+        if ids:
+            statement = update(self._table).where(self._columns.id.in_(ids)).values(**values, updated_at=self._now)
+            if self.dialect != "postgresql":
+                statement = statement.with_hint(_BY_ID, dialect_name=self.dialect)
+            self.connection.execute(statement)
+        return ids
+
+    # ── the parts ────────────────────────────────────────────────────────────────────────────────────
+
+    def _next(self, columns: Sequence[ColumnElement[Any]], which: ItemFilter, after: int, limit: int) -> Select[Any]:
+        identity = self._columns.id
+        return select(*columns).where(identity > after, *self._meant(which)).order_by(identity).limit(limit)
+
+    def _meant(self, which: ItemFilter) -> list[ColumnElement[bool]]:
+        """The filter as conditions."""
+        columns = self._columns
+        conditions: list[ColumnElement[bool]] = []
+        if which.statuses:
+            conditions.append(columns.status.in_(sorted(int(status) for status in which.statuses)))
+        if which.ids:
+            conditions.append(columns.id.in_(which.ids))
+        if which.event_key is not None:
+            conditions += self._has_key(which.event_key)
+        if which.created_from is not None:
+            conditions.append(columns.created_at >= self._moment(which.created_from))
+        if which.created_before is not None:
+            conditions.append(columns.created_at < self._moment(which.created_before))
+        if which.up_to is not None:
+            conditions.append(columns.id <= which.up_to)
+        if which.tried:
+            conditions.append((columns.status != int(Status.PENDING)) | self._waiting)
+        return conditions
+
+    def _has_key(self, key: str) -> list[ColumnElement[bool]]:
+        stored = self._columns.event_key
+        # Without a type of its own the value takes that of the column, which in old tables may be a number.
+        conditions = [stored == bindparam(None, key, type_=NullType())]
+        if self.dialect != "postgresql":
+            # Equal to the byte: the first comparison uses the index, whose collation may take different keys for one.
+            conditions.append(cast(stored, LargeBinary) == cast(bindparam(None, key, type_=NullType()), LargeBinary))
+        return conditions
+
+    @property
+    def _waiting(self) -> ColumnElement[bool]:
+        """Rows with failed attempts that are to be tried again."""
+        return (self._columns.status == int(Status.PENDING)) & (self._columns.errors_count > 0)
+
+    @property
+    def _shown(self) -> list[ColumnElement[Any]]:
+        """The columns that people see and the table has."""
+        return [self._columns[name] for name in SHOWN if self._found.has(name)]
+
+    @property
+    def _now(self) -> ColumnElement[Any]:
+        """The database's clock in the form of this table's columns."""
+        if self.dialect == "postgresql" and not self._found.zoned:
+            return func.timezone("UTC", func.now())
+        return utc_now()
+
+    def _moment(self, moment: datetime) -> datetime:
+        return moment if self._found.zoned else moment.astimezone(UTC).replace(tzinfo=None)
+
+
+_BY_ID = "FORCE INDEX (PRIMARY)"
+"""MySQL would read every row of a small table rather than the index, and wait for those that a worker has locked."""

@@ -1,0 +1,114 @@
+"""Items on a terminal and as JSON. Nothing that an item holds can steer the terminal."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from boxengine.domain.item import Status, rfc3339
+from boxengine.ports import ItemRow
+
+HEX_PREVIEW = 256
+"""Bytes."""
+_HEX_LINE = 16
+_LONGEST_REASON = 60
+_TIME = re.compile(r"^\d{4}-\d\d-\d\dT[\d:.]+Z ")
+
+
+def listing(rows: list[ItemRow]) -> Table:
+    """One line per item."""
+    table = Table("id", "status", "event_key", "event_name", "bucket", "errors", "created_at", "processed_at", "reason")
+    for row in rows:
+        cells = (
+            str(row.id),
+            status_name(row.status),
+            row.event_key,
+            row.event_name or "-",
+            str(row.bucket),
+            str(row.errors_count),
+            _moment(row.created_at),
+            _moment(row.processed_at),
+            _reason(row.error_log),
+        )
+        table.add_row(*(Text(_printable(cell)) for cell in cells))
+    return table
+
+
+def details(row: ItemRow) -> Group:
+    """One item, one field to a line; then its error log and its payload."""
+    fields = Table.grid(padding=(0, 2))
+    for name, value in as_json(row).items():
+        if name != "error_log":
+            shown = "-" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            fields.add_row(Text(name), Text(_printable(shown)))
+    parts: list[Any] = [fields]
+    if row.error_log:
+        parts += [Text("\nerror_log"), Text(_printable(row.error_log, lines=True))]
+    payload = row.payload or b""
+    parts += [Text(f"\npayload ({len(payload)} bytes)"), Text(_payload(payload))]
+    return Group(*parts)
+
+
+def as_json(row: ItemRow, *, whole: bool = False) -> dict[str, Any]:
+    """Of JSON's types; with the payload if ``whole``, in the keys that ``create --jsonl`` takes."""
+    values = asdict(row)
+    payload = values.pop("payload")
+    values["status"] = status_name(row.status)
+    for name, value in values.items():
+        if isinstance(value, datetime):
+            values[name] = rfc3339(value)
+    if whole:
+        text = as_text(payload or b"")
+        values |= {"payload_base64": base64.b64encode(payload).decode()} if text is None else {"payload": text}
+    return values
+
+
+def status_name(status: int) -> str:
+    """``pending``; a number that is none of ours stays one."""
+    return Status(status).name.lower() if status in set(Status) else str(status)
+
+
+def as_text(payload: bytes) -> str | None:
+    """The payload as text, None where it is not UTF-8."""
+    try:
+        return payload.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _payload(payload: bytes) -> str:
+    text = as_text(payload)
+    if text is not None and _printable(text, lines=True) == text:
+        return text
+    lines = [
+        f"{start:08x}  {payload[start : min(start + _HEX_LINE, HEX_PREVIEW)].hex(' '):<47}"
+        for start in range(0, min(len(payload), HEX_PREVIEW), _HEX_LINE)
+    ]
+    rest = len(payload) - HEX_PREVIEW
+    return "\n".join([*lines, *([f"... and {rest} more bytes; --json has them all"] if rest > 0 else [])])
+
+
+def _reason(log: str | None) -> str:
+    """What matters of an error log: its first line, without the time."""
+    first = _TIME.sub("", (log or "").partition("\n")[0])
+    return first if len(first) <= _LONGEST_REASON else f"{first[: _LONGEST_REASON - 1]}…"
+
+
+def _moment(moment: datetime | None) -> str:
+    return "-" if moment is None else moment.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _printable(text: str, *, lines: bool = False) -> str:
+    """With what is not printable escaped, line ends and tabs apart if ``lines``."""
+    kept = "\n\t" if lines else ""
+    return "".join(
+        each if each.isprintable() or each in kept else each.encode("unicode_escape").decode() for each in text
+    )

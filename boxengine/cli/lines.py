@@ -1,0 +1,105 @@
+"""One line of ``boxengine create --jsonl``: from JSON to an item's attributes, or to what is wrong with it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from boxengine.errors import InvalidItem
+
+LONGEST_LINE = 64 << 20
+"""Bytes; more than any column of payloads takes."""
+LONGEST_NAME = 255
+_UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
+"""JSON can write these characters; no database's text holds them."""
+
+
+def item_of(line: bytes) -> dict[str, Any]:
+    """The attributes of one line.
+
+    Raises:
+        InvalidItem: what is wrong with it.
+    """
+    if len(line) > LONGEST_LINE:
+        raise InvalidItem(f"longer than {LONGEST_LINE >> 20} MiB")
+    item = _parsed(line)
+    if item.get("event_key") in (None, ""):
+        raise InvalidItem("event_key is missing")
+    item["payload"] = _payload(item)
+    for name in ("event_key", "event_name", "dedup_key"):
+        if item.get(name) is not None:
+            item[name] = _name(name, item[name])
+    if item.get("uuid") is not None:
+        item["uuid"] = _uuid(item["uuid"])
+    if item.get("available_at") is not None:
+        item["available_at"] = _moment(item["available_at"])
+    if not isinstance(item.get("options"), dict | None):
+        raise InvalidItem("options must be an object")
+    return item
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    try:
+        item = json.loads(line, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise InvalidItem(f"not JSON: {reason}") from error
+    if not isinstance(item, dict):
+        raise InvalidItem("not a JSON object")
+    return item
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is no JSON number")
+
+
+def _payload(item: dict[str, Any]) -> str | bytes:
+    encoded = item.pop("payload_base64", None)
+    if encoded is not None:
+        try:
+            return base64.b64decode(encoded, validate=True)
+        except (binascii.Error, TypeError, ValueError) as error:
+            raise InvalidItem(f"payload_base64: {error}") from error
+    payload = item.get("payload")
+    if payload is None:
+        raise InvalidItem("payload is missing")
+    # Any text is stored as it is but for what UTF-8 cannot express; other values keep JSON's own escapes for that.
+    if not isinstance(payload, str):
+        text = json.dumps(payload, ensure_ascii=False)
+        return json.dumps(payload) if _UNSTORABLE.search(text) else text
+    try:
+        return payload.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidItem(f"payload: {error}") from error
+
+
+def _name(name: str, value: Any) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        raise InvalidItem(f"{name} must be text or a whole number")
+    if len(value) > LONGEST_NAME:
+        raise InvalidItem(f"{name} has {len(value)} characters; {LONGEST_NAME} are the most")
+    unstorable = _UNSTORABLE.search(value)
+    if unstorable:
+        raise InvalidItem(f"{name} holds the character U+{ord(unstorable[0]):04X}, which is no text")
+    return value
+
+
+def _uuid(value: Any) -> UUID:
+    try:
+        return UUID(value)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise InvalidItem(f"uuid: {error}") from error
+
+
+def _moment(value: Any) -> datetime:
+    try:
+        return datetime.fromisoformat(value)
+    except (ValueError, TypeError) as error:
+        raise InvalidItem(f"available_at: {error}") from error

@@ -1,0 +1,81 @@
+"""``boxengine cleanup``: what it deletes, and what it says while it does."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import redis
+
+from boxengine.cli import cleanup
+from tests.cli.project import Project
+
+OLD = "UPDATE order_outbox_items SET status = 2, created_at = now() - interval '8 days'"
+LEASE = "sbmt:outbox:retention:order_outbox_item:lock"
+
+
+@pytest.fixture
+def project(tmp_path: Path, postgres_url: str, redis_url: str) -> Project:
+    project = Project(tmp_path, database=postgres_url, redis=redis_url)
+    project.call("db", "create")
+    return project
+
+
+def policy(project: Project, lines: str) -> None:
+    project.config.write_text(project.config.read_text() + lines)
+
+
+def test_a_retention_under_its_minimum_is_refused_and_nothing_deleted(project: Project) -> None:
+    project.fill(3)
+    project.execute(OLD)
+    policy(project, "    retention: PT1H\n")
+    project.run("cleanup", expect=2)
+    assert "retention" in project.errors
+    assert "min_retention_period" in project.errors
+    assert project.counts() == {2: 3}
+
+
+def test_a_box_that_a_worker_is_cleaning_up_is_left_to_it_and_exits_with_1(project: Project, redis_url: str) -> None:
+    project.fill(3)
+    project.execute(OLD)
+    with redis.Redis.from_url(redis_url) as client:
+        client.set(LEASE, "another", px=60_000)
+        project.run("cleanup", expect=1)
+        assert "a worker is cleaning up order_outbox_item just now" in project.errors
+        assert project.counts() == {2: 3}
+        client.delete(LEASE)
+    assert "3 items deleted" in project.run("cleanup")
+
+
+def test_long_work_shows_how_far_it_is_where_there_is_no_terminal(
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cleanup, "LINE_EVERY", 0.0)
+    box = project.boxes().box("order_outbox_item")
+    with cleanup._Telling() as telling:
+        telling.begin(box)
+        telling.deleted(box, rows=1000, seconds=0.1)
+        telling.deleted(box, rows=500, seconds=0.1)
+    assert capsys.readouterr().err.splitlines()[-1] == "order_outbox_item: 1,500 items deleted so far"
+
+
+def test_a_signal_ends_it_after_the_statement_under_way(project: Project) -> None:
+    project.fill(50)
+    project.execute(OLD)
+    policy(project, "    deletion_batch_size: 1\n    deletion_sleep_time: 600\n")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "boxengine", "cleanup"], cwd=project.folder, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        while project.counts() == {2: 50}:
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 1
+    assert "the same command does the rest" in errors
+    assert project.counts() == {2: 49}

@@ -1,0 +1,150 @@
+"""``boxengine status``: what it shows, and what it shows when a server is out."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from boxengine.adapters.redis.workers import RedisWorkers
+from boxengine.embedded import EmbeddedValkey
+from boxengine.ports import OpenCircuit, WorkerInfo
+from tests.cli.project import FILE, Project
+from tests.eventually import eventually
+
+OTHER = f"  payment_outbox_item:\n    transports: {{{FILE}}}\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path, postgres_url: str, redis_url: str) -> Project:
+    project = Project(tmp_path, database=postgres_url, redis=redis_url, more=OTHER)
+    project.call("db", "create")
+    return project
+
+
+def rows(project: Project, *arguments: str, expect: int = 0) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(project.call("status", *arguments, "--json", expect=expect))
+    return found
+
+
+def test_it_counts_by_status_and_tells_how_old_the_oldest_pending_item_is(project: Project) -> None:
+    project.fill(10)
+    project.execute(
+        "UPDATE order_outbox_items SET created_at = now() - interval '2 hours' WHERE id = 1",
+        "UPDATE order_outbox_items SET errors_count = 1, processed_at = now() WHERE id = 2",
+        "UPDATE order_outbox_items SET status = 1 WHERE id IN (3, 4, 5)",
+        "UPDATE order_outbox_items SET status = 2 WHERE id IN (6, 7)",
+        "UPDATE order_outbox_items SET status = 3 WHERE id = 8",
+    )
+    row, other = rows(project)
+    counts = {name: row[name] for name in ("pending", "retrying", "failed", "delivered", "discarded")}
+    assert counts == {"pending": 4, "retrying": 1, "failed": 3, "delivered": 2, "discarded": 1}
+    assert set(row["precision"].values()) == {"exact"}
+    assert 7200 <= row["oldest_pending_seconds"] < 7300
+    assert (row["queue"], row["queue_lag_seconds"], row["paused"], row["workers"]) == (0, None, False, [])
+    assert (other["box"], other["pending"], other["oldest_pending_seconds"]) == ("payment_outbox_item", 0, None)
+    assert rows(project, "payment_outbox_item")[0] == other
+
+
+def test_it_prints_a_table_for_people(project: Project) -> None:
+    project.fill(3)
+    project.call("pause", "payment_outbox_item")
+    shown = project.call("status")
+    lines = {line.split()[1]: line for line in shown.splitlines() if "_item" in line}
+    assert "3" in lines["order_outbox_item"]
+    assert "paused" in lines["payment_outbox_item"]
+
+
+def test_it_names_the_workers_of_each_box_until_they_stop(project: Project) -> None:
+    with project.worker("-b", "order_outbox_item", "-c", "3") as worker:
+        (known,) = eventually(lambda: rows(project)[0]["workers"])
+        assert (known["pid"], known["threads"]) == (worker.process.pid, 3)
+        assert rows(project)[1]["workers"] == []
+        assert str(worker.process.pid) in project.call("status")
+        assert worker.stop() == 0
+    assert rows(project)[0]["workers"] == []
+
+
+def test_it_shows_which_circuits_are_open_since_when_and_why(project: Project, redis_url: str) -> None:
+    since = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    waiting = OpenCircuit(
+        box="order_outbox_item", transport="kafka", since=since, next_try=since, reason="no broker answers"
+    )
+    hanging = replace(waiting, transport="slow", next_try=None, reason="no answer within 5 s")
+    boxes = ("order_outbox_item", "payment_outbox_item")
+    worker = WorkerInfo(id="a1", host="h", pid=1, boxes=boxes, threads=1, started_at=since, circuits=(waiting, hanging))
+    with Redis.from_url(redis_url) as client:
+        RedisWorkers(client).announce(worker, ttl=timedelta(minutes=1))
+    row, other = rows(project)
+    moment = "2026-01-31T12:00:00.000000Z"
+    assert row["circuits"] == [
+        {"transport": "kafka", "worker": "a1", "since": moment, "next_try": moment, "reason": "no broker answers"},
+        {"transport": "slow", "worker": "a1", "since": moment, "next_try": None, "reason": "no answer within 5 s"},
+    ]
+    assert other["circuits"] == []
+    shown = " ".join(project.call("status").split())
+    assert "circuit: kafka of order_outbox_item open since 2026-01-31T12:00:00, next try 2026-01-31T12:00:00" in shown
+    assert "next try when the call that hangs comes back (worker a1): no answer within 5 s" in shown
+
+
+def test_with_redis_out_it_shows_what_the_database_knows_and_exits_with_1(
+    tmp_path: Path, postgres_url: str, own_redis: EmbeddedValkey
+) -> None:
+    project = Project(tmp_path, database=postgres_url, redis=own_redis.url())
+    project.call("db", "create")
+    project.fill(2)
+    own_redis.stop()
+    (row,) = rows(project, expect=1)
+    assert (row["pending"], row["queue"], row["paused"], row["workers"]) == (2, None, None, None)
+    assert "Traceback" not in project.errors
+    assert len(project.errors.splitlines()) >= 1
+
+
+def test_with_the_database_out_it_shows_what_redis_knows_and_exits_with_1(project: Project) -> None:
+    project.call("pause", "order_outbox_item")
+    project.config.write_text(
+        project.config.read_text().replace(project.database, "postgresql+psycopg://x@127.0.0.1:1/x")
+    )
+    row, _other = rows(project, expect=1)
+    assert (row["pending"], row["queue"], row["paused"]) == (None, 0, True)
+    assert len(project.errors.splitlines()) == 1
+
+
+def test_a_large_table_without_an_index_to_count_by_is_not_read_whole_but_a_hint_given(project: Project) -> None:
+    project.fill(2)
+    project.execute(
+        "UPDATE order_outbox_items SET id = 1000000 WHERE id = 2", "DROP INDEX ix_order_outbox_items_failed"
+    )
+    row = rows(project, "order_outbox_item")[0]
+    assert (row["pending"], row["failed"], row["discarded"], row["precision"]["delivered"]) == (2, None, None, "about")
+    assert "order_outbox_item: no index to count by; boxengine db create makes it" in project.errors
+    assert rows(project, "order_outbox_item", "--exact")[0]["failed"] == 0
+    project.call("db", "create")
+    assert rows(project, "order_outbox_item")[0]["failed"] == 0
+
+
+def test_watch_looks_again_until_it_is_interrupted(project: Project) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "boxengine", "status", "--watch", "--json", "--interval", "0.1"],
+        cwd=project.folder,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())[0]["pending"] == 0
+        project.fill(4)
+        while json.loads(process.stdout.readline())[0]["pending"] != 4:
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 0
+    finally:
+        process.kill()
+        process.communicate()

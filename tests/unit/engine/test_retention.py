@@ -1,0 +1,129 @@
+"""Retention: what a pass deletes, how it goes through time, and when it stops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import pytest
+
+from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.memory.leases import MemoryLeases
+from boxengine.adapters.memory.store import MemoryStore
+from boxengine.domain.box import Box, BoxType
+from boxengine.domain.box import Retention as Policy
+from boxengine.domain.item import Status
+from boxengine.engine.observation import NullObserver
+from boxengine.engine.outages import Outages
+from boxengine.engine.retention import LEASE_TTL, Retention
+
+POLICY = Policy(
+    delivered=timedelta(days=1), others=timedelta(days=2), batch_size=2, pause=timedelta(0), window=timedelta(hours=1)
+)
+BOX = Box(name="order_item", type=BoxType.OUTBOX, table="order_items", retention=POLICY)
+LEASE = "sbmt:outbox:retention:order_item:lock"
+
+
+class CountingStore(MemoryStore):
+    """Counts the looks, and lets a test act between two of them."""
+
+    looks = 0
+
+    def delete_finished(
+        self, box: Box, statuses: Sequence[int], *, created_from: datetime, created_before: datetime, limit: int
+    ) -> int:
+        self.looks += 1
+        found = super().delete_finished(
+            box, statuses, created_from=created_from, created_before=created_before, limit=limit
+        )
+        self.after_a_look()
+        return found
+
+    def after_a_look(self) -> None:
+        """Nothing, unless a test says otherwise."""
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.store = CountingStore(self.clock)
+        self.leases = MemoryLeases(clock=self.clock)
+        self.retention = self.worker("me")
+
+    def worker(self, token: str) -> Retention:
+        observer = NullObserver()
+        outages = Outages(observer=observer, error_tracker=lambda *_, **__: None, clock=self.clock)
+        return Retention(
+            [BOX],
+            store=self.store,
+            leases=self.leases,
+            outages=outages,
+            observer=observer,
+            clock=self.clock,
+            token=token,
+        )
+
+    def insert(self, status: Status, *, hours: float) -> int:
+        created_at = self.clock.now() - timedelta(hours=hours)
+        return self.store.insert(BOX, event_key="k", status=status, created_at=created_at)
+
+    def left(self) -> list[int]:
+        return [row.id for row in self.store.rows(BOX)]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_each_status_goes_after_its_own_period_and_pending_rows_never_go(bench: Bench) -> None:
+    for hours in (100, 30, 3):
+        for status in Status:
+            bench.insert(status, hours=hours)
+    assert bench.retention.clean_up(BOX) == 4
+    kept = {(row.status, (bench.clock.now() - row.created_at) // timedelta(hours=1)) for row in bench.store.rows(BOX)}
+    pending, failed, delivered, discarded = map(int, Status)
+    assert kept == {
+        *((pending, hours) for hours in (100, 30, 3)),
+        *((status, hours) for status in (failed, discarded) for hours in (30, 3)),
+        (delivered, 3),
+    }
+
+
+def test_time_in_which_nothing_was_created_is_passed_over(bench: Bench) -> None:
+    for hours in (10_000, 9_999.5, 30, 29.5):
+        bench.insert(Status.DELIVERED, hours=hours)
+    assert bench.retention.clean_up(BOX) == 4
+    assert bench.store.looks <= 6
+
+
+def test_a_second_worker_leaves_the_box_to_the_first(bench: Bench) -> None:
+    bench.insert(Status.DELIVERED, hours=30)
+    assert bench.leases.acquire(LEASE, "another", ttl=LEASE_TTL)
+    assert bench.retention.clean_up(BOX) is None
+    bench.leases.release(LEASE, "another")
+    assert bench.retention.clean_up(BOX) == 1
+
+
+def test_a_worker_whose_lease_another_has_taken_stops_after_the_statement_under_way(bench: Bench) -> None:
+    for hours in range(30, 60):
+        bench.insert(Status.DELIVERED, hours=90 - hours)
+
+    def lose() -> None:
+        bench.leases.release(LEASE, "me")
+        bench.leases.acquire(LEASE, "another", ttl=LEASE_TTL)
+
+    bench.store.after_a_look = lose  # type: ignore[method-assign]
+    deleted = bench.retention.clean_up(BOX)
+    assert deleted == 30 - len(bench.left())
+    assert bench.store.looks == 1
+    assert not bench.leases.acquire(LEASE, "me", ttl=LEASE_TTL)
+
+
+def test_stop_ends_a_pass_after_the_statement_under_way(bench: Bench) -> None:
+    for hours in range(30, 60):
+        bench.insert(Status.DELIVERED, hours=90 - hours)
+    bench.store.after_a_look = bench.retention.stop  # type: ignore[method-assign]
+    bench.retention.clean_up(BOX)
+    assert bench.store.looks == 1
+    assert bench.left()
