@@ -27,7 +27,7 @@ class CloudEvents:
         """The event's attributes: ``type`` is the event name (else the box), ``subject`` and ``partitionkey`` the event key."""
         return {
             "specversion": "1.0",
-            "id": str(item.uuid),
+            "id": item.uuid,
             "source": self.source or f"/boxengine/{item.box_name}",
             "type": item.event_name or item.box_name,
             "time": rfc3339(item.created_at),

@@ -2,7 +2,8 @@
 
 A serializer is any callable ``(payload, context) -> bytes | None``. ``context`` has the attributes of
 ``confluent_kafka.serialization.SerializationContext`` (``topic``, ``field``, ``headers``) and the ``item``, so an
-instance of Confluent's ``AvroSerializer`` or ``JSONSerializer`` fits as it is.
+instance of Confluent's ``AvroSerializer`` or ``JSONSerializer`` fits as it is. What it raises fails the item; with
+``boxengine.errors.Unavailable``, where a schema registry cannot be reached, the item stays pending instead.
 """
 
 from __future__ import annotations

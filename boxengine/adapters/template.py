@@ -37,7 +37,8 @@ class ItemTemplate:
         except ValueError as error:
             raise BoxError(f"{what} {text!r}: {error}") from error
         places = any(callable(part) for part in self._parts)
-        self._constant = None if places else self.literals
+        self.constant = None if places else self.literals
+        """The text where it has no places, the same for all items."""
 
     @property
     def literals(self) -> str:
@@ -50,8 +51,8 @@ class ItemTemplate:
         Raises:
             ValueError: the item has nothing to put in one of the places.
         """
-        if self._constant is not None:
-            return self._constant
+        if self.constant is not None:
+            return self.constant
         return "".join([part if isinstance(part, str) else part(item) for part in self._parts])
 
     def _reader(self, place: str) -> Callable[[Item], str]:

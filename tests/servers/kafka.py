@@ -58,10 +58,14 @@ class KafkaBroker:
     As a context manager it starts on entry, and on exit stops and deletes its data.
     """
 
-    def __init__(self, folder: Path, *, jars: Path) -> None:
+    def __init__(self, folder: Path, *, jars: Path, settings: Mapping[str, str] | None = None) -> None:
+        """Args:
+        settings: of the broker, over ours; ``{port}`` in a value is replaced by its port.
+        """
         self._folder = folder
         self._jars = jars
         self._port = free_port()
+        self._settings = {name: value.replace("{port}", str(self._port)) for name, value in (settings or {}).items()}
         self._process: ServerProcess | None = None
 
     @property
@@ -74,7 +78,8 @@ class KafkaBroker:
         self._folder.mkdir(parents=True, exist_ok=True)
         properties = self._folder / "server.properties"
         if not properties.exists():
-            properties.write_text(_properties(self._folder / "log", self._port, free_port()))
+            own = "".join(f"{name}={value}\n" for name, value in self._settings.items())
+            properties.write_text(_properties(self._folder / "log", self._port, free_port()) + own)
             self._format(properties)
         command = self._java("kafka.Kafka", str(properties))
         self._process = ServerProcess(command, log_path=self._folder / "kafka.log")
@@ -99,6 +104,9 @@ class KafkaBroker:
         """Send a signal, such as SIGSTOP and SIGCONT to freeze the broker for a while."""
         if self._process is not None:
             self._process.send_signal(number)
+            if number is signal.SIGSTOP:
+                # Its threads stop one after the other, and until the last has, messages are still acknowledged.
+                os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def __enter__(self) -> Self:
         self.start()

@@ -10,9 +10,21 @@ from typing import Any
 from boxengine.errors import BoxError
 
 LOGGER = logging.getLogger("boxengine.kafka")
-"""Gets librdkafka's own log lines, which else go to stderr."""
+CONNECTIONS = frozenset({"FAIL", "GETPID", "REQTMOUT"})
+"""What librdkafka logs for every connection that fails and every request that nobody answers, and then tries again."""
 
 SERVERS = frozenset({"bootstrap.servers", "metadata.broker.list"})
+
+
+class LibrdkafkaLog:
+    """Gets librdkafka's own log lines, which else go to stderr.
+
+    While a broker is down there is one every other second. At debug: whoever needs the broker tells of it, once.
+    """
+
+    def log(self, level: int, message: str, facility: str, *arguments: object) -> None:
+        """What the binding calls, as it would a logger's."""
+        LOGGER.log(logging.DEBUG if facility in CONNECTIONS else level, message, facility, *arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +45,7 @@ class Client:
             BoxError: librdkafka refuses the configuration.
         """
         try:
-            return self.producer(dict(config), logger=LOGGER)
+            return self.producer(dict(config), logger=LibrdkafkaLog())
         except (self.exception, TypeError, ValueError) as error:
             reason = error.args[0].str() if isinstance(error.args[0], self.error) else error
             raise BoxError(f"kafka: librdkafka refuses the configuration: {reason}") from error

@@ -16,6 +16,8 @@ DEFAULTS: Mapping[str, Any] = {
     "compression.type": "lz4",
     # Keeps a batch together while it is handed over; its flush then cuts the linger short.
     "linger.ms": 5,
+    # A broker that is back is noticed within this time instead of ten seconds.
+    "reconnect.backoff.max.ms": 2_000,
     # librdkafka waits 30 s for a topic to appear, and the whole batch with it.
     "topic.metadata.propagation.max.ms": 10_000,
 }

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from boxengine.adapters.kafka.client import LOGGER
+from boxengine.adapters.kafka.client import LibrdkafkaLog
 from boxengine.adapters.kafka.consumer_client import ConsumerClient, load_consumer_client, words
+from boxengine.adapters.kafka.statistics import Extent, extents
 from boxengine.domain.message import ReceivedMessage
 from boxengine.errors import BoxError, SourceUnavailable
+from boxengine.ports import TopicPartition
 
 logger = logging.getLogger(__name__)
 
 ASK = 1.0
 """Seconds for the broker's answer, where it is not known whether it is there."""
-Partition = tuple[str, int]
-
+SILENCE = 5.0
+"""Seconds for its answer to a commit, after which it is not believed to be there."""
 MOVED = frozenset(
     {
         "ILLEGAL_GENERATION",
@@ -46,12 +49,14 @@ class KafkaSource:
         topics: Sequence[str],
         config: Mapping[str, Any],
         client: Callable[[], ConsumerClient] = load_consumer_client,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """No broker is asked.
 
         Args:
             topics: names, or patterns beginning with ``^``.
             config: see ``consumer_config``.
+            monotonic: seconds that never go back.
 
         Raises:
             BoxError: ``confluent-kafka`` is missing, or librdkafka refuses the configuration.
@@ -60,12 +65,17 @@ class KafkaSource:
         self._config = dict(config)
         self._client = client()
         self._consumer: Any = None
-        self._owned: set[Partition] = set()
-        self._stored: dict[Partition, int] = {}
+        self._owned: set[TopicPartition] = set()
+        self._stored: dict[TopicPartition, int] = {}
         """The next offset of each partition whose messages are stored, until the broker has it."""
+        self._done: dict[TopicPartition, int] = {}
+        """The next offset to be acknowledged of each owned partition of which any has been."""
+        self._extents: Mapping[TopicPartition, Extent] = {}
         self._postponed: Any = None
         """An error that came along with messages."""
         self._unreachable: str | None = None
+        self._monotonic = monotonic
+        self._committing_since: float | None = None
         self._check_config()
 
     # ── MessageSource ────────────────────────────────────────────────────────────────────────────────
@@ -87,12 +97,12 @@ class KafkaSource:
         for message in messages:
             partition = (message.topic, message.partition)
             if partition in self._owned:
-                self._stored[partition] = message.offset + 1
+                self._stored[partition] = self._done[partition] = message.offset + 1
         with self._translated():
             self._commit(self._connected())
 
     def put_back(self, messages: Sequence[ReceivedMessage]) -> None:
-        starts: dict[Partition, int] = {}
+        starts: dict[TopicPartition, int] = {}
         for message in messages:
             starts.setdefault((message.topic, message.partition), message.offset)
         self._seek(starts)
@@ -104,9 +114,22 @@ class KafkaSource:
             with self._translated():
                 self._consumer.pause([self._client.partition(*partition)])
 
+    def lags(self) -> Mapping[TopicPartition, int]:
+        measured = {
+            partition: extent.lag(self._done.get(partition))
+            for partition, extent in self._extents.items()
+            if partition in self._owned
+        }
+        return {partition: lag for partition, lag in measured.items() if lag is not None}
+
     def check(self) -> None:
         if self._unreachable is not None:
             raise SourceUnavailable(self._unreachable)
+        # A commit that a broker's death cuts short is tried again by librdkafka without end and without a word.
+        since = self._committing_since
+        silent = 0.0 if since is None else self._monotonic() - since
+        if silent > SILENCE:
+            raise SourceUnavailable(f"kafka: no answer to a commit for {silent:.0f} s")
 
     def close(self) -> None:
         consumer, self._consumer = self._consumer, None
@@ -118,6 +141,8 @@ class KafkaSource:
                 logger.warning("a Kafka consumer could not leave its group", exc_info=True)
         self._owned.clear()
         self._stored.clear()
+        self._done.clear()
+        self._extents = {}
 
     # ── the consumer ─────────────────────────────────────────────────────────────────────────────────
 
@@ -130,7 +155,8 @@ class KafkaSource:
 
     def _make(self, config: Mapping[str, Any]) -> Any:
         try:
-            return self._client.consumer({**config, "error_cb": self._complained}, logger=LOGGER)
+            callbacks = {"error_cb": self._complained, "stats_cb": self._measured}
+            return self._client.consumer({**config, **callbacks}, logger=LibrdkafkaLog())
         except (self._client.exception, TypeError, ValueError) as error:
             raise BoxError(f"kafka: librdkafka refuses the configuration: {words(error)}") from error
 
@@ -143,7 +169,7 @@ class KafkaSource:
         for each in received:
             error = each.error()
             if error is None:
-                messages.append(_message(each))
+                messages.append(message_of(each))
             elif error.name() not in PASSING:
                 self._postponed = error
         if messages:
@@ -173,9 +199,13 @@ class KafkaSource:
         elif error.fatal():
             self._postponed = error
 
+    def _measured(self, statistics: str) -> None:
+        """Called by librdkafka now and then."""
+        self._extents = extents(statistics)
+
     # ── positions ────────────────────────────────────────────────────────────────────────────────────
 
-    def _seek(self, starts: Mapping[Partition, int]) -> None:
+    def _seek(self, starts: Mapping[TopicPartition, int]) -> None:
         """A partition that cannot be set back must not go on either: a new consumer begins where the group left off."""
         try:
             for partition, offset in starts.items():
@@ -186,12 +216,13 @@ class KafkaSource:
         except self._client.exception:
             self.close()
 
-    def _commit(self, consumer: Any, only: Iterable[Partition] | None = None) -> None:
+    def _commit(self, consumer: Any, only: Iterable[TopicPartition] | None = None) -> None:
         """Commits what is stored, and waits for it. What the broker will not have stays for the next time."""
         wanted = self._stored.keys() if only is None else self._stored.keys() & set(only)
         offsets = [self._client.partition(*partition, self._stored[partition]) for partition in wanted]
         if not offsets:
             return
+        self._committing_since = self._monotonic()
         try:
             answers = consumer.commit(offsets=offsets, asynchronous=False)
         except self._client.exception as error:
@@ -199,6 +230,8 @@ class KafkaSource:
                 logger.debug("offsets are not committed during a rebalance: %s", words(error))
                 return
             raise
+        finally:
+            self._committing_since = None
         refusal = None
         for answer in answers:
             if answer.error is None:
@@ -224,6 +257,7 @@ class KafkaSource:
         for partition in _names(partitions):
             self._owned.discard(partition)
             self._stored.pop(partition, None)
+            self._done.pop(partition, None)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -236,7 +270,8 @@ class KafkaSource:
             raise SourceUnavailable(f"kafka: {words(error)}") from error
 
 
-def _message(received: Any) -> ReceivedMessage:
+def message_of(received: Any) -> ReceivedMessage:
+    """What librdkafka received, as a value."""
     kind, milliseconds = received.timestamp()
     return ReceivedMessage(
         received.topic(),
@@ -249,5 +284,5 @@ def _message(received: Any) -> ReceivedMessage:
     )
 
 
-def _names(partitions: Sequence[Any]) -> list[Partition]:
+def _names(partitions: Sequence[Any]) -> list[TopicPartition]:
     return [(each.topic, each.partition) for each in partitions]

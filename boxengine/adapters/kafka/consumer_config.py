@@ -17,6 +17,8 @@ DEFAULTS: Mapping[str, Any] = {
     "auto.offset.reset": "earliest",
     # New topics and partitions are noticed within this time instead of five minutes.
     "topic.metadata.refresh.interval.ms": 30_000,
+    # How often the lag is measured, for the metrics.
+    "statistics.interval.ms": 10_000,
     # A small message waits no longer than this for company.
     "fetch.wait.max.ms": 100,
 }

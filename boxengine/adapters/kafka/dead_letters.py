@@ -8,6 +8,7 @@ from typing import Any
 from boxengine.adapters.kafka.messages import Message
 from boxengine.adapters.kafka.pool import ProducerPool
 from boxengine.domain.message import IDEMPOTENCY_KEY, ReceivedMessage
+from boxengine.domain.outcome import Failure
 from boxengine.engine.consuming import reason_headers
 from boxengine.errors import SourceUnavailable
 from boxengine.ports import InboxTransaction
@@ -35,9 +36,10 @@ class DeadLetterTopic:
             headers.append(("Idempotency-Key", message.place))
         headers += reason_headers(message, reason)
         key: Any = message.key
-        (failure,) = self._sender.send([Message(self._topic, message.value, key, headers)])
-        if failure is not None:
-            raise SourceUnavailable(f"dead letter topic {self._topic}: {failure.reason}")
+        (problem,) = self._sender.send([Message(self._topic, message.value, key, headers)])
+        if problem is not None:
+            reason = problem.reason if isinstance(problem, Failure) else str(problem)
+            raise SourceUnavailable(f"dead letter topic {self._topic}: {reason}")
 
     def close(self) -> None:
         """Lets go of the producer."""

@@ -37,6 +37,7 @@ class MessageEncoder:
         if not topic or (wrong := NOT_IN_TOPICS.search(self._topic.literals)):
             found = f"{wrong.group()!r} in it" if topic and wrong else "nothing"
             raise BoxError(f"topic {topic!r}: expected letters, digits, '.', '_' and '-', found {found}")
+        self._constant_topic = self._topic.constant
         self._key = None if key is None else ItemTemplate(key, what="key")
         self._serializer = serializer
         self._needs_context = serializer not in {to_bytes, to_json}
@@ -48,7 +49,7 @@ class MessageEncoder:
         Raises:
             Exception: whatever the serializer raises; ``ValueError`` where topic or key cannot be worked out.
         """
-        topic = self._topic(item)
+        topic = self._constant_topic or self._topic(item)
         headers: Any = item.headers
         if self._cloud_events is not None:
             headers |= self._cloud_events.kafka_headers(item)
@@ -57,12 +58,12 @@ class MessageEncoder:
             value = self._serializer(item.payload, SerializationContext(item, topic, headers))
         else:
             value = self._serializer(item.payload, None)
-        return Message(topic, value, self._key_of(item), headers)
+        # Most items have no options, and reading them parses JSON.
+        key = item.event_key if self._key is None and not item.raw_options else self._key_of(item)
+        return Message(topic, value, key, headers)
 
     def _key_of(self, item: Item) -> str:
         if self._key is not None:
             return self._key(item)
-        # Most items have no options, and reading them parses JSON.
-        if not item.raw_options:
-            return item.event_key
-        return str(item.options.get("key", item.event_key))
+        key = item.options.get("key")
+        return item.event_key if key is None else str(key)

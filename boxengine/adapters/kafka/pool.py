@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from threading import Lock
 from typing import Any, Protocol
 
 from boxengine.adapters.kafka.client import Client, load_client
 from boxengine.adapters.kafka.messages import Message
 from boxengine.adapters.kafka.producers import SharedProducer
+from boxengine.adapters.kafka.reasons import Answer
 from boxengine.adapters.kafka.transactions import TransactionalProducers
-from boxengine.domain.outcome import Failure
 
 
 class Sender(Protocol):
     """Sends batches, from any number of threads."""
 
-    def send(self, messages: Sequence[Message]) -> list[Failure | None]:
-        """One result per message, in order; None only for what the brokers have acknowledged."""
+    def send(self, messages: Sequence[Message]) -> list[Answer]:
+        """One answer per message, in order; at least one message."""
 
     def close(self) -> None:
         """Frees what it holds; a later ``send`` makes it anew."""
@@ -32,15 +33,27 @@ class ProducerPool:
     Args:
         worker: names this process among those that run with the same configuration, and stays the same when it is
             restarted; part of the ``transactional.id`` of its producers.
+        threads: that may send at once; so many transactional producers there will be.
         client: for tests.
+        missing: told of brokers that are out of reach while somebody waits for them, with the reason, and with None once
+            they answer (``Health.missing``).
 
     Raises:
         BoxError: ``confluent-kafka`` is not installed.
     """
 
-    def __init__(self, *, worker: str = "0", client: Callable[[], Client] = load_client) -> None:
+    def __init__(
+        self,
+        *,
+        worker: str = "0",
+        threads: int = 1,
+        client: Callable[[], Client] = load_client,
+        missing: Callable[[str, str | None], None] = lambda _what, _reason: None,
+    ) -> None:
         self.client = client()
+        self._missing = missing
         self._worker = worker
+        self._threads = threads
         self._lock = Lock()
         self._leases: dict[str, tuple[Sender, int]] = {}
 
@@ -63,7 +76,11 @@ class ProducerPool:
         sender.close()
 
     def _make(self, config: Mapping[str, Any]) -> Sender:
+        servers = config.get("bootstrap.servers", config.get("metadata.broker.list"))
+        missing = partial(self._missing, f"kafka {servers}")
         prefix = config.get("transactional.id")
         if prefix is None:
-            return SharedProducer(config, self.client)
-        return TransactionalProducers(config, self.client, prefix=f"{prefix}-{self._worker}")
+            return SharedProducer(config, self.client, missing=missing)
+        return TransactionalProducers(
+            config, self.client, prefix=f"{prefix}-{self._worker}", slots=self._threads, missing=missing
+        )

@@ -3,106 +3,67 @@
 Within its life, librdkafka's idempotence sees to it that retries of its own neither double nor reorder messages. It
 covers neither a restart of the process nor a second attempt by the engine: for those there are the
 ``Idempotency-Key`` and ``Sequence-ID`` headers, and ``transactional: true``.
+
+A batch that has waited long enough is given up as a whole, and its producer with it. Were it left to librdkafka, which
+gives up message by message, a broker that comes back in between would get the later messages of a key and not the first.
 """
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from threading import Event, Lock, Thread
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
 from typing import Any
 
 from boxengine.adapters.kafka.client import Client
 from boxengine.adapters.kafka.config import delivery_timeout_of
+from boxengine.adapters.kafka.live import LiveProducer
 from boxengine.adapters.kafka.messages import Message
-from boxengine.adapters.kafka.reasons import REFUSED_TOGETHER, explain
+from boxengine.adapters.kafka.reasons import REFUSED_TOGETHER, Answer, answer, no_broker
 from boxengine.adapters.kafka.receipts import Receipts
-from boxengine.domain.outcome import Failure
 
-logger = logging.getLogger(__name__)
-
-POLL = 0.2
-"""Seconds; bounds how long ``close`` waits for the polling thread. Reports wake it at once."""
-GRACE = 5.0
-"""Seconds beyond the delivery timeout: librdkafka looks for messages that timed out once a second."""
+CONNECT = 10.0
+"""Seconds for the first answer of a broker, before anything is handed over."""
 QUEUE_FULL_POLL = 0.05
 SEND_NOW = 0.001
 """Seconds for which a batch is flushed once it is handed over: enough for librdkafka to stop lingering and send what
 it has, in a request per broker. Waiting in ``flush`` itself would be waiting for the other threads' messages too."""
 
 
-class LiveProducer:
-    """One librdkafka producer with the thread that serves its reports."""
-
-    def __init__(self, config: Mapping[str, Any], client: Client) -> None:
-        self.broken: str | None = None
-        """Why it must be replaced."""
-        self.last_error: str | None = None
-        """What its connections last complained about."""
-        self.waiting: set[Receipts] = set()
-        self._client = client
-        self.handle = client.make_producer({**config, "error_cb": self._complained})
-        self._stop = Event()
-        self._thread = Thread(target=self._serve, name="boxengine-kafka-reports", daemon=True)
-        self._thread.start()
-
-    def retire(self) -> None:
-        """Takes back what was not sent yet, so that nothing given up on goes out later, and stops the thread."""
-        try:
-            self.handle.purge()
-        except self._client.exception:
-            logger.warning("a Kafka producer could not be purged", exc_info=True)
-        self._stop.set()
-        self._thread.join(POLL * 10)
-
-    def _serve(self) -> None:
-        # After the stop too, until whoever still waits has had the reports of what was taken back.
-        while not self._stop.is_set() or len(self.handle):
-            with self.breaking():
-                self.handle.poll(POLL)
-
-    @contextmanager
-    def breaking(self) -> Iterator[None]:
-        """What librdkafka raises inside is fatal: whoever waits for reports is told, and the producer counts as broken."""
-        try:
-            yield
-        except Exception as raised:
-            error = self._client.error_of(raised)
-            logger.error("a Kafka producer broke: %s", error.str())  # noqa: TRY400 - the traceback shows only this loop
-            self.broken = error.str()
-            for receipts in tuple(self.waiting):
-                receipts.give_up(error)
-
-    def _complained(self, error: Any) -> None:
-        self.last_error = error.str()
-
-
 class SharedProducer:
     """Sends batches for any number of threads through one producer, made at first use and replaced when it breaks."""
 
-    def __init__(self, config: Mapping[str, Any], client: Client) -> None:
+    def __init__(
+        self, config: Mapping[str, Any], client: Client, *, missing: Callable[[str | None], None] = lambda _reason: None
+    ) -> None:
+        """Args:
+        missing: see ``LiveProducer``.
+        """
         self._config = config
         self._client = client
+        self._missing = missing
         self._timeout = delivery_timeout_of(config)
+        self._connect = min(CONNECT, self._timeout.total_seconds())
         self._lock = Lock()
         self._live: LiveProducer | None = None
 
-    def send(self, messages: Sequence[Message]) -> list[Failure | None]:
+    def send(self, messages: Sequence[Message]) -> list[Answer]:
         """Hands over all messages, waits for all their reports, returns what became of each."""
         live = self._usable()
-        deadline = time.monotonic() + self._timeout.total_seconds() + GRACE
+        error = live.connect(messages[0].topic, self._connect)
+        if error is not None:
+            return [no_broker(error, seconds=self._connect, last_error=live.last_error)] * len(messages)
+        deadline = time.monotonic() + self._timeout.total_seconds()
         receipts = self._attempt(live, messages, deadline)
         self._single_out(live, messages, receipts, deadline)
         if live.broken is not None:
             self._retire(live)
+        results: list[Answer] = [None] * len(messages)
         if not receipts.errors:
-            live.last_error = None
-            return [None] * len(messages)
-        results: list[Failure | None] = [None] * len(messages)
+            live.answered()
+            return results
         for index, error in receipts.errors.items():
-            results[index] = Failure(explain(error, timeout=self._timeout, last_error=live.last_error))
+            results[index] = answer(error, timeout=self._timeout, last_error=live.last_error)
         return results
 
     def close(self) -> None:
@@ -117,7 +78,7 @@ class SharedProducer:
             broken = self._live
             if broken is not None and broken.broken is None:
                 return broken
-            live = self._live = LiveProducer(self._config, self._client)
+            live = self._live = LiveProducer(self._config, self._client, missing=self._missing)
         if broken is not None:
             broken.retire()
         return live
@@ -135,7 +96,7 @@ class SharedProducer:
         with live.breaking():
             live.handle.flush(SEND_NOW)
         if not receipts.wait(max(0.0, deadline - time.monotonic())):
-            # librdkafka should have reported long ago. What it still holds is taken back with the producer.
+            # What librdkafka still holds is taken back with the producer.
             live.broken = "no delivery report in time"
             receipts.give_up(self._client.make_error("_TIMED_OUT", "no delivery report"))
         live.waiting.discard(receipts)

@@ -1,10 +1,16 @@
-"""Kafka's errors in words: what happened to the item, and what to look at."""
+"""Kafka's errors in words: what happened to the item, what to look at, and whether it counts as an attempt."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
+
+from boxengine.domain.outcome import Failure
+from boxengine.errors import Unavailable
+
+Answer = Failure | Unavailable | None
+"""Of one message. None: the brokers have acknowledged it. ``Unavailable``: not the message's fault, so no attempt."""
 
 TOO_LARGE = "message too large: see message.max.bytes of the producer and max.message.bytes of the topic"
 UNKNOWN_TOPIC = "unknown topic, and the broker does not create it"
@@ -13,6 +19,7 @@ NOT_AUTHENTICATED = "authentication failed: see the credentials in config"
 QUEUE_FULL = "the producer's local queue stayed full: see queue.buffering.max.messages and whether the brokers keep up"
 PURGED_UNSENT = "taken back unsent, because its producer was replaced"
 PURGED_SENT = "given up on, because its producer was replaced; whether the broker has it is unknown"
+NO_BROKER = "no broker answered within {seconds:g} s; nothing was sent"
 TIMED_OUT = "not acknowledged within {seconds:g} s; whether the broker has it is unknown"
 FENCED = "another producer took over its transactional.id; this one was replaced"
 FATAL = "fatal error of the producer, which was replaced"
@@ -62,12 +69,60 @@ PURGED = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
 
 UNANSWERED = frozenset({"_MSG_TIMED_OUT", "_TIMED_OUT"})
 
+LOCKED_OUT = frozenset({"_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL"})
+"""Why no broker may answer although they are there."""
 
-def explain(error: Any, *, timeout: timedelta, last_error: str | None = None) -> str:
-    """The reason of a ``Failure``. ``last_error`` is what the connection last complained about; it explains timeouts."""
+OUTAGES = (
+    PURGED
+    | UNANSWERED
+    | LOCKED_OUT
+    | {
+        "BROKER_NOT_AVAILABLE",
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "CONCURRENT_TRANSACTIONS",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
+        "INVALID_PRODUCER_EPOCH",
+        "KAFKA_STORAGE_ERROR",
+        "LEADER_NOT_AVAILABLE",
+        "NETWORK_EXCEPTION",
+        "NOT_COORDINATOR",
+        "NOT_ENOUGH_REPLICAS",
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+        "NOT_LEADER_FOR_PARTITION",
+        "PRODUCER_FENCED",
+        "REQUEST_TIMED_OUT",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        "_ALL_BROKERS_DOWN",
+        "_FATAL",
+        "_FENCED",
+        "_QUEUE_FULL",
+        "_RESOLVE",
+        "_TRANSPORT",
+    }
+)
+"""Errors of brokers, connections and producers: every message would have met them. Those of a message count as an attempt."""
+
+
+def answer(error: Any, *, timeout: timedelta, last_error: Any = None) -> Failure | Unavailable:
+    """What an error means for its message. ``last_error`` is what the connection last complained about."""
+    reason = explain(error, timeout=timeout, last_error=last_error)
+    return Unavailable(reason) if error.name() in OUTAGES or error.fatal() else Failure(reason)
+
+
+def no_broker(error: Any, *, seconds: float, last_error: Any) -> Unavailable:
+    """Nobody answered the first question, so nothing was sent."""
+    if last_error is not None and last_error.name() in LOCKED_OUT:
+        return Unavailable(explain(last_error, timeout=timedelta(seconds=seconds)))
+    return Unavailable(f"kafka: {NO_BROKER.format(seconds=seconds)} ({error.name()}: {error.str()}){_last(last_error)}")
+
+
+def explain(error: Any, *, timeout: timedelta, last_error: Any = None) -> str:
+    """An error in words; ``last_error`` explains timeouts."""
     name = str(error.name())
     said = REASONS.get(name, "not delivered").format(seconds=timeout.total_seconds())
-    reason = f"kafka: {said} ({name}: {error.str()})"
-    if last_error is not None and name in UNANSWERED:
-        reason += f"; last error: {last_error}"
-    return reason
+    return f"kafka: {said} ({name}: {error.str()}){_last(last_error) if name in UNANSWERED else ''}"
+
+
+def _last(error: Any) -> str:
+    return "" if error is None else f"; last error: {error.str()}"

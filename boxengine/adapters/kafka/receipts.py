@@ -27,7 +27,7 @@ class Receipts:
 
     def report(self, index: int, error: Any, _message: Any = None) -> None:
         """librdkafka's delivery callback, with the message's place put before its arguments."""
-        if error is not None:
+        if error is not None and index in self._pending:
             self.errors[index] = error
         self._pending.discard(index)
         if not self._pending:
@@ -38,9 +38,10 @@ class Receipts:
         return self._complete.wait(seconds)
 
     def give_up(self, error: Any) -> None:
-        """Puts this error down for every message without a report, and ends the waiting."""
+        """Puts this error down for every message without a report, and ends the waiting; later reports come too late."""
         for index in tuple(self._pending):
             self.errors.setdefault(index, error)
+        self._pending.clear()
         self._complete.set()
 
     def produce(self, producer: Any, client: Client, messages: Sequence[Message], first: int = 0) -> int | None:

@@ -2,7 +2,8 @@
 
 A transaction needs a producer for itself, so each thread that is sending takes one of the slots; a slot's
 ``transactional.id`` is ``PREFIX-WORKER-SLOT``. A worker that restarts under the same name fences its predecessor off and
-ends the transaction that it left open. The name must therefore be the worker's own: two workers that share one fence
+ends the transactions that it left open, those of slots that it does not need itself too: until they end, consumers wait.
+The name must therefore be the worker's own: two workers that share one fence
 each other in turn.
 """
 
@@ -13,20 +14,32 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any
 
 from boxengine.adapters.kafka.client import Client
 from boxengine.adapters.kafka.config import delivery_timeout_of
+from boxengine.adapters.kafka.live import ALL_DOWN
 from boxengine.adapters.kafka.messages import Message
-from boxengine.adapters.kafka.reasons import ITEM_FAULTS, PURGED, REFUSED_TOGETHER, UNANSWERED, explain
+from boxengine.adapters.kafka.reasons import (
+    ITEM_FAULTS,
+    PURGED,
+    REFUSED_TOGETHER,
+    UNANSWERED,
+    Answer,
+    answer,
+    explain,
+    no_broker,
+)
 from boxengine.adapters.kafka.receipts import Receipts
-from boxengine.domain.outcome import Failure
+from boxengine.errors import Unavailable
 
 logger = logging.getLogger(__name__)
 
 GRACE = 5.0
 """Seconds beyond the delivery timeout that a transaction may take to end."""
+INIT = 20.0
+"""Seconds for a producer's first answer, which may have to wait for the end of what its predecessor left open."""
 QUEUE_FULL_POLL = 0.05
 
 
@@ -38,24 +51,39 @@ class Ending:
     """By place in the batch: messages that were refused, before or after they were sent."""
     aborted: Any = None
     """Why nothing was committed; None: all messages without an error of their own were."""
+    begun: bool = True
+    """False where no broker answered in the first place."""
 
 
 class Slot:
     """One transactional producer, used by one thread at a time, made at first use and after each loss."""
 
-    def __init__(self, config: Mapping[str, Any], client: Client, transactional_id: str) -> None:
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        client: Client,
+        transactional_id: str,
+        *,
+        missing: Callable[[str | None], None],
+    ) -> None:
         self._config = {**config, "transactional.id": transactional_id}
         self._client = client
+        self._missing = missing
         self._timeout = delivery_timeout_of(config).total_seconds()
         self._producer: Any = None
-        self.last_error: str | None = None
+        self._all_down = False
+        self.last_error: Any = None
+        """What its connections last complained about (``KafkaError``)."""
 
     def commit(self, messages: Sequence[Message]) -> Ending:
         """One transaction with these messages, but for those that librdkafka does not even accept."""
         deadline = time.monotonic() + self._timeout + GRACE
         receipts = Receipts(len(messages))
         try:
-            producer = self._ready(deadline)
+            producer = self._ready()
+        except (self._client.exception, SystemError) as raised:
+            return Ending({}, self._client.error_of(raised), begun=False)
+        try:
             producer.begin_transaction()
             self._hand_over(producer, messages, receipts, deadline)
             self._until(deadline, producer.commit_transaction)
@@ -64,7 +92,15 @@ class Slot:
             self._roll_back(error)
             return Ending(receipts.errors, error)
         self.last_error = None
+        if self._all_down:
+            self._all_down = False
+            self._missing(None)
         return Ending(receipts.errors)
+
+    def fence(self) -> None:
+        """Ends what a predecessor left open; where that fails now, the first transaction tries again."""
+        with suppress(self._client.exception, SystemError):
+            self._ready()
 
     def drop(self) -> None:
         """Lets the producer go; the next one under the same id ends what it left open."""
@@ -74,10 +110,13 @@ class Slot:
                 producer.purge()
                 producer.poll(0)
 
-    def _ready(self, deadline: float) -> Any:
+    def _ready(self) -> Any:
         if self._producer is None:
             producer = self._client.make_producer({**self._config, "error_cb": self._complained})
-            self._until(deadline, producer.init_transactions)
+            try:
+                self._until(time.monotonic() + min(INIT, self._timeout), producer.init_transactions)
+            finally:
+                producer.poll(0)  # only here do the connections get to say what is wrong
             self._producer = producer
         return self._producer
 
@@ -117,28 +156,49 @@ class Slot:
                     raise
 
     def _complained(self, error: Any) -> None:
-        self.last_error = error.str()
+        if error.name() == ALL_DOWN:
+            self._all_down = True
+            self._missing("no broker can be reached")
+        else:
+            self.last_error = error
 
 
 class TransactionalProducers:
     """As many slots as threads send at once; a slot is found again by the next thread that is free."""
 
-    def __init__(self, config: Mapping[str, Any], client: Client, *, prefix: str) -> None:
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        client: Client,
+        *,
+        prefix: str,
+        slots: int = 1,
+        missing: Callable[[str | None], None] = lambda _reason: None,
+    ) -> None:
+        """Args:
+        prefix: of the ``transactional.id`` of each slot.
+        slots: how many there are from the start; more are made where more threads send at once.
+        missing: see ``LiveProducer``.
+        """
+        self._missing = missing
         self._config = config
         self._client = client
         self._prefix = prefix
         self._timeout = delivery_timeout_of(config)
         self._lock = Lock()
-        self._slots: list[Slot] = []
-        self._free: list[Slot] = []
+        self._slots = [self._make(number) for number in range(slots)]
+        self._free = self._slots[::-1]
+        self._fenced = slots == 1
 
-    def send(self, messages: Sequence[Message]) -> list[Failure | None]:
+    def send(self, messages: Sequence[Message]) -> list[Answer]:
         """One transaction; where single messages spoil it, a second one without them, so that no item stops the others.
 
         A broker refuses a record batch whole, so messages under suspicion go into transactions of their own.
         """
         with self._slot() as slot:
             ending = slot.commit(messages)
+            if ending.begun and not self._fenced:
+                self._fence_the_others()
             results = self._results(ending, slot, len(messages))
             spoilers = {index: error.name() for index, error in ending.errors.items() if error.name() in ITEM_FAULTS}
             if ending.aborted is None or not spoilers:
@@ -159,27 +219,54 @@ class TransactionalProducers:
             for slot in self._free:
                 slot.drop()
 
-    def _results(self, ending: Ending, slot: Slot, count: int) -> list[Failure | None]:
+    def _results(self, ending: Ending, slot: Slot, count: int) -> list[Answer]:
         if ending.aborted is None and not ending.errors:
             return [None] * count
         everyone = None
         if ending.aborted is not None:
-            why = explain(ending.aborted, timeout=self._timeout, last_error=slot.last_error)
-            everyone = Failure(f"not committed with its transaction: {why}")
-        results = [everyone] * count
+            everyone = self._put_off(ending, slot)
+        results: list[Answer] = [everyone] * count
         for index, error in ending.errors.items():
             if error.name() in PURGED and everyone is not None:
                 continue
-            results[index] = Failure(explain(error, timeout=self._timeout, last_error=slot.last_error))
+            results[index] = answer(error, timeout=self._timeout, last_error=slot.last_error)
         return results
+
+    def _make(self, number: int) -> Slot:
+        return Slot(self._config, self._client, f"{self._prefix}-{number}", missing=self._missing)
+
+    def _fence_the_others(self) -> None:
+        """Once, and in a thread: nobody who sends has to wait for it."""
+        with self._lock:
+            if self._fenced:
+                return
+            self._fenced = True
+        Thread(target=self._fence, name="boxengine-kafka-fence", daemon=True).start()
+
+    def _fence(self) -> None:
+        for slot in tuple(self._slots):
+            with self._lock:
+                if slot not in self._free:
+                    continue  # whoever uses it has fenced it
+                self._free.remove(slot)
+            slot.fence()
+            with self._lock:
+                self._free.append(slot)
+
+    def _put_off(self, ending: Ending, slot: Slot) -> Unavailable:
+        """What is said of the messages that had no part in what spoilt their transaction."""
+        if not ending.begun and ending.aborted.name() in UNANSWERED:
+            seconds = min(INIT, self._timeout.total_seconds())
+            return no_broker(ending.aborted, seconds=seconds, last_error=slot.last_error)
+        why = explain(ending.aborted, timeout=self._timeout, last_error=slot.last_error)
+        return Unavailable(f"not committed with its transaction: {why}")
 
     @contextmanager
     def _slot(self) -> Iterator[Slot]:
         with self._lock:
             if not self._free:
-                slot = Slot(self._config, self._client, f"{self._prefix}-{len(self._slots)}")
-                self._slots.append(slot)
-                self._free.append(slot)
+                self._slots.append(self._make(len(self._slots)))
+                self._free.append(self._slots[-1])
             slot = self._free.pop()
         try:
             yield slot

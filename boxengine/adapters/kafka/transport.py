@@ -11,11 +11,12 @@ from boxengine.adapters.cloudevents import CloudEvents
 from boxengine.adapters.kafka.config import producer_config
 from boxengine.adapters.kafka.messages import Message, MessageEncoder
 from boxengine.adapters.kafka.pool import ProducerPool, Sender
+from boxengine.adapters.kafka.reasons import Answer
 from boxengine.adapters.serializers import Serializer
 from boxengine.adapters.serializers import serializer as find_serializer
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
-from boxengine.errors import BoxError
+from boxengine.errors import BoxError, Unavailable
 
 
 class KafkaTransport:
@@ -24,6 +25,10 @@ class KafkaTransport:
     ``call_batch`` hands over the whole batch, waits for every delivery report and has one result per item. Items of one
     key go out in their order. That a later one is not acknowledged after an earlier one failed holds only between
     batches: under strict order the engine puts at most one item of a key into a batch.
+
+    What only one message is guilty of (too large, unknown topic, not authorised for it) is a ``Failure`` of its item, an
+    attempt. What every message would have met (no broker answers, credentials refused, the producer broke) is
+    ``Unavailable``: the items stay pending, and no attempt is counted, however long it takes.
 
     Args:
         topic: name, or a template over the item (``orders.{event_name}``; see ``ItemTemplate``).
@@ -35,8 +40,8 @@ class KafkaTransport:
         serializer: ``bytes``, ``json`` or a dotted path; see ``boxengine.adapters.serializers``.
         transactional: one Kafka transaction per batch; see ``boxengine.adapters.kafka.transactions``.
         transactional_id: needed for it; the worker's own name, the same after a restart (``orders-${HOSTNAME}``).
-        delivery_timeout: seconds after which a message counts as failed. Keep it well under the processor's
-            ``general_timeout``.
+        delivery_timeout: seconds after which a batch without an acknowledgement is given up, to be sent again later.
+            Keep it well under the processor's ``general_timeout``.
         required_acks, max_retries: as in the reference.
         producers: the pool of this process, where transports with equal settings find one producer.
 
@@ -85,15 +90,19 @@ class KafkaTransport:
         self._lock = Lock()
         self._sender: Sender | None = None
 
-    def __call__(self, item: Item, payload: Any) -> Failure | None:
+    def __call__(self, item: Item, payload: Any) -> Answer:
         return self.call_batch([item._replace(payload=payload)])[0]
 
-    def call_batch(self, items: Sequence[Item]) -> list[Failure | None]:
+    def call_batch(self, items: Sequence[Item]) -> list[Answer]:
         messages: list[Message] = []
-        unsent: dict[int, Failure] = {}
+        unsent: dict[int, Answer] = {}
         for index, item in enumerate(items):
             try:
                 messages.append(self._encode(item))
+            except Unavailable as outage:
+                # What comes after it could overtake it.
+                unsent.update(dict.fromkeys(range(index, len(items)), outage))
+                break
             except Exception as error:  # a user's serializer may raise anything, and only this item fails
                 unsent[index] = Failure(f"kafka: no message could be made: {type(error).__name__}: {error}")
         sent = self._leased().send(messages) if messages else []

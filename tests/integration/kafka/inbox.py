@@ -46,17 +46,23 @@ class Watcher(NullObserver):
 class Inbox:
     """One database with the boxes ``order_inbox_item``, fed from ``topic``, and ``dead_inbox_item``."""
 
-    def __init__(self, folder: Path, *, database: str, bootstrap: str, topic: str, source: Mapping[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, *, database: str, bootstrap: str, topic: str, source: Mapping[str, Any], **config: Any
+    ) -> None:
+        """Args:
+        config: top-level keys of the configuration.
+        """
         self.topic = topic
         self.bootstrap = bootstrap
         self.group = f"group-{topic}"
         kafka = {"topics": [topic], "group": self.group, "bootstrap_servers": bootstrap} | dict(source)
         # A member that died stands in the way no longer than this.
         kafka["config"] = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500} | dict(kafka.get("config", {}))
-        settings = {
+        settings: dict[str, Any] = {
             "database": {"url": database},
             "probes": {"enabled": False},
             "inbox_items": {BOX: {"strict_order": "key", "source": {"kafka": kafka}}, DEAD: {}},
+            **config,
         }
         self.config = folder / "outbox.yml"
         self.config.write_text(yaml.safe_dump(settings))

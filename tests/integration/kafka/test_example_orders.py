@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, NullPool, create_engine, text
 
 from tests.conftest import ServerLookup
-from tests.integration.kafka.inbox import until
+from tests.integration.kafka.inbox import produce, until
 from tests.servers.databases import fresh_postgres_database
 
+# Both use the topic and the consumer group that the example names, one after the other.
+pytestmark = pytest.mark.xdist_group("example-orders")
 EXAMPLE = Path(__file__).parents[3] / "examples" / "orders"
 ROUND = 300
 """Orders placed while one worker is killed."""
@@ -26,8 +30,8 @@ BOXENGINE = [sys.executable, "-m", "boxengine", "--log-level", "warning"]
 class Service:
     """One folder of the example, and the environment its commands run in."""
 
-    def __init__(self, folder: str, environment: dict[str, str]) -> None:
-        self._folder = EXAMPLE / folder
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self._folder = folder
         self._environment = os.environ | environment
 
     def run(self, *command: str) -> None:
@@ -56,9 +60,10 @@ def number(engine: Engine, query: str) -> int:
 
 
 def test_every_order_is_billed_exactly_once_and_in_order_though_each_worker_is_killed(
-    environment: dict[str, str],
+    environment: dict[str, str], tmp_path: Path
 ) -> None:
-    orders, billing = Service("orders", environment), Service("billing", environment)
+    example = shutil.copytree(EXAMPLE, tmp_path / "example")
+    orders, billing = Service(example / "orders", environment), Service(example / "billing", environment)
     database = create_engine(environment["BILLING_DATABASE"], poolclass=NullPool)
     for service in (orders, billing):
         service.run(*BOXENGINE, "db", "create")
@@ -71,10 +76,14 @@ def test_every_order_is_billed_exactly_once_and_in_order_though_each_worker_is_k
 
     with ExitStack() as stack:
 
-        def start(service: Service, command: str) -> subprocess.Popen[bytes]:
-            return stack.enter_context(service.running(*BOXENGINE, command))
+        def start(service: Service, *command: str) -> subprocess.Popen[bytes]:
+            return stack.enter_context(service.running(*BOXENGINE, *command))
 
-        places = [(orders, "start"), (billing, "consume"), (billing, "start")]
+        places: list[tuple[Any, ...]] = [
+            (orders, "start"),
+            (billing, "consume"),
+            (billing, "start", "-b", "order_inbox_item"),
+        ]
         workers = [start(*place) for place in places]
         for victim, place in enumerate(places):
             before = billed()
@@ -98,3 +107,18 @@ def test_every_order_is_billed_exactly_once_and_in_order_though_each_worker_is_k
     )
     assert number(database, overtaken) == 0
     assert number(database, "SELECT count(*) FROM order_inbox_items WHERE status <> 2") == 0
+
+
+def test_a_message_that_cannot_be_read_waits_for_a_person_with_the_reason(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    billing = Service(shutil.copytree(EXAMPLE, tmp_path / "example") / "billing", environment)
+    database = create_engine(environment["BILLING_DATABASE"], poolclass=NullPool)
+    billing.run(*BOXENGINE, "db", "create")
+    produce(environment["KAFKA"], "orders", [{"key": b"\xff", "value": b"{}"}])
+    with billing.running(*BOXENGINE, "consume") as consumer:
+        until(lambda: number(database, "SELECT count(*) FROM unreadable_inbox_items") > 0)
+        consumer.send_signal(signal.SIGTERM)
+        assert consumer.wait(60) == 0
+    reason = "options -> 'headers' ->> 'Dead-Letter-Reason' LIKE '%the key is not UTF-8%'"
+    assert number(database, f"SELECT count(*) FROM unreadable_inbox_items WHERE status = 0 AND {reason}") == 1

@@ -26,13 +26,21 @@ class FakeProducer:
         self.config = config
         self.purged = False
         self._broker = broker
+        self._late: list[Callable[..., None]] = []
         self._reports: SimpleQueue[tuple[Callable[..., None], KafkaError | None]] = SimpleQueue()
 
     def produce(self, topic: str, value: bytes, key: str, *, on_delivery: Callable[..., None], headers: object) -> None:
         self._broker.produced.append(key)
         answer = self._broker.answers.get(key)
-        if answer is None or answer.code() != KafkaError._TIMED_OUT:
+        if answer is not None and answer.code() == KafkaError._TIMED_OUT:
+            self._late.append(on_delivery)
+        else:
             self._reports.put((on_delivery, answer))
+
+    def acknowledge_late(self) -> None:
+        """Reports what was not reported so far."""
+        for callback in self._late:
+            self._reports.put((callback, None))
 
     def poll(self, timeout: float) -> int:
         try:
@@ -41,6 +49,13 @@ class FakeProducer:
             return 0
         callback(answer, None)
         return 1
+
+    def list_topics(self, topic: str, timeout: float) -> object:
+        self._broker.asked += 1
+        if self._broker.away is not None:
+            self.config["error_cb"](self._broker.away)
+            raise KafkaException(error("_TRANSPORT"))
+        return None
 
     def flush(self, timeout: float) -> int:
         while self.poll(0):
@@ -79,6 +94,10 @@ class FakeKafka:
         """Error by message key, others are acknowledged; ``_TIMED_OUT``: never reported at all."""
         self.failing_steps: dict[str, deque[KafkaError]] = {}
         """Errors of the steps of transactions: init, begin, commit, abort."""
+        self.away: KafkaError | None = None
+        """Why no broker answers; None: they do."""
+        self.asked = 0
+        """How often a producer asked whether a broker is there."""
         self.made: list[FakeProducer] = []
         self.produced: list[str] = []
         self.steps: list[str] = []

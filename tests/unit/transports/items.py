@@ -14,12 +14,13 @@ CREATED = datetime(2026, 1, 31, 12, 0, 0, 250, tzinfo=UTC)
 
 
 def make_item(number: int = 1, /, **attributes: Any) -> Item:
-    """An item like any other, but for the attributes given; ``options`` is short for ``raw_options``."""
-    if "options" in attributes:
-        attributes["raw_options"] = attributes.pop("options")
+    """An item like any other, but for the attributes given; ``options`` is short for ``raw_options``, and so on."""
+    for name in ("options", "created_at"):
+        if name in attributes:
+            attributes[f"raw_{name}"] = attributes.pop(name)
     item = Item(
         id=number,
-        uuid=UUID(int=number),
+        uuid=str(UUID(int=number)),
         event_name="order_created",
         event_key=f"key-{number}",
         bucket=number % BOX.bucket_size,
@@ -27,7 +28,7 @@ def make_item(number: int = 1, /, **attributes: Any) -> Item:
         raw_options=None,
         payload=b'{"number":%d}' % number,
         errors_count=0,
-        created_at=CREATED,
+        raw_created_at=CREATED,
         processed_at=None,
         box=BOX,
         dispatched_at=CREATED,

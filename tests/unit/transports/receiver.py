@@ -75,7 +75,7 @@ def receiver() -> Iterator[Receiver]:
             self.end_headers()
             self.wfile.write(content)
 
-        do_POST = do_PUT = answer  # noqa: N815 - the names http.server looks for
+        do_GET = do_POST = do_PUT = answer  # noqa: N815 - the names http.server looks for
 
         def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the base's name
             """Silent."""

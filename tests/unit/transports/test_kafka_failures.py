@@ -2,14 +2,17 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
-from boxengine.adapters.kafka import producers
 from boxengine.adapters.kafka.pool import ProducerPool
 from boxengine.adapters.kafka.transport import KafkaTransport
 from boxengine.domain.outcome import Failure
+from boxengine.errors import Unavailable
+from tests.eventually import eventually
 from tests.unit.transports.fake_kafka import FakeKafka, error
 from tests.unit.transports.items import make_item
 
@@ -50,17 +53,16 @@ THREE = [make_item(number) for number in (1, 2, 3)]
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("_MSG_TIMED_OUT", "not acknowledged within 60 s; whether the broker has it is unknown"),
         ("MSG_SIZE_TOO_LARGE", "message too large"),
         ("UNKNOWN_TOPIC_OR_PART", "unknown topic"),
         ("_UNKNOWN_TOPIC", "unknown topic"),
         ("TOPIC_AUTHORIZATION_FAILED", "not authorised"),
-        ("_AUTHENTICATION", "authentication failed"),
-        ("NOT_ENOUGH_REPLICAS", "too few replicas in sync"),
+        ("TOPIC_EXCEPTION", "the topic's name is not valid"),
+        ("INVALID_RECORD", "a compacted topic needs a key"),
         ("INVALID_MSG", "not delivered"),
     ],
 )
-def test_each_kind_of_error_fails_its_own_item_with_its_own_words(
+def test_an_error_of_one_message_is_a_failed_attempt_of_its_item_with_words_of_its_own(
     make: Make, kafka: FakeKafka, name: str, words: str
 ) -> None:
     kafka.answers["key-2"] = error(name)
@@ -70,6 +72,81 @@ def test_each_kind_of_error_fails_its_own_item_with_its_own_words(
     assert words in second.reason
     assert name in second.reason
     assert len(kafka.made) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("_MSG_TIMED_OUT", "not acknowledged within 60 s; whether the broker has it is unknown"),
+        ("REQUEST_TIMED_OUT", "not acknowledged within 60 s"),
+        ("_TRANSPORT", "not delivered"),
+        ("_QUEUE_FULL", "local queue stayed full"),
+        ("_PURGE_QUEUE", "taken back unsent"),
+        ("_PURGE_INFLIGHT", "whether the broker has it is unknown"),
+        ("_AUTHENTICATION", "authentication failed"),
+        ("CLUSTER_AUTHORIZATION_FAILED", "not authorised"),
+        ("NOT_ENOUGH_REPLICAS", "too few replicas in sync"),
+        ("_FATAL", "fatal error of the producer, which was replaced"),
+    ],
+)
+def test_an_error_that_every_message_would_have_met_is_no_attempt(
+    make: Make, kafka: FakeKafka, name: str, words: str
+) -> None:
+    kafka.answers["key-2"] = error(name)
+    first, second, third = make().call_batch(THREE)
+    assert first is third is None
+    assert isinstance(second, Unavailable)
+    assert words in str(second)
+    assert name in str(second)
+
+
+def test_brokers_that_do_not_answer_are_given_nothing_and_asked_again_by_the_next_batch(
+    make: Make, kafka: FakeKafka
+) -> None:
+    transport = make()
+    kafka.away = error("_RESOLVE")
+    results = transport.call_batch(THREE)
+    assert all(isinstance(result, Unavailable) for result in results)
+    assert "no broker answered within 10 s; nothing was sent" in str(results[0])
+    assert "last error: fake _RESOLVE" in str(results[0])
+    assert kafka.produced == []
+    kafka.away = None
+    assert transport.call_batch(THREE) == [None] * 3
+    assert transport.call_batch(THREE) == [None] * 3
+    assert (kafka.asked, len(kafka.made)) == (2, 1)
+
+
+def test_refused_credentials_are_named_where_no_broker_answers(make: Make, kafka: FakeKafka) -> None:
+    kafka.away = error("_AUTHENTICATION")
+    (result, *_) = make().call_batch(THREE)
+    assert isinstance(result, Unavailable)
+    assert "authentication failed: see the credentials in config" in str(result)
+
+
+def test_brokers_that_went_away_between_two_batches_are_asked_first(make: Make, kafka: FakeKafka) -> None:
+    transport = make()
+    transport.call_batch(THREE)
+    kafka.made[0].config["error_cb"](error("_ALL_BROKERS_DOWN"))
+    kafka.away = error("_TRANSPORT")
+    produced = list(kafka.produced)
+    assert all(isinstance(result, Unavailable) for result in transport.call_batch(THREE))
+    assert kafka.produced == produced
+
+
+def test_while_somebody_waits_for_brokers_that_are_down_the_pool_is_told_until_they_answer(kafka: FakeKafka) -> None:
+    told: SimpleQueue[tuple[str, str | None]] = SimpleQueue()
+    pool = ProducerPool(client=kafka.client, missing=lambda what, reason: told.put((what, reason)))
+    transport = KafkaTransport(topic="orders", bootstrap_servers="b:1", delivery_timeout=30.0, producers=pool)
+    kafka.answers["key-2"] = error("_TIMED_OUT")
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(transport.call_batch, THREE)
+        eventually(lambda: "key-3" in kafka.produced)
+        kafka.made[0].config["error_cb"](error("_ALL_BROKERS_DOWN"))
+        assert told.get(timeout=30) == ("kafka b:1", "no broker can be reached")
+        kafka.made[0].acknowledge_late()
+        assert waiting.result(timeout=30) == [None] * 3
+    eventually(lambda: told.get(timeout=30) == ("kafka b:1", None))
+    transport.close()
 
 
 def test_a_fatal_error_replaces_the_producer_once(make: Make, kafka: FakeKafka) -> None:
@@ -85,15 +162,12 @@ def test_a_fatal_error_replaces_the_producer_once(make: Make, kafka: FakeKafka) 
     assert len(kafka.made) == 2
 
 
-def test_a_message_that_is_never_reported_is_given_up_and_taken_back(
-    make: Make, kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(producers, "GRACE", 0.05)
+def test_a_message_that_is_never_reported_is_given_up_and_taken_back(make: Make, kafka: FakeKafka) -> None:
     kafka.answers["key-2"] = error("_TIMED_OUT")
     first, second, third = make(delivery_timeout=0.05).call_batch(THREE)
     assert first is third is None
-    assert isinstance(second, Failure)
-    assert "whether the broker has it is unknown" in second.reason
+    assert isinstance(second, Unavailable)
+    assert "whether the broker has it is unknown" in str(second)
     assert kafka.made[0].purged
 
 
@@ -124,16 +198,30 @@ def test_a_spoilt_transaction_is_repeated_without_the_message_that_spoilt_it(
     assert kafka.produced[3:] == ["key-1", "key-3"]
 
 
-def test_a_transaction_that_cannot_commit_fails_all_its_items_with_the_reason(
+def test_a_transaction_that_cannot_commit_leaves_all_its_items_pending_with_the_reason(
     make_transactional: Make, kafka: FakeKafka
 ) -> None:
     kafka.failing_steps["commit"] = deque([error("_FENCED", fatal=True)])
     transport = make_transactional()
     results = transport.call_batch(THREE)
+    assert all(isinstance(result, Unavailable) for result in results)
     assert all("another producer took over its transactional.id" in str(result) for result in results)
     assert "abort" not in kafka.steps
     assert transport.call_batch(THREE) == [None] * 3
     assert len(kafka.made) == 2
+
+
+def test_the_first_transaction_of_a_worker_has_all_its_slots_fenced(kafka: FakeKafka) -> None:
+    pool = ProducerPool(client=kafka.client, threads=3)
+    transport = KafkaTransport(
+        topic="orders", bootstrap_servers="b:1", transactional=True, transactional_id="orders", producers=pool
+    )
+    assert transport.call_batch(THREE) == [None] * 3
+    eventually(lambda: kafka.steps.count("init") == 3)
+    assert {made.config["transactional.id"] for made in kafka.made} == {"orders-0-0", "orders-0-1", "orders-0-2"}
+    assert transport.call_batch(THREE) == [None] * 3
+    assert kafka.steps.count("init") == 3
+    transport.close()
 
 
 def test_a_commit_that_may_be_repeated_is_repeated(make_transactional: Make, kafka: FakeKafka) -> None:
@@ -146,7 +234,28 @@ def test_an_abort_that_fails_leaves_it_to_the_next_producer(make_transactional: 
     kafka.answers["key-1"] = error("_MSG_TIMED_OUT")
     kafka.failing_steps["abort"] = deque([error("_STATE")])
     transport = make_transactional()
-    assert all(isinstance(result, Failure) for result in transport.call_batch(THREE))
+    assert all(isinstance(result, Unavailable) for result in transport.call_batch(THREE))
     kafka.answers.clear()
     assert transport.call_batch(THREE) == [None] * 3
     assert len(kafka.made) == 2
+
+
+def test_a_transaction_spoilt_for_good_by_one_message_leaves_the_others_pending(
+    make_transactional: Make, kafka: FakeKafka
+) -> None:
+    kafka.answers["key-2"] = error("INVALID_MSG")
+    first, second, third = make_transactional().call_batch(THREE)
+    assert isinstance(second, Failure)
+    assert isinstance(first, Unavailable)
+    assert "not committed with its transaction" in str(first)
+    assert third == first
+
+
+def test_a_transactional_producer_that_no_broker_answers_says_that_nothing_was_sent(
+    make_transactional: Make, kafka: FakeKafka
+) -> None:
+    kafka.failing_steps["init"] = deque([error("_TIMED_OUT")])
+    results = make_transactional().call_batch(THREE)
+    assert all(isinstance(result, Unavailable) for result in results)
+    assert "no broker answered within 20 s; nothing was sent" in str(results[0])
+    assert kafka.produced == []

@@ -1,5 +1,6 @@
 """The kafka transport against librdkafka's MOCK cluster; the real broker is in ``tests/integration/transports``."""
 
+import logging
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ import pytest
 from boxengine.adapters.kafka.pool import ProducerPool
 from boxengine.adapters.kafka.transport import KafkaTransport
 from boxengine.domain.outcome import Failure
+from boxengine.errors import Unavailable
 from tests.unit.transports.items import make_item
 from tests.unit.transports.kafka_reader import headers_of, read_all
 
@@ -154,23 +156,26 @@ def nobody() -> Iterator[str]:
         yield f"127.0.0.1:{taken.getsockname()[1]}"
 
 
-def test_an_unreachable_broker_fails_the_batch_and_tells_what_the_connection_said(make: Make, nobody: str) -> None:
-    transport = make(bootstrap_servers=nobody, delivery_timeout=1.0)
+@pytest.mark.parametrize("options", [{}, {"transactional": True, "transactional_id": "orders"}], ids=["plain", "tx"])
+def test_an_unreachable_broker_leaves_the_batch_pending_and_tells_what_the_connection_said(
+    make: Make, nobody: str, options: dict[str, Any]
+) -> None:
+    transport = make(bootstrap_servers=nobody, delivery_timeout=1.0, **options)
     first, second = transport.call_batch([make_item(1), make_item(2)])
-    assert isinstance(first, Failure)
-    assert "not acknowledged within 1 s; whether the broker has it is unknown" in first.reason
-    assert "Connection refused" in first.reason or "brokers are down" in first.reason
-    assert second == first
+    assert isinstance(first, Unavailable)
+    assert "no broker answered within 1 s; nothing was sent" in str(first)
+    assert "Connection refused" in str(first)
+    assert second is first
 
 
-def test_a_local_queue_that_stays_full_fails_what_did_not_fit(make: Make, nobody: str) -> None:
-    transport = make(
-        bootstrap_servers=nobody, delivery_timeout=1.0, config={"queue.buffering.max.messages": 2, "linger.ms": 1}
-    )
-    results = transport.call_batch([make_item(number) for number in range(1, 6)])
-    assert all(isinstance(result, Failure) for result in results)
-    assert "local queue stayed full" in str(results[-1])
-    assert "not acknowledged" in str(results[0])
+def test_a_broker_that_stays_away_is_logged_at_debug_only(
+    make: Make, nobody: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "boxengine.kafka")
+    make(bootstrap_servers=nobody, delivery_timeout=1.0)(make_item(), b"")
+    lines = [record for record in caplog.records if record.name == "boxengine.kafka"]
+    assert any("Connection refused" in line.getMessage() for line in lines)
+    assert {line.levelno for line in lines} == {logging.DEBUG}
 
 
 def test_transports_with_equal_settings_share_a_producer_of_the_pool(mock_kafka: str) -> None:

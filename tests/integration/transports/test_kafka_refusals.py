@@ -1,0 +1,203 @@
+"""What a real broker refuses: each refusal is an outcome of its own, with words of its own.
+
+The broker creates no topics, asks for credentials on one of its two listeners, and holds clients to ACLs there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # it does not say that these are for others
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from confluent_kafka.cimpl import NewTopic
+
+from boxengine.adapters.kafka.transport import KafkaTransport
+from boxengine.domain.outcome import Failure
+from boxengine.embedded.process import free_port
+from boxengine.errors import Unavailable
+from tests.eventually import eventually
+from tests.servers.kafka import KafkaBroker, jar_folder, prepare
+from tests.servers.offer import How, Offer
+from tests.servers.promised import promised_servers, require
+from tests.unit.transports.items import make_item
+from tests.unit.transports.kafka_reader import read_all
+
+Make = Callable[..., KafkaTransport]
+TRANSACTIONAL = pytest.mark.parametrize(
+    "options", [{}, {"transactional": True, "transactional_id": "refused"}], ids=["plain", "tx"]
+)
+SMALL = "10000"
+
+
+class GuardedKafka:
+    """A broker that creates no topics, with a listener for anybody (a super user) and one for those with a password."""
+
+    def __init__(self, broker: KafkaBroker, secured: str) -> None:
+        self.broker = broker
+        self.secured = secured
+        self.admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+        topics = [
+            NewTopic(name, num_partitions=1, replication_factor=1, config=config)
+            for name, config in (
+                ("open", {}),
+                ("small", {"max.message.bytes": SMALL}),
+                ("closed", {}),
+            )
+        ]
+        for made in self.admin.create_topics(topics).values():
+            made.result(timeout=30)
+        self.allow(ResourceType.TOPIC, "open")
+
+    def allow(self, kind: Any, name: str) -> None:
+        """Lets the user `shop` write there; what nobody is named for is forbidden to all."""
+        bindings = [
+            AclBinding(kind, name, ResourcePatternType.LITERAL, "User:shop", "*", operation, AclPermissionType.ALLOW)
+            for operation in (AclOperation.WRITE, AclOperation.DESCRIBE)
+        ]
+        for made in self.admin.create_acls(bindings).values():
+            made.result(timeout=30)
+
+    def credentials(self, password: str) -> dict[str, str]:
+        return {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "shop",
+            "sasl.password": password,
+        }
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
+    missing = prepare(os.environ)
+    if missing:
+        require(Offer("kafka", How.ABSENT, missing), promised_servers(os.environ))
+    secured = f"127.0.0.1:{free_port()}"
+    plain, sasl = "PLAINTEXT://127.0.0.1:{port}", f"SASL_PLAINTEXT://{secured}"
+    folder: Path = tmp_path_factory.mktemp("guarded")
+    controller = f"127.0.0.1:{free_port()}"
+    settings = {
+        "auto.create.topics.enable": "false",
+        "listeners": f"{plain},{sasl},CONTROLLER://{controller}",
+        "controller.quorum.voters": f"1@{controller}",
+        "advertised.listeners": f"{plain},{sasl}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+            "org.apache.kafka.common.security.plain.PlainLoginModule required user_shop=right;"
+        ),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with KafkaBroker(folder / "broker", jars=jar_folder(os.environ), settings=settings) as broker:
+        yield GuardedKafka(broker, secured)
+
+
+@pytest.fixture
+def make(guarded: GuardedKafka) -> Iterator[Make]:
+    made: list[KafkaTransport] = []
+
+    def make(topic: str, **arguments: Any) -> KafkaTransport:
+        made.append(KafkaTransport(**{"topic": topic, "bootstrap_servers": guarded.broker.bootstrap} | arguments))
+        return made[-1]
+
+    yield make
+    for transport in made:
+        transport.close()
+
+
+@TRANSACTIONAL
+def test_an_unknown_topic_fails_its_own_items_and_says_so(
+    make: Make, guarded: GuardedKafka, options: dict[str, Any]
+) -> None:
+    transport = make("{options.topic}", config={"topic.metadata.propagation.max.ms": 500}, **options)
+    items = [make_item(n, options={"topic": "nowhere" if n == 2 else "open"}) for n in (1, 2, 3)]
+    before = len(read_all(guarded.broker.bootstrap, "open"))
+    first, second, third = transport.call_batch(items)
+    assert first is third is None
+    assert isinstance(second, Failure)
+    assert "unknown topic, and the broker does not create it" in second.reason
+    assert len(read_all(guarded.broker.bootstrap, "open")) == before + 2
+
+
+@TRANSACTIONAL
+def test_a_message_over_the_topics_limit_fails_alone_and_says_so(make: Make, options: dict[str, Any]) -> None:
+    transport = make("small", config={"compression.type": "none", "linger.ms": 20}, **options)
+    results = transport.call_batch([make_item(n, payload=b"x" * (20_000 if n == 2 else 10)) for n in (1, 2, 3)])
+    assert results[0] is results[2] is None
+    assert isinstance(results[1], Failure)
+    assert "message too large: see message.max.bytes of the producer and max.message.bytes" in results[1].reason
+
+
+@TRANSACTIONAL
+def test_a_topic_that_one_may_not_write_to_fails_its_own_items_and_names_the_acls(
+    make: Make, guarded: GuardedKafka, options: dict[str, Any]
+) -> None:
+    if options:
+        guarded.allow(ResourceType.TRANSACTIONAL_ID, "refused-0-0")
+    transport = make(
+        "{options.topic}", bootstrap_servers=guarded.secured, config=guarded.credentials("right"), **options
+    )
+    items = [make_item(n, options={"topic": "closed" if n == 2 else "open"}) for n in (1, 2, 3)]
+    first, second, third = transport.call_batch(items)
+    assert first is third is None
+    assert isinstance(second, Failure)
+    assert "not authorised: see the principal's ACLs for this topic" in second.reason
+
+
+def test_a_transactional_id_that_one_may_not_use_leaves_the_items_pending_and_says_so(
+    make: Make, guarded: GuardedKafka
+) -> None:
+    transport = make(
+        "open",
+        bootstrap_servers=guarded.secured,
+        config=guarded.credentials("right"),
+        transactional=True,
+        transactional_id="somebody-elses",
+    )
+    (result,) = transport.call_batch([make_item()])
+    assert isinstance(result, Unavailable)
+    assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in str(result)
+
+
+@TRANSACTIONAL
+def test_a_wrong_password_leaves_the_items_pending_and_says_so(
+    make: Make, guarded: GuardedKafka, options: dict[str, Any]
+) -> None:
+    transport = make(
+        "open",
+        bootstrap_servers=guarded.secured,
+        config=guarded.credentials("wrong"),
+        delivery_timeout=3.0,
+        **options,
+    )
+    first, second = transport.call_batch([make_item(1), make_item(2)])
+    assert isinstance(first, Unavailable)
+    assert "authentication failed: see the credentials in config" in str(first)
+    assert second is first
+
+
+def test_a_local_queue_that_stays_full_leaves_the_items_pending_and_says_so(make: Make, guarded: GuardedKafka) -> None:
+    transport = make(
+        "open", delivery_timeout=2.0, config={"queue.buffering.max.messages": 3, "socket.timeout.ms": 1000}
+    )
+    assert transport(make_item(1), b"first") is None
+    guarded.broker.send_signal(signal.SIGSTOP)
+    try:
+        results = transport.call_batch([make_item(number) for number in range(2, 8)])
+    finally:
+        guarded.broker.send_signal(signal.SIGCONT)
+    assert all(isinstance(result, Unavailable) for result in results)
+    assert "local queue stayed full: see queue.buffering.max.messages" in str(results[-1])
+    assert "not acknowledged within 2 s" in str(results[0])
+    eventually(lambda: transport(make_item(9), b"last") is None)

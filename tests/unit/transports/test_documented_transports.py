@@ -1,0 +1,281 @@
+"""The code of ``docs/transports.md``, run against stand-ins (FAKES) of the clients it uses."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import re
+import sys
+import time
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from boxengine.adapters.http.signature import Signer
+from boxengine.domain.outcome import Failure
+from boxengine.engine.pipeline import TransportSpec
+from boxengine.engine.transports import Carrier
+from boxengine.errors import Unavailable
+from tests.unit.transports.items import make_item
+
+PAGE = Path(__file__).parents[3] / "docs" / "transports.md"
+LONGEST = 45
+"""Lines; "write your own" is to stay short."""
+
+
+def blocks() -> dict[str, str]:
+    """Python code of the page that has a file name in its first line, by that name."""
+    return dict(re.findall(r"```python\n# (\S+)\n(.*?)```", PAGE.read_text(), re.DOTALL))
+
+
+def load(name: str) -> SimpleNamespace:
+    namespace: dict[str, Any] = {"__name__": name}
+    exec(compile(blocks()[name], name, "exec"), namespace)
+    return SimpleNamespace(**namespace)
+
+
+def install(monkeypatch: pytest.MonkeyPatch, name: str, **attributes: Any) -> ModuleType:
+    """Makes ``import name`` find a module with these attributes."""
+    module = ModuleType(name)
+    for attribute, value in attributes.items():
+        setattr(module, attribute, value)
+    monkeypatch.setitem(sys.modules, name, module)
+    parent, _, child = name.rpartition(".")
+    if parent:
+        monkeypatch.setattr(sys.modules[parent], child, module, raising=False)
+    return module
+
+
+def carried(transport: Any) -> Carrier:
+    """As the engine takes it up."""
+    return Carrier(TransportSpec(name="own", build=lambda: transport))
+
+
+def test_all_python_of_the_page_compiles() -> None:
+    found = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert len(found) >= len(blocks())
+    for number, code in enumerate(found):
+        compile(code, f"block {number}", "exec")
+
+
+@pytest.mark.parametrize("name", ["shop/rabbitmq.py", "shop/jetstream.py", "shop/sqs.py"])
+def test_each_transport_is_short(name: str) -> None:
+    assert len(blocks()[name].splitlines()) <= LONGEST
+
+
+# ── RabbitMQ ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+class FakePika:
+    """The part of pika that the example uses."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.published: list[tuple[Any, ...]] = []
+        self.connections = 0
+        self.error: Exception | None = None
+        self.closed = False
+        self.is_open = True
+        self.confirming = False
+        install(
+            monkeypatch,
+            "pika",
+            BasicProperties=SimpleNamespace,
+            URLParameters=lambda url: url,
+            BlockingConnection=self.connect,
+        )
+        amqp_error = type("AMQPError", (Exception,), {})
+        self.exceptions = install(
+            monkeypatch,
+            "pika.exceptions",
+            AMQPError=amqp_error,
+            UnroutableError=type("UnroutableError", (amqp_error,), {}),
+            NackError=type("NackError", (amqp_error,), {}),
+            AMQPConnectionError=type("AMQPConnectionError", (amqp_error,), {}),
+        )
+
+    def connect(self, _parameters: str) -> FakePika:
+        self.connections += 1
+        return self
+
+    def channel(self) -> FakePika:
+        return self
+
+    def confirm_delivery(self) -> None:
+        self.confirming = True
+
+    def basic_publish(self, exchange: str, routing_key: str, body: bytes, properties: Any, *, mandatory: bool) -> None:
+        assert self.confirming
+        assert mandatory
+        if self.error is not None:
+            raise self.error
+        self.published.append((exchange, routing_key, body, properties.message_id, properties.headers))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_rabbitmq_publishes_with_the_uuid_as_message_id_and_waits_for_the_confirmation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pika = FakePika(monkeypatch)
+    carrier = carried(load("shop/rabbitmq.py").RabbitMQ(url="amqp://host", exchange="orders"))
+    item = make_item(1)
+    assert carrier.single()(item, item.payload) is None
+    assert pika.published == [("orders", "order_created", item.payload, item.uuid, item.headers)]
+    carrier.close()
+    assert pika.closed
+
+
+def test_rabbitmq_tells_a_refused_message_from_a_broker_that_is_away_and_connects_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pika = FakePika(monkeypatch)
+    transport = load("shop/rabbitmq.py").RabbitMQ(url="amqp://host", exchange="orders")
+    pika.error = pika.exceptions.UnroutableError("no queue")
+    assert isinstance(transport(make_item(), b""), Failure)
+    pika.error = pika.exceptions.AMQPConnectionError("gone")
+    with pytest.raises(Unavailable, match="gone"):
+        transport(make_item(), b"")
+    pika.error = None
+    assert transport(make_item(), b"") is None
+    assert pika.connections == 2
+
+
+# ── NATS ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class FakeNats:
+    """The part of nats-py that the example uses."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.published: list[tuple[str, bytes, dict[str, str]]] = []
+        self.refused: set[bytes] = set()
+        self.away = False
+        self.drained = False
+        install(monkeypatch, "nats", connect=self.connect)
+        self.errors = install(monkeypatch, "nats.errors", Error=type("Error", (Exception,), {}))
+
+    async def connect(self, _servers: str, *, allow_reconnect: bool) -> FakeNats:
+        if self.away:
+            raise self.errors.Error("no servers available")
+        return self
+
+    def jetstream(self) -> FakeNats:
+        return self
+
+    async def publish_async(self, subject: str, payload: bytes, *, headers: dict[str, str]) -> asyncio.Future[bool]:
+        self.published.append((subject, payload, headers))
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        if payload in self.refused:
+            answer.set_exception(self.errors.Error("maximum bytes exceeded"))
+        else:
+            answer.set_result(True)
+        return answer
+
+    async def drain(self) -> None:
+        self.drained = True
+
+
+def test_jetstream_publishes_in_order_and_each_item_has_its_own_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    nats = FakeNats(monkeypatch)
+    carrier = carried(load("shop/jetstream.py").JetStream(servers="nats://host", subject="orders"))
+    items = [make_item(number) for number in (1, 2, 3)]
+    nats.refused = {items[1].payload}
+    first, second, third = carrier.batch()(items)
+    assert first is third is True
+    assert isinstance(second, Failure)
+    assert [(payload, headers["Nats-Msg-Id"]) for _, payload, headers in nats.published] == [
+        (item.payload, item.uuid) for item in items
+    ]
+    carrier.close()
+    assert nats.drained
+
+
+def test_jetstream_without_a_server_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    nats = FakeNats(monkeypatch)
+    nats.away = True
+    transport = load("shop/jetstream.py").JetStream(servers="nats://host", subject="orders")
+    with pytest.raises(Unavailable, match="no servers available"):
+        transport.call_batch([make_item()])
+    nats.away = False
+    assert transport.call_batch([make_item()]) == [True]
+    transport.close()
+
+
+# ── SQS ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class FakeSqs:
+    """The part of boto3 that the example uses."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sent: list[dict[str, Any]] = []
+        self.calls = 0
+        self.away_at = 0
+        self.refused: set[str] = set()
+        install(monkeypatch, "boto3", client=lambda _service: self)
+        install(monkeypatch, "botocore")
+        self.gone = type("EndpointConnectionError", (Exception,), {})
+        install(monkeypatch, "botocore.exceptions", EndpointConnectionError=self.gone)
+
+    def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: N803 - boto3's names
+        self.calls += 1
+        if self.calls == self.away_at:
+            raise self.gone("no endpoint")
+        assert len(Entries) <= 10
+        failed = [entry for entry in Entries if entry["MessageGroupId"] in self.refused]
+        self.sent += [entry for entry in Entries if entry not in failed]
+        return {"Failed": [{"Id": entry["Id"], "Code": "Throttled", "SenderFault": False} for entry in failed]}
+
+
+def test_sqs_sends_ten_at_a_time_and_each_item_has_its_own_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    sqs = FakeSqs(monkeypatch)
+    sqs.refused = {"key-12"}
+    carrier = carried(load("shop/sqs.py").Sqs(queue_url="https://sqs/orders.fifo"))
+    items = [make_item(number) for number in range(1, 26)]
+    results = carrier.batch()(items)
+    assert [index for index, result in enumerate(results) if result is not True] == [11]
+    assert results[11] == Failure("SQS: Throttled: None")
+    assert [entry["MessageDeduplicationId"] for entry in sqs.sent] == [item.uuid for item in items if item.id != 12]
+
+
+def test_sqs_that_goes_away_in_mid_batch_leaves_the_rest_unsent(monkeypatch: pytest.MonkeyPatch) -> None:
+    sqs = FakeSqs(monkeypatch)
+    sqs.away_at = 2
+    results = load("shop/sqs.py").Sqs(queue_url="q").call_batch([make_item(number) for number in range(1, 26)])
+    assert results[:10] == [True] * 10
+    assert all(isinstance(result, Unavailable) for result in results[10:])
+    assert len(results) == 25
+    assert len(sqs.sent) == 10
+
+
+# ── the others ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_documented_receiver_knows_a_genuine_request() -> None:
+    genuine = load("receiver.py").genuine
+    signed = Signer(["secret"]).headers(message_id="1", timestamp=int(time.time()), body=b"{}")
+    assert genuine(b"secret", signed, b"{}")
+    assert not genuine(b"secret", signed, b"{ }")
+    assert not genuine(b"other", signed, b"{}")
+    old = Signer(["secret"]).headers(message_id="1", timestamp=int(time.time()) - 301, body=b"{}")
+    assert not genuine(b"secret", old, b"{}")
+    by_hand = hmac.new(b"secret", f"1.{signed['webhook-timestamp']}.".encode() + b"{}", hashlib.sha256).digest()
+    assert signed["webhook-signature"] == "v1," + base64.b64encode(by_hand).decode()
+
+
+def test_the_documented_serializer_is_made_without_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    confluent = "confluent_kafka.schema_registry"
+    monkeypatch.setattr(f"{confluent}.SchemaRegistryClient", lambda config: config["url"])
+    monkeypatch.setattr(
+        f"{confluent}.avro.AvroSerializer",
+        lambda registry, _schema: lambda payload, context: f"{registry} {payload} {context}".encode(),
+    )
+    monkeypatch.setenv("SCHEMA_REGISTRY", "http://registry")
+    assert load("shop/schemas.py").OrderSerializer()(b'{"number": 7}', "context") == (
+        b"http://registry {'number': 7} context"
+    )
