@@ -1,0 +1,122 @@
+"""Rows and messages sorted on disk, by SQLite: its sorter is an external merge sort, so memory stays flat."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import UUID
+
+from boxengine.engine.audit.ports import FirstSending, Mismatch, RowTrace, Trace
+from boxengine.errors import BoxError
+
+CACHE_KIB = 32_768
+"""For pages, and as much again for sorting, before anything goes to disk."""
+_OFFSET_BITS = 44
+"""Of a place; the partition's number stands above them."""
+_OFFSET = (1 << _OFFSET_BITS) - 1
+_HEX_DIGITS = 32
+_TABLE = (
+    "CREATE TABLE traces (uuid BLOB, row_id INTEGER, awaited INTEGER, message_id INTEGER, key BLOB, partition INTEGER, "
+    "place INTEGER, created INTEGER)"
+)
+_MISMATCHES = """
+SELECT uuid, max(row_id), max(awaited), count(place), max(message_id), max(key), max(place),
+    coalesce(max(CASE WHEN row_id IS NOT NULL THEN created END), min(created))
+FROM traces GROUP BY uuid
+HAVING count(place) > 1 OR max(row_id) IS NULL OR (max(awaited) = 1 AND count(place) = 0)
+"""
+_FIRST_SENDINGS = """
+SELECT key, partition, message_id, min(place) FROM traces WHERE key IS NOT NULL AND message_id IS NOT NULL
+GROUP BY key, partition, message_id ORDER BY key, partition, message_id DESC
+"""
+
+
+class SqliteMatching:
+    """``Matching`` in a temporary database, about 100 bytes for each row and each message."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Args:
+        folder: where its temporary folder is made; None: where the system has them (``TMPDIR``).
+
+        Raises:
+            BoxError: no database can be made there.
+        """
+        try:
+            self._folder = TemporaryDirectory(prefix="boxengine-audit-", dir=folder)
+            self._connection = sqlite3.connect(Path(self._folder.name) / "traces.db", isolation_level=None)
+        except (OSError, sqlite3.Error) as error:
+            raise BoxError(f"no temporary files can be written (TMPDIR): {error}") from error
+        # Nobody will read it again, so nothing needs to survive a crash.
+        for setting in ("journal_mode = OFF", "synchronous = OFF", f"cache_size = -{CACHE_KIB}", "temp_store = FILE"):
+            self._connection.execute(f"PRAGMA {setting}")
+        self._connection.execute(_TABLE)
+
+    def add_rows(self, rows: Iterable[RowTrace]) -> None:
+        self._insert((_packed(row.uuid), row.id, row.awaited, None, None, None, None, row.created) for row in rows)
+
+    def add_messages(self, traces: Iterable[Trace]) -> None:
+        self._insert(
+            (
+                _packed(trace.uuid),
+                None,
+                None,
+                trace.id,
+                trace.key,
+                trace.partition,
+                trace.partition << _OFFSET_BITS | trace.offset,
+                trace.created,
+            )
+            for trace in traces
+        )
+
+    def mismatches(self) -> Iterator[Mismatch]:
+        for uuid, row_id, awaited, messages, message_id, key, place, created in self._select(_MISMATCHES):
+            yield Mismatch(
+                uuid=_unpacked(uuid),
+                row_id=row_id,
+                awaited=bool(awaited),
+                messages=messages,
+                message_id=message_id,
+                key=key,
+                created=created,
+                partition=None if place is None else place >> _OFFSET_BITS,
+                offset=None if place is None else place & _OFFSET,
+            )
+
+    def first_sendings(self) -> Iterator[FirstSending]:
+        for key, partition, item_id, place in self._select(_FIRST_SENDINGS):
+            yield FirstSending(key, partition, item_id, place & _OFFSET)
+
+    def close(self) -> None:
+        self._connection.close()
+        self._folder.cleanup()
+
+    def _insert(self, values: Iterable[tuple[Any, ...]]) -> None:
+        try:
+            self._connection.execute("BEGIN")
+            self._connection.executemany("INSERT INTO traces VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise BoxError(f"temporary files in {self._folder.name} (TMPDIR): {error}") from error
+
+    def _select(self, query: str) -> Iterator[Any]:
+        try:
+            yield from self._connection.execute(query)
+        except sqlite3.Error as error:
+            raise BoxError(f"temporary files in {self._folder.name} (TMPDIR): {error}") from error
+
+
+def _packed(uuid: str) -> bytes | str:
+    """Sixteen bytes, in whatever spelling it comes; text that is no uuid as it is."""
+    digits = uuid.replace("-", "")
+    try:
+        return bytes.fromhex(digits) if len(digits) == _HEX_DIGITS else uuid
+    except ValueError:
+        return uuid
+
+
+def _unpacked(uuid: bytes | str) -> str:
+    return uuid if isinstance(uuid, str) else str(UUID(bytes=uuid))

@@ -1,0 +1,214 @@
+"""A box's whole table for the audit: pages by key or by id, each in a short transaction of its own.
+
+A page goes on where the one before ended (keyset), so no snapshot is held that would keep dead rows alive, and no
+cursor that a pooler could lose. By key it first reads on within the key at which the last page ended, then the next keys:
+each query is then one range of the index ``(event_key, id)``, on every database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from sqlalchemy import Connection, inspect
+
+from boxengine.adapters.sql.dialects.registry import cursor_of
+from boxengine.adapters.sql.errors import translated
+from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.tables import BoxTable, quoted, unescaped
+from boxengine.domain.box import Box
+from boxengine.domain.item import Status
+from boxengine.engine.audit.ports import AuditedRow, LastDelivered, RowMark, Twins
+from boxengine.errors import SchemaMismatch
+
+PAGE = 5000
+"""Rows."""
+ALONG_THE_INDEX = "SELECT set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true)"
+"""For the transaction."""
+_RAW_UUID = 16
+"""Bytes; as some MySQL schemas keep it."""
+Values = tuple[Any, ...]
+
+
+class SqlAudit:
+    """``AuditStore`` over the database of a ``SqlStore``."""
+
+    def __init__(self, store: SqlStore, *, page: int = PAGE) -> None:
+        self._store = store
+        self._page = page
+
+    def numbered(self, box: Box) -> bool:
+        return self._store.table(box).numbered
+
+    def by_key(self, box: Box, *, since: datetime | None) -> Iterator[Sequence[AuditedRow]]:
+        table = self._table(box)
+        index = self._key_index(box)
+        created, values = self._created(table, since)
+        select = f"SELECT {table.columns} FROM {table.name} AS t {table.hint(index)} WHERE {created}"
+        order = "ORDER BY t.event_key DESC, t.id DESC LIMIT %s"
+        rows = self._walk(f"{select} {order}", (*values, self._page))
+        while rows:
+            yield list(map(table.audited_row, rows))
+            key, last = rows[-1][1], rows[-1][0]
+            # MySQL would sort by a key that is the same in all rows.
+            rest = f"{select} AND t.event_key = %s AND t.id < %s ORDER BY t.id DESC LIMIT %s"
+            rows = self._walk(rest, (*values, key, last, self._page))
+            if not rows:
+                rows = self._walk(f"{select} AND t.event_key < %s {order}", (*values, key, self._page))
+
+    def by_id(self, box: Box, *, since: datetime | None) -> Iterator[Sequence[RowMark]]:
+        table = self._table(box)
+        created, values = self._created(table, since)
+        query = f"SELECT {table.marks} FROM {table.name} AS t WHERE {created} AND t.id > %s ORDER BY t.id LIMIT %s"
+        last = 0
+        while rows := self._walk(query, (*values, last, self._page)):
+            yield [RowMark(row[0], _canonical(row[1]), *row[2:]) for row in rows]
+            last = rows[-1][0]
+
+    def twins(self, box: Box, *, since: datetime | None, limit: int) -> list[Twins]:
+        table = self._table(box)
+        created, values = self._created(table, since)
+        found = []
+        for column in self._not_unique(box, ("uuid", "dedup_key")):
+            rows = self._ask(
+                f"SELECT t.{column}, count(*), min(t.id), max(t.id), min(t.event_key) FROM {table.name} AS t "
+                f"WHERE {created} AND t.{column} IS NOT NULL GROUP BY t.{column} HAVING count(*) > 1 "
+                "ORDER BY min(t.id) LIMIT %s",
+                (*values, limit),
+            )
+            found += [Twins._make((column, _canonical(value), *rest, str(key))) for value, *rest, key in rows]
+        return found
+
+    def last_delivered(self, box: Box, buckets: Sequence[int]) -> Mapping[int, LastDelivered]:
+        table = self._table(box)
+        places = ", ".join(["%s"] * len(buckets))
+        rows = self._ask(
+            f"SELECT t.bucket, max(t.id), {table.utc('max(t.processed_at)')} FROM {table.name} AS t "
+            f"WHERE t.status = {Status.DELIVERED:d} AND t.bucket IN ({places}) GROUP BY t.bucket",
+            tuple(buckets),
+        )
+        return {bucket: LastDelivered(last_id, at) for bucket, last_id, at in rows if at is not None}
+
+    # ── the parts ────────────────────────────────────────────────────────────────────────────────────
+
+    def _table(self, box: Box) -> _Table:
+        return _Table(self._store.table(box), self._store.engine.dialect.name)
+
+    def _created(self, table: _Table, since: datetime | None) -> tuple[str, Values]:
+        """The condition for rows created since, with the lowest of their ids: an index can tell that without the row."""
+        if since is None:
+            return "t.id > 0", ()
+        moment = table.moment(since)
+        ((lowest,),) = self._ask(f"SELECT min(t.id) FROM {table.name} AS t WHERE t.created_at >= %s", (moment,))
+        return "t.id >= %s AND t.created_at >= %s", (0 if lowest is None else lowest, moment)
+
+    def _walk(self, query: str, values: Values) -> list[Values]:
+        """A page along an index: PostgreSQL, where it thinks the table small, would sort all of it for each page."""
+        return self._ask(
+            query, values, first=ALONG_THE_INDEX if self._store.engine.dialect.name == "postgresql" else None
+        )
+
+    def _ask(self, query: str, values: Values, *, first: str | None = None) -> list[Values]:
+        """One query in a transaction of its own."""
+        engine = self._store.engine
+        with translated(engine), engine.connect() as connection, closing(cursor_of(connection)) as cursor:
+            if first is not None:
+                cursor.execute(first)
+            cursor.execute(query, values)
+            rows: list[Values] = list(cursor.fetchall())
+            cursor.connection.rollback()
+            return rows
+
+    def _key_index(self, box: Box) -> str:
+        with translated(self._store.engine), self._store.engine.connect() as connection:
+            for index in _indexes(connection, box):
+                if index.columns[0] == "event_key" and index.condition is None:
+                    return quoted(connection.dialect, index.name)
+        raise SchemaMismatch(
+            f"box {box.name}: table {box.table!r} has no index that begins with event_key, without which an audit would "
+            "sort it again and again; boxengine db create makes one"
+        )
+
+    def _not_unique(self, box: Box, names: Sequence[str]) -> list[str]:
+        """Those of the columns that the table has and in which nothing keeps a value from being there twice."""
+        table = self._store.table(box)
+        with translated(self._store.engine), self._store.engine.connect() as connection:
+            unique = {
+                index.columns[0]
+                for index in _indexes(connection, box)
+                if index.unique and len(index.columns) == 1 and index.condition in (None, _present(index.columns[0]))
+            }
+        there = table.columns | ({"dedup_key"} if table.ambiguous_dedup else frozenset())
+        return [name for name in names if name in there and name not in unique]
+
+
+class _Table:
+    """What differs from table to table and from one database to another."""
+
+    def __init__(self, found: BoxTable, dialect: str) -> None:
+        self.name = found.name.replace("%", "%%")
+        self._postgres = dialect == "postgresql"
+        self._zoned = found.zoned
+        self._as_it_is = self._postgres and not found.numeric_keys
+        waits = ["t.errors_count > 0"]
+        waits += [f"t.{column} IS NOT NULL" for column in ("error_log", "available_at") if found.has(column)]
+        event_name = "t.event_name" if found.has("event_name") else "NULL"
+        seq = "t.seq" if found.numbered else "NULL"
+        moments = f"{self.utc('t.processed_at')}, {self.utc('t.created_at')}"
+        self.columns = f"t.id, t.event_key, t.bucket, t.status, ({' OR '.join(waits)}), {moments}, {seq}"
+        uuid = "t.uuid::text" if self._postgres else "t.uuid"
+        self.marks = f"t.id, {uuid}, t.status, {event_name}, {self.utc('t.created_at')}"
+
+    def utc(self, moment: str) -> str:
+        """The moment without its zone, which is UTC."""
+        return f"{moment} AT TIME ZONE 'UTC'" if self._postgres and self._zoned else moment
+
+    def moment(self, moment: datetime) -> datetime:
+        """As the table has it."""
+        return moment if self._postgres and self._zoned else moment.astimezone(UTC).replace(tzinfo=None)
+
+    def hint(self, index: str) -> str:
+        """MySQL would rather sort the whole table than walk along an index for a part of it."""
+        return "" if self._postgres else f"FORCE INDEX ({index.replace('%', '%%')})"
+
+    def audited_row(self, row: Values) -> AuditedRow:
+        if self._as_it_is:
+            return AuditedRow._make(row)
+        row_id, key, bucket, status, may_wait, *rest = row
+        return AuditedRow._make((row_id, str(key), bucket, status, bool(may_wait), *rest))
+
+
+class _Index(NamedTuple):
+    name: str
+    columns: list[str | None]
+    unique: bool
+    condition: str | None
+    """Which rows it holds; None: all."""
+
+
+def _indexes(connection: Connection, box: Box) -> Iterator[_Index]:
+    schema, _, name = box.table.rpartition(".")
+    found = inspect(connection)
+    for index in found.get_indexes(name, schema=schema or None):
+        options = index.get("dialect_options", {})
+        if index["name"] and index["column_names"]:
+            condition = options.get("postgresql_where")
+            yield _Index(unescaped(index["name"]), index["column_names"], index["unique"], condition)
+
+
+def _present(column: str | None) -> str:
+    return f"({column} IS NOT NULL)"
+
+
+def _canonical(value: Any) -> str:
+    """A uuid as text, however the table keeps it; other text as it is."""
+    match value:
+        case bytes() if len(value) == _RAW_UUID:
+            return str(UUID(bytes=value))
+        case bytes():
+            return value.decode()
+        case _:
+            return str(value)

@@ -1,0 +1,95 @@
+"""Inserts rows of a box with ``sequence``: each gets the next number of its key in the statement before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import repeat
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from boxengine.adapters.sql.insert import SqlRows, marks
+from boxengine.adapters.sql.sequence import Numbering
+from boxengine.domain.box import Box
+from boxengine.engine.create import Attributes, Inserted
+from boxengine.errors import SchemaMismatch, StoreUnavailable
+from boxengine.ports import Signal
+
+
+class NumberedRows(SqlRows):
+    """``Rows`` of one box whose items are numbered."""
+
+    def __init__(
+        self,
+        box: Box,
+        model: type | None = None,
+        *,
+        notify: bool = False,
+        signal: Callable[[list[Signal]], None] | None = None,
+    ) -> None:
+        """Args as of ``SqlRows``.
+
+        Raises:
+            SchemaMismatch: the model has no column for the numbers.
+        """
+        super().__init__(box, model, notify=notify, signal=signal)
+        if model is not None and "seq" not in self._table.columns:
+            raise SchemaMismatch(
+                f"box {box.name}: {model.__name__} has no column seq for its sequence; "
+                "add boxengine.SequencedItem to its bases"
+            )
+        self._numbering = Numbering(box, self._table)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return super().columns - {"seq"}
+
+    def _insert_rows(self, connection: Connection, rows: Sequence[Attributes], *, keyed: bool) -> Inserted:
+        if "seq" not in self._table.columns:
+            raise SchemaMismatch(
+                f"box {self._box.name}: table {self._box.table!r} has no column seq for its sequence; "
+                "add it with: boxengine db create"
+            )
+        if not keyed:
+            return super()._insert_rows(connection, self._numbering.number(connection, rows), keyed=False)
+        # Whether a row is new is asked once nobody else can add rows of these keys, and only new ones get numbers.
+        self._numbering.hold(connection, rows)
+        found = self._look_up(connection, rows, {}, locked=False)
+        known = frozenset(found.values())
+        new = self._new(rows, found)
+        ids: dict[int, int] = {}
+        if new:
+            numbered = self._numbering.number(connection, [rows[place] for place in new])
+            inserted = super()._insert_rows(connection, numbered, keyed=True)
+            self._insist_on(connection, inserted, numbered)
+            ids = dict(zip(new, inserted.ids, strict=True))
+            for place, row_id in ids.items():
+                found.update(zip(self._marks_of(rows[place]), repeat(row_id)))
+        return Inserted([ids.get(place) or self._id_of(found, row) for place, row in enumerate(rows)], known)
+
+    def _new(self, rows: Sequence[Attributes], found: dict[tuple[str, Any], int]) -> list[int]:
+        """The places of rows that are neither there nor earlier among these."""
+        seen, new = set(found), []
+        for place, row in enumerate(rows):
+            own = self._marks_of(row)
+            if seen.isdisjoint(own):
+                new.append(place)
+                seen.update(own)
+        return new
+
+    def _marks_of(self, row: Attributes) -> list[tuple[str, Any]]:
+        return list(marks(self._identities, [row.get(name) for name in self._identities]))
+
+    def _insist_on(self, connection: Connection, inserted: Inserted, numbered: Sequence[Attributes]) -> None:
+        """Another key's writer, or one that this transaction's snapshot does not show, may have had the same thought."""
+        taken = bool(inserted.known)
+        if connection.dialect.name in ("mysql", "mariadb"):
+            columns = self._table.c
+            query = select(columns.id, columns.seq).where(columns.id.in_(inserted.ids)).with_for_update(read=True)
+            wanted = {row_id: row["seq"] for row_id, row in zip(inserted.ids, numbered, strict=True)}
+            taken = dict(connection.execute(query).all()) != wanted
+        if taken:
+            raise StoreUnavailable(
+                f"box {self._box.name}: another transaction has just written one of these items, and a number would be lost: "
+                "roll back and write them again"
+            )

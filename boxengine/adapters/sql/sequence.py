@@ -1,0 +1,134 @@
+"""Gapless numbers per event key: a counter row for each key, moved on in the transaction that inserts the item.
+
+Moving it on locks it until that transaction ends, so writers of one key wait for each other, and their items get ids,
+numbers and commits in one order. A rollback takes the number back. Keys are taken in one order within a batch, so that
+two batches cannot wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import BigInteger, Column, Connection, Dialect, MetaData, String, Table, TypeDecorator, inspect, select
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.types import TypeEngine
+
+from boxengine.adapters.sql.tables import counters_of
+from boxengine.domain.box import Box
+from boxengine.engine.create import Attributes
+from boxengine.errors import SchemaMismatch
+
+KEYS_AT_ONCE = 500
+_MYSQL = ("mysql", "mariadb")
+
+
+class ExactKey(TypeDecorator[str]):
+    """A key to the byte: every collation of MySQL takes some different keys for one, if only for spaces at their end."""
+
+    impl = String(255)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Bytes in MySQL, text elsewhere."""
+        return dialect.type_descriptor(mysql.VARBINARY(1020) if dialect.name in _MYSQL else String(255))
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | bytes | None:
+        return value.encode() if value is not None and dialect.name in _MYSQL else value
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy passes it
+        return value.decode() if isinstance(value, bytes) else value
+
+
+def counters(table: Table, metadata: MetaData) -> Table:
+    """The table that counts for ``table``: one row per event key, for ever."""
+    return Table(
+        counters_of(table.name),
+        metadata,
+        Column("event_key", ExactKey(), primary_key=True),
+        Column("last", BigInteger, nullable=False),
+        schema=table.schema,
+    )
+
+
+class Numbering:
+    """Numbers the items of one box as they are inserted."""
+
+    def __init__(self, box: Box, table: Table) -> None:
+        self._box = box
+        self._counters = counters(table, MetaData())
+        self._there = False
+
+    def number(self, connection: Connection, rows: Sequence[Attributes]) -> list[Attributes]:
+        """The rows with their ``seq``, each key's in the order given. Waits for other writers of the same keys.
+
+        Raises:
+            SchemaMismatch: there is nothing to count in.
+        """
+        wanted = Counter(str(row["event_key"]) for row in rows)
+        last = self._move_on(connection, wanted)
+        following = {key: last[key] - count for key, count in wanted.items()}
+        numbered = []
+        for row in rows:
+            key = str(row["event_key"])
+            following[key] += 1
+            numbered.append({**row, "seq": following[key]})
+        return numbered
+
+    def hold(self, connection: Connection, rows: Sequence[Attributes]) -> None:
+        """Waits for other writers of these rows' keys, and takes no number yet.
+
+        Raises:
+            SchemaMismatch: there is nothing to count in.
+        """
+        self._move_on(connection, dict.fromkeys((str(row["event_key"]) for row in rows), 0))
+
+    def _move_on(self, connection: Connection, wanted: Mapping[str, int]) -> dict[str, int]:
+        """Adds to the counters; what they stand at then."""
+        if not self._there:
+            self._insist(connection)
+        last: dict[str, int] = {}
+        for part in _parts(wanted):
+            last |= self._advance(connection, part)
+        return last
+
+    def _advance(self, connection: Connection, part: list[dict[str, Any]]) -> dict[str, int]:
+        columns = self._counters.c
+        returned = (columns.event_key, columns.last)
+        match connection.dialect.name:
+            case "postgresql":
+                upsert = postgresql.insert(self._counters).values(part)
+                moved = {"last": columns.last + upsert.excluded.last}
+                query = upsert.on_conflict_do_update(index_elements=[columns.event_key], set_=moved).returning(
+                    *returned
+                )
+                return dict(connection.execute(query).all())
+            case "sqlite":
+                plain = sqlite.insert(self._counters).values(part)
+                moved = {"last": columns.last + plain.excluded.last}
+                asking = plain.on_conflict_do_update(index_elements=[columns.event_key], set_=moved).returning(
+                    *returned
+                )
+                return dict(connection.execute(asking).all())
+            case _:
+                insert = mysql.insert(self._counters).values(part)
+                connection.execute(insert.on_duplicate_key_update(last=columns.last + insert.inserted.last))
+                # The rows are this transaction's own now, so it sees them as they are.
+                keys = [each["event_key"] for each in part]
+                return dict(connection.execute(select(*returned).where(columns.event_key.in_(keys))).all())
+
+    def _insist(self, connection: Connection) -> None:
+        if not inspect(connection).has_table(self._counters.name, schema=self._counters.schema):
+            raise SchemaMismatch(
+                f"box {self._box.name}: there is no table {self._counters.fullname!r} to count its numbers in; "
+                "make it with: boxengine db create"
+            )
+        self._there = True
+
+
+def _parts(wanted: Mapping[str, int]) -> Iterator[list[dict[str, Any]]]:
+    """Keys in one order, as many as a statement takes."""
+    keys = sorted(wanted)
+    for start in range(0, len(keys), KEYS_AT_ONCE):
+        yield [{"event_key": key, "last": wanted[key]} for key in keys[start : start + KEYS_AT_ONCE]]

@@ -1,0 +1,146 @@
+"""An audit of one box of a configuration, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from string import Formatter
+from typing import Any
+
+from boxengine.adapters.kafka.topic_reader import TopicReader
+from boxengine.adapters.matching import SqliteMatching
+from boxengine.adapters.sql.audit import SqlAudit
+from boxengine.adapters.sql.items import SqlItems
+from boxengine.adapters.system import SystemClock
+from boxengine.adapters.template import ItemTemplate
+from boxengine.app.boxes import Boxes
+from boxengine.app.servers import connect_store
+from boxengine.engine.audit.audit import Audit
+from boxengine.engine.audit.table import Progress, TableAudit
+from boxengine.engine.audit.topic import TopicAudit
+from boxengine.errors import BoxError
+from boxengine.settings import Settings
+from boxengine.settings.transports import KAFKA, kafka_arguments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditChoices:
+    """What is looked at."""
+
+    since: datetime | None = None
+    """Only items created since; with zone."""
+    stuck_after: timedelta = timedelta(minutes=10)
+    own_buckets: bool = False
+    """The application chooses buckets by something else than the event key."""
+    kafka: bool = False
+    """Also the box's topics."""
+    topics: Sequence[str] = ()
+    """None: those of the box's Kafka transports."""
+    limit: int = 100
+    """More findings are not wanted."""
+
+
+@contextmanager
+def auditing(boxes: Boxes, name: str, choices: AuditChoices, *, progress: Progress) -> Iterator[Audit]:
+    """An audit that has not begun; its connections and temporary files last as long as the block.
+
+    Raises:
+        UnknownBox: the configuration has no such box.
+        BoxError: ``database.url`` is missing, or it is not known which topics the box feeds.
+    """
+    box, settings, clock = boxes.box(name), boxes.resolved.settings, SystemClock()
+    feed = _feed(settings, name, choices.topics) if choices.kafka else None
+    with ExitStack() as stack:
+        store = connect_store(settings)
+        stack.callback(store.close)
+        items, rows = SqlItems(store), SqlAudit(store)
+        table = TableAudit(
+            box,
+            store=store,
+            items=items,
+            rows=rows,
+            clock=clock,
+            since=choices.since,
+            stuck_after=choices.stuck_after,
+            own_buckets=choices.own_buckets,
+            limit=choices.limit,
+        )
+        topic = None
+        if feed is not None:
+            log = TopicReader(
+                topics=feed.topics, bootstrap_servers=feed.bootstrap_servers, config=feed.config, clock=clock
+            )
+            stack.callback(log.close)
+            matching = SqliteMatching()
+            stack.callback(matching.close)
+            topic = TopicAudit(
+                box,
+                items=items,
+                rows=rows,
+                log=log,
+                matching=matching,
+                clock=clock,
+                event_names=feed.event_names,
+                since=choices.since,
+            )
+        yield Audit(table, topic, progress=progress)
+
+
+@dataclass(frozen=True, slots=True)
+class _Feed:
+    """Where the items of a box go."""
+
+    topics: tuple[str, ...]
+    bootstrap_servers: str
+    config: Mapping[str, Any]
+    event_names: frozenset[str] | None
+    """Of the items that go there; None: all do."""
+
+
+def _feed(settings: Settings, name: str, topics: Sequence[str]) -> _Feed:
+    """What the box's Kafka transports feed, or the topics named, over the connection of the first of them."""
+    feeds = list(_feeds(settings, name))
+    servers = {feed.bootstrap_servers for feed in feeds} or {settings.kafka.bootstrap_servers or ""}
+    if len(servers) > 1 or "" in servers:
+        missing = "no bootstrap_servers" if "" in servers else "Kafka transports of several clusters"
+        raise BoxError(f"box {name} has {missing}: give kafka.bootstrap_servers in a configuration for the audit")
+    config = feeds[0].config if feeds else settings.kafka.config
+    known = {topic: feed.event_names for feed in feeds for topic in feed.topics}
+    if not topics:
+        if not feeds:
+            raise BoxError(f"box {name} has no kafka transport; name the topic with --topic")
+        variable = [topic for topic in known if _has_places(topic)]
+        if variable:
+            raise BoxError(f"box {name}: topic {variable[0]!r} depends on the item; name all its topics with --topic")
+    chosen = tuple(dict.fromkeys(topics)) or tuple(ItemTemplate(topic, what="topic").literals for topic in known)
+    return _Feed(chosen, servers.pop(), config, _event_names(known, topics or known))
+
+
+def _feeds(settings: Settings, name: str) -> Iterator[_Feed]:
+    for transport in settings.boxes[name].transports.values():
+        if transport.class_name == KAFKA:
+            arguments = kafka_arguments(transport.arguments, settings.kafka)
+            servers = arguments.get("bootstrap_servers") or ""
+            yield _Feed(
+                topics=(str(arguments["topic"]),),
+                bootstrap_servers=servers if isinstance(servers, str) else ",".join(servers),
+                config=arguments.get("config") or {},
+                event_names=None if transport.event_name is None else frozenset({transport.event_name}),
+            )
+
+
+def _event_names(known: Mapping[str, frozenset[str] | None], topics: Iterable[str]) -> frozenset[str] | None:
+    """The event names that the configuration sends to these topics; None where it does not say, or sends all."""
+    names: frozenset[str] = frozenset()
+    for topic in topics:
+        own = known.get(topic)
+        if own is None:
+            return None
+        names |= own
+    return names
+
+
+def _has_places(topic: str) -> bool:
+    return any(place is not None for _, place, _, _ in Formatter().parse(topic))

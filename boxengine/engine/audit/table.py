@@ -1,0 +1,134 @@
+"""The audit of a table: what its rows tell without looking anywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+from boxengine.domain.box import Box
+from boxengine.domain.item import Status, rfc3339
+from boxengine.engine.audit.by_key import KeyChecks
+from boxengine.engine.audit.findings import Finding, Kind, Summary
+from boxengine.engine.audit.ports import AuditStore, Twins
+from boxengine.ports import Clock, ItemFilter, ItemRow, ItemsStore, Store
+
+BUCKETS_AT_ONCE = 16
+DUE_ROWS = 1000
+"""Of each bucket so many due rows are looked at, the lowest ids first: what was passed over has a low one."""
+IDS_AT_ONCE = 1000
+Progress = Callable[[str, int, int | None], None]
+"""Told what is done, how far it is, and how much there is, where that is known."""
+
+
+class TableAudit:
+    """The checks that need nothing but the database."""
+
+    def __init__(
+        self,
+        box: Box,
+        *,
+        store: Store,
+        items: ItemsStore,
+        rows: AuditStore,
+        clock: Clock,
+        since: datetime | None = None,
+        stuck_after: timedelta = timedelta(minutes=10),
+        own_buckets: bool = False,
+        limit: int = 100,
+    ) -> None:
+        """Args:
+        since: only rows created since are looked at; with zone.
+        stuck_after: how long an item must have been due to count as stuck.
+        own_buckets: whether the application chooses buckets by something else than the event key.
+        limit: more findings of one kind are not wanted.
+        """
+        self._box = box
+        self._store = store
+        self._items = items
+        self._rows = rows
+        self._clock = clock
+        self._since = since
+        self._stuck_after = stuck_after
+        self._own_buckets = own_buckets
+        self._limit = limit
+
+    def findings(self, summary: Summary, progress: Progress) -> Iterator[Finding]:
+        """Looks while it is asked for more. ``summary`` is kept up.
+
+        Raises:
+            StoreUnavailable: the database does not answer.
+            SchemaMismatch: the table cannot be looked at.
+        """
+        progress("items that are due", 0, None)
+        yield from self._stuck()
+        yield from self._by_key(summary, progress)
+        progress("items that are there twice", 0, None)
+        for twins in self._rows.twins(self._box, since=self._since, limit=self._limit):
+            yield _twice(twins)
+
+    # ── left behind ──────────────────────────────────────────────────────────────────────────────────
+
+    def _stuck(self) -> Iterator[Finding]:
+        buckets = self._box.buckets
+        for start in range(0, len(buckets), BUCKETS_AT_ONCE):
+            part = list(buckets[start : start + BUCKETS_AT_ONCE])
+            due = self._store.poll(self._box, part, DUE_ROWS * len(part))
+            yield from self._passed_over([row.id for row in due])
+
+    def _passed_over(self, ids: Sequence[int]) -> Iterator[Finding]:
+        """Those that have been due for long, while others of their bucket were delivered."""
+        now = self._clock.now()
+        waiting = [
+            (row, since) for row in self._look_up(ids) if now - (since := self._due_since(row)) > self._stuck_after
+        ]
+        if not waiting:
+            return
+        last = self._rows.last_delivered(self._box, sorted({row.bucket for row, _ in waiting}))
+        for row, since in waiting:
+            passed = last.get(row.bucket)
+            if passed is not None and passed.id > row.id and passed.at.replace(tzinfo=UTC) > since:
+                detail = (
+                    f"has been due since {rfc3339(since)}; its bucket {row.bucket} has been delivered up to item "
+                    f"{passed.id}, the last at {rfc3339(passed.at)}"
+                )
+                yield Finding(Kind.STUCK, row.id, row.event_key, detail)
+
+    def _look_up(self, ids: Sequence[int]) -> Iterator[ItemRow]:
+        for start in range(0, len(ids), IDS_AT_ONCE):
+            part = tuple(ids[start : start + IDS_AT_ONCE])
+            which = ItemFilter(ids=part, created_from=self._since)
+            rows = self._items.page(self._box, which, after=0, limit=len(part))
+            yield from (row for row in rows if row.status == Status.PENDING)
+
+    def _due_since(self, row: ItemRow) -> datetime:
+        moments = [row.created_at]
+        if row.available_at is not None:
+            moments.append(row.available_at)
+        if row.processed_at is not None:
+            pause = timedelta(0) if self._box.backoff is None else self._box.backoff.pause(row.errors_count, row.id)
+            moments.append(row.processed_at + pause)
+        return max(moments)
+
+    # ── key by key ───────────────────────────────────────────────────────────────────────────────────
+
+    def _by_key(self, summary: Summary, progress: Progress) -> Iterator[Finding]:
+        checks = KeyChecks(
+            self._box,
+            numbered=self._rows.numbered(self._box),
+            own_buckets=self._own_buckets,
+            complete_from=kept_from(self._box, self._clock.now()).replace(tzinfo=None),
+        )
+        for page in self._rows.by_key(self._box, since=self._since):
+            summary.rows += len(page)
+            progress("rows", summary.rows, None)
+            yield from checks.look(page)
+
+
+def kept_from(box: Box, now: datetime) -> datetime:
+    """Rows created since are all still there, unless a person deleted some."""
+    return now - min(box.retention.delivered, box.retention.others)
+
+
+def _twice(twins: Twins) -> Finding:
+    detail = f"{twins.column} {twins.value} is there {twins.times} times, the last is item {twins.last_id}"
+    return Finding(Kind.DUPLICATE, twins.first_id, twins.event_key, detail)
