@@ -1,0 +1,96 @@
+"""The application of a chaos run: commits items in bursts, whatever happens to the database meanwhile."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from sqlalchemy import NullPool, create_engine
+from sqlalchemy.exc import DBAPIError
+
+from boxengine.app.boxes import Boxes
+
+KEYS = 200
+"""Event keys of each box."""
+REFUSED_ONCE, REFUSED_TWICE = 0.03, 0.01
+"""Shares of the items."""
+BURST = (200, 2400)
+"""Items of the smallest and the largest burst."""
+
+
+class Feed:
+    """One thread, so that items of one key are committed in the order of their ids.
+
+    A burst is one transaction per box. A transaction that fails is given up: whether the database took it is read from
+    the tables afterwards.
+    """
+
+    def __init__(
+        self, boxes: Boxes, url: str, *, shares: Mapping[str, float], items: int, rate: float, randomness: random.Random
+    ) -> None:
+        """Args:
+        url: of the database, past any proxy.
+        shares: of each box, adding up to 1.
+        items: at least so many are committed in all.
+        rate: items per second, on average.
+        """
+        self._boxes = boxes
+        self._shares = shares
+        self._items = items
+        self._rate = rate
+        self._random = randomness
+        options = "-c statement_timeout=30s -c default_transaction_read_only=off"
+        self._engine = create_engine(url, poolclass=NullPool, connect_args={"connect_timeout": 5, "options": options})
+        self._hurry = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="chaos feed", daemon=True)
+        self._error: BaseException | None = None
+        self.commits: dict[tuple[str, int], float] = {}
+        """Box and id of each item of which it is known that it was committed, and when."""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._items = 0
+        self._hurry.set()
+        self._thread.join()
+        self._engine.dispose()
+
+    def finish(self) -> None:
+        """Commits what is still to come without pauses, and returns when all is there."""
+        self._hurry.set()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            while not (self._hurry.is_set() and len(self.commits) >= self._items):
+                size = self._random.randint(*BURST)
+                for box, share in self._shares.items():
+                    self._commit(box, round(size * share))
+                self._hurry.wait(size / self._rate)
+        except Exception as error:  # told by ``finish``, in the thread that can act on it
+            self._error = error
+
+    def _commit(self, box: str, count: int) -> None:
+        try:
+            with self._engine.begin() as connection:
+                ids = self._boxes.create_outbox_batch(connection, box, [self._item() for _ in range(count)])
+        except DBAPIError:
+            self._hurry.wait(0.1)
+            return
+        now = time.monotonic()
+        self.commits.update(((box, id_), now) for id_ in ids)
+
+    def _item(self) -> dict[str, Any]:
+        luck = self._random.random()
+        refusals = 2 if luck < REFUSED_TWICE else 1 if luck < REFUSED_TWICE + REFUSED_ONCE else 0
+        return {"event_key": str(self._random.randrange(KEYS)), "payload": b"%d " % refusals + b"x" * 200}

@@ -1,0 +1,198 @@
+"""Where one fault is played: servers, three boxes, the feed that fills them and the workers that empty them."""
+
+from __future__ import annotations
+
+import json
+import random
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+from redis import Redis
+from sqlalchemy import create_engine
+
+from boxengine.adapters.sql import schema
+from boxengine.app.boxes import load
+from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
+from tests.chaos.checker import Injection, Order, SourceRow
+from tests.chaos.crew import Crew, Kind
+from tests.chaos.feed import Feed
+from tests.chaos.record import Attempt, read
+from tests.eventually import eventually
+from tests.servers.proxy import FaultProxy
+
+STRICT, KEYED, PLAIN = "strict_outbox_item", "keyed_outbox_item", "plain_outbox_item"
+SHARES = {STRICT: 0.5, KEYED: 0.25, PLAIN: 0.25}
+ORDERS = {STRICT: Order.BUCKET, KEYED: Order.KEY, PLAIN: Order.UNLESS_REFUSED}
+GENERAL_TIMEOUT = 10.0
+"""Seconds; after which the database ends the transaction of a worker that has fallen silent."""
+_POSTGRES, _REDIS = "CHAOS_POSTGRES_URL", "CHAOS_REDIS_URL"
+"""Environment variables that lead a worker elsewhere than the configuration."""
+_IN_WORK_SOON = 20.0
+"""Seconds to wait for a moment at which something is in work; after that the fault comes anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """One PostgreSQL, one Valkey and one copy of the code, for all faults of a run."""
+
+    postgres: EmbeddedPostgres
+    redis: EmbeddedValkey
+    code: Path
+    """Where the workers find boxengine and their transports."""
+
+
+@dataclass(slots=True)
+class Stage:
+    """What a fault acts on."""
+
+    folder: Path
+    servers: Servers
+    database: str
+    """Its name."""
+    crew: Crew
+    feed: Feed
+    randomness: random.Random
+    postgres_proxy: FaultProxy
+    redis_proxy: FaultProxy
+    """Both stand before the servers for those who are ``behind_proxies``."""
+    injections: list[Injection] = field(default_factory=list)
+    _never: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def record(self) -> Path:
+        return self.folder / "record"
+
+    @property
+    def behind_proxies(self) -> Kind:
+        """A worker that reaches both servers through the proxies."""
+        postgres, redis = self.servers.postgres.url(self.database), self.servers.redis.url()
+        return Kind(
+            environment={_POSTGRES: self.postgres_proxy.url(postgres), _REDIS: self.redis_proxy.url(redis)},
+        )
+
+    @contextmanager
+    def injecting(self, *victims: int) -> Iterator[None]:
+        """Notes that the fault is there as long as the block runs.
+
+        Args:
+            victims: processes that it strikes; all if none is named.
+        """
+        begin = time.monotonic()
+        yield
+        self.injections.append(Injection(begin, time.monotonic(), frozenset(victims) or None))
+
+    def pause(self, least: float, most: float) -> None:
+        """Lets a random time pass, in seconds."""
+        self._never.wait(self.randomness.uniform(least, most))
+
+    def wait_for_work(self) -> None:
+        """Returns at a random moment while items are being received."""
+        until = time.monotonic() + _IN_WORK_SOON
+        while time.monotonic() < until:
+            before = self._received()
+            self._never.wait(0.01)
+            if self._received() > before:
+                self.pause(0.0, 0.1)
+                return
+
+    def wait_for_recovery(self) -> None:
+        """Returns a moment after something was received again."""
+        before = self._received()
+        eventually(lambda: self._received() > before, what="a delivery after the fault")
+        self.pause(0.5, 5.0)
+
+    @contextmanager
+    def sql(self, database: str | None = None) -> Iterator[psycopg.Connection]:
+        """A connection past the proxy, in autocommit."""
+        dsn = self.servers.postgres.url(database or self.database).replace("+psycopg", "")
+        options = "-c statement_timeout=0 -c default_transaction_read_only=off"
+        with psycopg.connect(dsn, autocommit=True, options=options, application_name="chaos") as connection:
+            yield connection
+
+    @contextmanager
+    def redis(self) -> Iterator[Redis]:
+        """A client past the proxy."""
+        with Redis.from_url(self.servers.redis.url()) as client:
+            yield client
+
+    def rows(self) -> list[SourceRow]:
+        """All rows of all boxes."""
+        with self.sql() as connection:
+            return [
+                SourceRow(box, id_, status)
+                for box in ORDERS
+                for id_, status in connection.execute(f"SELECT id, status FROM {box}s ORDER BY id".encode())
+            ]
+
+    def pending(self) -> int:
+        """Rows that wait."""
+        with self.sql() as connection:
+            counts = [connection.execute(f"SELECT count(*) FROM {box}s WHERE status = 0".encode()) for box in ORDERS]
+            return sum(row[0] for cursor in counts for row in cursor)
+
+    def attempts(self) -> list[Attempt]:
+        return read(self.record)
+
+    def _received(self) -> int:
+        return self.record.stat().st_size if self.record.exists() else 0
+
+
+@contextmanager
+def staged(folder: Path, servers: Servers, *, items: int, rate: float, randomness: random.Random) -> Iterator[Stage]:
+    """A stage with empty boxes, dropped afterwards; the folder stays. The feed is not started yet."""
+    folder.mkdir(parents=True)
+    name = f"chaos_{secrets.token_hex(4)}"
+    url = servers.postgres.create_database(name)
+    with ExitStack() as stack:
+        stack.callback(_drop, servers.postgres, name)
+        with Redis.from_url(servers.redis.url()) as client:
+            client.flushall()
+        postgres_proxy = stack.enter_context(FaultProxy.before(url))
+        redis_proxy = stack.enter_context(FaultProxy.before(servers.redis.url()))
+        config = folder / "outbox.yml"
+        config.write_text(_configuration(url, servers.redis.url(), folder / "record"))
+        boxes = load(config)
+        engine = create_engine(url)
+        schema.create(engine, [pipeline.box for pipeline in boxes.resolved.pipelines.values()])
+        engine.dispose()
+        crew = Crew(folder, servers.code)
+        stack.callback(crew.close)
+        feed = Feed(boxes, url, shares=SHARES, items=items, rate=rate, randomness=random.Random(randomness.random()))
+        yield Stage(folder, servers, name, crew, feed, randomness, postgres_proxy, redis_proxy)
+
+
+def _configuration(database: str, redis: str, record_path: Path) -> str:
+    """JSON is YAML."""
+
+    def box(transport: str, *, pause: float, **options: object) -> dict[str, object]:
+        return {
+            "transports": {f"tests.chaos.recorder.{transport}": {"path": str(record_path), "pause": pause}},
+            "minimal_retry_interval": 0.1,
+            "maximal_retry_interval": 0.2,
+            **options,
+        }
+
+    return json.dumps(
+        {
+            "database": {"url": f"${{{_POSTGRES}:-{database}}}"},
+            "redis": {"url": f"${{{_REDIS}:-{redis}}}"},
+            "probes": {"enabled": False},
+            "processor": {"general_timeout": GENERAL_TIMEOUT, "cutoff_timeout": 5},
+            "outbox_items": {
+                STRICT: box("InBatches", pause=0.004, strict_order=True),
+                KEYED: box("OneByOne", pause=0.0005, strict_order="key"),
+                PLAIN: box("InBatches", pause=0.004, max_retries=5, retry_strategies=["exponential_backoff"]),
+            },
+        }
+    )
+
+
+def _drop(postgres: EmbeddedPostgres, database: str) -> None:
+    with psycopg.connect(postgres.url().replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {database} WITH (FORCE)".encode())
