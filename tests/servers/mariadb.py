@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -15,8 +14,7 @@ import pymysql
 from boxengine.embedded.account import Account, private_folder, unprivileged_account
 from boxengine.embedded.process import ServerNotStarted, ServerProcess, free_port
 from tests.servers.offer import How, Offer
-
-_SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # not on the PATH of an ordinary user
+from tests.servers.programs import find_program
 
 
 class MariaDBFromSystem:
@@ -24,7 +22,7 @@ class MariaDBFromSystem:
 
     def offer(self) -> Offer:
         """To be started, if its two programs are there."""
-        server, installer = _program("mariadbd"), _program("mariadb-install-db")
+        server, installer = find_program("mariadbd"), find_program("mariadb-install-db")
         if server is None or installer is None:
             return Offer("mariadb", How.ABSENT, "no mariadbd and mariadb-install-db on PATH; Debian: mariadb-server")
         return Offer("mariadb", How.STARTED, server)
@@ -62,7 +60,7 @@ def _command(program: str, data: Path, port: int) -> list[str]:
 def _initialise(data: Path, account: Account | None) -> None:
     made = subprocess.run(
         [
-            str(_program("mariadb-install-db")),
+            str(find_program("mariadb-install-db")),
             "--no-defaults",
             f"--datadir={data}",
             "--auth-root-authentication-method=normal",
@@ -95,7 +93,3 @@ def _answers(port: int, data: Path) -> bool:
             return row is not None and Path(row[0]) == data
     except pymysql.Error:
         return False
-
-
-def _program(name: str) -> str | None:
-    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), *_SBIN)))

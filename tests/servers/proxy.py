@@ -27,7 +27,8 @@ class FaultProxy:
     """Forwards connections to one server, until told otherwise.
 
     ``cut`` resets what is open and what comes; ``stall`` keeps connections open and lets nothing through, as when a
-    cable is pulled; ``slow`` delays every piece of data; ``heal`` passes again, and lets out what was held back.
+    cable is pulled; ``slow`` delays every piece of data; ``heal`` passes again, and lets out what was held back;
+    ``redirect`` leads to another server.
 
     As a context manager it listens on entry and on exit closes everything.
     """
@@ -75,6 +76,14 @@ class FaultProxy:
     def cut(self) -> None:
         """Reset all connections, and every new one, until ``heal``."""
         self._switch(_Mode.CUT)
+        self._reset_all()
+
+    def redirect(self, url: str) -> None:
+        """Lead what comes from now on to another server, and reset what is open, as a failover does."""
+        parsed = make_url(url)
+        assert parsed.host is not None
+        assert parsed.port is not None
+        self._target = (parsed.host, parsed.port)
         self._reset_all()
 
     def __enter__(self) -> Self:
@@ -140,10 +149,10 @@ class FaultProxy:
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         try:
             while data := source.recv(_CHUNK):
-                if not self._may_pass():
+                if not self._may_pass(source):
                     break
                 sink.sendall(data)
-            if self._may_pass():
+            if self._may_pass(source):
                 sink.shutdown(socket.SHUT_WR)
                 self._end(source, sink)
                 return
@@ -163,19 +172,20 @@ class FaultProxy:
         source.close()
         sink.close()
 
-    def _may_pass(self) -> bool:
-        """Wait out a delay and a stall; ``False`` if the connection is to end instead."""
+    def _may_pass(self, source: socket.socket) -> bool:
+        """Wait out a delay and a stall; ``False`` if the connection is to end instead, or has been reset."""
         with self._changed:
             if self._delay:
                 self._changed.wait_for(
                     lambda: self._closing or self._mode is not _Mode.PASS, self._delay.total_seconds()
                 )
             self._changed.wait_for(lambda: self._closing or self._mode is not _Mode.STALL)
-            return not self._closing and self._mode is _Mode.PASS
+            return not self._closing and self._mode is _Mode.PASS and source in self._open
 
     def _reset_all(self) -> None:
         with self._changed:
             ends = list(self._open)
+            self._open.clear()
         for end in ends:
             self._reset(end)
 

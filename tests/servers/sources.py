@@ -8,6 +8,7 @@ from tests.servers.kafka import KafkaFromJars
 from tests.servers.kafka_mock import KafkaMock
 from tests.servers.mariadb import MariaDBFromSystem
 from tests.servers.postgres import PostgresFromWheel
+from tests.servers.programs import SystemProgram
 from tests.servers.session import FirstOf, Given, Source
 from tests.servers.valkey import ValkeyFromWheel
 
@@ -19,6 +20,8 @@ def sources(environ: Mapping[str, str]) -> dict[str, Source]:
         "postgres": _given("postgres", "BOXENGINE_TEST_POSTGRES_URL", environ) or PostgresFromWheel(),
         "redis": _given("redis", "BOXENGINE_TEST_REDIS_URL", environ) or ValkeyFromWheel(),
         "mariadb": _given("mariadb", "BOXENGINE_TEST_MYSQL_URL", environ) or MariaDBFromSystem(),
+        "pgbouncer": SystemProgram("pgbouncer", package="pgbouncer"),
+        "redis-server": SystemProgram("redis-server", package="redis-server"),
         "kafka": _given("kafka", "BOXENGINE_TEST_KAFKA_BOOTSTRAP", environ) or kafka,
     }
 
