@@ -41,13 +41,16 @@ def alternate(programs: Mapping[str, Callable[[], float]], *, rounds: int) -> di
     return figures
 
 
-def compare(figures: Mapping[str, Sequence[float]], *, ours: str) -> Comparison:
+def compare(figures: Mapping[str, Sequence[float]], *, ours: str, without: str | None = None) -> Comparison:
     """The figures of ``alternate``: those named ``ours`` against the floor with the highest median.
+
+    Args:
+        without: a program that does not count as a floor.
 
     Raises:
         ValueError: there is no floor, or somebody has another number of rounds.
     """
-    floors = {name: rates for name, rates in figures.items() if name != ours}
+    floors = {name: rates for name, rates in figures.items() if name not in (ours, without)}
     if not floors:
         raise ValueError("there is no floor to compare with")
     floor_name = max(floors, key=lambda name: statistics.median(floors[name]))

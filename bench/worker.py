@@ -27,7 +27,7 @@ from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Settlement
 from boxengine.engine.observation import NullObserver, NullTracer
-from boxengine.ports import Observer, PendingRow
+from boxengine.ports import Observer, Outlook, PendingRow
 
 PATIENCE = timedelta(minutes=15)
 ROOT = Path(__file__).parents[1]
@@ -97,8 +97,8 @@ class GatedStore(SqlStore):
     def poll(self, box: Box, buckets: Sequence[int], limit: int, *, regular_only: bool = False) -> list[PendingRow]:
         return super().poll(box, buckets, limit, regular_only=regular_only) if self.open.is_set() else []
 
-    def due_buckets(self, box: Box, buckets: Sequence[int]) -> list[int]:
-        return super().due_buckets(box, buckets) if self.open.is_set() else []
+    def outlook(self, box: Box, buckets: Sequence[int]) -> Outlook:
+        return super().outlook(box, buckets) if self.open.is_set() else Outlook([], None)
 
 
 class WarmWorker:
@@ -193,7 +193,7 @@ class OuterWorker:
     """``boxengine start`` as a child process."""
 
     def __init__(self, site: Site, *options: str) -> None:
-        command = [sys.executable, "-m", "boxengine", "--config", str(site.config), "--log-format", "human"]
+        command = [sys.executable, "-m", "boxengine", "--config", str(site.config), "--log-format", "text"]
         self.began = time.monotonic()
         self._process = subprocess.Popen(
             [*command, "start", *options], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE

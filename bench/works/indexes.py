@@ -38,7 +38,7 @@ def _program(table: BenchTable, count: int, *, by_bucket: bool) -> Callable[[], 
 
     def run() -> float:
         table.fill(count)
-        return drain(table, Batches().call_batch, count, shares, autocommit=True)
+        return drain(table, Batches().call_batch, count, shares)
 
     return run
 

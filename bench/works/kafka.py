@@ -11,7 +11,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from bench.floors.drain import against, floors
+from bench.floors.drain import UNBARRED, against, floors
 from bench.report import Line, at_least, ratio_line, skipped
 from bench.rounds import alternate, compare
 from bench.servers import OUTBOX, Stand
@@ -55,7 +55,7 @@ def _drain(stand: Stand, bootstrap: str, broker: str) -> Line:
 
         def send(rows: Sequence[Any]) -> None:
             now = datetime.now(UTC)
-            failures = transport.call_batch([Item._make((*row, box, now)) for row in rows])
+            failures = transport.call_batch([Item._make((*row, box, now, None)) for row in rows])
             if any(failures):
                 raise RuntimeError(f"Kafka refused items: {next(filter(None, failures))}")
 
@@ -67,7 +67,9 @@ def _drain(stand: Stand, bootstrap: str, broker: str) -> Line:
             figures = alternate(against(ours, floors(table, send, count)), rounds=stand.scale.rounds)
         finally:
             transport.close()
-    return ratio_line(f"drain {count:,} into Kafka, {broker}", compare(figures, ours="boxengine"), BAR)
+    return ratio_line(
+        f"drain {count:,} into Kafka, {broker}", compare(figures, ours="boxengine", without=UNBARRED), BAR
+    )
 
 
 @contextmanager
