@@ -10,7 +10,7 @@ help: ## this list
 $(STAMP): pyproject.toml .ci/constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing boxengine and what its tests need into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[kafka,http,embedded,web,mysql,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[kafka,http,embedded,web,mysql,docs,dev]'
 	@touch $@
 
 install: $(STAMP) ## create .venv and install everything for development
@@ -21,15 +21,19 @@ demo: $(STAMP) ## watch committed rows travel to a transport, on servers of its 
 test: $(STAMP) ## the whole test suite; starts what it needs
 	@$(BIN)/python -m pytest $(TEST_ARGS)
 
-lint: $(STAMP) ## style, types, direction of imports
+lint: $(STAMP) ## style, types, direction of imports, dependencies that fit together
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python -m pip check --disable-pip-version-check
 
 format: $(STAMP) ## let ruff mend style
 	@$(BIN)/ruff check --fix --quiet .
 	@$(BIN)/ruff format .
+
+docs: $(STAMP) ## the documentation as a site, in site/; fails at a broken link
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 bench: $(STAMP) ## ratios to the floor programs, as a table
 	@$(BIN)/python -m bench
@@ -40,4 +44,10 @@ bench-quick: $(STAMP) ## the same in under five minutes
 soak: $(STAMP) ## simulated histories with faults for ten minutes (SOAK_ARGS="--minutes 60")
 	@$(BIN)/python -m tests.simulation soak $(SOAK_ARGS)
 
-.PHONY: help install demo test lint format bench bench-quick soak
+chaos: $(STAMP) ## faults against real servers and worker processes, at most 20 minutes (CHAOS_ARGS="--faults flushall --keep")
+	@$(BIN)/python -m tests.chaos --minutes 20 $(CHAOS_ARGS)
+
+chaos-kafka: $(STAMP) ## 100,000 items into and out of a real Kafka, with kills and outages (CHAOS_ARGS="--rows normal --items 20000")
+	@$(BIN)/python -m tests.chaos.kafka $(CHAOS_ARGS)
+
+.PHONY: help install demo test lint format docs bench bench-quick soak chaos chaos-kafka

@@ -15,7 +15,7 @@ such row reaches Kafka, a webhook or any code: never lost, per key never out of 
         create_outbox_item(session, OrderOutboxItem, event_key=order.id, payload=b"...")
 """
 
-from boxengine.adapters.sql.models import InboxItem, OutboxItem
+from boxengine.adapters.sql.models import InboxItem, OutboxItem, SequencedItem
 from boxengine.app.boxes import Boxes, load
 from boxengine.app.default import (
     acreate_inbox_batch,
@@ -40,6 +40,7 @@ __all__ = [
     "InboxItem",
     "Item",
     "OutboxItem",
+    "SequencedItem",
     "Status",
     "acreate_inbox_batch",
     "acreate_inbox_item",

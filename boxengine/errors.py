@@ -7,6 +7,8 @@
     ├── UnknownBox             a box name that the configuration does not have
     ├── InvalidItem            an item that cannot be written as asked
     ├── SchemaMismatch         a box's table lacks what the box needs
+    ├── NoAnswerInTime         a transport's call took longer than its ``timeout``
+    ├── PortTaken              a port for probes or metrics cannot be had
     └── Unavailable            a server did not answer; the loops wait and try again
         ├── StoreUnavailable   the database
         ├── QueueUnavailable   Redis
@@ -64,8 +66,20 @@ class SchemaMismatch(BoxError):
     """A box's table is missing, or lacks a column that the box needs."""
 
 
+class NoAnswerInTime(BoxError):
+    """A transport's call took longer than its ``timeout``. Whether the receiver got the items is unknown."""
+
+
+class PortTaken(BoxError):
+    """A port for probes or metrics cannot be had; the message names the key to change."""
+
+
 class Unavailable(BoxError):
-    """A server did not answer. Nothing is lost: the loops wait and try again."""
+    """A server did not answer. Nothing is lost: the loops wait and try again.
+
+    A transport raises it, or returns it for single items of a batch, where its receiver cannot be reached at all: that
+    is no item's fault, so no attempt is counted, and the items stay pending.
+    """
 
 
 class StoreUnavailable(Unavailable):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from boxengine.domain.box import Box
@@ -39,6 +40,15 @@ class PendingRow(NamedTuple):
     id: int
     bucket: int
     errors_count: int
+
+
+class Outlook(NamedTuple):
+    """What a look over the buckets of a box finds."""
+
+    due: list[int]
+    """Those with at least one due row."""
+    next_in: timedelta | None
+    """How long until the first row of the box that waits for its ``available_at`` has it; None where that is not known."""
 
 
 class Claim(Protocol):
@@ -87,8 +97,8 @@ class Store(Protocol):
         ``regular_only`` leaves out rows that have failed before. Takes no locks; may read a replica.
         """
 
-    def due_buckets(self, box: Box, buckets: Sequence[int]) -> list[int]:
-        """Those of the buckets that have at least one due row. Cheap enough to be asked every second."""
+    def outlook(self, box: Box, buckets: Sequence[int]) -> Outlook:
+        """Where anything is due, and when something will be. One round trip, cheap enough to be asked every second."""
 
     def claim(self, box: Box, buckets: Mapping[int, int], limit: int) -> AbstractContextManager[Claim]:
         """Opens a transaction, takes the locks of the buckets without waiting for them, and reads their due rows.
@@ -108,7 +118,11 @@ class HistoryStore(Protocol):
         """Rows by status number. Counts the whole table: for people, not for metrics."""
 
     def oldest_pending(self, box: Box) -> datetime | None:
-        """``created_at`` of the oldest pending row, with zone UTC."""
+        """Since when (zone UTC) the pending row that has waited longest has been there: since its creation, or since its
+        ``available_at`` where that is later. Rows that are delayed beyond now do not wait. None: nothing does.
+
+        Cheap enough to be asked every few seconds: it looks at the first rows of each bucket only.
+        """
 
     def oldest_finished(self, box: Box, statuses: Sequence[int]) -> datetime | None:
         """``created_at`` of the oldest row with one of these statuses; may read a replica."""
@@ -116,7 +130,10 @@ class HistoryStore(Protocol):
     def delete_finished(
         self, box: Box, statuses: Sequence[int], *, created_from: datetime, created_before: datetime, limit: int
     ) -> int:
-        """Deletes, in one transaction, at most ``limit`` such rows of that span of creation; returns how many."""
+        """Deletes, in one transaction, at most ``limit`` such rows of that span of creation; returns how many.
+
+        It need not find rows that stand, by id, far behind many others of their statuses.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,8 +145,10 @@ class ItemFilter:
     event_key: str | None = None
     created_from: datetime | None = None
     created_before: datetime | None = None
+    up_to: int | None = None
+    """The highest id that is meant."""
     tried: bool = False
-    """Only rows with failed attempts."""
+    """Of pending rows only those with failed attempts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,11 +177,15 @@ class ItemsStore(Protocol):
 
     Each change is one transaction over the ids given, at most some thousands. It waits for nobody: rows that a worker has
     locked stay as they are and are not among the ids returned, nor are rows that the filter does not mean (any more).
+    What lets other rows go on (a retry; under strict order a discard or a deletion too) wakes the workers.
     Every method raises ``StoreUnavailable`` where the database does not answer.
     """
 
     def count(self, box: Box, which: ItemFilter) -> int:
         """How many rows are meant."""
+
+    def last_id(self, box: Box) -> int:
+        """The highest id of the box's rows; 0 where there are none."""
 
     def ids(self, box: Box, which: ItemFilter, *, after: int, limit: int) -> list[int]:
         """The next ids, in order, that are greater than ``after``."""
@@ -174,13 +197,52 @@ class ItemsStore(Protocol):
         """One row with its payload."""
 
     def retry(self, box: Box, which: ItemFilter, ids: Sequence[int]) -> frozenset[int]:
-        """Makes failed, discarded and waiting rows due as if never tried; keeps their ``error_log``. Wakes the workers."""
+        """Makes failed, discarded and waiting rows due as if never tried; keeps their ``error_log``."""
 
     def discard(self, box: Box, which: ItemFilter, ids: Sequence[int]) -> frozenset[int]:
         """Makes pending and failed rows discarded."""
 
     def delete(self, box: Box, which: ItemFilter, ids: Sequence[int]) -> frozenset[int]:
         """Deletes rows; pending ones only where the filter names that status."""
+
+
+class Precision(StrEnum):
+    """How far a count can be trusted."""
+
+    EXACT = "exact"
+    AT_LEAST = "at_least"
+    ABOUT = "about"
+    """By the database's statistics."""
+
+
+class Count(NamedTuple):
+    """A number of rows."""
+
+    number: int
+    precision: Precision = Precision.EXACT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How many rows of each kind a box has; None where finding out would take a walk over a large table."""
+
+    pending: Count | None
+    retrying: Count | None
+    """Of the pending ones those with failed attempts."""
+    failed: Count | None
+    delivered: Count | None
+    discarded: Count | None
+
+
+class Census(Protocol):
+    """Counts the rows of boxes, for people. Never in the path of a delivery."""
+
+    def take(self, box: Box, *, exact: bool = False) -> Counts:
+        """In a moment even where the table is huge, with counts as precise as that allows; or exactly, however long it takes.
+
+        Raises:
+            StoreUnavailable: the database does not answer.
+        """
 
 
 # ── coordination ─────────────────────────────────────────────────────────────────────────────────────
@@ -269,6 +331,18 @@ class Pauses(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpenCircuit:
+    """A transport that a worker leaves alone for a while, because its receiver could not be reached."""
+
+    box: str
+    transport: str
+    since: datetime
+    next_try: datetime | None
+    """Not before this moment; None: when the call that hangs comes back."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
     """What a running worker process says about itself."""
 
@@ -281,6 +355,8 @@ class WorkerInfo:
     threads: int
     """Of the processor."""
     started_at: datetime
+    circuits: tuple[OpenCircuit, ...] = ()
+    """Those that are open as it says this."""
 
 
 class Workers(Protocol):
@@ -340,7 +416,8 @@ class Wakeups(Protocol):
 # ── delivery ─────────────────────────────────────────────────────────────────────────────────────────
 
 Result = Any
-"""What a transport returns for one item: ``False``, a ``Failure`` or an exception is a failed attempt; else delivered."""
+"""What a transport returns for one item: ``False``, a ``Failure`` or an exception is a failed attempt, ``Unavailable``
+(raised or returned) is none and leaves the item pending; else delivered."""
 
 
 class Transport(Protocol):
@@ -365,6 +442,19 @@ class ErrorTracker(Protocol):
 # ── receiving ────────────────────────────────────────────────────────────────────────────────────────
 
 
+TopicPartition = tuple[str, int]
+
+
+class Consumed(NamedTuple):
+    """What became of the messages of one topic's partition, of one batch."""
+
+    messages: int
+    """All of them: new items, duplicates and dead letters."""
+    duplicates: int = 0
+    """Known from before, or twice in the batch."""
+    dead_letters: int = 0
+
+
 class MessageSource(Protocol):
     """Messages out of a partitioned log, as one consumer of a group sees them. Used by one thread, ``check`` by any.
 
@@ -383,6 +473,9 @@ class MessageSource(Protocol):
 
     def halt(self, message: ReceivedMessage) -> None:
         """Gives no more of the message's partition, from that message on, until the partition is assigned anew."""
+
+    def lags(self) -> Mapping[TopicPartition, int]:
+        """How many messages of each partition it owns are not acknowledged yet, as far as is known; asks nobody."""
 
     def check(self) -> None:
         """Returns if, as far as is known, the broker answers; asks nobody."""
@@ -444,7 +537,10 @@ class Observer(Protocol):
     """
 
     def created(self, box: Box, *, ids: Sequence[int], buckets: Sequence[int], seconds: float) -> None:
-        """Rows were inserted, in the caller's still open transaction; ``ids`` and ``buckets`` go together."""
+        """Rows were inserted, in the caller's still open transaction; ``ids`` and ``buckets`` go together.
+
+        Rows that were there already (``dedup_key``) are not among them.
+        """
 
     def polled(self, box: Box, partition: int, *, found: int, pushed: int, seconds: float) -> None:
         """A partition was polled: rows found due, jobs pushed."""
@@ -455,14 +551,23 @@ class Observer(Protocol):
     def queue_measured(self, box: Box, *, length: int, lag: float) -> None:
         """The job queue was looked at: its length, and the age of its oldest job in seconds."""
 
+    def foreign(self, box: Box, elements: Sequence[bytes]) -> None:
+        """The queue held what is no job of the box (each element's beginning); it has been dropped."""
+
     def taken(self, box: Box, *, jobs: int, seconds: float) -> None:
         """A processor thread took jobs; ``seconds`` is how long it waited for them."""
 
     def transported(self, box: Box, transport: str, *, items: int, failed: int, seconds: float) -> None:
         """A transport was called with so many items (one, or a whole batch); ``failed`` of them were not delivered."""
 
+    def circuit_changed(self, box: Box, transport: str, circuit: OpenCircuit | None) -> None:
+        """A transport is left alone from now on, because its receiver could not be reached; None: no longer."""
+
     def settled(self, box: Box, items: Sequence[Item], settlement: Settlement, *, seconds: float) -> None:
         """A batch's outcomes are committed. ``items`` are all that were claimed; ``seconds`` from claim to commit."""
+
+    def order_violated(self, box: Box, *, items: Sequence[Item]) -> None:
+        """These items were delivered after a later one of their key, against what the box promises."""
 
     def job_done(self, box: Box, buckets: Iterable[int], *, state: str, seconds: float) -> None:
         """A hold ended: ``state`` is processed, timeout (cutoff), skipped (nothing to do) or failed."""
@@ -475,6 +580,12 @@ class Observer(Protocol):
 
     def oldest_pending(self, box: Box, *, seconds: float) -> None:
         """The box was looked at for its oldest pending row: its age in seconds, 0 where nothing is pending."""
+
+    def consumed(self, box: Box, counts: Mapping[TopicPartition, Consumed], *, seconds: float) -> None:
+        """A batch of messages is stored for good; ``seconds`` from their receipt to the commit."""
+
+    def lagging(self, box: Box, lags: Mapping[TopicPartition, int]) -> None:
+        """How many messages a consumer has still before it in the partitions it owns."""
 
     def outage(self, what: str, reason: str) -> None:
         """A server, a box or a loop stopped working; told once, not at every try."""

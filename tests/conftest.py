@@ -9,6 +9,7 @@
 ``own_postgres``       a private server that the test may kill, restart, reconfigure
 ``own_redis``          the same for Valkey; for FLUSHALL, CLIENT PAUSE and the like
 ``own_kafka``          the same for Kafka
+``pgbouncer``          makes a PgBouncer of the test's own, in front of the session's PostgreSQL
 =====================  ==========================================================================================
 """
 
@@ -16,7 +17,8 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,6 +30,7 @@ from tests.servers.databases import fresh_mysql_database, fresh_postgres_databas
 from tests.servers.desk import Desk, ask
 from tests.servers.kafka import KafkaBroker, jar_folder, prepare
 from tests.servers.offer import How, Offer
+from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresFromWheel
 from tests.servers.promised import ABSENT, broken_promises, promised_servers, require
 from tests.servers.session import ServerSession
@@ -182,6 +185,19 @@ def own_redis(tmp_path: Path) -> Iterator[EmbeddedValkey]:
     require(ValkeyFromWheel().offer(), promised_servers(os.environ))
     with EmbeddedValkey(tmp_path / "own", durable=False) as server:
         yield server
+
+
+@pytest.fixture
+def pgbouncer(tmp_path: Path, server_lookup: ServerLookup) -> Iterator[Callable[..., PgBouncer]]:
+    """Starts PgBouncers with the options given."""
+    server_url, program = server_lookup("postgres").address, server_lookup("pgbouncer").address
+    with ExitStack() as stack:
+
+        def start(**options: Any) -> PgBouncer:
+            folder = tmp_path / f"pgbouncer-{uuid.uuid4().hex[:6]}"
+            return stack.enter_context(PgBouncer(folder, program=program, server_url=server_url, **options))
+
+        yield start
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ def line(item: Item) -> bytes:
     """The item as one line of JSON, with its newline."""
     record: dict[str, Any] = {
         "id": item.id,
-        "uuid": str(item.uuid),
+        "uuid": item.uuid,
         "event_name": item.event_name,
         "event_key": item.event_key,
         "bucket": item.bucket,

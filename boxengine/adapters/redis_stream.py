@@ -8,7 +8,9 @@ from typing import Any
 
 from redis import Redis
 from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeout
 from redis.retry import Retry
 
 from boxengine.adapters.serializers import SerializationContext, Serializer
@@ -16,7 +18,7 @@ from boxengine.adapters.serializers import serializer as find_serializer
 from boxengine.adapters.template import ItemTemplate
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
-from boxengine.errors import BoxError
+from boxengine.errors import BoxError, Unavailable
 
 
 class RedisStreamTransport:
@@ -59,8 +61,12 @@ class RedisStreamTransport:
             self._redis = Redis.from_url(
                 url, socket_timeout=timeout, socket_connect_timeout=timeout, retry=Retry(NoBackoff(), 0)
             )
-        except ValueError as error:
-            raise BoxError(f"redis_stream: url: {error}") from error
+        except ValueError:
+            # The error would quote what it took for the port, which may be a part of the password.
+            raise BoxError(
+                "redis_stream: url is not understood; expected redis://, rediss:// or unix://, and in a password "
+                "%2F %3F %23 %40 for / ? # @"
+            ) from None
 
     def __call__(self, item: Item, payload: Any) -> Failure | None:
         return self.call_batch([item._replace(payload=payload)])[0]
@@ -92,7 +98,7 @@ class RedisStreamTransport:
         headers = list(item.headers.items())
         payload = self._serializer(item.payload, SerializationContext(item, name, headers))
         return name, {
-            "uuid": str(item.uuid),
+            "uuid": item.uuid,
             "event_name": item.event_name or "",
             "event_key": item.event_key,
             "headers": json.dumps(dict(headers), ensure_ascii=False, default=str),
@@ -100,8 +106,10 @@ class RedisStreamTransport:
         }
 
     def _answers(self, pipeline: Any, count: int) -> Sequence[Any]:
+        # Where the connection broke, which entries Redis has added is unknown, so all are tried again.
         try:
             return pipeline.execute(raise_on_error=False)  # type: ignore[no-any-return] # redis-py leaves it open
+        except (RedisConnectionError, RedisTimeout) as error:
+            raise Unavailable(f"redis_stream: {type(error).__name__}: {error}") from error
         except RedisError as error:
-            # The connection broke: which entries Redis has added is unknown, so all are tried again.
             return [error] * count

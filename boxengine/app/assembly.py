@@ -17,11 +17,13 @@ from boxengine.adapters.kafka.pool import ProducerPool
 from boxengine.adapters.telemetry.logs import report
 from boxengine.app.servers import Servers
 from boxengine.domain.box import Box
+from boxengine.engine.backlog import Backlog
 from boxengine.engine.delivery import Delivery, Limits
 from boxengine.engine.health import Health
 from boxengine.engine.heartbeat import Heartbeat
 from boxengine.engine.keeper import LeaseKeeper
 from boxengine.engine.listener import Listener
+from boxengine.engine.order import OrderWatch
 from boxengine.engine.outages import Outages
 from boxengine.engine.pauses import PauseWatch
 from boxengine.engine.pipeline import Pipeline, TransportSpec
@@ -111,7 +113,7 @@ class _Assembly:
         self._resolved = resolved
         self._servers = servers
         self._choices = choices
-        self._observer = observer
+        self._observer = servers.strangers.observer = observer
         self._tracer = tracer
         self._health = health
         self._clock = servers.clock
@@ -119,7 +121,7 @@ class _Assembly:
         self._token = secrets.token_hex(8)
         self._pipelines = choose(resolved, choices.boxes)
         self._boxes: list[Box] = [pipeline.box for pipeline in self._pipelines.values()]
-        self._outages = Outages(observer=observer, error_tracker=self._track, clock=self._clock)
+        self._outages = Outages(observer=observer, error_tracker=self._track, clock=self._clock, missing=health.missing)
         partitions = choices.partitions or self._settings.poller.concurrency
         self._schedule = Schedule(self._boxes, partitions=partitions, clock=self._clock)
 
@@ -132,25 +134,46 @@ class _Assembly:
             longest=self._settings.processor.general_timeout,
         )
         poller = self._poller()
-        heartbeat = Heartbeat(self._servers.workers, self._info())
+        heartbeat = Heartbeat(
+            self._servers.workers,
+            self._info(),
+            circuits=lambda: [circuit for delivery in deliveries.values() for circuit in delivery.open_circuits()],
+        )
+        backlog = self._backlog()
+        # Nobody sees what is measured where no metrics are shown.
+        measuring = [self._loop("backlog", backlog.turn)] if self._settings.metrics.enabled else []
         return Worker(
             sources=self._sources(poller),
             processors=[self._processing(deliveries, keeper)],
             housekeeping=[
                 self._loop("lease-keeper", keeper.turn),
                 self._loop("heartbeat", heartbeat.turn),
+                *measuring,
                 self._retention(),
             ],
             services=services,
             # Given back, the leases let the next worker poll at once.
             close=[
                 poller.release,
+                backlog.release,
                 heartbeat.withdraw,
                 *(delivery.close for delivery in deliveries.values()),
                 self._servers.close,
             ],
             health=self._health,
             clock=self._clock,
+        )
+
+    def _backlog(self) -> Backlog:
+        return Backlog(
+            self._boxes,
+            store=self._servers.store,
+            queue=self._servers.queue,
+            leases=self._servers.leases,
+            outages=self._outages,
+            observer=self._observer,
+            clock=self._clock,
+            token=self._token,
         )
 
     def _info(self) -> WorkerInfo:
@@ -224,9 +247,9 @@ class _Assembly:
                 wait=settings.brpop_delay, cutoff=settings.cutoff_timeout, lease_ttl=LEASE_TTL, threads=threads
             ),
         )
-        return self._loop(
-            "processor", processor.turn, count=threads, limit=settings.general_timeout, interrupt=processor.stop
-        )
+        # A turn may wait for the others, then for a job, before it works.
+        limit = settings.general_timeout + 2 * settings.brpop_delay
+        return self._loop("processor", processor.turn, count=threads, limit=limit, interrupt=processor.stop)
 
     def _delivery(self, pipeline: Pipeline) -> Delivery:
         try:
@@ -239,6 +262,7 @@ class _Assembly:
                 tracer=self._tracer,
                 clock=self._clock,
                 error_tracker=self._track,
+                order=OrderWatch(pipeline.box, items=self._servers.items, observer=self._observer),
                 limits=Limits(memory_ttl=10 * self._settings.processor.general_timeout),
             )
         except BoxError:
@@ -259,7 +283,8 @@ class _Assembly:
 
     @cached_property
     def _producers(self) -> ProducerPool:
-        return ProducerPool(worker=self._name)
+        threads = self._choices.processor_threads or self._settings.processor.threads_count
+        return ProducerPool(worker=self._name, threads=threads, missing=self._health.missing)
 
     def _retention(self) -> Loop:
         retention = Retention(

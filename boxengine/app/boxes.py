@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from boxengine.adapters.builtin import BUILTIN_TRANSPORTS
 from boxengine.adapters.redis.wakeups import RedisNotifier
 from boxengine.adapters.sql.insert import SqlRows
+from boxengine.adapters.sql.numbered import NumberedRows
 from boxengine.adapters.system import SystemClock
 from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer
 from boxengine.app.servers import redis_client, wakeup_of
@@ -59,11 +60,11 @@ class Boxes:
             InvalidItem: no event key, a payload of the wrong type, an unknown attribute.
             UnknownBox: the configuration has no such box.
         """
-        return self._creator(model, BoxType.OUTBOX).create(session, attributes, partition_by=partition_by)
+        return self.creator(model, BoxType.OUTBOX).create(session, attributes, partition_by=partition_by)
 
     def create_inbox_item(self, session: Any, model: Model, *, partition_by: Any = None, **attributes: Any) -> int:
         """As ``create_outbox_item``, for a received message."""
-        return self._creator(model, BoxType.INBOX).create(session, attributes, partition_by=partition_by)
+        return self.creator(model, BoxType.INBOX).create(session, attributes, partition_by=partition_by)
 
     def create_outbox_batch(
         self,
@@ -79,7 +80,7 @@ class Boxes:
             items: one mapping of attributes each, as for ``create_outbox_item``.
             partition_by: called with an item's attributes; what it returns is what the bucket is computed from.
         """
-        return self._creator(model, BoxType.OUTBOX).create_batch(session, items, partition_by=partition_by)
+        return self.creator(model, BoxType.OUTBOX).create_batch(session, items, partition_by=partition_by)
 
     def create_inbox_batch(
         self,
@@ -90,7 +91,7 @@ class Boxes:
         partition_by: Callable[[dict[str, Any]], Any] | None = None,
     ) -> list[int]:
         """As ``create_outbox_batch``, for received messages."""
-        return self._creator(model, BoxType.INBOX).create_batch(session, items, partition_by=partition_by)
+        return self.creator(model, BoxType.INBOX).create_batch(session, items, partition_by=partition_by)
 
     async def acreate_outbox_item(self, session: AsyncSession, model: Model, **attributes: Any) -> int:
         """``create_outbox_item`` under an ``AsyncSession``."""
@@ -129,7 +130,13 @@ class Boxes:
         """The box of that name."""
         return self.pipeline(name).box
 
-    def _creator(self, model: Model, side: BoxType) -> Creator:
+    def creator(self, model: Model, side: BoxType) -> Creator:
+        """What puts items into the box of this model or name.
+
+        Raises:
+            InvalidItem: the box is of the other side.
+            UnknownBox: the configuration has no such box.
+        """
         key = (model, None) if isinstance(model, str) else (_box_name(model), model)
         known = self._creators.get(key)
         if known is None:
@@ -140,10 +147,13 @@ class Boxes:
 
     def _make_creator(self, name: str, model: type | None) -> Creator:
         pipeline = self.pipeline(name)
-        wakeup = wakeup_of(self.resolved.settings)
-        rows = SqlRows(
+        settings = self.resolved.settings
+        wakeup = wakeup_of(settings)
+        model = model or pipeline.model
+        numbered = pipeline.box.sequence or getattr(model, "__box_sequence__", False)
+        rows = (NumberedRows if numbered else SqlRows)(
             pipeline.box,
-            model or pipeline.model,
+            model,
             notify=wakeup == "notify",
             signal=self._redis_signal() if wakeup == "redis" else None,
         )
@@ -154,6 +164,7 @@ class Boxes:
             observer=self._observer,
             tracer=self._tracer,
             clock=self._clock,
+            max_payload=settings.max_payload_of(settings.boxes[name]),
         )
 
     def _redis_signal(self) -> Callable[[list[Signal]], None]:

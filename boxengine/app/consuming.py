@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import random
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -26,7 +26,7 @@ from boxengine.adapters.system import SystemClock
 from boxengine.adapters.telemetry.logs import report
 from boxengine.app.boxes import Boxes
 from boxengine.app.sources import Source, sources
-from boxengine.domain.box import Box, BoxType
+from boxengine.domain.box import Box
 from boxengine.engine.consuming import ConsumeLimits, Consumer, CreateBatch, FailedRows, OtherBox
 from boxengine.engine.health import Health
 from boxengine.engine.outages import Outages
@@ -137,6 +137,8 @@ class Consuming:
             dead_letters=self._dead_letters(source),
             outages=self._outages,
             error_tracker=self._track,
+            observer=self._observer,
+            clock=self._clock,
             limits=ConsumeLimits(batch_size=source.batch_size, max_payload=source.max_payload_bytes),
         )
         return consumer, kafka
@@ -155,12 +157,7 @@ class Consuming:
         return FailedRows(source.box, create_batch=self._create_batch(source.box), inbox=self._inbox)
 
     def _create_batch(self, box: Box) -> CreateBatch:
-        create = self._items.create_outbox_batch if box.type is BoxType.OUTBOX else self._items.create_inbox_batch
-
-        def create_batch(session: Any, batch: Sequence[Mapping[str, Any]], /) -> list[int]:
-            return create(session, box.name, batch)
-
-        return create_batch
+        return self._items.creator(box.name, box.type).create_batch
 
     def _check_kafka(self) -> None:
         for _, _, source in self._consumers:

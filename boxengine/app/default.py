@@ -30,6 +30,10 @@ class _Default:
         with self._lock:
             self._boxes = boxes
 
+    def offer(self, boxes: Boxes) -> None:
+        with self._lock:
+            self._boxes = self._boxes or boxes
+
 
 _default = _Default()
 
@@ -43,6 +47,14 @@ def configure(boxes: Boxes | None = None, *, path: str | Path | None = None, env
     chosen = boxes if boxes is not None else load(path, env)
     _default.set(chosen)
     return chosen
+
+
+def offer(boxes: Boxes) -> None:
+    """What the module-level functions use where the application has not chosen: in a worker, what the worker runs with.
+
+    So that a transport that creates items does so from the same files, and they are counted in the worker's metrics.
+    """
+    _default.offer(boxes)
 
 
 def create_outbox_item(session: Any, model: Model, *, partition_by: Any = None, **attributes: Any) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import assert_never
+from urllib.parse import quote
 
 import redis
 
@@ -16,18 +18,42 @@ from boxengine.adapters.redis.pauses import RedisPauses
 from boxengine.adapters.redis.queue import RedisJobQueue
 from boxengine.adapters.redis.wakeups import RedisNotifier, RedisWakeups
 from boxengine.adapters.redis.workers import RedisWorkers
+from boxengine.adapters.sql.census import SqlCensus
 from boxengine.adapters.sql.engine import connect as connect_database
 from boxengine.adapters.sql.items import SqlItems
 from boxengine.adapters.sql.listen import PostgresWakeups
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.adapters.system import SystemClock
+from boxengine.domain.box import Box
+from boxengine.engine.observation import NullObserver
 from boxengine.errors import BoxError
-from boxengine.ports import Clock, FailureMemory, ItemsStore, JobQueue, Leases, Pauses, Wakeups, Workers
+from boxengine.ports import (
+    Census,
+    Clock,
+    FailureMemory,
+    ItemsStore,
+    JobQueue,
+    Leases,
+    Observer,
+    Pauses,
+    Wakeups,
+    Workers,
+)
 from boxengine.settings import Settings
 from boxengine.settings.schema import Wakeup
 
 SPARE_CONNECTIONS = 3
 """Beside one per thread: retention, probes, status."""
+
+
+class Strangers:
+    """What the adapters find in Redis and never put there: told to the worker's observer, once there is one."""
+
+    def __init__(self) -> None:
+        self.observer: Observer = NullObserver()
+
+    def found(self, box: Box, elements: Sequence[bytes]) -> None:
+        self.observer.foreign(box, elements)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +62,7 @@ class Servers:
 
     store: SqlStore
     items: ItemsStore
+    census: Census
     queue: JobQueue
     leases: Leases
     pauses: Pauses
@@ -43,6 +70,7 @@ class Servers:
     workers: Workers
     wakeups: Wakeups | None
     """None: nobody tells of commits; the poller looks by itself."""
+    strangers: Strangers
     clock: Clock
 
     def close(self) -> None:
@@ -58,14 +86,14 @@ def connect(settings: Settings) -> Servers:
     Raises:
         BoxError: ``database.url`` is missing or makes no sense, or the Redis settings do not.
     """
-    clock = SystemClock()
+    clock, strangers = SystemClock(), Strangers()
     store = connect_store(settings)
     client = redis_client(settings)
     wakeups: Wakeups | None = None
     wakeup = wakeup_of(settings)
     match wakeup:
         case "notify":
-            wakeups = PostgresWakeups(store.engine)
+            wakeups = PostgresWakeups(store.engine, listen_url=settings.database.listen_url)
         case "redis":
             wakeups = RedisWakeups(client, clock=clock)
         case "none":
@@ -79,12 +107,14 @@ def connect(settings: Settings) -> Servers:
             notify=wakeup == "notify",
             signal=RedisNotifier(client).notify if wakeup == "redis" else None,
         ),
-        queue=RedisJobQueue(client, clock=clock),
+        census=SqlCensus(store),
+        queue=RedisJobQueue(client, clock=clock, on_corrupt=strangers.found),
         leases=RedisLeases(client),
         pauses=RedisPauses(client),
         memory=RedisFailures(client, clock=clock),
         workers=RedisWorkers(client),
         wakeups=wakeups,
+        strangers=strangers,
         clock=clock,
     )
 
@@ -108,7 +138,12 @@ def connect_store(settings: Settings) -> SqlStore:
     connections = settings.processor.threads_count + settings.poller.threads_count + SPARE_CONNECTIONS
     replica = settings.database.replica_url
     idle_timeout = max(settings.processor.general_timeout, timedelta(seconds=1))
-    connect_to = partial(connect_database, connections=connections, idle_timeout=idle_timeout)
+    connect_to = partial(
+        connect_database,
+        connections=connections,
+        idle_timeout=idle_timeout,
+        prepared=settings.database.prepared_statements,
+    )
     return SqlStore(
         connect_to(settings.database.url),
         replica=connect_to(replica) if replica else None,
@@ -127,7 +162,7 @@ def redis_client(settings: Settings) -> redis.Redis:
     if chosen.sentinels:
         scheme = "rediss" if chosen.ssl else "redis"
         user, password = chosen.username or "", chosen.password
-        credentials = f"{user}:{password}@" if password else ""
+        credentials = f"{quote(user, safe='')}:{quote(password, safe='')}@" if password else ""
         url = f"{scheme}://{credentials}sentinel/{chosen.db}"
     return connect_redis(
         url,
@@ -136,4 +171,9 @@ def redis_client(settings: Settings) -> redis.Redis:
         sentinel_username=chosen.sentinel_username,
         sentinel_password=chosen.sentinel_password,
         cluster=chosen.cluster,
+        tls={
+            name: value
+            for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+            if (value := getattr(chosen, name)) is not None
+        },
     )

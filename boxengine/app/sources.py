@@ -1,4 +1,4 @@
-"""What ``inbox_items.NAME.source.kafka`` says, checked."""
+"""What ``inbox_items.NAME.source.kafka`` says, with the boxes that it names."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ from boxengine.errors import ConfigurationError, UnknownBox
 from boxengine.settings import Resolved
 from boxengine.settings.diagnosis import Finding
 from boxengine.settings.loading import problems_of
-
-SETTINGS_CHECKED = ("topics", "group", "concurrency", "bootstrap_servers", "config")
-"""Keys that ``boxengine.settings`` has looked at."""
-OURS = ("batch_size", "max_payload_bytes", "dead_letter")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +37,8 @@ def sources(resolved: Resolved, names: Sequence[str]) -> dict[str, Source]:
     """The sources of the boxes named, of all boxes if none is.
 
     Raises:
-        UnknownBox: a name that no box with a source has, or there is no such box at all.
-        ConfigurationError: with every problem that was found.
+        UnknownBox: a name that no box with a source has.
+        ConfigurationError: there is no such box at all.
     """
     for name in names:
         if name not in resolved.sources:
@@ -51,48 +47,18 @@ def sources(resolved: Resolved, names: Sequence[str]) -> dict[str, Source]:
         raise ConfigurationError(
             problems_of([Finding(("inbox_items",), "no box has a source")], resolved.settings.origin)
         )
-    found: list[Finding] = []
-    made = {
-        name: _source(resolved, name, arguments, found)
+    return {
+        name: _source(resolved, name, **arguments)
         for name, arguments in resolved.sources.items()
         if not names or name in names
     }
-    if found:
-        raise ConfigurationError(problems_of(found, resolved.settings.origin))
-    return made
 
 
-def _source(resolved: Resolved, name: str, arguments: Mapping[str, Any], found: list[Finding]) -> Source:
-    path = ("inbox_items", name, "source", "kafka")
-    known = {key: value for key, value in arguments.items() if key in SETTINGS_CHECKED}
-    expected = (*SETTINGS_CHECKED, *OURS)
-    unknown = f"unknown key; expected one of {', '.join(expected)}"
-    found += [Finding((*path, key), unknown) for key in arguments if key not in expected]
-    for key in ("batch_size", "max_payload_bytes"):
-        value = arguments.get(key)
-        if value is None:
-            continue
-        if isinstance(value, str) and value.isdecimal():
-            value = int(value)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            found.append(Finding((*path, key), f"expected a whole number from 1 up, found {value!r}"))
-        known[key] = value
-    known |= _dead_letter(resolved, name, arguments.get("dead_letter"), found)
-    return Source(box=resolved.pipelines[name].box, **known)
-
-
-def _dead_letter(resolved: Resolved, name: str, value: Any, found: list[Finding]) -> dict[str, Any]:
-    path = ("inbox_items", name, "source", "kafka", "dead_letter")
-    match value:
-        case None:
-            return {}
-        case {"topic": str(topic), **rest} if topic and not rest:
-            return {"dead_letter_topic": topic}
-        case {"box": str(box), **rest} if not rest:
-            if box in resolved.pipelines and box != name:
-                return {"dead_letter_box": resolved.pipelines[box].box}
-            others = ", ".join(sorted(resolved.pipelines.keys() - {name})) or "none is configured"
-            found.append(Finding((*path, "box"), f"expected another box, found {box!r}; known: {others}"))
-        case _:
-            found.append(Finding(path, "expected box: NAME or topic: NAME"))
-    return {}
+def _source(resolved: Resolved, name: str, *, dead_letter: Mapping[str, str] | None = None, **arguments: Any) -> Source:
+    where = dead_letter or {}
+    return Source(
+        box=resolved.pipelines[name].box,
+        dead_letter_box=resolved.pipelines[where["box"]].box if "box" in where else None,
+        dead_letter_topic=where.get("topic"),
+        **arguments,
+    )

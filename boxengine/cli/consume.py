@@ -39,12 +39,11 @@ def consume(
 
     Examples: boxengine consume; boxengine consume -b order_inbox_item --processes 2
     """
-    from boxengine.adapters.telemetry import logs  # noqa: PLC0415 - see Globals.boxes
-
     options = globals_of(context)
-    logs.configure(format=options.log_format, level=options.log_level)  # type: ignore[arg-type] # checked there
+    options.configure_logs()
     names = [name.strip() for each in boxes or () for name in each.split(",") if name.strip()]
     loaded = options.boxes()
+    options.configure_logs(loaded)
     if processes > 1 and child is None:
         raise typer.Exit(_supervise(loaded, options, names, count=processes))
     raise typer.Exit(_consume(loaded, names, child=Path(child) if child else None))

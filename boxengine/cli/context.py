@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from boxengine.domain.box import Box
 
 
+_PIPE_WIDTH = 300
+
+
 @dataclass(frozen=True, slots=True)
 class Globals:
     """The options before the command."""
@@ -25,8 +29,9 @@ class Globals:
     config: tuple[Path, ...] = ()
     env: str | None = None
     debug: bool = False
-    log_format: str = "auto"
-    log_level: str = "INFO"
+    log_format: str | None = None
+    """None: as configured; so with the level."""
+    log_level: str | None = None
 
     def boxes(self) -> Boxes:
         """The configuration and all it names.
@@ -41,12 +46,26 @@ class Globals:
             sys.path.insert(0, here)  # the user's own modules, as the configuration names them
         return load(list(self.config) or None, self.env)
 
+    def configure_logs(self, boxes: Boxes | None = None) -> None:
+        """Of a command that goes on running: to standard error, as the configuration says once it is read.
+
+        Other loggers than ours are taken only then, for the application's modules may set handlers of their own.
+        """
+        from boxengine.adapters.telemetry import logs  # noqa: PLC0415 - see boxes
+        from boxengine.settings.schema import LoggingSettings  # noqa: PLC0415
+
+        configured = LoggingSettings() if boxes is None else boxes.resolved.settings.logging
+        given = {"format": self.log_format, "level": self.log_level}
+        chosen = configured.model_copy(update={key: value for key, value in given.items() if value is not None})
+        logs.configure(format=chosen.format, level=chosen.level.upper(), process=boxes is not None)
+
     def arguments(self) -> list[str]:
         """The same options for a child process."""
         options = [part for path in self.config for part in ("--config", str(path))]
         options += ["--env", self.env] if self.env else []
         options += ["--debug"] if self.debug else []
-        return [*options, "--log-format", self.log_format, "--log-level", self.log_level]
+        options += ["--log-format", self.log_format] if self.log_format else []
+        return [*options, *(["--log-level", self.log_level] if self.log_level else [])]
 
 
 def globals_of(context: typer.Context) -> Globals:
@@ -81,8 +100,10 @@ def print_json(value: Any) -> None:
 
 
 def output() -> Console:
-    """Where results go."""
-    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    """Where results go; into a pipe with room for every column."""
+    piped = not sys.stdout.isatty()
+    width = _PIPE_WIDTH if piped and "COLUMNS" not in os.environ else None
+    return Console(highlight=False, soft_wrap=piped, width=width)
 
 
 def notes() -> Console:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -16,8 +13,9 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from boxengine.cli.context import globals_of, notes, output
+from boxengine.cli.lines import LONGEST_LINE, item_of
 from boxengine.domain.box import BoxType
-from boxengine.errors import BoxError, InvalidItem
+from boxengine.errors import BoxError, InvalidItem, Unavailable
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -26,6 +24,9 @@ if TYPE_CHECKING:
 
 BATCH = 1000
 """Items per statement and transaction."""
+BATCH_BYTES = 16 << 20
+"""Or fewer, where they are large."""
+Item = dict[str, Any]
 
 
 class BadLine(BoxError):
@@ -62,13 +63,15 @@ def create(
     try:
         if jsonl is not None:
             with _opened(jsonl) as (lines, size):
-                written, bad = _stream(writer, lines, size, skip_bad=skip_bad)
-            output().print(f"{written} items written to {box}" + (f", {bad} bad lines left out" if bad else ""))
+                stream = _Stream(writer, skip_bad=skip_bad)
+                stream.run(lines, size)
+            left_out = f", {stream.bad} bad lines left out" if stream.bad else ""
+            output().print(f"{stream.written} items written to {box}{left_out}")
             return
         if event_key is None:
             raise typer.BadParameter("is needed, or --jsonl", param_hint="--event-key")
-        data = payload_file.read_bytes() if payload_file else (payload or "").encode()
-        attributes: dict[str, Any] = {"event_key": event_key, "payload": data}
+        data = payload_file.read_bytes() if payload_file else (payload or "").encode(errors="surrogateescape")
+        attributes: Item = {"event_key": event_key, "payload": data}
         if event_name is not None:
             attributes["event_name"] = event_name
         ids = writer.write([attributes])
@@ -85,84 +88,115 @@ class _Writer:
         self._engine = engine
         self._create = boxes.create_outbox_batch if boxes.box(box).type is BoxType.OUTBOX else boxes.create_inbox_batch
 
-    def write(self, items: list[dict[str, Any]]) -> list[int]:
-        """One transaction."""
-        from boxengine.adapters.sql.errors import translated  # noqa: PLC0415 - see Globals.boxes
+    def write(self, items: list[Item]) -> list[int]:
+        """One transaction.
 
-        with translated(self._engine), self._engine.begin() as connection:
+        Raises:
+            InvalidItem: one of them cannot be written.
+            StoreUnavailable: the database refused, or does not answer. Nothing is written then either.
+        """
+        from boxengine.adapters.sql.errors import blaming_the_row, translated  # noqa: PLC0415 - see Globals.boxes
+
+        with translated(self._engine), blaming_the_row(), self._engine.begin() as connection:
             return self._create(connection, self._box, items)
 
+    def refused(self, items: list[Item]) -> dict[int, InvalidItem]:
+        """Those that cannot be written, by position, and why. All are tried one by one, and undone."""
+        from boxengine.adapters.sql.errors import blaming_the_row, translated  # noqa: PLC0415 - see Globals.boxes
 
-def _stream(writer: _Writer, lines: IO[bytes], size: int | None, *, skip_bad: bool) -> tuple[int, int]:
-    written = bad = 0
-    first, batch = 1, []
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=notes(), disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task("bytes", total=size)
-        for number, line in enumerate(lines, start=1):
-            progress.advance(task, len(line))
-            if not line.strip():
-                continue
-            try:
-                batch.append(_item(line))
-            except InvalidItem as error:
-                if not skip_bad:
-                    message = f"line {number}: {error}; {written} items written, go on from line {first}"
-                    raise BadLine(message) from error
-                bad += 1
-                notes().print(f"line {number}: {error}")
-            if len(batch) == BATCH:
-                written += _write(writer, batch, first=first, last=number, written=written)
-                first, batch = number + 1, []
-        if batch:
-            written += _write(writer, batch, first=first, last=None, written=written)
-    return written, bad
+        refused = {}
+        with translated(self._engine), self._engine.connect() as connection:
+            for position, item in enumerate(items):
+                try:
+                    with blaming_the_row(), connection.begin_nested():
+                        self._create(connection, self._box, [item])
+                except InvalidItem as error:
+                    refused[position] = error
+        return refused
 
 
-def _write(writer: _Writer, batch: list[dict[str, Any]], *, first: int, last: int | None, written: int) -> int:
-    try:
-        return len(writer.write(batch))
-    except InvalidItem as error:
-        lines = f"lines {first} to {last}" if last else f"lines from {first} on"
-        raise BadLine(f"{lines}: {error}; {written} items written, go on from line {first}") from error
+@dataclass(slots=True)
+class _Stream:
+    """Reads lines, and writes them batch by batch."""
 
+    writer: _Writer
+    skip_bad: bool = field(kw_only=True)
+    written: int = 0
+    bad: int = 0
+    _items: list[Item] = field(default_factory=list)
+    _numbers: list[int] = field(default_factory=list)
+    """The line that each item stands in."""
+    _bytes: int = 0
+    _next: int = 1
+    """The first line that is not written yet."""
 
-def _item(line: bytes) -> dict[str, Any]:
-    """The attributes of one line.
+    def run(self, lines: IO[bytes], size: int | None) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=notes(), disable=not sys.stderr.isatty()) as progress:
+            task = progress.add_task("bytes", total=size)
+            for number, line in enumerate(_bounded(lines), start=1):
+                progress.advance(task, len(line))
+                if line.strip():
+                    self._take(number, line)
+                if len(self._items) == BATCH or self._bytes >= BATCH_BYTES:
+                    self._write(following=number + 1)
+            if self._items:
+                self._write(following=0)
 
-    Raises:
-        InvalidItem: what is wrong with it.
-    """
-    try:
-        item = json.loads(line)
-    except ValueError as error:
-        raise InvalidItem(f"not JSON: {error}") from error
-    if not isinstance(item, dict):
-        raise InvalidItem("not a JSON object")
-    if item.get("event_key") in (None, ""):
-        raise InvalidItem("event_key is missing")
-    item["payload"] = _payload(item)
-    if isinstance(item.get("available_at"), str):
+    def _take(self, number: int, line: bytes) -> None:
         try:
-            item["available_at"] = datetime.fromisoformat(item["available_at"])
-        except ValueError as error:
-            raise InvalidItem(f"available_at: {error}") from error
-    if not isinstance(item.get("options"), dict | None):
-        raise InvalidItem("options must be an object")
-    return item
+            self._items.append(item_of(line))
+        except InvalidItem as error:
+            self._complain(number, error)
+        else:
+            self._numbers.append(number)
+            self._bytes += len(line)
 
+    def _write(self, *, following: int) -> None:
+        while self._items and not self._wrote():
+            pass
+        self._items, self._numbers, self._bytes, self._next = [], [], 0, following
 
-def _payload(item: dict[str, Any]) -> str | bytes:
-    encoded = item.pop("payload_base64", None)
-    if encoded is not None:
+    def _wrote(self) -> bool:
+        """Whether the batch is written; if not, the lines that hindered it are left out."""
         try:
-            return base64.b64decode(encoded, validate=True)
-        except (binascii.Error, TypeError, ValueError) as error:
-            raise InvalidItem(f"payload_base64: {error}") from error
-    payload = item.get("payload")
-    if payload is None:
-        raise InvalidItem("payload is missing")
-    return payload if isinstance(payload, str) else json.dumps(payload, ensure_ascii=False)
+            self.written += len(self.writer.write(self._items))
+        except (InvalidItem, Unavailable) as error:
+            guilty = self._guilty(error)
+            for position, reason in guilty.items():
+                self._complain(self._numbers[position], reason)
+            kept = [position for position in range(len(self._items)) if position not in guilty]
+            self._items, self._numbers = [self._items[at] for at in kept], [self._numbers[at] for at in kept]
+            return False
+        return True
+
+    def _guilty(self, error: InvalidItem | Unavailable) -> dict[int, InvalidItem]:
+        try:
+            found = self.writer.refused(self._items)
+        except Unavailable as unavailable:
+            raise type(unavailable)(f"{unavailable}; {self._progress()}") from error
+        if found:
+            return found
+        first, last = self._numbers[0], self._numbers[-1]
+        raise type(error)(f"lines {first} to {last}: {error}; {self._progress()}") from error
+
+    def _complain(self, number: int, error: InvalidItem) -> None:
+        if not self.skip_bad:
+            raise BadLine(f"line {number}: {error}; {self._progress()}") from error
+        self.bad += 1
+        notes().print(f"line {number}: {error}", markup=False)
+
+    def _progress(self) -> str:
+        return f"{self.written} items written, go on from line {self._next}"
+
+
+def _bounded(lines: IO[bytes]) -> Iterator[bytes]:
+    """The lines; of one that is too long to be an item, its beginning."""
+    while line := lines.readline(LONGEST_LINE + 2):
+        rest = line
+        while not rest.endswith(b"\n") and len(rest) == LONGEST_LINE + 2:
+            rest = lines.readline(LONGEST_LINE + 2)
+        yield line
 
 
 @contextmanager

@@ -7,14 +7,20 @@
 from __future__ import annotations
 
 import sys
+import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
-from boxengine.cli import cleanup, config, consume, create, db, demo, init, pausing, start, status
+from boxengine.cli import audit, cleanup, config, consume, create, db, demo, init, items, new, pausing, start, status
 from boxengine.cli.context import Globals
-from boxengine.errors import BoxError, ConfigurationError, UnknownBox
+from boxengine.domain.masking import masked_text
+from boxengine.errors import BoxError, ConfigurationError, PortTaken, UnknownBox
+
+LOG_FORMATS = ("auto", "json", "text")
+LOG_LEVELS = ("debug", "info", "warning", "error")
 
 cli = typer.Typer(
     name="boxengine",
@@ -30,8 +36,11 @@ cli.command("status")(status.status)
 cli.command("pause")(pausing.pause)
 cli.command("resume")(pausing.resume)
 cli.command("cleanup")(cleanup.cleanup)
+cli.command("audit")(audit.audit)
 cli.command("init")(init.init)
 cli.command("demo")(demo.demo)
+cli.add_typer(items.cli, name="items")
+cli.add_typer(new.cli, name="new")
 cli.add_typer(db.cli, name="db")
 cli.add_typer(config.cli, name="config")
 
@@ -44,6 +53,15 @@ def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer's callback
         raise typer.Exit
 
 
+def _one_of(words: Sequence[str]) -> Callable[[str | None], str | None]:
+    def check(given: str | None) -> str | None:
+        if given is not None and given.lower() not in words:
+            raise typer.BadParameter(f"expected one of {', '.join(words)}")
+        return given and given.lower()
+
+    return check
+
+
 @cli.callback()
 def options(
     context: typer.Context,
@@ -53,14 +71,22 @@ def options(
     ] = None,
     env: Annotated[str | None, typer.Option("--env", help="Environment section of the file.")] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,  # noqa: FBT002 - typer's way
-    log_format: Annotated[str, typer.Option("--log-format", help="auto, json or human.")] = "auto",
-    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
+    log_format: Annotated[
+        str | None,
+        typer.Option("--log-format", callback=_one_of(LOG_FORMATS), help="auto, json or text; else as configured."),
+    ] = None,
+    log_level: Annotated[
+        str | None,
+        typer.Option(
+            "--log-level", callback=_one_of(LOG_LEVELS), help="debug, info, warning or error; else as configured."
+        ),
+    ] = None,
     version: Annotated[  # noqa: ARG001, FBT002 - handled by its callback
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """The transactional outbox and inbox: committed rows reach Kafka, a webhook or your code."""
-    context.obj = Globals(tuple(config or ()), env, debug, log_format, log_level.upper())
+    context.obj = Globals(tuple(config or ()), env, debug, log_format, log_level)
 
 
 def run(arguments: list[str] | None = None) -> None:
@@ -68,15 +94,16 @@ def run(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         cli(args=arguments)
-    except (ConfigurationError, UnknownBox) as error:
+    except (ConfigurationError, UnknownBox, PortTaken) as error:
         _complain(error, 2)
-    except BoxError as error:
+    except Exception as error:  # what nobody foresaw is one line too, with a trail only where it is asked for
         if "--debug" in arguments:
-            raise
-        _complain(error, 1)
+            sys.stderr.write(masked_text("".join(traceback.format_exception(error))))
+            sys.exit(1)
+        _complain(error if isinstance(error, BoxError) else f"{type(error).__name__}: {error} (--debug tells where)", 1)
 
 
-def _complain(error: BoxError, code: int) -> NoReturn:
-    for line in str(error).splitlines():
+def _complain(error: BoxError | str, code: int) -> NoReturn:
+    for line in masked_text(str(error)).splitlines():
         sys.stderr.write(f"boxengine: {line}\n")
     sys.exit(code)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
+from boxengine.adapters.system import SystemClock
 from boxengine.adapters.telemetry.ledger import ProcessLedgers
 from boxengine.adapters.telemetry.progress import ChildProcesses
 from boxengine.adapters.telemetry.prometheus import NumbersCollector
@@ -78,7 +79,7 @@ class Supervisor:
             health = self._health(others=ChildProcesses(ledgers))
             loop = health.loop("supervisor", limit=timedelta(seconds=10))
             registry = CollectorRegistry()
-            registry.register(NumbersCollector(ledgers))
+            registry.register(NumbersCollector(ledgers, clock=SystemClock()))
             services = endpoints(self._boxes, health, registry)
             stopping = stop_event()
             for service in services:

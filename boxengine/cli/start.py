@@ -50,12 +50,11 @@ def start(
 
     Examples: boxengine start; boxengine start -b order_outbox_item -c 8; boxengine start --processes 4
     """
-    from boxengine.adapters.telemetry import logs  # noqa: PLC0415 - see Globals.boxes
-    from boxengine.app.assembly import Choices, choose  # noqa: PLC0415
+    from boxengine.app.assembly import Choices, choose  # noqa: PLC0415 - see Globals.boxes
     from boxengine.engine.tactics import TACTICS  # noqa: PLC0415
 
     options = globals_of(context)
-    logs.configure(format=options.log_format, level=options.log_level)  # type: ignore[arg-type] # checked there
+    options.configure_logs()
     if poll_tactic is not None and poll_tactic not in TACTICS:
         raise typer.BadParameter(f"expected one of {', '.join(TACTICS)}", param_hint="--poll-tactic")
     names = [name.strip() for each in boxes or () for name in each.split(",") if name.strip()]
@@ -67,6 +66,7 @@ def start(
         tactic=poll_tactic,
     )
     loaded = options.boxes()
+    options.configure_logs(loaded)
     choose(loaded.resolved, names)
     if processes > 1 and child is None:
         from boxengine.app import assembly  # noqa: PLC0415
@@ -101,11 +101,13 @@ class _Process:
         self._settings = boxes.resolved.settings
 
     def run(self) -> int:
-        from boxengine.app import assembly  # noqa: PLC0415 - see Globals.boxes
+        from boxengine.app import assembly, default  # noqa: PLC0415 - see Globals.boxes
+        from boxengine.app.boxes import Boxes  # noqa: PLC0415
         from boxengine.cli.watchers import watchers  # noqa: PLC0415
 
         partitions = self._choices.partitions or self._settings.poller.concurrency
         watching = watchers(self._settings, clock=self._servers.clock, partitions=partitions, child=self._child)
+        default.offer(Boxes(self._boxes.resolved, observer=watching.observer, tracer=watching.tracer))
         health = assembly.health(self._servers, **watching.health)
         worker = assembly.assemble(
             self._boxes.resolved,
@@ -115,7 +117,7 @@ class _Process:
             tracer=watching.tracer,
             health=health,
             services=[] if self._child else endpoints(self._boxes, health, watching.registry),
-            name=self._child.stem if self._child else "0",
+            name=place(self._child),
         )
         stopping = stop_event(die_with_parent=self._child is not None)
         worker.start()
@@ -146,10 +148,15 @@ class _Process:
                     lacking = self._servers.store.table(pipeline.box).lacking
                 except BoxError:
                     return  # the loops tell, and try again
-                for column, loss in lacking.items():
-                    logger.info("table %s has no column %s: %s", pipeline.box.table, column, loss)
+                for what, loss in lacking.items():
+                    logger.info("table %s has no %s: %s", pipeline.box.table, what, loss)
 
         threading.Thread(target=look, name="boxengine-tables", daemon=True).start()
+
+
+def place(child: Path | None) -> str:
+    """Which of several equal processes this is: what comes before the count of restarts in its ledger's name."""
+    return "0" if child is None else child.stem.partition(".")[0]
 
 
 def endpoints(boxes: Boxes, health: Any, registry: Any) -> list[Any]:

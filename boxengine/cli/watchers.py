@@ -9,12 +9,13 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from boxengine.adapters.telemetry.combined import CombinedObserver
+from boxengine.adapters.telemetry.combined import CombinedObserver, CombinedTracer
 from boxengine.adapters.telemetry.ledger import Ledger
 from boxengine.adapters.telemetry.logs import LogObserver
 from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer
-from boxengine.adapters.telemetry.progress import publisher
+from boxengine.adapters.telemetry.progress import missing_publisher, publisher
 from boxengine.adapters.telemetry.prometheus import PrometheusObserver
+from boxengine.adapters.telemetry.tags import LogTracer
 from boxengine.ports import Clock, Observer, Tracer
 from boxengine.settings import Settings
 
@@ -36,18 +37,19 @@ def watchers(settings: Settings, *, clock: Clock, partitions: int, child: Path |
     partitions: of the poller.
     child: the ledger in which a child process keeps its numbers for its parent; None: there is no parent.
     """
+    tracer = CombinedTracer([OpenTelemetryTracer(item_spans=settings.tracing.item_spans), LogTracer()])
     if child is not None:
         ledger = Ledger(child)
         counting = PrometheusObserver(clock=clock, partitions=partitions, ledger=ledger)
         return Watchers(
             observer=CombinedObserver([counting, LogObserver()]),
-            tracer=OpenTelemetryTracer(),
+            tracer=tracer,
             registry=None,
-            health={"publish": publisher(ledger)},
+            health={"publish": publisher(ledger), "publish_missing": missing_publisher(ledger)},
         )
     registry = CollectorRegistry()
     observers: list[Observer] = [LogObserver()]
     if settings.metrics.enabled:
         observers.append(PrometheusObserver(clock=clock, partitions=partitions, registry=registry))
     observer = CombinedObserver(observers) if len(observers) > 1 else observers[0]
-    return Watchers(observer=observer, tracer=OpenTelemetryTracer(), registry=registry)
+    return Watchers(observer=observer, tracer=tracer, registry=registry)

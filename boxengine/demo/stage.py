@@ -54,7 +54,7 @@ class Stage:
 
     def start_worker(self) -> None:
         """Starts ``boxengine start``."""
-        command = [sys.executable, "-m", "boxengine", "--config", str(self.config), "--log-format", "human", "start"]
+        command = [sys.executable, "-m", "boxengine", "--config", str(self.config), "--log-format", "text", "start"]
         with self.log.open("ab") as log:
             self._worker = subprocess.Popen(command, stdout=log, stderr=log)
 

@@ -79,6 +79,19 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CircuitPolicy:
+    """When a transport is left alone for a while, and for how long."""
+
+    failures: int = 3
+    """Batches in a row for which its receiver could not be reached."""
+    failed_attempts: int | None = None
+    """Failed attempts in a row with no success among them; None: failed attempts never open the circuit."""
+    pause: timedelta = timedelta(seconds=1)
+    """The first; each probe that fails doubles it."""
+    longest_pause: timedelta = timedelta(seconds=15)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
     """One table of items with one policy. Immutable; made by the settings, read by everything."""
 
@@ -95,8 +108,17 @@ class Box:
     backoff: Backoff | None = field(default_factory=Backoff)
     """Pauses between attempts; None where the strategies in force do not wait."""
     retention: Retention = field(default_factory=Retention)
+    circuit_breaker: CircuitPolicy = field(default_factory=CircuitPolicy)
+    """Of each of its transports."""
+    sequence: bool = False
+    """Whether its items get gapless numbers per event key when they are created."""
     payload_builder: Callable[..., object] | None = None
     """The model's ``build_payload``, called with the item; None: the stored payload goes out as it is."""
+
+    extra_options: Callable[..., object] | None = None
+    """The model's ``extra_options``, called with the item: a mapping that its own options are merged over."""
+    extra_log_details: Callable[..., object] | None = None
+    """The model's ``extra_log_details``, called with the item: a mapping that goes into log lines about it."""
 
     @property
     def label(self) -> str:

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from boxengine.domain.box import Box, BoxType
 
@@ -25,11 +25,12 @@ class Item(NamedTuple):
     """One row, read-only.
 
     A tuple, because one is built per delivered row and nothing in Python is built faster; what
-    costs time and is seldom asked for (``options``, ``headers``) is worked out when it is asked for.
+    costs time and is seldom asked for (``options``, ``headers``, zones) is worked out when it is asked for.
     """
 
     id: int
-    uuid: UUID | str
+    uuid: str
+    """Canonical text."""
     event_name: str | None
     event_key: str
     bucket: int
@@ -38,10 +39,19 @@ class Item(NamedTuple):
     payload: Any
     """The stored bytes, or what the model's ``build_payload`` made of the item."""
     errors_count: int
-    created_at: datetime
+    raw_created_at: datetime
+    """As the driver gives it soonest: UTC, with or without saying so."""
     processed_at: datetime | None
     box: Box
     dispatched_at: datetime
+    seq: int | None = None
+    """Gapless number within its event key, where the box has them."""
+
+    @property
+    def created_at(self) -> datetime:
+        """When the row was written; zone UTC."""
+        raw = self.raw_created_at
+        return raw.replace(tzinfo=UTC) if raw.tzinfo is None else raw
 
     @property
     def box_name(self) -> str:
@@ -53,34 +63,81 @@ class Item(NamedTuple):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The row's options; an empty dict where it has none."""
+        """The row's options; an empty dict where it has none.
+
+        Raises:
+            TypeError, ValueError: somebody else wrote what is no JSON object.
+        """
         raw = self.raw_options
-        if raw is None:
-            return {}
-        return dict(json.loads(raw) if isinstance(raw, str | bytes) else raw)
+        if isinstance(raw, str | bytes):
+            raw = json.loads(raw)
+        return {} if raw is None else dict(_mapping(raw, "options"))
 
     @property
     def headers(self) -> dict[str, str]:
         """The engine's headers, over them the item's own ``options.headers``.
 
         The engine's are ``Outbox-Name``, ``Idempotency-Key`` (uuid), ``Sequence-ID`` (id), ``Created-At`` and
-        ``Dispatched-At`` (RFC 3339, microseconds).
+        ``Dispatched-At`` (RFC 3339, microseconds); of a box with ``sequence`` also ``Sequence-Number`` (seq).
         """
         headers = {
             "Outbox-Name": self.box.name,
-            "Idempotency-Key": str(self.uuid),
+            "Idempotency-Key": self.uuid,
             "Sequence-ID": str(self.id),
-            "Created-At": rfc3339(self.created_at),
+            "Created-At": rfc3339(self.raw_created_at),
             "Dispatched-At": rfc3339(self.dispatched_at),
         }
+        if self.seq is not None:
+            headers["Sequence-Number"] = str(self.seq)
         own = self.options.get("headers")
         if own:
-            headers.update({str(name): str(value) for name, value in own.items()})
+            headers.update({str(name): str(value) for name, value in _mapping(own, "options.headers").items()})
         return headers
 
+    @property
+    def log_details(self) -> dict[str, Any]:
+        """What the model's ``extra_log_details`` says of the item. Never raises: a log line must not fail a delivery."""
+        hook = self.box.extra_log_details
+        if hook is None:
+            return {}
+        try:
+            details = hook(self.with_extra_options())
+            return {str(name): value for name, value in _mapping(details, "extra_log_details").items()}
+        except Exception as error:  # the hook is user's code
+            return {"extra_log_details": f"{type(error).__name__}: {error}"}
 
+    def with_extra_options(self) -> Item:
+        """The same item with what the model's ``extra_options`` says of it; where both have a key, the item's own stays.
+
+        Raises:
+            Exception: whatever the model's method raises; ``TypeError`` where it returns no mapping.
+        """
+        hook = self.box.extra_options
+        if hook is None:
+            return self
+        return self._replace(raw_options=_merged(_mapping(hook(self), "extra_options"), self.options))
+
+
+def _mapping(found: object, what: str) -> Mapping[Any, Any]:
+    """What a row holds or a model's hook returned, if it is what it should be."""
+    if isinstance(found, Mapping):
+        return found
+    raise TypeError(f"{what}: expected a mapping, got {type(found).__name__}")
+
+
+def _merged(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+    """Both, key by key; where both have a mapping, the two are merged likewise."""
+    result = dict(lower)
+    for key, value in upper.items():
+        below = result.get(key)
+        both = isinstance(below, Mapping) and isinstance(value, Mapping)
+        result[key] = _merged(below, value) if both else value  # type: ignore[arg-type] # told by ``both``
+    return result
+
+
+@lru_cache(maxsize=64)  # one moment of dispatch, and often one of creation, for all items of a batch
 def rfc3339(moment: datetime) -> str:
     """``2026-01-31T12:00:00.000000Z``; a moment without a zone is taken as UTC, as the reference stores it."""
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    if moment.tzinfo is not None:
+        moment = moment.astimezone(UTC).replace(tzinfo=None)
+    return moment.isoformat(timespec="microseconds") + "Z"

@@ -9,6 +9,8 @@ import hashlib
 from collections.abc import Callable
 
 Key = int | str | object
+MOST_DIGITS = 4000
+"""Python reads a few more at once, but not without end."""
 PartitionStrategy = Callable[[Key, int], int]
 """``(event_key, bucket_size) -> bucket`` in ``0..bucket_size - 1``."""
 
@@ -19,7 +21,13 @@ def number(key: Key, bucket_size: int) -> int:
         return key % bucket_size
     # Ruby's \D leaves 0 to 9 alone; the digits of other scripts do not count.
     digits = "".join(filter("0123456789".__contains__, str(key)))
-    return int(digits or 0) % bucket_size
+    if len(digits) <= MOST_DIGITS:
+        return int(digits or 0) % bucket_size
+    rest = 0
+    for start in range(0, len(digits), MOST_DIGITS):
+        part = digits[start : start + MOST_DIGITS]
+        rest = (rest * 10 ** len(part) + int(part)) % bucket_size
+    return rest
 
 
 def hashed(key: Key, bucket_size: int) -> int:

@@ -7,8 +7,9 @@ and goes to the dead letters; the others are stored in their order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -16,15 +17,32 @@ from boxengine.domain.box import Box
 from boxengine.domain.message import ReceivedMessage, item_attributes, remains
 from boxengine.engine.outages import Outages
 from boxengine.errors import InvalidItem, SourceUnavailable, StoreUnavailable
-from boxengine.ports import DeadLetters, ErrorTracker, Inbox, InboxTransaction, MessageSource
+from boxengine.ports import (
+    Clock,
+    Consumed,
+    DeadLetters,
+    ErrorTracker,
+    Inbox,
+    InboxTransaction,
+    MessageSource,
+    Observer,
+    TopicPartition,
+)
 
 NOW = timedelta(0)
+LAG_EVERY = 15.0
+"""Seconds between two words about the lag."""
 
 
 class CreateBatch(Protocol):
     """Inserts items of one box and returns their ids in the order given (``Creator.create_batch``)."""
 
-    def __call__(self, session: Any, batch: Sequence[Mapping[str, Any]], /) -> list[int]: ...
+    def __call__(
+        self, session: Any, batch: Sequence[Mapping[str, Any]], /, *, known: set[int] | None = None
+    ) -> list[int]:
+        """Args:
+        known: takes in the ids of items that were there already.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +70,8 @@ class Consumer:
         dead_letters: DeadLetters,
         outages: Outages,
         error_tracker: ErrorTracker,
+        observer: Observer,
+        clock: Clock,
         limits: ConsumeLimits,
     ) -> None:
         self._box = box
@@ -61,12 +81,22 @@ class Consumer:
         self._dead_letters = dead_letters
         self._outages = outages
         self._track = error_tracker
+        self._observer = observer
+        self._clock = clock
+        self._tell_lag_at = 0.0
         self._limits = limits
         self._columns: frozenset[str] = frozenset()
         self._broker = f"kafka ({box.name})"
 
     def turn(self) -> timedelta:
         """Receives, stores and acknowledges one batch; how long to wait before the next."""
+        try:
+            return self._consume()
+        finally:
+            # Above all while nothing can be stored, for that is when the lag grows.
+            self._tell_lag()
+
+    def _consume(self) -> timedelta:
         try:
             messages = self._source.receive(self._limits.batch_size, wait=self._limits.wait)
             if messages:
@@ -79,6 +109,13 @@ class Consumer:
         if messages:
             self._outages.worked("database")
         return NOW
+
+    def _tell_lag(self) -> None:
+        now = self._clock.monotonic()
+        lags = self._source.lags() if now >= self._tell_lag_at else {}
+        if lags:
+            self._observer.lagging(self._box, lags)
+            self._tell_lag_at = now + LAG_EVERY
 
     def close(self) -> None:
         """Leaves the group."""
@@ -104,35 +141,35 @@ class Consumer:
 
     def _commit(self, messages: Sequence[ReceivedMessage]) -> None:
         """One transaction: every message an item of the box, or a dead letter."""
-        buried: list[tuple[ReceivedMessage, str]] = []
+        began, tally = self._clock.monotonic(), _Tally()
         with self._inbox.transaction(self._box) as transaction:
-            self._insert(transaction, messages, buried)
-        for message, reason in buried:
+            self._insert(transaction, messages, tally)
+        self._observer.consumed(self._box, tally.counts(messages), seconds=self._clock.monotonic() - began)
+        for message, reason in tally.buried:
             self._track(
                 f"message {message.place} went to the dead letters of {self._box.name}: {reason}",
-                box=self._box.name,
+                box_name=self._box.name,
                 topic=message.topic,
                 partition=message.partition,
                 offset=message.offset,
             )
 
-    def _insert(
-        self,
-        transaction: InboxTransaction,
-        messages: Sequence[ReceivedMessage],
-        buried: list[tuple[ReceivedMessage, str]],
-    ) -> None:
+    def _insert(self, transaction: InboxTransaction, messages: Sequence[ReceivedMessage], tally: _Tally) -> None:
+        known: set[int] = set()
         try:
             with transaction.savepoint():
-                self._create_batch(transaction.session, [self._attributes(message) for message in messages])
+                batch = [self._attributes(message) for message in messages]
+                ids = self._create_batch(transaction.session, batch, known=known)
         except InvalidItem as refusal:
             if len(messages) == 1:
                 self._bury(transaction, messages[0], str(refusal))
-                buried.append((messages[0], str(refusal)))
+                tally.buried.append((messages[0], str(refusal)))
                 return
             middle = len(messages) // 2
-            self._insert(transaction, messages[:middle], buried)
-            self._insert(transaction, messages[middle:], buried)
+            self._insert(transaction, messages[:middle], tally)
+            self._insert(transaction, messages[middle:], tally)
+        else:
+            tally.duplicates += _repeated(messages, ids, known)
 
     def _attributes(self, message: ReceivedMessage) -> dict[str, Any]:
         return only(self._columns, item_attributes(message, max_payload=self._limits.max_payload))
@@ -163,6 +200,35 @@ class Consumer:
             for message in messages
             if (message.topic, message.partition) != (guilty.topic, guilty.partition) or message.offset < guilty.offset
         ]
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What became of the messages of one transaction that are not simply new."""
+
+    buried: list[tuple[ReceivedMessage, str]] = field(default_factory=list)
+    duplicates: list[ReceivedMessage] = field(default_factory=list)
+
+    def counts(self, messages: Sequence[ReceivedMessage]) -> dict[TopicPartition, Consumed]:
+        duplicates = _by_partition(self.duplicates)
+        buried = _by_partition([message for message, _ in self.buried])
+        return {
+            partition: Consumed(count, duplicates[partition], buried[partition])
+            for partition, count in _by_partition(messages).items()
+        }
+
+
+def _by_partition(messages: Sequence[ReceivedMessage]) -> Counter[TopicPartition]:
+    return Counter((message.topic, message.partition) for message in messages)
+
+
+def _repeated(messages: Sequence[ReceivedMessage], ids: Sequence[int], known: set[int]) -> Iterator[ReceivedMessage]:
+    """Those whose row was there already, in the table or earlier among these."""
+    seen = set(known)
+    for message, id_ in zip(messages, ids, strict=False):  # a create middleware may have left some out
+        if id_ in seen:
+            yield message
+        seen.add(id_)
 
 
 class _Unstorable(Exception):

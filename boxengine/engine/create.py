@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from boxengine.engine.middleware import compose
 from boxengine.engine.pipeline import Middlewares, Pipeline
@@ -13,6 +13,15 @@ from boxengine.ports import Clock, Observer, Tracer
 Attributes = dict[str, Any]
 
 
+class Inserted(NamedTuple):
+    """What came of an insertion."""
+
+    ids: list[int]
+    """In the order given; of a row with a known ``dedup_key`` that of the first."""
+    known: frozenset[int] = frozenset()
+    """Those of rows that were there already."""
+
+
 class Rows(Protocol):
     """Inserts rows of one box into the caller's open transaction (port of the create side)."""
 
@@ -20,8 +29,8 @@ class Rows(Protocol):
     def columns(self) -> frozenset[str]:
         """The columns a caller may set."""
 
-    def insert(self, session: Any, rows: Sequence[Attributes]) -> list[int]:
-        """Inserts the rows; their ids in the order given (of a row with a known ``dedup_key``: that of the first)."""
+    def insert(self, session: Any, rows: Sequence[Attributes]) -> Inserted:
+        """Inserts the rows, as far as they are not there already."""
 
 
 class Creator:
@@ -69,10 +78,13 @@ class Creator:
         batch: Sequence[Mapping[str, Any]],
         *,
         partition_by: Callable[[Attributes], Any] | None = None,
+        known: set[int] | None = None,
     ) -> list[int]:
         """Inserts many items and returns their ids in the order given.
 
-        ``partition_by`` is called with each item's attributes and overrides its event key for the bucket.
+        Args:
+            partition_by: called with each item's attributes; overrides its event key for the bucket.
+            known: takes in the ids of rows that were there already.
 
         Raises:
             InvalidItem: as for one; nothing of the batch is inserted then.
@@ -82,19 +94,26 @@ class Creator:
             return []
 
         def insert(_model: Any, attributes: list[Attributes]) -> list[int]:
-            return self._insert(session, attributes, partition_by)
+            return self._insert(session, attributes, partition_by, known)
 
         return list(compose(self._middlewares.create_batch, insert)(self._model, rows))
 
-    def _insert(self, session: Any, rows: list[Attributes], partition_by: Any) -> list[int]:
+    def _insert(
+        self, session: Any, rows: list[Attributes], partition_by: Any, known: set[int] | None = None
+    ) -> list[int]:
         prepared = [self._prepared(row, partition_by, position) for position, row in enumerate(rows)]
         started = self._clock.monotonic()
         with self._tracer.creating(self.box, len(prepared)):
             self._propagate(prepared)
-            ids = self._rows.insert(session, prepared)
-        seconds = self._clock.monotonic() - started
-        self._observer.created(self.box, ids=ids, buckets=[row["bucket"] for row in prepared], seconds=seconds)
-        return ids
+            inserted = self._rows.insert(session, prepared)
+        if known is not None:
+            known |= inserted.known
+        # An id that stands twice is one row.
+        new = {id_: row["bucket"] for id_, row in zip(inserted.ids, prepared, strict=True) if id_ not in inserted.known}
+        if new:
+            seconds = self._clock.monotonic() - started
+            self._observer.created(self.box, ids=list(new), buckets=list(new.values()), seconds=seconds)
+        return inserted.ids
 
     def _propagate(self, rows: list[Attributes]) -> None:
         """Puts the current trace, if there is one, into the items' headers, so that processing continues it."""
@@ -102,7 +121,7 @@ class Creator:
         if context and "options" in self._rows.columns:
             for row in rows:
                 options = row.get("options") or {}
-                row["options"] = {**options, "headers": {**context, **options.get("headers", {})}}
+                row["options"] = {**options, "headers": {**context, **(options.get("headers") or {})}}
 
     def _prepared(self, row: Attributes, partition_by: Any, position: int) -> Attributes:
         box = self.box
@@ -116,18 +135,39 @@ class Creator:
         if key is None or key == "":
             raise InvalidItem(f"box {box.name}, item {position}: event_key is missing")
         payload = self._payload(row.get("payload"), position)
+        self._check_options(row.get("options"), position)
         by = partition_by(row) if callable(partition_by) else partition_by
         bucket = row.get("bucket")
         if bucket is None:
-            bucket = box.partition_strategy(key if by is None else by, box.bucket_size)
+            bucket = self._bucket(key if by is None else by, position)
+        if bucket not in box.buckets:
+            # No worker would ever look there.
+            raise InvalidItem(
+                f"box {box.name}, item {position}: bucket {bucket!r}, expected 0 to {box.bucket_size - 1}"
+            )
         return {**row, "event_key": str(key), "payload": payload, "bucket": bucket}
+
+    def _bucket(self, key: Any, position: int) -> int:
+        try:
+            return self.box.partition_strategy(key, self.box.bucket_size)
+        except UnicodeError as error:
+            raise InvalidItem(f"box {self.box.name}, item {position}: event_key cannot be UTF-8: {error}") from error
+
+    def _check_options(self, options: Any, position: int) -> None:
+        if options is None:
+            return
+        headers = options.get("headers") if isinstance(options, Mapping) else options
+        if headers is not None and not isinstance(headers, Mapping):
+            raise InvalidItem(
+                f"box {self.box.name}, item {position}: options must be a mapping, and its headers one too"
+            )
 
     def _payload(self, payload: Any, position: int) -> bytes:
         match payload:
             case bytes():
                 pass
             case str():
-                payload = payload.encode()
+                payload = self._encoded(payload, position)
             case bytearray() | memoryview():
                 payload = bytes(payload)
             case None:
@@ -142,3 +182,9 @@ class Creator:
                 f"{self._max_payload} (max_payload_bytes)"
             )
         return bytes(payload)
+
+    def _encoded(self, text: str, position: int) -> bytes:
+        try:
+            return text.encode()
+        except UnicodeError as error:
+            raise InvalidItem(f"box {self.box.name}, item {position}: payload cannot be UTF-8: {error}") from error

@@ -7,8 +7,8 @@ already took; those items go out once more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,15 +16,31 @@ from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import FailedAttempt, Settlement, Verdict
 from boxengine.engine.attempt import error_log, reason_of
+from boxengine.engine.circuits import Circuits, Entry
 from boxengine.engine.middleware import compose
+from boxengine.engine.order import OrderWatch
 from boxengine.engine.pipeline import Middlewares, Pipeline
 from boxengine.engine.sending import Sending, Watch
+from boxengine.engine.time_limit import TimeLimit
 from boxengine.engine.transports import Carrier, Routes, failed
 from boxengine.errors import StoreUnavailable, Unavailable
-from boxengine.ports import Claim, Clock, ErrorTracker, FailureMemory, Hold, Observer, RememberedFailure, Store, Tracer
+from boxengine.ports import (
+    Claim,
+    Clock,
+    ErrorTracker,
+    FailureMemory,
+    Hold,
+    Observer,
+    OpenCircuit,
+    RememberedFailure,
+    Store,
+    Tracer,
+)
 
 BATCH_LIMIT = 500
 """Rows per transaction. Beyond 200 the floor program gains nothing (NUMBERS); some room for buckets that give few."""
+PROBE_LIMIT = 10
+"""Rows of a batch that finds out whether a receiver is back."""
 FLUSH_AFTER = 1.0
 """Seconds after which a batch that sends one by one records what it has, so that a crash repeats little."""
 
@@ -63,10 +79,14 @@ class BatchReport:
     """By bucket, the pause until the first of the items that failed just now is due again."""
     progressed: bool = True
     """False where rows were read and nothing at all became of them."""
+    unreachable: Mapping[str, Unavailable] = field(default_factory=dict)
+    """By transport, what was said by those whose receivers could not be reached: their items stay as they were."""
+    reached: Collection[str] = ()
+    """Transports that answered."""
 
 
 class Delivery:
-    """Delivers batches of one box. Shared by all processor threads; keeps no state between batches."""
+    """Delivers batches of one box. Shared by all processor threads; knows of past batches only which circuits are open."""
 
     def __init__(
         self,
@@ -79,11 +99,24 @@ class Delivery:
         tracer: Tracer,
         clock: Clock,
         error_tracker: ErrorTracker,
+        order: OrderWatch | None = None,
         limits: Limits = Limits(),
     ) -> None:
-        """Makes the box's transports; what their constructors raise comes through."""
+        """Makes the box's transports; what their constructors raise comes through.
+
+        Args:
+            order: told of what was delivered; None: nobody watches the order.
+        """
         self.box = pipeline.box
         self._routes = Routes(tuple(Carrier(spec) for spec in pipeline.transports))
+        names = dict.fromkeys(carrier.name for carrier in self._routes.carriers)
+        self._circuits = Circuits(pipeline.box, names, observer=observer, clock=clock)
+        for carrier in self._routes.carriers:
+            if carrier.timeout is not None:
+                breaker = self._circuits.breaker(carrier.name)
+                carrier.limit(
+                    TimeLimit(carrier.timeout, name=carrier.name, hanging=breaker.hanging, returned=breaker.returned)
+                )
         self._strategies = pipeline.retry_strategies
         self._middlewares = middlewares
         self._store = store
@@ -92,6 +125,7 @@ class Delivery:
         self._tracer = tracer
         self._clock = clock
         self._track = error_tracker
+        self._order = order
         self._limits = limits
 
     def run(self, hold: Hold, after: Mapping[int, int], *, until: float, first: bool = True) -> BatchReport:
@@ -105,21 +139,18 @@ class Delivery:
         Raises:
             StoreUnavailable: the database refused; the rows count as pending.
         """
-        box, started = self.box, self._clock.monotonic()
-        settlement = Settlement()
-        with self._store.claim(box, after, self._limits.rows) as claim:
-            items = claim.items
-            if items:
+        entry, sent = self._circuits.enter(), list[Sending]()
+        if entry.shut:
+            # No look at the database either: it could only be told that nothing happened.
+            return BatchReport(claimed=0, progressed=False, unreachable=entry.refused)
+        try:
+            return self._run(hold, after, until=until, first=first, entry=entry, sent=sent)
+        finally:
+            self._circuits.leave(entry, sent[0] if sent else None)
 
-                def process(_batch: Batch) -> None:
-                    self._process(claim, settlement, hold, until, fresh=first)
-
-                with self._tracer.processing(box, items):
-                    compose(self._middlewares.batch_process, process)(Batch(box, items))
-                    self._commit(claim, settlement)
-        if items:
-            self._observer.settled(box, items, settlement, seconds=self._clock.monotonic() - started)
-        return self._report(claim, settlement, after)
+    def open_circuits(self) -> list[OpenCircuit]:
+        """The transports that are left alone just now."""
+        return self._circuits.open()
 
     def close(self) -> None:
         """Lets the transports free what they hold."""
@@ -127,7 +158,39 @@ class Delivery:
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _process(self, claim: Claim, settlement: Settlement, hold: Hold, until: float, *, fresh: bool) -> None:
+    def _run(
+        self, hold: Hold, after: Mapping[int, int], *, until: float, first: bool, entry: Entry, sent: list[Sending]
+    ) -> BatchReport:
+        box, started = self.box, self._clock.monotonic()
+        settlement = Settlement()
+        limit = min(PROBE_LIMIT, self._limits.rows) if entry.probes else self._limits.rows
+        with self._store.claim(box, after, limit) as claim:
+            items = claim.items
+            if items:
+
+                def process(_batch: Batch) -> None:
+                    sent.append(self._process(claim, settlement, hold, until, fresh=first, refused=entry.refused))
+
+                with self._tracer.processing(box, items):
+                    compose(self._middlewares.batch_process, process)(Batch(box, items))
+                    self._commit(claim, settlement)
+        if items:
+            self._observer.settled(box, items, settlement, seconds=self._clock.monotonic() - started)
+            if self._order is not None:
+                self._order.delivered(items, settlement.delivered)
+        report = self._report(claim, settlement, after)
+        return replace(report, unreachable=sent[0].unreachable, reached=sent[0].reached) if sent else report
+
+    def _process(
+        self,
+        claim: Claim,
+        settlement: Settlement,
+        hold: Hold,
+        until: float,
+        *,
+        fresh: bool,
+        refused: Mapping[str, Unavailable],
+    ) -> Sending:
         admission = _Admission(self.box, claim, settlement)
         items = self._admit(admission, fresh=fresh)
         monotonic = self._clock.monotonic
@@ -136,7 +199,8 @@ class Delivery:
 
         def expired() -> bool:
             now = monotonic()
-            return now >= deadline or now >= hold.valid_until
+            # One item goes out in any case: a cutoff that had passed before the first would let nothing ever be sent.
+            return now >= hold.valid_until or (now >= deadline and bool(sending.delivered or sending.failed))
 
         sending = Sending(
             claim,
@@ -145,12 +209,14 @@ class Delivery:
             strict_order=self.box.strict_order,
             expired=expired,
             watch=Watch(self.box, self._observer, self._tracer, monotonic),
+            refused=refused,
         )
         sending.hold_back(admission.failed)
         sending.send(items)
         settlement.delivered += sending.delivered
         for item, problem, where in sending.failed:
             self._record_failure(settlement, item, problem, where=where, now=self._clock.now())
+        return sending
 
     def _admit(self, admission: _Admission, *, fresh: bool) -> Sequence[Item]:
         """Those of the claimed items that may be sent now, with their payloads."""
@@ -160,6 +226,8 @@ class Delivery:
             items = self._recall(admission, items)
         if tried and self._strategies:
             items = self._ask_strategies(admission, items)
+        if self.box.extra_options is not None:
+            items = self._extend_options(admission, items)
         if self.box.payload_builder is not None:
             items = self._build_payloads(admission, items)
         return items
@@ -202,6 +270,15 @@ class Delivery:
                 admission.settlement.discarded.append(item.id)
         return admitted
 
+    def _extend_options(self, admission: _Admission, items: Sequence[Item]) -> Sequence[Item]:
+        admitted = []
+        for item in items:
+            try:
+                admitted.append(item.with_extra_options())
+            except Exception as error:  # the model's method is user's code
+                self._refuse(admission, item, error, where="extra_options")
+        return admitted
+
     def _build_payloads(self, admission: _Admission, items: Sequence[Item]) -> Sequence[Item]:
         build = self.box.payload_builder
         admitted = []
@@ -232,7 +309,16 @@ class Delivery:
         settlement.failed.append(FailedAttempt(item.id, status, errors_count, log))
         if status is Status.FAILED:
             error = problem if isinstance(problem, BaseException) else f"{where}: {reason_of(problem)}"
-            self._track(error, box_name=self.box.name, item_id=item.id, event_key=item.event_key)
+            details = {"item_details": item.log_details} if self.box.extra_log_details is not None else {}
+            self._track(
+                error,
+                box_name=self.box.name,
+                bucket=item.bucket,
+                item_id=item.id,
+                event_key=item.event_key,
+                where=where,
+                **details,
+            )
 
     def _commit(self, claim: Claim, settlement: Settlement) -> None:
         try:

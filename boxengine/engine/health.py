@@ -1,8 +1,8 @@
 """Whether the worker is ready, and whether it is alive.
 
-Ready: the servers it needs answer and its loops run. Alive: every loop has made progress within its limit.
-A loop that waits out an outage, or has nothing to do, says so at each turn and is alive; a thread that hangs
-inside a transport says nothing, and a worker with such a thread is not.
+Ready: the servers it needs answer, its transports reach their receivers as far as is known, and its loops run. Alive:
+every loop has made progress within its limit. A loop that waits out an outage, or has nothing to do, says so at each
+turn and is alive; a thread that hangs inside a transport says nothing, and a worker with such a thread is not.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ class HealthVerdict:
     reasons: tuple[str, ...] = ()
 
 
+MISSING_FOR = 120.0
+"""Seconds for which something that is missing is believed to be so, unless it is said again. Nobody tries where nothing is
+left to be delivered, so nobody may ever take the word back."""
 Publish = Callable[[str, float, float], None]
 """Called with a loop's name, when it last made progress, and until when that holds (monotonic seconds)."""
 
@@ -37,6 +40,9 @@ class OtherProcesses(Protocol):
 
     def not_started(self) -> Iterable[str]:
         """Each process that runs no loop yet."""
+
+    def missing(self, now: float) -> Iterable[str]:
+        """What each process needs and does not reach at ``now`` (monotonic seconds)."""
 
 
 class LoopProgress:
@@ -81,6 +87,7 @@ class Health:
         check_timeout: timedelta = timedelta(seconds=0.8),
         check_lifetime: timedelta = timedelta(seconds=1),
         publish: Publish | None = None,
+        publish_missing: Callable[[str, float], None] | None = None,
         others: OtherProcesses | None = None,
     ) -> None:
         """
@@ -91,13 +98,17 @@ class Health:
                 kubelet waits for a probe if nothing else is set.
             check_lifetime: how long an answer holds, however often it is asked for.
             publish: in a child process: told of every progress, for the parent to know of.
+            publish_missing: in a child process: told of what is missing, and until when that holds (monotonic seconds).
             others: in the parent: its children.
         """
         self._clock = clock
         self._lock = threading.Lock()
         self._publish = publish
+        self._publish_missing = publish_missing
         self._others = others
         self._loops: dict[LoopProgress, None] = {}
+        self._missing: dict[str, tuple[str, float]] = {}
+        """The reason, and until when it is believed."""
         self._stopping = False
         self._checks = [
             _Check(name, run, clock=clock, timeout=check_timeout, lifetime=check_lifetime)
@@ -116,6 +127,17 @@ class Health:
         progress.end()
         with self._lock:
             self._loops.pop(progress, None)
+
+    def missing(self, what: str, reason: str | None) -> None:
+        """Something that is needed is out of reach, or is in reach again (None). Until then the worker is not ready."""
+        until = self._clock.monotonic() + MISSING_FOR if reason else 0.0
+        with self._lock:
+            if reason:
+                self._missing[what] = (reason, until)
+            else:
+                self._missing.pop(what, None)
+        if self._publish_missing:
+            self._publish_missing(what, until)
 
     def stopping(self) -> None:
         """From now on the worker is not ready; it stays alive while its loops finish."""
@@ -140,11 +162,18 @@ class Health:
             reasons.append("not started")
         if self._others:
             reasons += self._others.not_started()
+            reasons += self._others.missing(self._clock.monotonic())
+        reasons += self._still_missing()
         # All are set going before any is waited for, so that two silent servers cost one timeout.
         for check in self._checks:
             check.begin()
         reasons += [reason for reason in (check.complaint() for check in self._checks) if reason]
         return HealthVerdict(not reasons, tuple(reasons))
+
+    def _still_missing(self) -> list[str]:
+        now = self._clock.monotonic()
+        with self._lock:
+            return [f"{what}: {reason}" for what, (reason, until) in self._missing.items() if now < until]
 
 
 class _Check:

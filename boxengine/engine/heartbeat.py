@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import timedelta
 
 from boxengine.errors import QueueUnavailable
-from boxengine.ports import WorkerInfo, Workers
+from boxengine.ports import OpenCircuit, WorkerInfo, Workers
 
 INTERVAL = timedelta(seconds=10)
 TTL = timedelta(seconds=30)
@@ -16,15 +18,21 @@ TTL = timedelta(seconds=30)
 class Heartbeat:
     """Announces one worker process, again and again."""
 
-    def __init__(self, workers: Workers, worker: WorkerInfo) -> None:
+    def __init__(
+        self, workers: Workers, worker: WorkerInfo, *, circuits: Callable[[], Iterable[OpenCircuit]] = tuple
+    ) -> None:
+        """Args:
+        circuits: those that are open just now.
+        """
         self._workers = workers
         self._worker = worker
+        self._circuits = circuits
 
     def turn(self) -> timedelta:
         """Announces it once; returns the pause until the next time."""
         # An outage of Redis is told by the loops that need it; this one only shows.
         with contextlib.suppress(QueueUnavailable):
-            self._workers.announce(self._worker, ttl=TTL)
+            self._workers.announce(replace(self._worker, circuits=tuple(self._circuits())), ttl=TTL)
         return INTERVAL
 
     def withdraw(self) -> None:

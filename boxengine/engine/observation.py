@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Settlement
+from boxengine.ports import Consumed, OpenCircuit, TopicPartition
 
 
 class NullObserver:
@@ -21,11 +22,17 @@ class NullObserver:
 
     def queue_measured(self, box: Box, *, length: int, lag: float) -> None: ...
 
+    def foreign(self, box: Box, elements: Sequence[bytes]) -> None: ...
+
     def taken(self, box: Box, *, jobs: int, seconds: float) -> None: ...
 
     def transported(self, box: Box, transport: str, *, items: int, failed: int, seconds: float) -> None: ...
 
+    def circuit_changed(self, box: Box, transport: str, circuit: OpenCircuit | None) -> None: ...
+
     def settled(self, box: Box, items: Sequence[Item], settlement: Settlement, *, seconds: float) -> None: ...
+
+    def order_violated(self, box: Box, *, items: Sequence[Item]) -> None: ...
 
     def job_done(self, box: Box, buckets: Iterable[int], *, state: str, seconds: float) -> None: ...
 
@@ -34,6 +41,10 @@ class NullObserver:
     def deleted(self, box: Box, *, rows: int, seconds: float) -> None: ...
 
     def oldest_pending(self, box: Box, *, seconds: float) -> None: ...
+
+    def consumed(self, box: Box, counts: Mapping[TopicPartition, Consumed], *, seconds: float) -> None: ...
+
+    def lagging(self, box: Box, lags: Mapping[TopicPartition, int]) -> None: ...
 
     def outage(self, what: str, reason: str) -> None: ...
 

@@ -1,8 +1,9 @@
-"""Boxes whose store or code fails just now: told once, tried again with growing pauses, while the others go on."""
+"""Boxes whose store, code or receiver fails just now: told once, tried again with growing pauses, while the others go on."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from boxengine.domain.box import Box
 from boxengine.errors import Unavailable
@@ -15,7 +16,18 @@ LONGEST_PAUSE = 5.0
 class Outages:
     """Since when what has been failing. Shared by threads."""
 
-    def __init__(self, *, observer: Observer, error_tracker: ErrorTracker, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        observer: Observer,
+        error_tracker: ErrorTracker,
+        clock: Clock,
+        missing: Callable[[str, str | None], None] = lambda _what, _reason: None,
+    ) -> None:
+        """Args:
+        missing: told of what is needed and fails, with the reason, at every try, and with None once it works.
+        """
+        self._missing = missing
         self._observer = observer
         self._track = error_tracker
         self._clock = clock
@@ -23,8 +35,13 @@ class Outages:
         self._since: dict[str, float] = {}
         self._pauses: dict[str, float] = {}
 
-    def failed(self, what: str, error: Exception, *, box: Box | None = None) -> float:
-        """Takes note of a failure; returns the seconds to wait before the next try."""
+    def failed(self, what: str, error: Exception, *, box: Box | None = None, needed: bool = False) -> float:
+        """Takes note of a failure; returns the seconds to wait before the next try.
+
+        Args:
+            box: whose rows could not be read or recorded because of it.
+            needed: whether the worker is not ready without it.
+        """
         with self._lock:
             first = what not in self._since
             self._since.setdefault(what, self._clock.monotonic())
@@ -36,6 +53,8 @@ class Outages:
                 self._track(error, what=what)  # a server that is down is nobody's bug: the line above says it all
         if box is not None:
             self._observer.fetch_failed(box, str(error))
+        if needed:
+            self._missing(what, str(error) or type(error).__name__)
         return pause
 
     def worked(self, what: str) -> None:
@@ -47,3 +66,4 @@ class Outages:
             self._pauses.pop(what, None)
         if since is not None:
             self._observer.recovered(what, seconds=self._clock.monotonic() - since)
+            self._missing(what, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from boxengine.domain.box import Box
@@ -24,6 +25,8 @@ class TransportSpec:
     """Only items with this event name; None: all items."""
     disposable: bool = False
     """False: made once and kept; True: made anew for each call."""
+    timeout: timedelta | None = None
+    """How long one call may take; None: as long as it likes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

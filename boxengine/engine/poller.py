@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
@@ -24,8 +25,15 @@ from boxengine.ports import Clock, JobQueue, Leases, Observer, PendingRow, Queue
 
 LONGEST_IDLE = 5.0
 """Seconds between two checks of a box in which nothing happens while wake-ups work."""
+LOOK_AGAIN = 0.4
+"""The same while rows are due: whoever is at them may have died, and its leases run out any moment."""
+SHORTEST_LOOK = 0.02
+"""Seconds between two checks of a box in which rows come due one after the other."""
 SHORTEST_GAP = 0.002
 """Seconds between two polls of one partition, whoever asks: what arrives in between is taken along."""
+EMPTY_FOR = 1.0
+"""Seconds for which a queue that was seen empty is taken for short when a commit asks for a poll: a round trip less on the
+way of a fresh item. At worst one poll goes out that a long queue should have put off."""
 LONGEST_GAP = 0.2
 """The same while all that is found is queued or in work already; its holders look again by themselves."""
 
@@ -80,6 +88,8 @@ class Poller:
         self._poll_through = compose(middlewares, self._poll)
         self._idle: dict[str, float] = {}
         self._gaps: dict[Task, float] = {}
+        self._empty_at: dict[str, float] = {}
+        """By box, when its queue was last seen empty (monotonic)."""
 
     def turn(self) -> timedelta:
         """Checks or polls what is due; returns at once, or after a while if nothing is."""
@@ -113,16 +123,29 @@ class Poller:
         name = box.name
         if self._pauses.paused(box):
             return self._tactic.unprompted
-        due = self._store.due_buckets(box, box.buckets)
-        if due:
-            self._idle.pop(name, None)
-            self._schedule.wake(name, due, prompt=False)
-            return self._tactic.unprompted
+        began = self._clock.monotonic()
+        outlook = self._store.outlook(box, box.buckets)
+        pause = self._pause(box, found=bool(outlook.due))
+        if outlook.due:
+            # Prompted: the rate limit is for polls that find nothing, and these will find something.
+            self._schedule.wake(name, outlook.due)
+        if outlook.next_in is None:
+            return pause
+        # Rows that come due one after the other are taken together, and looking for them is a small part of the work.
+        soonest = max(SHORTEST_LOOK, 10 * (self._clock.monotonic() - began))
+        return min(pause, max(soonest, outlook.next_in.total_seconds()))
+
+    def _pause(self, box: Box, *, found: bool) -> float:
+        """Seconds until the next check if nothing is known to come due before."""
+        shortest = self._tactic.unprompted
+        if found:
+            self._idle.pop(box.name, None)
+            return min(shortest, LOOK_AGAIN)
         if self._wakeups is None or not self._wakeups.reliable:
-            return self._tactic.unprompted
+            return shortest
         # Writers wake the poller; checks are for those that do not, and grow rare while they find nothing.
-        idle = max(self._tactic.unprompted, min(LONGEST_IDLE, self._idle.get(name, self._tactic.unprompted) * 1.5))
-        self._idle[name] = idle
+        idle = max(shortest, min(LONGEST_IDLE, self._idle.get(box.name, shortest) * 1.5))
+        self._idle[box.name] = idle
         return idle
 
     # ── a poll ───────────────────────────────────────────────────────────────────────────────────────
@@ -132,6 +155,9 @@ class Poller:
         box, partition = task.box, task.partition or 0
         decision = self._ask_tactic(task)
         if decision is not GO:
+            if self._schedule.prompted(task):
+                # Put off is not answered: whoever asked is still waiting.
+                self._schedule.wake(box.name, [partition], within=decision.retry_in)
             return decision.retry_in, min(decision.retry_in, LONGEST_GAP)
         if not self._leases.hold(box, partition):
             return NEVER, SHORTEST_GAP
@@ -143,18 +169,22 @@ class Poller:
         self._observer.polled(box, partition, found=len(rows), pushed=pushed, seconds=seconds)
         if any(row.errors_count == 0 for row in rows):
             self._tactic.found_new_rows(box)
+        if not rows and self._schedule.prompted(task):
+            # Somebody committed, and nothing is due: perhaps it will be in a moment, which a check finds out.
+            self._schedule.check(box.name, within=LONGEST_GAP)
         # Every bucket with due rows is now queued or in work, however many rows it has: its holder drains it.
         return NEVER, self._gap(task, found=bool(rows), pushed=bool(pushed), seconds=seconds)
 
     def _ask_tactic(self, task: Task) -> Decision:
         box, partition = task.box, task.partition or 0
+        prompted = self._schedule.prompted(task)
         moment = Moment(
             box=box,
-            prompted=self._schedule.prompted(task),
+            prompted=prompted,
             now=self._clock.monotonic(),
             unix_now=self._clock.now().timestamp(),
             paused=self._pauses.paused,
-            measure=self._measure,
+            measure=partial(self._measure, prompted=prompted),
         )
 
         def told(throttler: str, decision: Decision) -> None:
@@ -165,13 +195,21 @@ class Poller:
 
         return self._tactic.ask(moment, told=told)
 
-    def _measure(self, box: Box) -> QueueState:
-        return queue_state(
+    def _measure(self, box: Box, *, prompted: bool) -> QueueState:
+        now = self._clock.monotonic()
+        if prompted and now - self._empty_at.get(box.name, -NEVER) < EMPTY_FOR:
+            return QueueState(0, None)
+        state = queue_state(
             self._queue,
             box,
             self._clock,
             lambda length, lag: self._observer.queue_measured(box, length=length, lag=lag),
         )
+        if state.length == 0:
+            self._empty_at[box.name] = now
+        else:
+            self._empty_at.pop(box.name, None)
+        return state
 
     def _rows(self, box: Box, partition: int) -> Sequence[PendingRow]:
         """Due rows: at most ``regular`` that never failed, and at most ``retryable`` that did."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from boxengine.domain.box import Box
@@ -21,6 +21,8 @@ from boxengine.engine.schedule import Schedule
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Clock, Hold, JobQueue, Observer
 
+WORTH_SHARING = 100
+"""Rows of a batch from which on its buckets are taken to have many more."""
 CROWDED_PAUSE = timedelta(seconds=0.05)
 """After which a thread that is kept for the other boxes looks again."""
 
@@ -91,7 +93,10 @@ class Processor:
         Returns what was taken, and the pause before the thread's next turn.
         """
         started = self._clock.monotonic()
-        with self._door:
+        # A lock knows no queue: who waits at it without end may never get in, and would be taken for hanging.
+        if not self._door.acquire(timeout=self._limits.wait.total_seconds()):
+            return None, timedelta(0)
+        try:
             if self._stopping.is_set():
                 return None, timedelta(0)
             boxes = self._open_boxes()
@@ -102,6 +107,8 @@ class Processor:
             if hold is None:
                 return None, CROWDED_PAUSE if crowded else timedelta(0)
             self._count(hold.box, +1)
+        finally:
+            self._door.release()
         self._observer.taken(hold.box, jobs=len(hold.jobs), seconds=self._clock.monotonic() - started)
         return hold, timedelta(0)
 
@@ -143,11 +150,20 @@ class Processor:
             report = delivery.run(hold, after, until=cutoff, first=first)
             first = False
             claimed += report.claimed
+            self._note_receivers(hold.box, report)
             self._go_on(hold, after, report)
             self._wake_for_retries(hold.box, report)
             if after and (self._stopping.is_set() or self._clock.monotonic() >= min(cutoff, turn_over)):
                 return self._hand_back(hold, after, timed_out=self._clock.monotonic() >= cutoff)
+            if len(after) > 1 and report.claimed >= WORTH_SHARING and self._has_idle_threads(hold.box):
+                self._share(hold, after)
         return "processed" if claimed else "skipped"
+
+    def _note_receivers(self, box: Box, report: BatchReport) -> None:
+        for name in report.reached:
+            self._outages.worked(_transport(box, name))
+        for name, error in report.unreachable.items():
+            self._outages.failed(_transport(box, name), error, needed=True)
 
     def _go_on(self, hold: Hold, after: dict[int, int], report: BatchReport) -> None:
         """Leaves ``after`` with the buckets that are still held and have more, and where to read on."""
@@ -163,12 +179,30 @@ class Processor:
         for bucket in after.keys() - hold.buckets:
             del after[bucket]
 
+    def _has_idle_threads(self, box: Box) -> bool:
+        """Whether a thread of this process waits for work and may take this box."""
+        return self._busy.total() < self._limits.threads and box in self._open_boxes()
+
+    def _share(self, hold: Hold, after: dict[int, int]) -> None:
+        """Hands half of the buckets back, for threads that have none."""
+        given = dict(list(after.items())[len(after) // 2 :])
+        self._queue.hand_back(replace(hold, buckets=set(given)), self._jobs(given))
+        hold.buckets -= given.keys()
+        for bucket in given:
+            del after[bucket]
+
     def _hand_back(self, hold: Hold, after: Mapping[int, int], *, timed_out: bool) -> str:
-        now = int(self._clock.now().timestamp())
-        self._queue.hand_back(hold, [Job(bucket, now, (max(1, last_id),)) for bucket, last_id in after.items()])
-        hold.buckets.clear()
+        self._queue.hand_back(hold, self._jobs(after))
         return "timeout" if timed_out else "processed"
+
+    def _jobs(self, after: Mapping[int, int]) -> list[Job]:
+        now = int(self._clock.now().timestamp())
+        return [Job(bucket, now, (max(1, last_id),)) for bucket, last_id in after.items()]
 
     def _wake_for_retries(self, box: Box, report: BatchReport) -> None:
         for bucket, pause in report.next_due.items():
             self._schedule.wake(box.name, [bucket], within=pause.total_seconds(), prompt=False)
+
+
+def _transport(box: Box, name: str) -> str:
+    return f"transport {name} of {box.name}"

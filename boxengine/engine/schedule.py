@@ -94,17 +94,25 @@ class Schedule:
             return
         count = self._partitions[box_name]
         numbers = range(count) if buckets is None else {bucket % count for bucket in buckets}
-        at = self._clock.monotonic() + within
+        tasks = [Task(box, number) for number in numbers]
         with self._changed:
-            for number in numbers:
-                task = Task(box, number)
-                if prompt:
-                    self._prompted.add(task)
-                if task in self._taken:
-                    self._taken[task] = min(self._taken[task], at)
-                elif at < self._due.get(task, NEVER):
-                    self._due[task] = at
-            self._changed.notify_all()
+            if prompt:
+                self._prompted.update(tasks)
+            self._ask_for(tasks, within=within)
+
+    def check(self, box_name: str, *, within: float) -> None:
+        """Asks for the box to be checked ``within`` so many seconds."""
+        with self._changed:
+            self._ask_for([Task(self._boxes[box_name], None)], within=within)
+
+    def _ask_for(self, tasks: Iterable[Task], *, within: float) -> None:
+        at = self._clock.monotonic() + within
+        for task in tasks:
+            if task in self._taken:
+                self._taken[task] = min(self._taken[task], at)
+            elif at < self._due.get(task, NEVER):
+                self._due[task] = at
+        self._changed.notify_all()
 
     def stop(self) -> None:
         """Lets every waiting ``take`` return None, now and from now on."""

@@ -3,23 +3,26 @@
 Whole batches go where a transport has ``call_batch`` and no item middleware asks to stand around each item; else items
 go one by one, and between two of them the deadline is looked at. Under strict order an item waits for the answer about
 the one before it: batches are cut into waves that hold no key twice.
+
+Where a receiver cannot be reached (``Unavailable``), its items stay as they are, and so do the followers of their keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item
-from boxengine.domain.outcome import Failure
+from boxengine.engine.legs import Leg
 from boxengine.engine.middleware import compose
 from boxengine.engine.pipeline import Middleware
 from boxengine.engine.transports import Carrier, Routes, failed
-from boxengine.errors import BoxError
+from boxengine.errors import BoxError, NoAnswerInTime, Unavailable
 from boxengine.ports import Claim, Observer, Result, Tracer
 
+NOBODY: Mapping[str, Unavailable] = {}
 NARROWING_SPLITS = 12
 """How often a batch for which its transport raised may be halved to find the guilty items: enough for one in 4,096."""
 
@@ -50,9 +53,11 @@ class Sending:
         strict_order: StrictOrder,
         expired: Callable[[], bool],
         watch: Watch,
+        refused: Mapping[str, Unavailable] = NOBODY,
     ) -> None:
         """Args:
         expired: whether sending must stop now; what has not been sent then stays pending.
+        refused: transports that are not to be called now, and why; their items stay pending.
         """
         self._claim = claim
         self._routes = routes
@@ -63,14 +68,22 @@ class Sending:
         self._one = compose(middlewares, self._carry_through)
         self._in_session = any(carrier.wants_session or carrier.single_wants_session for carrier in routes.carriers)
         self._blocked: set[Any] = set()
+        self._held: set[str] = set()
+        """Event keys of items that could not be sent and stay pending: their followers must not overtake them."""
         self._narrowing_left = NARROWING_SPLITS
         self._stopped = False
         self._failed_at = ""
-        self._tallies: dict[str, list[float]] = {}
-        """By transport, of items sent one by one: calls, failures among them, seconds."""
+        self._legs: dict[tuple[Carrier, ...], tuple[Leg, ...]] = {}
+        """The ways of items sent one by one, by their transports."""
         self.delivered: list[int] = []
         self.failed: list[tuple[Item, object, str]] = []
         """Item, what was returned or raised, and the transport's name."""
+        self.unreachable: dict[str, Unavailable] = dict(refused)
+        """By transport, what was said by those whose receivers could not be reached."""
+        self.reached: set[str] = set()
+        """Transports that answered."""
+        self.through: set[str] = set()
+        """Transports that took at least one item."""
 
     def hold_back(self, items: Iterable[Item]) -> None:
         """These failed before they could be sent: under strict order their followers wait."""
@@ -87,16 +100,26 @@ class Sending:
                     self._send_whole(carriers, wave)
             else:
                 self._send_one_by_one(group)
-        for name, (calls, failures, seconds) in self._tallies.items():
+        for leg in {leg for legs in self._legs.values() for leg in legs if leg.calls}:
             self._watch.observer.transported(
-                self._watch.box, name, items=int(calls), failed=int(failures), seconds=seconds
+                self._watch.box, leg.name, items=leg.calls, failed=leg.failures, seconds=leg.seconds
             )
+            if leg.failures < leg.calls:
+                self.through.add(leg.name)
+                if leg.name not in self.unreachable:
+                    self.reached.add(leg.name)
 
     # ── whole batches ────────────────────────────────────────────────────────────────────────────────
 
     def _send_whole(self, carriers: tuple[Carrier, ...], items: Sequence[Item]) -> None:
         if self._must_stop():
             return
+        if self.unreachable and any(carrier.name in self.unreachable for carrier in carriers):
+            # Those before it would be given the same items again and again.
+            self._hold(items)
+            return
+        if self._held:
+            items = [item for item in items if item.event_key not in self._held]
         for carrier in carriers:
             items = self._carry_batch(carrier, items)
         self.delivered += [item.id for item in items]
@@ -104,6 +127,9 @@ class Sending:
     def _carry_batch(self, carrier: Carrier, items: Sequence[Item]) -> Sequence[Item]:
         """Hands the items to one transport and returns those it took."""
         if not items:
+            return ()
+        if carrier.name in self.unreachable:
+            self._hold(items)
             return ()
         watch = self._watch
         began = watch.monotonic()
@@ -113,14 +139,20 @@ class Sending:
         except Exception as error:  # whatever a user's transport raises is a failed attempt
             seconds = watch.monotonic() - began
             watch.observer.transported(watch.box, carrier.name, items=len(items), failed=len(items), seconds=seconds)
+            if isinstance(error, Unavailable):
+                self._put_off(items, error, carrier.name)
+                return ()
             return self._narrow(carrier, items, error)
         seconds = watch.monotonic() - began
-        bad = [place for place, result in enumerate(results) if result is False or result.__class__ is Failure]
+        bad = [place for place, result in enumerate(results) if result is not None and failed(result)]
         watch.observer.transported(watch.box, carrier.name, items=len(items), failed=len(bad), seconds=seconds)
+        self.reached.add(carrier.name)
+        if len(bad) < len(items):
+            self.through.add(carrier.name)
         if not bad:
             return items
         for place in bad:
-            self._fail(items[place], results[place], carrier.name)
+            self._judge(items[place], results[place], carrier.name)
         spoilt = set(bad)
         return [item for place, item in enumerate(items) if place not in spoilt]
 
@@ -140,9 +172,9 @@ class Sending:
 
     def _narrow(self, carrier: Carrier, items: Sequence[Item], error: Exception) -> Sequence[Item]:
         """Halves a batch that raised, so that one poison item does not take the others with it."""
-        if len(items) == 1 or self._narrowing_left <= 0 or isinstance(error, WrongResults):
+        if len(items) == 1 or self._narrowing_left <= 0 or isinstance(error, WrongResults | NoAnswerInTime):
             for item in items:
-                self._fail(item, error, carrier.name)
+                self._judge(item, error, carrier.name)
             return ()
         self._narrowing_left -= 1
         middle = len(items) // 2
@@ -165,14 +197,16 @@ class Sending:
                 return
             if ordered and self._order_key(item) in self._blocked:
                 continue
+            if self.unreachable and self._must_wait(item):
+                continue
             self._failed_at = "middleware"
             try:
                 result = one(item)
             except Exception as error:  # whatever a user's code raises is a failed attempt
-                self._fail(item, error, self._failed_at)
+                self._judge(item, error, self._failed_at)
                 continue
-            if result is False or result.__class__ is Failure:
-                self._fail(item, result, self._failed_at)
+            if result is not None and failed(result):
+                self._judge(item, result, self._failed_at)
             else:
                 delivered.append(item.id)
 
@@ -191,27 +225,29 @@ class Sending:
     def _carry_through(self, item: Item) -> Result:
         """The item through all its transports; the first that fails ends it."""
         watch = self._watch
-        for carrier in self._routes.of(item):
-            self._failed_at = carrier.name
-            tally = self._tallies.setdefault(carrier.name, [0, 0, 0.0])
-            began = watch.monotonic()
-            tally[0] += 1
-            tally[1] += 1  # until it is known to be well
-            with watch.tracer.sending(watch.box, carrier.name, (item,)):
-                result = self._call_one(carrier, item)
-            tally[2] += watch.monotonic() - began
-            if failed(result):
+        monotonic, sending = watch.monotonic, watch.tracer.sending
+        for leg in self._legs_of(item):
+            self._failed_at = leg.name
+            leg.calls += 1
+            leg.failures += 1  # until it is known to be well
+            began = monotonic()
+            with sending(watch.box, leg.name, (item,)):
+                result = leg.call(item)
+            leg.seconds += monotonic() - began
+            if result is not None and failed(result):
                 return result
-            tally[1] -= 1
+            leg.failures -= 1
         self._failed_at = "middleware"
         return True
 
-    def _call_one(self, carrier: Carrier, item: Item) -> Result:
-        if carrier.single_wants_session:
-            return carrier.single()(item, item.payload, session=self._claim.session)
-        if carrier.has_single:
-            return carrier.single()(item, item.payload)
-        return self._call_batch(carrier, [item])[0]
+    def _legs_of(self, item: Item) -> tuple[Leg, ...]:
+        carriers = self._routes.of(item)
+        legs = self._legs.get(carriers)
+        if legs is None:
+            known = {leg.carrier: leg for each in self._legs.values() for leg in each}
+            legs = tuple(known.get(carrier) or Leg(carrier, self._claim, self._call_batch) for carrier in carriers)
+            self._legs[carriers] = legs
+        return legs
 
     # ── order and routes ─────────────────────────────────────────────────────────────────────────────
 
@@ -253,6 +289,33 @@ class Sending:
 
     def _order_key(self, item: Item) -> Any:
         return item.bucket if self._strict is StrictOrder.BUCKET else item.event_key
+
+    # ── what was not delivered ───────────────────────────────────────────────────────────────────────
+
+    def _judge(self, item: Item, problem: object, where: str) -> None:
+        if isinstance(problem, Unavailable):
+            self._put_off([item], problem, where)
+            return
+        self._fail(item, problem, where)
+        if isinstance(problem, NoAnswerInTime):
+            # Another call would hang as well, or meet a transport that is in the middle of one.
+            self.unreachable[where] = Unavailable(str(problem))
+            self.reached.discard(where)
+
+    def _put_off(self, items: Sequence[Item], problem: Unavailable, where: str) -> None:
+        """The receiver cannot be reached: no attempt, and nothing more through this transport for now."""
+        self.unreachable[where] = problem
+        self.reached.discard(where)
+        self._hold(items)
+
+    def _hold(self, items: Sequence[Item]) -> None:
+        self._held.update(item.event_key for item in items)
+        self._blocked.update(map(self._order_key, items))
+
+    def _must_wait(self, item: Item) -> bool:
+        if any(carrier.name in self.unreachable for carrier in self._routes.of(item)):
+            self._hold([item])
+        return item.event_key in self._held
 
     def _fail(self, item: Item, problem: object, where: str) -> None:
         self.failed.append((item, problem, where))

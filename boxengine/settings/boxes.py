@@ -9,18 +9,20 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
 from boxengine.domain import retry
-from boxengine.domain.box import StrictOrder
+from boxengine.domain.box import CircuitPolicy, StrictOrder
 from boxengine.settings.names import default_table
 from boxengine.settings.values import (
     CUT,
     Acks,
     Count,
     CountOrZero,
+    DeadLetter,
     DottedPaths,
     Duration,
     Factor,
     Flag,
     Order,
+    Seconds,
     SecondsOrZero,
     Servers,
     Share,
@@ -28,7 +30,7 @@ from boxengine.settings.values import (
 )
 
 RESERVED = ("class", "event_name", "disposable")
-"""Keys of a transport that are the engine's; all others are arguments."""
+"""Keys of a transport that are the engine's; all others are arguments (``timeout`` where its class takes none)."""
 
 
 _TRANSPORT_SCHEMA: dict[str, Any] = {
@@ -37,6 +39,7 @@ _TRANSPORT_SCHEMA: dict[str, Any] = {
         "class": {"type": "string"},
         "event_name": {"type": "string"},
         "disposable": {"type": "boolean"},
+        "timeout": {"anyOf": [{"type": "number"}, {"type": "string"}]},
     },
 }
 _TRANSPORTS_SCHEMA = WithJsonSchema(
@@ -104,8 +107,6 @@ class TransportSettings(Section):
 class KafkaSource(Section):
     """Topics whose messages become items of an inbox box."""
 
-    model_config = ConfigDict(extra="allow")
-
     topics: DottedPaths = Field(min_length=1)
     group: Text
     """Consumer group."""
@@ -115,12 +116,40 @@ class KafkaSource(Section):
     """Left out: the top level's ``kafka.bootstrap_servers``."""
     config: Mapping[str, Any] = Field(default_factory=dict)
     """Handed to librdkafka, over the top level's ``kafka.config``."""
+    batch_size: Count = 500
+    """Messages in one transaction, at most."""
+    max_payload_bytes: Count | None = None
+    """Larger messages are dead letters. Left out: no limit."""
+    dead_letter: DeadLetter | None = None
+    """Where messages go that cannot be stored: ``box: NAME`` or ``topic: NAME``. Left out: failed rows of the box itself."""
 
 
 class SourceSettings(Section):
     """Where the items of an inbox box come from."""
 
     kafka: KafkaSource
+
+
+class CircuitBreakerSettings(Section):
+    """When a transport is left alone for a while: its items stay pending, and no attempt is counted."""
+
+    failures: Count = 3
+    """Batches in a row for which its receiver could not be reached (``Unavailable``)."""
+    failed_attempts: Count | None = None
+    """Failed attempts in a row with no success among them. Left out: they never open the circuit."""
+    pause: Seconds = timedelta(seconds=1)
+    """Until a small batch tries again; doubled each time that fails, ..."""
+    longest_pause: Seconds = timedelta(seconds=15)
+    """... up to this."""
+
+    def policy(self) -> CircuitPolicy:
+        """The same for the engine."""
+        return CircuitPolicy(
+            failures=self.failures,
+            failed_attempts=self.failed_attempts,
+            pause=self.pause,
+            longest_pause=max(self.pause, self.longest_pause),
+        )
 
 
 class BoxSettings(Section):
@@ -136,6 +165,11 @@ class BoxSettings(Section):
     """number, hash, or the dotted path of a callable ``(key, bucket_size) -> int``."""
     transports: Annotated[Mapping[str, TransportSettings], _TRANSPORTS_SCHEMA] = Field(default_factory=dict)
     """A mapping (name -> arguments) or a list (each with ``class``)."""
+    circuit_breaker: CircuitBreakerSettings = Field(default_factory=CircuitBreakerSettings)
+    max_payload_bytes: Count | None = None
+    """Larger payloads are refused when they are created. Left out: the top level's."""
+    sequence: Flag = False
+    """Whether items get gapless numbers per event key, sent as the header Sequence-Number."""
     strict_order: Order = StrictOrder.NONE
     """false; true (= bucket): a failed item's bucket waits for it; key: only its key waits."""
     max_retries: CountOrZero | None = None

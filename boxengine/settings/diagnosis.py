@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from boxengine.settings.masking import is_secret, masked_text
+from boxengine.domain.masking import MASK, is_secret, masked_text
 from boxengine.settings.origin import Path
 from boxengine.settings.schema import Settings
 
@@ -79,7 +79,9 @@ def _found(path: Path, value: object) -> str:
         case list() | tuple():
             shown = "a list"
         case str():
-            text = masked_text(value)
+            # What should be a URL and is none may hold a password all the same.
+            broken_url = str(path[-1]).endswith("url") and "@" in value and "://" not in value
+            text = MASK if broken_url else masked_text(value)
             shown = repr(text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}...")
     return f", got {shown}"
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from boxengine.domain.box import StrictOrder
+from boxengine.domain.masking import masked
 from boxengine.settings import rules
 from boxengine.settings.boxes import BoxSettings
 from boxengine.settings.durations import format_iso
-from boxengine.settings.masking import masked
 from boxengine.settings.origin import Path, dotted
 from boxengine.settings.schema import ENVIRONMENTS, Settings
 
@@ -74,6 +74,7 @@ def _inherited(settings: Settings, name: str, box: BoxSettings) -> dict[str, tup
     return {
         "owner": (settings.owner, _via(settings, "owner")),
         "bucket_size": (settings.bucket_size, _via(settings, "bucket_size")),
+        "max_payload_bytes": (settings.max_payload_bytes, _via(settings, "max_payload_bytes")),
         "table": (box.table_for(name), f"model {box.model}" if box.model else DEFAULT),
         "max_retries": (retries, strict),
         "retry_strategies": (list(box.strategies), strict),

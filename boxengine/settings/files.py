@@ -1,7 +1,12 @@
-"""The files of the configuration: which they are, and what stands in them before anything is checked against the schema."""
+"""The files of the configuration: which they are, and what stands in them before anything is checked against the schema.
+
+Only PyYAML's safe loader reads them, and what a file may cost is bounded: its bytes, and its values once aliases and merges
+are written out, for ten lines of aliases can stand for a billion values.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +20,13 @@ from boxengine.settings.schema import ENVIRONMENTS, Settings
 
 USUAL_PLACES = ("config/outbox.yml", "outbox.yml")
 DEFAULT_ENVIRONMENT = "development"
+LARGEST_FILE = 1 << 20
+"""Bytes."""
+MOST_VALUES = 20_000
+"""Keys and values of one file, those that an alias stands for counted each time."""
 _MERGE_TAG = "tag:yaml.org,2002:merge"
+_UNPRINTABLE = re.compile(r"[\x00\ud800-\udfff]")
+"""What YAML's escapes can write, and neither a database nor UTF-8 can hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +66,17 @@ def read(path: Path, *, env: str, cwd: Path) -> Document:
     """The file's contents for this environment; what is wrong with its form stands in ``problems``."""
     file = str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as opened:
+            content = opened.read(LARGEST_FILE + 1)
+        text = content.decode()
     except FileNotFoundError:
         return _refused(file, f"no such file (looked for {path}); `boxengine init` makes a configuration")
     except UnicodeDecodeError as error:
         return _refused(file, f"not UTF-8 text: byte {error.start} is {error.object[error.start]:#04x}")
     except OSError as error:
         return _refused(file, f"cannot be read: {error.strerror}")
+    if len(content) > LARGEST_FILE:
+        return _refused(file, f"larger than {LARGEST_FILE:,} bytes; expected a configuration")
     return _parse(text, file=file, env=env)
 
 
@@ -70,20 +85,22 @@ def _refused(file: str, message: str) -> Document:
 
 
 def _parse(text: str, *, file: str, env: str) -> Document:
-    loader = yaml.SafeLoader(text)
+    form = _Form(file)
     try:
+        # Within the try, for a character that YAML forbids is found as soon as the loader is made.
+        loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         if node is None:
             return Document(file, {})
-        form = _Form(file)
         form.check(node)
         if form.unusable:
             return Document(file, {}, tuple(form.problems))
         data = loader.construct_document(node)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         return _refused(file, _not_yaml(error, text))
-    finally:
-        loader.dispose()
+    except (AttributeError, LookupError, TypeError):
+        # How PyYAML answers a value that its own tag does not fit: !!int "", !!bool maybe.
+        return _refused(file, "not YAML: a value does not fit its tag (!!...)")
     if not isinstance(data, dict):
         return _refused(file, "expected a mapping (key: value) at the top")
     return _in_environment(data, file=file, env=env, problems=form.problems)
@@ -106,41 +123,61 @@ class _Form:
         self.unusable = False
         """Whether reading on would only yield mistakes that follow from these."""
         self._file = file
-        self._done: set[int] = set()
+        self._open: set[int] = set()
+        self._sizes: dict[int, int] = {}
 
     def check(self, node: yaml.Node) -> None:
-        self._visit(node, (), ())
+        size = self._visit(node, ())
+        if size > MOST_VALUES and not self.unusable:
+            self.unusable = True
+            self._report((), f"more than {MOST_VALUES:,} values, those that aliases stand for included")
 
-    def _visit(self, node: yaml.Node, path: tuple[str | int, ...], above: tuple[int, ...]) -> None:
-        if id(node) in above:
+    def _visit(self, node: yaml.Node, path: tuple[str | int, ...]) -> int:
+        """Returns how many values the node is, with all that is in it."""
+        if id(node) in self._open:
             self.unusable = True
             self._report(path, "an alias that contains itself")
-        if id(node) in self._done:
-            return
-        self._done.add(id(node))
-        inside = (*above, id(node))
-        if isinstance(node, yaml.SequenceNode):
-            for position, entry in enumerate(node.value):
-                self._visit(entry, (*path, position), inside)
-        elif isinstance(node, yaml.MappingNode):
-            self._visit_mapping(node, path, inside)
+            return 1
+        if id(node) not in self._sizes:
+            self._open.add(id(node))
+            self._sizes[id(node)] = 1 + self._visit_inside(node, path)
+            self._open.remove(id(node))
+        return self._sizes[id(node)]
 
-    def _visit_mapping(self, node: yaml.MappingNode, path: tuple[str | int, ...], inside: tuple[int, ...]) -> None:
+    def _visit_inside(self, node: yaml.Node, path: tuple[str | int, ...]) -> int:
+        if isinstance(node, yaml.SequenceNode):
+            return sum(self._visit(entry, (*path, position)) for position, entry in enumerate(node.value))
+        if isinstance(node, yaml.MappingNode):
+            return self._visit_mapping(node, path)
+        self._check_text(node.value, path)
+        return 0
+
+    def _visit_mapping(self, node: yaml.MappingNode, path: tuple[str | int, ...]) -> int:
         lines: dict[str, int] = {}
+        size = 0
         for key, value in node.value:
             line = key.start_mark.line + 1
             if key.tag == _MERGE_TAG:
-                self._visit(value, path, inside)
+                size += self._visit(value, path)
                 continue
-            if key.tag != "tag:yaml.org,2002:str":
+            if key.tag != "tag:yaml.org,2002:str" or not isinstance(key.value, str):
                 self.unusable = True
-                self._report(path, f"the key {key.value!r} in line {line} is not text to YAML; put it in quotes")
+                shown = repr(key.value) if isinstance(key.value, str) else "that begins"
+                self._report(path, f"the key {shown} in line {line} is not text to YAML; put it in quotes")
                 continue
             if key.value in lines:
                 earlier = lines[key.value]
                 self._report((*path, key.value), f"stands twice, in lines {earlier} and {line}; expected once")
             lines.setdefault(key.value, line)
-            self._visit(value, (*path, key.value), inside)
+            self._check_text(key.value, path)
+            size += self._visit(value, (*path, key.value))
+        return size
+
+    def _check_text(self, text: str, path: tuple[str | int, ...]) -> None:
+        found = _UNPRINTABLE.search(text)
+        if found:
+            self.unusable = True
+            self._report(path, f"holds the character U+{ord(found[0]):04X}, which is no text")
 
     def _report(self, path: tuple[str | int, ...], message: str) -> None:
         self.problems.append(Problem(self._file, dotted(path), message))

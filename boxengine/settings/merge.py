@@ -10,7 +10,8 @@ from boxengine.settings.diagnosis import Finding
 from boxengine.settings.files import Document
 from boxengine.settings.origin import Path, Source
 
-_VARIABLE = re.compile(r"\$?\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
+# A default ends before the next variable, so that a text of a thousand unclosed ones is not read a thousand times.
+_VARIABLE = re.compile(r"\$?\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>(?:[^}$]|\$(?!\{))*))?\}")
 
 
 def merge(documents: Sequence[Document]) -> tuple[dict[str, Any], dict[Path, Source]]:
@@ -29,13 +30,15 @@ def _merge_into(
         here = (*path, key)
         if isinstance(value, dict):
             if not isinstance(target.get(key), dict):
-                _forget(here, sources)
+                if key in target:
+                    _forget(here, sources)
                 target[key] = {}
             if not value and not target[key]:
                 sources[here] = source
             _merge_into(target[key], value, here, source, sources)
         else:
-            _forget(here, sources)
+            if key in target:
+                _forget(here, sources)
             target[key] = value
             sources[here] = source
 

@@ -38,7 +38,7 @@ class Origin:
 
     def file(self, path: Path) -> str:
         """The file to name when something is wrong at ``path``, also where the path is a section or is missing."""
-        source = None
+        source = self.sources.get(path)
         while source is None and path:
             source = next((source for leaf, source in self.sources.items() if leaf[: len(path)] == path), None)
             path = path[:-1]

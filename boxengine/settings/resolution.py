@@ -121,8 +121,36 @@ class _Resolver:
             max_retries=settings.retries,
             backoff=_backoff(settings),
             retention=_retention(settings),
+            circuit_breaker=settings.circuit_breaker.policy(),
+            sequence=self._sequence((*path, "sequence"), settings, model),
             payload_builder=getattr(model, "build_payload", None),
+            extra_options=self._hook((*path, "model"), model, "extra_options"),
+            extra_log_details=self._hook((*path, "model"), model, "extra_log_details"),
         )
+
+    def _hook(self, path: Path, model: type | None, name: str) -> Callable[..., object] | None:
+        """A model's method of the item, its property, or a mapping that is the same for all items."""
+        found = getattr(model, name, None)
+        match found:
+            case property(fget=get) if get is not None:
+                return get
+            case Mapping():
+                return lambda _item: found
+            case None:
+                return None
+        if callable(found):
+            return cast("Callable[..., object]", found)
+        message = f"its {name} is {type(found).__name__}; expected a method of the item, a property, or a mapping"
+        self.found.append(Finding(path, message))
+        return None
+
+    def _sequence(self, path: Path, settings: BoxSettings, model: type | None) -> bool:
+        if settings.sequence and model is not None and not hasattr(model, "seq"):
+            message = (
+                f"{settings.model} has no column for it; expected the mixin boxengine.SequencedItem among its bases"
+            )
+            self.found.append(Finding(path, message))
+        return settings.sequence or bool(getattr(model, "__box_sequence__", False))
 
     def _model(self, path: Path, dotted_path: str | None) -> type | None:
         if dotted_path is None:

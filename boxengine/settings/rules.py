@@ -20,7 +20,7 @@ _SECTIONS = ("outbox_items", "inbox_items")
 
 def check(settings: Settings) -> list[Finding]:
     """All contradictions between keys."""
-    found = [*_servers(settings), *_timing(settings), *_names(settings), *_tables(settings)]
+    found = [*_servers(settings), *_timing(settings), *_names(settings), *_tables(settings), *_dead_letters(settings)]
     for path, name, box in boxes_with_paths(settings):
         found += [*_name(path, name), *_order(path, box), *_strategies(path, box), *_pauses(path, box)]
         found += _retention(path, box)
@@ -53,10 +53,16 @@ def _servers(settings: Settings) -> Iterator[Finding]:
     redis, database = settings.redis, settings.database
     if database.replica_url and not database.url:
         yield _finding(("database", "replica_url"), "a replica needs a database.url beside it", "url")
+    if database.listen_url and not (database.url or "").startswith("postgres"):
+        yield _finding(("database", "listen_url"), "has a meaning only beside a database.url of PostgreSQL", "url")
     if redis.sentinels and not redis.master_name:
         yield _finding(("redis", "sentinels"), "Sentinel needs redis.master_name beside it", "master_name")
     if redis.master_name and not redis.sentinels:
         yield _finding(("redis", "master_name"), "has a meaning only with redis.sentinels", "sentinels")
+    if not (redis.ssl or redis.url.startswith("rediss://")):
+        for key in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"):
+            if getattr(redis, key) is not None:
+                yield _finding(("redis", key), "has a meaning only with TLS: rediss://, or ssl under Sentinel", "url")
     if redis.sentinels and redis.cluster:
         yield _finding(("redis", "cluster"), "contradicts redis.sentinels; expected one of the two", "sentinels")
     if redis.sentinels and "url" in redis.model_fields_set:
@@ -80,6 +86,15 @@ def _names(settings: Settings) -> Iterator[Finding]:
     for name in settings.inbox_items:
         if name in settings.outbox_items:
             yield Finding(("inbox_items", name), "the name is used in outbox_items too; expected one box of each name")
+
+
+def _dead_letters(settings: Settings) -> Iterator[Finding]:
+    for name, inbox in settings.inbox_items.items():
+        box = (inbox.source.kafka.dead_letter or {}).get("box") if inbox.source else None
+        if box is not None and (box == name or box not in settings.boxes):
+            others = ", ".join(sorted(settings.boxes.keys() - {name})) or "none is configured"
+            path = ("inbox_items", name, "source", "kafka", "dead_letter", "box")
+            yield Finding(path, f"expected another box, got {box!r}; known: {others}")
 
 
 def _tables(settings: Settings) -> Iterator[Finding]:

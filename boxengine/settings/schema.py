@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr
+from pydantic import BeforeValidator, Field, PrivateAttr
 
 from boxengine.settings.boxes import BoxSettings, InboxSettings, KafkaSettings, Section, TransportSettings
 from boxengine.settings.origin import Origin
@@ -22,6 +22,7 @@ from boxengine.settings.values import (
     Seconds,
     SecondsOrZero,
     Text,
+    lowered,
 )
 
 ENVIRONMENTS = ("default", "development", "test", "staging", "production")
@@ -29,6 +30,8 @@ ENVIRONMENTS = ("default", "development", "test", "staging", "production")
 
 Tactic = Literal["default", "low-priority", "aggressive", "noop"]
 Wakeup = Literal["notify", "redis", "none"]
+LogFormat = Literal["auto", "json", "text"]
+LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 class DatabaseSettings(Section):
@@ -37,6 +40,10 @@ class DatabaseSettings(Section):
     url: DatabaseUrl | None = None
     replica_url: DatabaseUrl | None = None
     """Serves polling only."""
+    listen_url: DatabaseUrl | None = None
+    """Where to LISTEN, if ``url`` leads through PgBouncer: the PostgreSQL server itself."""
+    prepared_statements: Flag | None = None
+    """Whether PostgreSQL keeps prepared statements; left out: unless ``url`` leads through a connection pooler."""
 
 
 class RedisSettings(Section):
@@ -58,6 +65,11 @@ class RedisSettings(Section):
     """The Sentinels' own."""
     ssl: Flag = False
     """TLS to the Sentinels and their master; with a URL, write rediss:// instead."""
+    ssl_ca_certs: Text | None = None
+    """File with the certificates to trust; left out: the system's. This and the next two also with a URL."""
+    ssl_certfile: Text | None = None
+    """The client's own certificate, where the server asks for one."""
+    ssl_keyfile: Text | None = None
 
 
 class PollerSettings(Section):
@@ -116,6 +128,21 @@ class ProbesSettings(Section):
     port: Port = 5555
 
 
+class LoggingSettings(Section):
+    """What the worker writes to standard error. The command line's ``--log-format`` and ``--log-level`` go first."""
+
+    format: Annotated[LogFormat, BeforeValidator(lowered)] = "auto"
+    """json; text: short lines for people; auto: text on a terminal, else json."""
+    level: Annotated[LogLevel, BeforeValidator(lowered)] = "info"
+
+
+class TracingSettings(Section):
+    """OpenTelemetry. The SDK is set up by the application; without one nothing is traced."""
+
+    item_spans: Flag = False
+    """Also one span per item and transport call, in the trace of the item's creation."""
+
+
 class Settings(Section):
     """All that the configuration says. Frozen; what is left out has its default."""
 
@@ -124,6 +151,8 @@ class Settings(Section):
     owner: Text | None = None
     """Label on metrics."""
     bucket_size: Count = 16
+    max_payload_bytes: Count | None = None
+    """Larger payloads are refused when they are created. Left out: no limit."""
     database: DatabaseSettings = Field(default_factory=DatabaseSettings)
     redis: RedisSettings = Field(default_factory=RedisSettings)
     poller: PollerSettings = Field(default_factory=PollerSettings)
@@ -133,6 +162,8 @@ class Settings(Section):
     """Dotted path of a callable ``(error_or_message, **context)``; left out: errors go to the log."""
     metrics: MetricsSettings = Field(default_factory=MetricsSettings)
     probes: ProbesSettings = Field(default_factory=ProbesSettings)
+    logging: LoggingSettings = Field(default_factory=LoggingSettings)
+    tracing: TracingSettings = Field(default_factory=TracingSettings)
     polling_auto_disabled: Flag = False
     """Boxes start paused."""
     disposable_transports: Flag = False
@@ -163,6 +194,10 @@ class Settings(Section):
     def bucket_size_of(self, box: BoxSettings) -> int:
         """The box's own, else the top level's."""
         return self.bucket_size if box.bucket_size is None else box.bucket_size
+
+    def max_payload_of(self, box: BoxSettings) -> int | None:
+        """Bytes: the box's own limit, else the top level's; None: no limit."""
+        return self.max_payload_bytes if box.max_payload_bytes is None else box.max_payload_bytes
 
     def owner_of(self, box: BoxSettings) -> str | None:
         """The box's own, else the top level's."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
 from types import ModuleType
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from boxengine.engine.pipeline import TransportSpec
 from boxengine.settings.boxes import KafkaSettings, KafkaSource, TransportSettings
@@ -16,6 +17,7 @@ from boxengine.settings.diagnosis import findings, unknown_key
 from boxengine.settings.names import CannotImport, import_module, load_object
 from boxengine.settings.origin import dotted
 from boxengine.settings.schema import Settings
+from boxengine.settings.values import Seconds
 
 KAFKA = "kafka"
 """The short name whose arguments have defaults in the top level's ``kafka``."""
@@ -39,6 +41,7 @@ def specify(transport: TransportSettings, settings: Settings, *, built_in: Mappi
     """
     found = _find(transport.class_name, built_in)
     arguments = dict(transport.arguments)
+    timeout = _timeout(arguments, found, transport.class_name)
     if transport.class_name == KAFKA:
         arguments = kafka_arguments(arguments, settings.kafka)
     return TransportSpec(
@@ -46,7 +49,40 @@ def specify(transport: TransportSettings, settings: Settings, *, built_in: Mappi
         build=_builder(found, transport.class_name, arguments),
         event_name=transport.event_name,
         disposable=settings.disposable(transport),
+        timeout=timeout,
     )
+
+
+def _timeout(arguments: dict[str, Any], found: Any, name: str) -> timedelta | None:
+    """How long the engine lets a call take. A transport that limits its calls itself is given the limit as an argument.
+
+    Raises:
+        Misconfigured: it is no length of time.
+    """
+    if "timeout" not in arguments or _takes(found, "timeout"):
+        return None
+    given = arguments.pop("timeout")
+    if given is None:
+        return None
+    try:
+        timeout = TypeAdapter(Seconds).validate_python(given)
+    except ValidationError as error:
+        message = findings(error, given, model=KafkaSettings)[0].message
+        raise Misconfigured(("timeout", message)) from error
+    if name == KAFKA:
+        arguments.setdefault("delivery_timeout", timeout.total_seconds())
+        return None
+    return timeout
+
+
+def _takes(found: Any, argument: str) -> bool:
+    """Whether what is to be called with the arguments takes this one."""
+    target = _factory(found) or found
+    try:
+        parameters = inspect.signature(target).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(each.name == argument or each.kind is each.VAR_KEYWORD for each in parameters)
 
 
 def kafka_arguments(arguments: Mapping[str, Any], defaults: KafkaSettings) -> dict[str, Any]:

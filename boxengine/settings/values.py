@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
@@ -83,6 +84,11 @@ def _flag(value: object) -> bool:
     if text in _TRUE | _FALSE:
         return text in _TRUE
     raise ValueError("expected true or false")
+
+
+def lowered(value: object) -> object:
+    """For words that people write in capitals as well."""
+    return value.lower() if isinstance(value, str) else value
 
 
 def _text(value: object) -> str:
@@ -158,6 +164,10 @@ def _database_url(value: object) -> str:
         raise ValueError("expected a SQLAlchemy URL: write postgresql+psycopg:// where others write postgres://")
     if not _DATABASE_URL.fullmatch(text):
         raise ValueError("expected a SQLAlchemy URL such as postgresql+psycopg://user:password@host:5432/name")
+    credentials, _, _ = text.partition("?")[0].partition("://")[2].rpartition("@")
+    if "@" in credentials:
+        # The driver would take what follows the first one for the host, and say so in its errors.
+        raise ValueError("expected %40 where the password has an @")
     return text
 
 
@@ -165,6 +175,11 @@ def _redis_url(value: object) -> str:
     text = _text(value)
     if not _REDIS_URL.fullmatch(text):
         raise ValueError("expected a URL that begins with redis://, rediss:// or unix://")
+    try:
+        urlsplit(text).port  # noqa: B018 - reading it is what checks it
+    except ValueError:
+        # Its message would quote what was taken for the port.
+        raise ValueError("expected %2F %3F %23 %40 where the password has / ? # @, and a number for the port") from None
     return text
 
 
@@ -173,6 +188,16 @@ def _host_and_port(value: object) -> str:
     if not _HOST_AND_PORT.fullmatch(text):
         raise ValueError("expected host:port")
     return text
+
+
+def _dead_letter(value: object) -> dict[str, str]:
+    match value:
+        case {"box": str(place), **rest} if place and not rest:
+            return {"box": place}
+        case {"topic": str(place), **rest} if place and not rest:
+            return {"topic": place}
+        case _:
+            raise ValueError("expected box: NAME or topic: NAME")
 
 
 def _servers(value: object) -> str:
@@ -213,6 +238,19 @@ Servers = Annotated[
     str,
     BeforeValidator(_servers),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+DeadLetter = Annotated[
+    Mapping[str, str],
+    BeforeValidator(_dead_letter),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "properties": {"box": {"type": "string"}, "topic": {"type": "string"}},
+            "additionalProperties": False,
+            "minProperties": 1,
+            "maxProperties": 1,
+        }
+    ),
 ]
 Duration = Annotated[
     timedelta,

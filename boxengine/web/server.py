@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from boxengine.errors import BoxError
+from boxengine.errors import PortTaken
 
 logger = logging.getLogger(__name__)
+PATIENCE = 5.0
+"""Seconds that a client has for its whole request, and again for taking the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +53,24 @@ Route = Callable[[Request], Response]
 class HttpService:
     """Serves its routes on one port, from named daemon threads. ``start`` and ``stop`` may each be called twice."""
 
-    def __init__(self, routes: Mapping[str, Route], *, port: int, key: str, host: str = "0.0.0.0") -> None:  # noqa: S104 - probes come from outside the container
+    def __init__(
+        self,
+        routes: Mapping[str, Route],
+        *,
+        port: int,
+        key: str,
+        host: str = "0.0.0.0",  # noqa: S104 - probes come from outside the container
+        patience: float = PATIENCE,
+    ) -> None:
         """
         Args:
             routes: by path.
             port: 0: a free one, see ``port`` after the start.
             key: where the port is configured, for messages: ``probes.port``.
             host: the address to listen on.
+            patience: seconds that a client has for its whole request, and again for taking the answer.
         """
+        self._patience = patience
         self._routes = dict(routes)
         self._address = (host, port)
         self._key = key
@@ -73,16 +88,15 @@ class HttpService:
         """Binds the port and serves.
 
         Raises:
-            BoxError: the port cannot be had; the message names the key to change.
+            PortTaken: the port cannot be had; the message names the key to change.
         """
         with self._lock:
             if self._server is not None:
                 return
             try:
-                server = _Server(self._address, self._routes)
+                server = _Server(self._address, self._routes, patience=self._patience)
             except (OSError, OverflowError) as error:
-                host, port = self._address
-                raise BoxError(f"{self._key}: cannot listen on {host}:{port}: {error}") from error
+                raise PortTaken(self._complaint(error)) from error
             # The interval is how long a stop takes at most; the thread wakes up at it.
             self._thread = threading.Thread(
                 target=server.serve_forever,
@@ -103,6 +117,16 @@ class HttpService:
             server.shutdown()
             server.server_close()
             thread.join()
+
+    def _complaint(self, error: Exception) -> str:
+        host, port = self._address
+        text = f"{self._key}: cannot listen on {host}:{port}: {error}"
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            text += (
+                f". Another `boxengine start` or `consume` on this machine? Then one of the two needs another {self._key}: "
+                f"in a second --config FILE, or from the environment, as ${{PORT:-{port}}}"
+            )
+        return text
 
 
 def services(endpoints: Iterable[tuple[str, int, Mapping[str, Route]]], *, host: str = "0.0.0.0") -> list[HttpService]:  # noqa: S104 - see HttpService
@@ -126,8 +150,9 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_address = True
     request_queue_size = 64
 
-    def __init__(self, address: tuple[str, int], routes: Mapping[str, Route]) -> None:
+    def __init__(self, address: tuple[str, int], routes: Mapping[str, Route], *, patience: float) -> None:
         self.routes = routes
+        self.patience = patience
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
@@ -154,18 +179,28 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
     server_version = "boxengine"
     sys_version = ""
-    timeout: ClassVar[float] = 5.0
+
+    def setup(self) -> None:
+        """Reads the request against one deadline, however small the bits are that it comes in."""
+        super().setup()
+        self.rfile.close()
+        self.rfile = io.BufferedReader(_UntilDeadline(self.connection, patience=self.server.patience))
 
     def do_GET(self) -> None:
         """Answers; a route that raises is a 500 with a short reason."""
-        url = urlsplit(self.path)
+        try:
+            url = urlsplit(self.path)
+            query = parse_qs(url.query)
+        except ValueError as error:
+            self._send(Response.json({"error": f"bad request: {error}"}, status=HTTPStatus.BAD_REQUEST))
+            return
         route = self.server.routes.get(url.path)
         if route is None:
             known = sorted(self.server.routes)
             self._send(Response.json({"error": "not found", "paths": known}, status=HTTPStatus.NOT_FOUND))
             return
         try:
-            response = route(Request(url.path, parse_qs(url.query), dict(self.headers.items())))
+            response = route(Request(url.path, query, dict(self.headers.items())))
         except Exception as error:
             logger.exception("%s could not be answered", url.path)
             response = Response.json(
@@ -181,6 +216,8 @@ class _Handler(BaseHTTPRequestHandler):
         logger.debug(format, *args)
 
     def _send(self, response: Response) -> None:
+        # Of one sendall this is the time for all of it.
+        self.connection.settimeout(self.server.patience)
         self.send_response(response.status)
         self.send_header("Content-Type", response.content_type)
         self.send_header("Content-Length", str(len(response.body)))
@@ -189,3 +226,21 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(response.body)
+
+
+class _UntilDeadline(io.RawIOBase):
+    """What a socket receives, until its time is over. A timeout of the socket alone begins anew with each byte."""
+
+    def __init__(self, connection: socket.socket, *, patience: float) -> None:
+        self._connection = connection
+        self._until = time.monotonic() + patience
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the request was not complete in time")
+        self._connection.settimeout(left)
+        return self._connection.recv_into(buffer)

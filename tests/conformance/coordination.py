@@ -39,9 +39,9 @@ TTL = timedelta(seconds=30)
 NOON = 1_800_000_000
 
 
-def make_box(name: str = "order_outbox_item", box_type: BoxType = BoxType.OUTBOX) -> Box:
-    """A box of 16 buckets."""
-    return Box(name=name, type=box_type, table="items")
+def make_box(name: str = "order_outbox_item", box_type: BoxType = BoxType.OUTBOX, *, buckets: int = 16) -> Box:
+    """A box of so many buckets."""
+    return Box(name=name, type=box_type, table="items", bucket_size=buckets)
 
 
 def job(bucket: int, *ids: int, pushed_at: int = NOON) -> Job:
@@ -97,7 +97,9 @@ class MemoryRig(Rig):
         corrupt: list[tuple[str, bytes]] = []
         self.manual_clock = clock = ManualClock()
         self.memory = (
-            MemoryJobQueue(clock=clock, on_corrupt=lambda box, element: corrupt.append((box.name, element))),
+            MemoryJobQueue(
+                clock=clock, on_corrupt=lambda box, elements: corrupt.extend((box.name, each) for each in elements)
+            ),
             MemoryLeases(clock=clock),
             MemoryPauses(),
             MemoryFailures(clock=clock),
@@ -132,7 +134,11 @@ class RedisRig(Rig):
         clock = SystemClock()
         super().__init__(
             clock,
-            RedisJobQueue(own, clock=clock, on_corrupt=lambda box, element: corrupt.append((box.name, element))),
+            RedisJobQueue(
+                own,
+                clock=clock,
+                on_corrupt=lambda box, elements: corrupt.extend((box.name, each) for each in elements),
+            ),
             RedisLeases(own),
             RedisPauses(own),
             RedisFailures(own, clock=clock),

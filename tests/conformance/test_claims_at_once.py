@@ -169,7 +169,7 @@ def test_workers_that_race_deliver_every_row_once_and_each_bucket_in_order(
 
     def work(store: FullStore) -> None:
         together.wait(PATIENCE)
-        while store.due_buckets(box, box.buckets):
+        while store.outlook(box, box.buckets).due:
             deliver_some(store, box, journal)
 
     workers = [threads.submit(work, store) for store in (harness.store, harness.other) * 2]

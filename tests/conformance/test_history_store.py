@@ -50,6 +50,19 @@ def test_the_oldest_pending_row_is_told_with_zone_utc(harness: Harness) -> None:
     assert (oldest, oldest.utcoffset()) == (row["created_at"], row["created_at"].utcoffset())
 
 
+def test_a_delayed_row_waits_from_the_moment_on_at_which_it_may_go(harness: Harness) -> None:
+    box = harness.make_box()
+    harness.insert(box, created_at=harness.ago(hours=9), available_at=harness.ago(hours=-1))
+    assert harness.store.oldest_pending(box) is None
+    since = harness.ago(hours=2)
+    harness.insert(box, created_at=harness.ago(hours=8), available_at=since)
+    assert harness.store.oldest_pending(box) == since
+    longer = insert(harness, box, Status.PENDING, hours_ago=3)
+    row = harness.row(box, longer)
+    assert row is not None
+    assert harness.store.oldest_pending(box) == row["created_at"]
+
+
 def test_the_oldest_finished_row_is_of_the_statuses_asked_for(harness: Harness) -> None:
     box = harness.make_box()
     insert(harness, box, Status.PENDING, hours_ago=9)

@@ -12,6 +12,7 @@ from boxengine.adapters.kafka.consumer_config import consumer_config
 from boxengine.adapters.memory.source import MemorySource
 from boxengine.domain.message import ReceivedMessage
 from boxengine.ports import MessageSource
+from tests.eventually import eventually
 from tests.integration.kafka.inbox import produce
 
 PARTITIONS, EACH = 2, 10
@@ -28,7 +29,13 @@ def source(request: pytest.FixtureRequest) -> Iterator[MessageSource]:
     bootstrap, topic = request.getfixturevalue("real_kafka"), request.getfixturevalue("kafka_topic")
     produce(bootstrap, topic, [{"value": "x", "partition": n % PARTITIONS} for n in range(PARTITIONS * EACH)])
     kafka = KafkaSource(
-        topics=[topic], config=consumer_config(bootstrap_servers=bootstrap, group=f"group-{topic}", slot="0.0")
+        topics=[topic],
+        config=consumer_config(
+            bootstrap_servers=bootstrap,
+            group=f"group-{topic}",
+            config={"statistics.interval.ms": 100},
+            slot="0.0",
+        ),
     )
     yield kafka
     kafka.close()
@@ -99,3 +106,19 @@ def test_what_was_put_back_before_a_halted_message_comes_again(source: MessageSo
     source.halt(guilty)
     source.put_back([message for message in found if message.partition == 1 and message.offset < 4])
     assert offsets(receive(source, 4), 1)[:4] == [0, 1, 2, 3]
+
+
+def test_the_lag_of_a_partition_is_what_is_not_acknowledged_yet(source: MessageSource) -> None:
+    found = receive(source, PARTITIONS * EACH)
+    source.acknowledge([message for message in found if message.partition == 0 and message.offset < 7])
+    topic = found[0].topic
+
+    def lags() -> tuple[int | None, int | None]:
+        source.receive(1, wait=timedelta(seconds=0.1))
+        known = source.lags()
+        return known.get((topic, 0)), known.get((topic, 1))
+
+    eventually(lambda: lags() == (3, 10))
+    source.close()
+    # As far as the group had come, also for the consumer that takes over.
+    eventually(lambda: lags() == (3, 10))

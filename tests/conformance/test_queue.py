@@ -88,10 +88,10 @@ def test_any_box_name_works(rig: Rig, name: str) -> None:
 
 
 def test_thousands_of_jobs_are_pushed_in_one_call(rig: Rig) -> None:
-    jobs = [job(bucket) for bucket in range(2500)]
-    assert rig.queue.push(BOX, jobs) == 2500
-    assert rig.queue.push(BOX, jobs) == 0
-    assert rig.take(BOX).jobs == tuple(jobs[:500])
+    box, jobs = make_box(buckets=2500), [job(bucket) for bucket in range(2500)]
+    assert rig.queue.push(box, jobs) == 2500
+    assert rig.queue.push(box, jobs) == 0
+    assert rig.take(box).jobs == tuple(jobs[:500])
 
 
 # ── take ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -334,6 +334,16 @@ def test_an_element_that_is_no_job_is_dropped_and_counted(rig: Rig, element: byt
     rig.push_raw(BOX, element)
     rig.queue.push(BOX, [job(2)])
     assert rig.take(BOX).jobs == (job(2),)
+    ((name, beginning),) = rig.corrupt
+    assert (name, beginning[:200]) == (BOX.name, element[:200])
+
+
+@pytest.mark.parametrize("bucket", [16, 17, 2**31, 2**63, 10**18])
+def test_a_job_of_a_bucket_that_the_box_does_not_have_is_dropped_and_counted(rig: Rig, bucket: int) -> None:
+    element = f"{bucket}:1800000000:1".encode()
+    rig.push_raw(BOX, element)
+    rig.queue.push(BOX, [job(15)])
+    assert rig.take(BOX).jobs == (job(15),)
     assert rig.corrupt == [(BOX.name, element)]
 
 

@@ -25,10 +25,10 @@ def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
 
 
 def due(harness: Harness, box: Box, *, buckets: Sequence[int] = ALL_BUCKETS, limit: int = 100) -> list[int]:
-    """Ids that a poll finds; a claim and ``due_buckets`` must agree with it."""
+    """Ids that a poll finds; a claim and the outlook must agree with it."""
     found = harness.store.poll(box, buckets, limit)
     ids = [row.id for row in found]
-    assert set(harness.store.due_buckets(box, buckets)) == {row.bucket for row in found}
+    assert set(harness.store.outlook(box, buckets).due) == {row.bucket for row in found}
     with harness.store.claim(box, dict.fromkeys(buckets, 0), limit) as claim:
         assert sorted(item.id for item in claim.items) == ids
     return ids
@@ -151,6 +151,27 @@ def test_jitter_shortens_by_the_part_that_follows_from_the_id(harness: Harness) 
     expected = [row for row in rows if backoff.pause(1, row) <= timedelta(seconds=50.05)]
     assert due(harness, box) == expected
     assert 0 < len(expected) < 20
+
+
+@pytest.mark.parametrize("order", list(StrictOrder))
+def test_the_outlook_tells_when_the_first_delayed_row_comes_due(harness: Harness, order: StrictOrder) -> None:
+    box = harness.make_box(strict_order=order, max_retries=None, backoff=PAUSE)
+    insert_tried(harness, box, seconds_ago=0)
+    assert harness.store.outlook(box, ALL_BUCKETS).next_in is None
+    harness.insert(box, bucket=1, available_at=harness.ago(seconds=-7200))
+    harness.insert(box, bucket=2, available_at=harness.ago(seconds=LATER))
+    harness.insert(box, bucket=3, available_at=harness.ago(seconds=60))
+    harness.insert(box, bucket=3, available_at=harness.ago(seconds=-1800), status=int(Status.DISCARDED))
+    due, next_in = harness.store.outlook(box, ALL_BUCKETS)
+    assert due == [3]
+    assert next_in is not None
+    assert timedelta(seconds=3000) < next_in <= timedelta(seconds=3600)
+
+
+def test_the_outlook_of_another_box_is_its_own(harness: Harness) -> None:
+    box, other = harness.make_box(), harness.make_box()
+    harness.insert(other, available_at=harness.ago(seconds=LATER))
+    assert harness.store.outlook(box, ALL_BUCKETS) == ([], None)
 
 
 # ── order ────────────────────────────────────────────────────────────────────────────────────────────
@@ -307,4 +328,4 @@ def test_a_poll_of_no_buckets_finds_nothing(harness: Harness) -> None:
     box = harness.make_box()
     harness.insert(box)
     assert harness.store.poll(box, [], 10) == []
-    assert harness.store.due_buckets(box, []) == []
+    assert harness.store.outlook(box, []) == ([], None)

@@ -147,7 +147,7 @@ def test_polls_and_claims_find_what_the_specification_says(harness: Harness) -> 
         found = due(box, rows, now)
         fresh = [row for row in found if row["errors_count"] == 0]
 
-        assert harness.store.due_buckets(box, BUCKETS) == sorted({row["bucket"] for row in found})
+        assert harness.store.outlook(box, BUCKETS).due == sorted({row["bucket"] for row in found})
         for regular_only, expected in ((False, found), (True, fresh)):
             polled = harness.store.poll(box, BUCKETS, limit, regular_only=regular_only)
             assert [row.id for row in polled] == first_of_each(expected, BUCKETS, limit)[0]

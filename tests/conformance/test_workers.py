@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from boxengine.ports import WorkerInfo
+from boxengine.ports import OpenCircuit, WorkerInfo
 from tests.conformance import coordination
 from tests.conformance.coordination import TTL, Rig
 
@@ -37,6 +37,16 @@ def test_those_that_announced_themselves_live_the_longest_running_first(rig: Rig
     rig.workers.announce(SECOND, ttl=TTL)
     rig.workers.announce(FIRST, ttl=TTL)
     assert rig.workers.living() == [FIRST, SECOND]
+
+
+def test_open_circuits_come_back_as_they_were_announced(rig: Rig) -> None:
+    hanging = OpenCircuit(
+        box="order_outbox_item", transport="kafka", since=FIRST.started_at, next_try=None, reason="заказ"
+    )
+    waiting = replace(hanging, transport="http", next_try=SECOND.started_at)
+    worker = replace(FIRST, circuits=(hanging, waiting))
+    rig.workers.announce(worker, ttl=TTL)
+    assert rig.workers.living() == [worker]
 
 
 def test_one_that_falls_silent_is_gone_after_its_time(rig: Rig) -> None:

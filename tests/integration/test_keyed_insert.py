@@ -34,7 +34,7 @@ def rows(*keys: str | None, **others: Any) -> list[dict[str, Any]]:
 
 def insert(engine: Engine, box: Box, given: list[dict[str, Any]]) -> list[int]:
     with engine.begin() as connection:
-        return SqlRows(box).insert(connection, given)
+        return SqlRows(box).insert(connection, given).ids
 
 
 def count(engine: Engine, box: Box) -> int:
@@ -53,6 +53,15 @@ def test_known_rows_give_the_id_of_the_first_wherever_they_are(engine: Engine, b
     assert new == sorted(new)
     assert len(set(new)) == 4
     assert count(engine, box) == 6
+
+
+@pytest.mark.parametrize("box", [INBOX, OUTBOX], ids=["inbox", "outbox"])
+def test_it_is_told_which_rows_were_there_already(engine: Engine, box: Box) -> None:
+    a, b = insert(engine, box, rows("a", "b"))
+    with engine.begin() as connection:
+        ids, known = SqlRows(box).insert(connection, rows("c", "a", None, "c", "b"))
+    assert known == {a, b}
+    assert {ids[1], ids[4]} == known
 
 
 def test_ids_follow_the_order_given_over_many_rows(engine: Engine) -> None:
@@ -110,7 +119,7 @@ def test_a_savepoint_says_whose_fault_it_is(engine: Engine) -> None:
             with pytest.raises(InvalidItem), transaction.savepoint():
                 SqlRows(INBOX).insert(transaction.session, rows("a", event_name="n" * 300))
             with transaction.savepoint():
-                (row,) = SqlRows(INBOX).insert(transaction.session, rows("b"))
+                (row,) = SqlRows(INBOX).insert(transaction.session, rows("b")).ids
             transaction.reject(row, "no good: 100 %")
     with engine.connect() as connection:
         found = connection.execute(text(f"SELECT status, errors_count, error_log FROM {INBOX.table}")).all()

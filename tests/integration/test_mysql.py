@@ -18,9 +18,9 @@ from boxengine.app import servers
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Failure
 from boxengine.ports import Signal
-from tests.integration.engine.conftest import MakeRig
 from tests.integration.engine.receivers import BatchReceiver, FailsFirst, Gate, Receiver
 from tests.integration.engine.rig import BOX, Rig
+from tests.integration.engine.rigs import MakeRig
 from tests.integration.engine.watcher import PATIENCE, Watcher
 
 QUICK_RETRIES = {"max_retries": 3, "minimal_retry_interval": 0.05, "maximal_retry_interval": 0.1}

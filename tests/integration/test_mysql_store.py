@@ -47,7 +47,7 @@ def attributes(key: str, **more: Any) -> dict[str, Any]:
 
 def insert(engine: sa.Engine, *keys: str, box: Box = BOX, **more: Any) -> list[int]:
     with engine.begin() as connection:
-        return SqlRows(box).insert(connection, [attributes(key, **more) for key in keys])
+        return SqlRows(box).insert(connection, [attributes(key, **more) for key in keys]).ids
 
 
 def statuses(engine: sa.Engine) -> list[int]:
@@ -114,13 +114,13 @@ def test_a_lock_that_cannot_be_freed_goes_with_its_connection(
 def test_locks_taken_by_a_statement_that_broke_off_are_freed(
     engine: sa.Engine, other: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock = MySqlStatements.lock
+    take = MySqlStatements.claim
 
-    def break_off(self: MySqlStatements, cursor: Any, buckets: Any) -> Any:
-        lock(self, cursor, buckets)
+    def break_off(self: MySqlStatements, cursor: Any, buckets: Any, limit: int) -> Any:
+        take(self, cursor, buckets, limit)
         raise pymysql.err.OperationalError(1317, "Query execution was interrupted")
 
-    monkeypatch.setattr(MySqlStatements, "lock", break_off)
+    monkeypatch.setattr(MySqlStatements, "claim", break_off)
     with pytest.raises(StoreUnavailable), SqlStore(engine).claim(BOX, {0: 0, 1: 0}, 10):
         pass
     monkeypatch.undo()
@@ -169,7 +169,7 @@ def test_ids_come_in_the_order_given_whatever_the_step(
     with engine.begin() as connection:
         monkeypatch.setattr(connection.dialect, "insert_returning", returning and connection.dialect.insert_returning)
         connection.exec_driver_sql("SET SESSION auto_increment_increment = 3")
-        ids = SqlRows(BOX).insert(connection, [attributes(key) for key in keys])
+        ids = SqlRows(BOX).insert(connection, [attributes(key) for key in keys]).ids
         connection.exec_driver_sql("SET SESSION auto_increment_increment = DEFAULT")
         found = connection.execute(sa.text("SELECT id, event_key FROM order_items")).all()
     key_of = {row.id: row.event_key for row in found}
@@ -188,7 +188,7 @@ def test_a_dedup_key_committed_after_the_callers_snapshot_is_known(engine: sa.En
     with application.begin() as connection:
         connection.execute(sa.text("SELECT COUNT(*) FROM order_items"))
         (first,) = insert(engine, "a", dedup_key="once")
-        assert SqlRows(BOX).insert(connection, [attributes("b", dedup_key="once")]) == [first]
+        assert SqlRows(BOX).insert(connection, [attributes("b", dedup_key="once")]).ids == [first]
     application.dispose()
 
 

@@ -88,6 +88,21 @@ def test_after_healing_a_new_connection_works(proxy: FaultProxy, client: socket.
         assert late.recv(100) == b"again"
 
 
+def test_after_a_redirection_old_connections_are_reset_and_new_ones_reach_the_other_server(
+    proxy: FaultProxy, client: socket.socket
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        other.settimeout(10)
+        proxy.redirect(f"redis://127.0.0.1:{other.getsockname()[1]}/0")
+        with pytest.raises(ConnectionResetError):
+            client.recv(100)
+        with socket.create_connection(("127.0.0.1", proxy.port), timeout=10) as late:
+            served, _ = other.accept()
+            with served:
+                served.sendall(b"the other one")
+                assert late.recv(100) == b"the other one"
+
+
 def test_a_slow_connection_delivers_late(proxy: FaultProxy, client: socket.socket) -> None:
     proxy.slow(timedelta(seconds=0.3))
     client.sendall(b"slow")

@@ -120,13 +120,13 @@ def test_a_pause_set_by_the_reference_is_understood(rig: RedisRig, written: str,
 
 
 def test_a_push_is_one_round_trip_and_a_take_is_two(own_redis: EmbeddedValkey) -> None:
-    rig = RedisRig(own_redis.url())
-    rig.queue.push(BOX, [job(99)])
-    rig.take(BOX, wait=WAIT)
+    rig, box = RedisRig(own_redis.url()), make_box(buckets=100)
+    rig.queue.push(box, [job(99)])
+    rig.take(box, wait=WAIT)
     rig.client.config_resetstat()
-    rig.queue.push(BOX, [job(bucket) for bucket in range(40)])
+    rig.queue.push(box, [job(bucket) for bucket in range(40)])
     assert calls(rig.client) == {"evalsha": 1}
-    assert len(rig.take(BOX, wait=WAIT).jobs) == 40
+    assert len(rig.take(box, wait=WAIT).jobs) == 40
     assert calls(rig.client) == {"evalsha": 2, "brpop": 1}
     rig.close()
 
@@ -250,12 +250,11 @@ def test_a_server_that_is_not_there_is_reported_with_its_cause() -> None:
             queue.take([BOX], wait=WAIT, ttl=TTL, share=1)
 
 
-def test_a_key_of_the_wrong_kind_is_reported_and_not_raised_raw(rig: RedisRig) -> None:
+def test_a_queue_that_is_a_string_is_reported_dropped_and_made_anew(rig: RedisRig) -> None:
     rig.client.set(QUEUE, "a string")
-    with pytest.raises(QueueUnavailable, match="WRONGTYPE"):
-        rig.queue.push(BOX, [job(1)])
-    with pytest.raises(QueueUnavailable, match="WRONGTYPE"):
-        rig.finds_nothing(BOX)
+    assert rig.queue.push(BOX, [job(1)]) == 1
+    assert rig.take(BOX).buckets == {1}
+    assert rig.corrupt == [(BOX.name, b"the key order_outbox_item:job_queue, a string")]
 
 
 def test_a_restarted_server_is_used_again_with_scripts_and_all(own_redis: EmbeddedValkey) -> None:

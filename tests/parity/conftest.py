@@ -9,12 +9,13 @@ import pytest
 from redis import Redis
 
 from tests.integration.engine.rig import Rig
-from tests.parity.harness import DATABASES, MakeRig, Spy, rigs
+from tests.integration.engine.rigs import DATABASES, MakeRig, rigs
+from tests.parity.harness import Spy
 
 
 @pytest.fixture(params=DATABASES)
-def make_rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeRig]:
-    with rigs(request, tmp_path, request.param) as make:
+def make_rig(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str) -> Iterator[MakeRig]:
+    with rigs(tmp_path, database=request.getfixturevalue(DATABASES[request.param]), redis=redis_url) as make:
         yield make
 
 

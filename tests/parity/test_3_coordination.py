@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from boxengine.adapters.memory.clock import ManualClock
 from boxengine.domain.item import Item, Status
 from boxengine.domain.job import Job
-from boxengine.ports import RememberedFailure
+from boxengine.domain.outcome import Failure
+from boxengine.engine.pauses import PauseWatch
 from tests.eventually import eventually
-from tests.integration.engine.receivers import BatchReceiver, Gate, Receiver
+from tests.integration.engine.receivers import BatchReceiver, FailsFirst, Gate, Receiver
 from tests.integration.engine.rig import BOX, Rig
 from tests.parity.harness import QUEUE, RETRIES, MakeRig, Spy, servers_of
 
@@ -37,6 +39,31 @@ def test_partition_lease(make_rig: MakeRig, spy: Spy) -> None:
     assert spy.keys("sbmt:outbox:poller:*") == set()
 
 
+def test_partition_lease_is_freed_by_its_holder_only(rig: Rig, spy: Spy) -> None:
+    name = f"sbmt:outbox:poller:{BOX}:0:lock"
+    with servers_of(rig) as connected:
+        assert connected.leases.acquire(name, "mine", ttl=timedelta(seconds=60))
+        assert (spy.text(name), connected.leases.acquire(name, "theirs", ttl=timedelta(seconds=60))) == ("mine", False)
+        connected.leases.release(name, "theirs")
+        assert spy.text(name) == "mine"
+        connected.leases.release(name, "mine")
+        assert spy.text(name) is None
+
+
+def test_partition_lease_of_another_worker_keeps_this_one_from_polling(make_rig: MakeRig, spy: Spy) -> None:
+    rig = make_rig(poller={"tactic": "aggressive", "concurrency": 1})
+    rig.carry(Receiver())
+    rig.create(1)
+    lease = f"sbmt:outbox:poller:{BOX}:0:lock"
+    spy.client.set(lease, "a Ruby worker", px=60_000)
+    with rig.worker() as watcher:
+        watcher.listen(0.5)
+        assert watcher.polls == []
+        assert spy.text(lease) == "a Ruby worker"
+        spy.client.delete(lease)
+        watcher.wait_for_settled(1)
+
+
 def test_bucket_lease(rig: Rig, spy: Spy) -> None:
     gate = Gate()
     rig.carry(gate)
@@ -51,13 +78,23 @@ def test_bucket_lease(rig: Rig, spy: Spy) -> None:
     assert spy.text(lease) is None
 
 
-def test_item_meta(rig: Rig, spy: Spy) -> None:
-    with servers_of(rig) as connected:
-        connected.memory.remember(rig.box(), {7: RememberedFailure(2, "x" * 500)}, ttl=timedelta(minutes=30))
-    meta = json.loads(spy.text(f"outbox:{BOX}:7") or "")
+def test_item_meta(make_rig: MakeRig, spy: Spy) -> None:
+    rig, gate = make_rig(box={**RETRIES, "max_retries": 9}), Gate(lambda _item: Failure("no \N{SNOWMAN} " * 100))
+    rig.carry(gate)
+    (item_id,) = rig.create(1)
+    key = f"outbox:{BOX}:{item_id}"
+    with rig.worker():
+        assert gate.entered.wait(30)
+        rig.cut_connections(of_claims=True)  # now the database refuses to store the failure
+        gate.open()
+        found = eventually(lambda: spy.text(key))
+        lasting = spy.client.pttl(key)
+    meta = json.loads(found or "")
     assert meta.keys() == {"version", "timestamp", "errors_count", "error_msg"}
-    assert (meta["errors_count"], meta["error_msg"]) == (2, "x" * 200)
-    assert 0 < spy.client.ttl(f"outbox:{BOX}:7") <= 1800
+    assert (meta["version"], meta["errors_count"]) == (1, 1)
+    assert abs(meta["timestamp"] - datetime.now(UTC).timestamp()) < 600
+    assert len(meta["error_msg"]) == 200
+    assert 9 * 180_000 < lasting <= 10 * 180_000  # ten general timeouts
 
 
 @pytest.mark.parametrize("written_by", ["boxengine", "the reference"])
@@ -74,6 +111,31 @@ def test_box_pause(rig: Rig, spy: Spy, written_by: str) -> None:
             assert watcher.polls == []
             connected.pauses.set(rig.box(), polling_enabled=True)
             watcher.wait_for_settled(1)
+
+
+def test_box_pause_is_seen_within_ten_seconds(rig: Rig) -> None:
+    clock = ManualClock()
+    with servers_of(rig) as connected:
+        watch = PauseWatch(connected.pauses, [rig.box()], clock=clock)
+        for enabled in (True, False, True):
+            connected.pauses.set(rig.box(), polling_enabled=enabled)
+            clock.advance(timedelta(seconds=10))
+            assert watch.paused(rig.box()) is not enabled
+
+
+def test_box_pause_ends_the_polling_of_a_running_worker(rig: Rig) -> None:
+    rig.carry(Receiver())
+    with servers_of(rig) as connected, rig.worker() as watcher:
+        connected.pauses.set(rig.box(), polling_enabled=False)
+
+        def left_alone() -> bool:
+            (item_id,) = rig.create(1)
+            watcher.listen(1.0)
+            return bool(rig.row(item_id).status == Status.PENDING)
+
+        eventually(left_alone)
+        connected.pauses.set(rig.box(), polling_enabled=True)
+        watcher.wait_for_settled(len(rig.rows()))
 
 
 def test_a_job_whose_bucket_is_leased_elsewhere_is_dropped_and_its_rows_polled_again(rig: Rig, spy: Spy) -> None:
@@ -125,3 +187,25 @@ def test_what_redis_remembers_of_a_failure_counts_when_the_row_knows_less(make_r
     row = rig.row(item_id)
     assert (receiver.ids, row.status, row.errors_count) == ([], Status.FAILED, 4)
     assert "Ruby was here" in row.error_log
+
+
+def test_what_redis_remembers_of_a_failure_with_retries_left_is_counted_on(make_rig: MakeRig, spy: Spy) -> None:
+    rig = make_rig(box={**RETRIES, "max_retries": 3})
+    rig.carry(Receiver(FailsFirst(1)))
+    (item_id,) = rig.create(1)
+    meta = {"version": 1, "timestamp": 1_700_000_000, "errors_count": 2, "error_msg": "Ruby was here"}
+    spy.client.set(f"outbox:{BOX}:{item_id}", json.dumps(meta), ex=60)
+    rig.deliver(2)
+    assert (rig.row(item_id).status, rig.row(item_id).errors_count) == (Status.DELIVERED, 3)
+
+
+def test_jobs_of_the_reference_are_worked_on(make_rig: MakeRig, spy: Spy) -> None:
+    rig, receiver = make_rig(polling_auto_disabled=True), Receiver()
+    rig.carry(receiver)
+    ids = rig.create(1, 5, 2)
+    for element in (f"1:1700000000:{ids[0]},{ids[1]}", f"2:1700000001:{ids[2]}"):
+        spy.client.lpush(QUEUE, element)
+    watcher = rig.deliver(3)
+    assert watcher.polls == []  # the jobs did it: polling is off
+    assert sorted(receiver.ids) == ids
+    assert receiver.by_key["1"] + receiver.by_key["5"] == ids[:2]

@@ -2,23 +2,51 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import boxengine
 from boxengine.domain.item import Status
+from boxengine.domain.outcome import Failure
 from tests.eventually import eventually
 from tests.integration.engine.receivers import Gate, Receiver
 from tests.integration.engine.rig import BOX, Rig
+from tests.integration.engine.watcher import Watcher
 from tests.parity.harness import QUEUE, RETRIES, MakeRig, Spy, servers_of
 
+OTHER = "other_outbox_item"
 ONE_PARTITION = {"tactic": "aggressive", "concurrency": 1}
 
 
-def busy(spy: Spy, *, length: int, bucket: int = 99) -> None:
+LONG_AGO = 1_700_000_000
+
+
+def busy(spy: Spy, *, length: int, bucket: int = 99, pushed_at: int = LONG_AGO) -> None:
     """A queue of so many jobs of a bucket that nobody works on."""
     for _ in range(length):
-        spy.client.lpush(QUEUE, f"{bucket}:1700000000:1")
+        spy.client.lpush(QUEUE, f"{bucket}:{pushed_at}:1")
+
+
+def test_poll_defaults(rig: Rig, tmp_path: Path) -> None:
+    (tmp_path / "plain.yml").write_text("outbox_items: {order_outbox_item: }")
+    poller = boxengine.load(tmp_path / "plain.yml").resolved.settings.poller
+    assert (poller.concurrency, poller.threads_count, poller.general_timeout) == (6, 1, timedelta(seconds=60))
+    assert (poller.regular_items_batch_size, poller.retryable_items_batch_size) == (200, 100)
+    assert (poller.tactic, poller.rate_limit, poller.rate_interval) == ("default", 60, timedelta(seconds=60))
+    assert (poller.min_queue_size, poller.max_queue_size) == (10, 100)
+    assert (poller.min_queue_timelag, poller.queue_delay) == (timedelta(seconds=5), timedelta(seconds=0.1))
+
+
+def test_a_poll_takes_the_lowest_ids(make_rig: MakeRig) -> None:
+    rig = make_rig(bucket_size=1, poller={**ONE_PARTITION, "regular_items_batch_size": 4})
+    ids = rig.create(*range(20))
+    with servers_of(rig) as connected:
+        assert [row.id for row in connected.store.poll(rig.box(), [0], 4)] == ids[:4]
 
 
 def test_a_poll_takes_at_most_the_regular_batch_size(make_rig: MakeRig) -> None:
@@ -50,11 +78,6 @@ def test_a_full_retryable_part_does_not_hide_regular_rows(make_rig: MakeRig) -> 
         watcher.wait_for(lambda: regular[0] in watcher.delivered)
 
 
-def test_the_buckets_of_a_partition_are_those_of_its_number_modulo_the_partitions(make_rig: MakeRig) -> None:
-    rig = make_rig(bucket_size=10)
-    assert [list(rig.box().partition(number, 4)) for number in range(4)] == [[0, 4, 8], [1, 5, 9], [2, 6], [3, 7]]
-
-
 def paused_then_resumed(rig: Rig, tactic: str, *, skipped: bool) -> None:
     rig.carry(Receiver())
     rig.create(1)
@@ -67,11 +90,12 @@ def paused_then_resumed(rig: Rig, tactic: str, *, skipped: bool) -> None:
             watcher.wait_for_settled(1)
 
 
-def test_tactic_default(make_rig: MakeRig, spy: Spy) -> None:
-    rig = make_rig(poller={"tactic": "default", "max_queue_size": 5}, processor={"brpop_delay": 0.2})
+def skips_while_the_queue_is_long(rig: Rig, spy: Spy) -> Watcher:
+    """Ends when all is delivered."""
     gate = Gate()
     rig.carry(gate)
     rig.create(*range(4))
+    busy(spy, length=2)  # enough for low-priority
     with rig.worker(processor_threads=1) as watcher:
         assert gate.entered.wait(30)
         busy(spy, length=10)
@@ -79,9 +103,44 @@ def test_tactic_default(make_rig: MakeRig, spy: Spy) -> None:
         watcher.wait_for(lambda: ("redis_queue_size", "skip") in watcher.throttles)
         gate.open()
         watcher.wait_for_settled(8)
+    return watcher
 
 
-def test_tactic_low_priority(make_rig: MakeRig) -> None:
+SMALL_QUEUE = {"min_queue_size": 2, "max_queue_size": 5, "min_queue_timelag": 0}
+
+
+@pytest.mark.parametrize("tactic", ["default", "low-priority", "aggressive"])
+def test_a_queue_longer_than_the_maximum_is_left_alone_by_every_tactic_but_noop(
+    make_rig: MakeRig, spy: Spy, tactic: str
+) -> None:
+    skips_while_the_queue_is_long(make_rig(poller={"tactic": tactic, **SMALL_QUEUE}), spy)
+
+
+RATE = {"rate_limit": 2, "rate_interval": 3600}
+
+
+def is_rate_limited(rig: Rig) -> Watcher:
+    """A box whose polls find nothing but an item that fails time and again; the other box is not concerned."""
+    rig.carry(Receiver(lambda _item: Failure("no")))
+    rig.carry(Receiver(), box=OTHER)
+    rig.create(1)
+    rig.create(*range(40), box=OTHER)
+    with rig.worker() as watcher:
+        watcher.wait_for(lambda: ("rate_limited", "throttle") in watcher.throttles and len(watcher.delivered) == 40)
+    return watcher
+
+
+RETRIED = {"max_retries": 50, "minimal_retry_interval": 0.05, "maximal_retry_interval": 0.05}
+
+
+def test_tactic_default(make_rig: MakeRig) -> None:
+    """Paused box and long queue: above. What is left is the rate limit per box."""
+    rig = make_rig(outbox_items={BOX: RETRIED, OTHER: {}}, poller={"tactic": "default", **RATE}, wakeup="redis")
+    watcher = is_rate_limited(rig)
+    assert {throttler for throttler, _ in watcher.throttles} == {"rate_limited"}
+
+
+def test_tactic_low_priority_waits_while_the_queue_is_short(make_rig: MakeRig) -> None:
     rig = make_rig(poller={"tactic": "low-priority", "min_queue_size": 2})
     rig.carry(Receiver())
     rig.create(*range(4))
@@ -89,18 +148,31 @@ def test_tactic_low_priority(make_rig: MakeRig) -> None:
     assert watcher.throttles[0] == ("redis_queue_min_size", "throttle")
 
 
-def test_tactic_aggressive(make_rig: MakeRig, spy: Spy) -> None:
-    rig, gate = make_rig(poller={"tactic": "aggressive", "max_queue_size": 5}), Gate()
+def test_tactic_low_priority_skips_while_the_oldest_job_is_young(make_rig: MakeRig, spy: Spy) -> None:
+    rig = make_rig(poller={"tactic": "low-priority", "min_queue_size": 1, "min_queue_timelag": 3600}, bucket_size=8)
+    gate = Gate()
     rig.carry(gate)
-    rig.create(*range(4))
+    (first,) = rig.create(1)
+    spy.client.lpush(QUEUE, f"1:{LONG_AGO}:{first}")
     with rig.worker(processor_threads=1) as watcher:
         assert gate.entered.wait(30)
-        busy(spy, length=10)
-        rig.create(*range(4))
-        watcher.wait_for(lambda: ("redis_queue_size", "skip") in watcher.throttles)
+        spy.client.lpush(QUEUE, f"7:{int(time.time())}:1")
+        rig.create(2)
+        watcher.wait_for(lambda: ("redis_queue_time_lag", "skip") in watcher.throttles)
+        assert spy.elements()
+        assert all(element.startswith(b"7:") for element in spy.elements())
         gate.open()
-        watcher.wait_for_settled(8)
-        assert {throttler for throttler, _ in watcher.throttles} == {"redis_queue_size"}
+        watcher.wait_for_settled(2)
+
+
+def test_tactic_low_priority_has_the_rate_limit_too(make_rig: MakeRig) -> None:
+    poller = {"tactic": "low-priority", "min_queue_size": 0, "min_queue_timelag": 0, **RATE}
+    is_rate_limited(make_rig(outbox_items={BOX: RETRIED, OTHER: {}}, poller=poller, wakeup="redis"))
+
+
+def test_tactic_aggressive(make_rig: MakeRig, spy: Spy) -> None:
+    watcher = skips_while_the_queue_is_long(make_rig(poller={"tactic": "aggressive", **SMALL_QUEUE}), spy)
+    assert {throttler for throttler, _ in watcher.throttles} == {"redis_queue_size"}
 
 
 @pytest.mark.parametrize("tactic", ["default", "low-priority", "aggressive"])
@@ -109,7 +181,7 @@ def test_a_paused_box_is_skipped_by_every_tactic_but_noop(make_rig: MakeRig, tac
 
 
 def test_tactic_noop(make_rig: MakeRig, spy: Spy) -> None:
-    rig, gate = make_rig(poller={"tactic": "noop", "max_queue_size": 1}), Gate()
+    rig, gate = make_rig(poller={"tactic": "noop", "min_queue_size": 1, "max_queue_size": 1}), Gate()
     rig.carry(gate)
     rig.create(*range(4))
     with rig.worker(processor_threads=1) as watcher:
@@ -131,6 +203,21 @@ def test_a_backlog_is_drained_at_full_speed_whatever_the_rate_limit(make_rig: Ma
     assert set(rig.statuses()) == {Status.DELIVERED}
 
 
+@pytest.mark.parametrize("wakeup", ["notify", "redis"])
+def test_a_commit_wakes_the_poller(make_rig: MakeRig, wakeup: str) -> None:
+    rig = make_rig(poller={"tactic": "default", "rate_limit": 1, "rate_interval": 600}, wakeup=wakeup)
+    rig.carry(Receiver())
+    with rig.worker() as watcher:
+
+        def heard() -> bool:  # the listener may not be connected yet
+            rig.create(1)
+            watcher.listen(0.5)
+            return bool(watcher.delivered)
+
+        eventually(heard)
+        watcher.wait_for_settled(len(rig.rows()))
+
+
 def test_an_idle_box_is_polled_not_at_all_and_only_checked(make_rig: MakeRig) -> None:
     rig = make_rig(poller={"tactic": "default"}, wakeup="redis")
     rig.carry(Receiver())
@@ -139,4 +226,36 @@ def test_an_idle_box_is_polled_not_at_all_and_only_checked(make_rig: MakeRig) ->
         assert watcher.polls == []
         ids = rig.create(1)
         eventually(lambda: watcher.delivered == ids)
-    assert [name for name, _, _ in watcher.polls if name != BOX] == []
+
+
+def test_an_item_whose_time_comes_is_polled_soon(make_rig: MakeRig) -> None:
+    rig = make_rig(poller={"tactic": "default", "rate_limit": 1, "rate_interval": 600})
+    rig.carry(Receiver())
+    (later,) = rig.create(1, available_at=datetime.now(UTC) + timedelta(seconds=1))
+    rig.deliver(1)
+    assert rig.row(later).processed_at >= rig.row(later).available_at
+
+
+def test_polling_auto_disabled(make_rig: MakeRig) -> None:
+    rig = make_rig(polling_auto_disabled=True)
+    rig.carry(Receiver())
+    rig.create(1)
+    with servers_of(rig) as connected, rig.worker() as watcher:
+        watcher.listen(0.5)
+        assert watcher.polls == []
+        connected.pauses.set(rig.box(), polling_enabled=True)
+        watcher.wait_for_settled(1)
+
+
+def test_poll_middlewares_stand_around_each_poll(rig: Rig) -> None:
+    polled: list[Any] = []
+
+    def around(task: Any, call_next: Callable[[], Any]) -> Any:
+        polled.append((task.box.name, task.partition))
+        return call_next()
+
+    rig.carry(Receiver())
+    rig.surround(poll=[around])
+    rig.create(3)
+    rig.deliver(1)
+    assert (BOX, 3) in polled

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import boxengine
 from boxengine.domain.item import Item, Status
-from boxengine.domain.outcome import DISCARD, SKIP, Failure, Verdict
+from boxengine.domain.outcome import DISCARD, PROCESS, SKIP, Failure, Verdict
 from boxengine.engine.pipeline import TransportSpec
-from tests.integration.engine.receivers import BatchReceiver, FailsFirst, Receiver
-from tests.integration.engine.rig import Rig
+from tests.eventually import eventually
+from tests.integration.engine.receivers import BatchReceiver, FailsFirst, Gate, Receiver
+from tests.integration.engine.rig import BOX, Rig, constant
 from tests.parity.harness import QUEUE, RETRIES, MakeRig, Spy
+
+
+def test_process_defaults(tmp_path: Path) -> None:
+    (tmp_path / "plain.yml").write_text("outbox_items: {order_outbox_item: }")
+    processor = boxengine.load(tmp_path / "plain.yml").resolved.settings.processor
+    assert (processor.threads_count, processor.brpop_delay) == (4, timedelta(seconds=1))
+    assert (processor.general_timeout, processor.cutoff_timeout) == (timedelta(seconds=180), timedelta(seconds=90))
 
 
 def test_end_delivered(rig: Rig) -> None:
@@ -83,6 +95,48 @@ def test_end_strategy_says_discard(make_rig: MakeRig) -> None:
     assert receiver.ids == [item_id]
 
 
+def test_retry_strategies_are_asked_in_order_about_items_tried_before(make_rig: MakeRig) -> None:
+    rig = make_rig(box=RETRIES)
+    asked: list[tuple[str, int]] = []
+
+    def note(name: str, verdict: Verdict) -> Callable[[Item, Any], Verdict]:
+        def strategy(item: Item, _context: Any) -> Verdict:
+            asked.append((name, item.id))
+            return verdict
+
+        return strategy
+
+    rig.carry(Receiver(FailsFirst(1, guilty=lambda item: item.event_key == "1")))
+    rig.decide(note("first", PROCESS), note("second", DISCARD), note("third", PROCESS))
+    tried, _ = rig.create(1, 2)
+    rig.deliver(3)
+    assert asked == [("first", tried), ("second", tried)]
+    assert rig.row(tried).status == Status.DISCARDED
+
+
+def test_the_payload_builder_of_the_model_makes_what_goes_out(make_rig: MakeRig) -> None:
+    model = "tests.integration.engine.models.ReceiptOutboxItem"
+    rig, receiver = make_rig(outbox_items={"receipt_outbox_item": {"model": model}}), Receiver()
+    rig.carry(receiver, box="receipt_outbox_item")
+    (item_id,) = rig.create(1, box="receipt_outbox_item", payload="text")
+    rig.deliver(1)
+    assert receiver.payloads == [{"id": item_id, "stored": "text"}]
+
+
+def test_an_item_goes_to_the_transports_of_its_event_name_and_to_those_of_all(rig: Rig) -> None:
+    every, created, paid = Receiver(), Receiver(), Receiver()
+    rig.carry(
+        every,
+        TransportSpec(name="created", build=constant(created), event_name="created"),
+        TransportSpec(name="paid", build=constant(paid), event_name="paid"),
+    )
+    ids = {name: rig.create(1, 2, event_name=name)[0] for name in ("created", "paid", "neither")}
+    rig.deliver(6)
+    assert sorted(every.ids) == sorted(rig.rows())
+    assert (min(created.ids), len(created.ids)) == (ids["created"], 2)
+    assert (min(paid.ids), len(paid.ids)) == (ids["paid"], 2)
+
+
 def test_an_item_that_is_gone_or_not_pending_is_skipped_quietly(rig: Rig, spy: Spy) -> None:
     receiver = Receiver()
     rig.carry(receiver)
@@ -139,3 +193,45 @@ def test_item_middlewares_stand_around_all_transports_of_an_item(rig: Rig) -> No
     rig.create(1)
     rig.deliver(1)
     assert log == ["before", "first", "second", "after"]
+
+
+def test_create_and_batch_middlewares_stand_around_their_steps(rig: Rig) -> None:
+    log: list[str] = []
+
+    def around(name: str) -> Callable[..., Any]:
+        def middleware(*arguments: Any) -> Any:
+            log.append(name)
+            return arguments[-1]()
+
+        return middleware
+
+    rig.carry(Receiver())
+    kinds = ("create_item", "create_batch", "batch_process", "item_process")
+    rig.surround(**{kind: [around(f"{kind} outer"), around(f"{kind} inner")] for kind in kinds})
+    with rig.engine.begin() as connection:
+        rig.boxes.create_outbox_item(connection, BOX, event_key=1, payload=b"")
+    rig.create(1)
+    rig.deliver(2, processor_threads=1)
+    assert log[:4] == ["create_item outer", "create_item inner", "create_batch outer", "create_batch inner"]
+    assert log[4:] == ["batch_process outer", "batch_process inner", *["item_process outer", "item_process inner"] * 2]
+
+
+def test_a_lease_is_renewed_while_a_slow_job_goes_on_and_nobody_else_gets_the_bucket(rig: Rig, spy: Spy) -> None:
+    gate, other = Gate(), Receiver()
+    rig.carry(gate)
+    (item_id,) = rig.create(3)
+    left: list[int] = []
+
+    def renewed_three_times() -> bool:
+        left.append(spy.remaining(f"sbmt:outbox:processor:{BOX}:3:lock"))
+        return sum(after > before for before, after in pairwise(left)) >= 3
+
+    with rig.worker() as first:
+        assert gate.entered.wait(30)
+        rig.carry(other)
+        with rig.worker() as second:
+            eventually(renewed_three_times)
+            gate.open()
+            first.wait_for_settled(1)
+        assert second.delivered == []
+    assert (gate.ids, other.ids, rig.statuses()) == ([item_id], [], [Status.DELIVERED])

@@ -118,7 +118,7 @@ class StoreSide:
         self._scheduler = scheduler
         self._record = record
         self.poll = self._store.poll
-        self.due_buckets = self._store.due_buckets
+        self.outlook = self._store.outlook
         self.ping = self._store.ping
         self.counts = self._store.counts
         self.oldest_pending = self._store.oldest_pending

@@ -442,6 +442,12 @@ MUTANTS: tuple[Mutant, ...] = (
     buckets_never_let_go,
 )
 
+BEGINNING: Mapping[Mutant, int] = {
+    cursor_past_rows_not_yet_committed: 2_900,
+    asked_during_a_poll_forgotten: 2_650,
+}
+"""The seed from which rare ones are looked for; before it nothing is found for a minute."""
+
 FOCUS: Mapping[Mutant, tuple[str, ...]] = {
     bucket_lock_absent: ("worker pauses",),
     lost_lease_comes_back: ("leases lost", "wake-up twice"),

@@ -212,12 +212,20 @@ class SimulatedLock:
         self._changed = SimulatedCondition(scheduler)
         self._held = False
 
-    def __enter__(self) -> bool:
-        self._changed.wait_for(lambda: not self._held)
+    def acquire(self, *, timeout: float | None = None) -> bool:
+        """Whether it was had within so many virtual seconds."""
+        if not self._changed.wait_for(lambda: not self._held, timeout):
+            return False
         self._held = True
         return True
 
-    def __exit__(self, *_: object) -> Literal[False]:
+    def release(self) -> None:
         self._held = False
         self._changed.notify()
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> Literal[False]:
+        self.release()
         return False

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,17 +14,31 @@ from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.source import MemorySource
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.message import ReceivedMessage
-from boxengine.engine.consuming import ConsumeLimits, Consumer
+from boxengine.engine.consuming import LAG_EVERY, ConsumeLimits, Consumer
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.outages import Outages
 from boxengine.errors import InvalidItem, StoreUnavailable
-from boxengine.ports import InboxTransaction
+from boxengine.ports import Consumed, InboxTransaction, TopicPartition
 
 BOX = Box(name="order_inbox_item", type=BoxType.INBOX, table="order_inbox_items")
 
 
 def message(offset: int, *, partition: int = 0, value: str = "good") -> ReceivedMessage:
     return ReceivedMessage("orders", partition, offset, b"7", value.encode())
+
+
+class Counts(NullObserver):
+    """What the consumer tells."""
+
+    def __init__(self) -> None:
+        self.consumed_batches: list[dict[TopicPartition, Consumed]] = []
+        self.lags: list[dict[TopicPartition, int]] = []
+
+    def consumed(self, box: Box, counts: Mapping[TopicPartition, Consumed], *, seconds: float) -> None:
+        self.consumed_batches.append(dict(counts))
+
+    def lagging(self, box: Box, lags: Mapping[TopicPartition, int]) -> None:
+        self.lags.append(dict(lags))
 
 
 class World:
@@ -35,6 +51,8 @@ class World:
         self.told: list[str] = []
         self.calls: list[int] = []
         self.failing: list[Exception] = []
+        self.clock = ManualClock()
+        self.observer = Counts()
         self._graves = graves
         self.source = MemorySource(messages)
         self.consumer = Consumer(
@@ -43,8 +61,10 @@ class World:
             inbox=self,
             create_batch=self.create_batch,
             dead_letters=self,
-            outages=Outages(observer=NullObserver(), error_tracker=self.tell, clock=ManualClock()),
+            outages=Outages(observer=NullObserver(), error_tracker=self.tell, clock=self.clock),
             error_tracker=self.tell,
+            observer=self.observer,
+            clock=self.clock,
             limits=ConsumeLimits(batch_size=100),
         )
 
@@ -77,14 +97,22 @@ class World:
     def reject(self, item_id: int, reason: str) -> None:
         raise AssertionError
 
-    def create_batch(self, session: Any, batch: Sequence[Mapping[str, Any]], /) -> list[int]:
+    def create_batch(
+        self, session: Any, batch: Sequence[Mapping[str, Any]], /, *, known: set[int] | None = None
+    ) -> list[int]:
         self.calls.append(len(batch))
+        before, ids = list(self.stored), list[int]()
         for attributes in batch:
             assert attributes.keys() == {"dedup_key", "event_key", "payload"}
             if attributes["payload"] == b"bad":
                 raise InvalidItem("refused")
-            self.stored.append(attributes["dedup_key"])
-        return list(range(len(batch)))
+            key = attributes["dedup_key"]
+            if key not in self.stored:
+                self.stored.append(key)
+            ids.append(self.stored.index(key))
+        if known is not None:
+            known.update(id_ for id_ in ids if id_ < len(before))
+        return ids
 
     def bury(self, transaction: InboxTransaction, message: ReceivedMessage, reason: str) -> None:
         if not self._graves:
@@ -149,3 +177,35 @@ def test_an_outage_of_the_store_is_waited_out_with_growing_pauses_and_told_to_no
     assert pauses == sorted(pauses)
     assert pauses[0] < pauses[-1]
     assert world.told == []
+
+
+def test_each_commit_tells_how_many_messages_were_new_known_and_dead_by_partition() -> None:
+    again = message(1)._replace(headers=(("Idempotency-Key", b"orders:0:0"),))
+    world = World(message(0), again, message(2, value="bad"), message(0, partition=1))
+    world.consumer.turn()
+    assert world.observer.consumed_batches == [{("orders", 0): Consumed(3, 1, 1), ("orders", 1): Consumed(1)}]
+    world.source.put_back([message(0)])
+    world.consumer.turn()
+    assert world.observer.consumed_batches[1] == {("orders", 0): Consumed(3, 2, 1)}
+
+
+def test_what_is_not_committed_is_not_told() -> None:
+    world = World(message(0))
+    world.failing = [StoreUnavailable("gone")]
+    world.consumer.turn()
+    assert world.observer.consumed_batches == []
+    world.consumer.turn()
+    assert world.observer.consumed_batches == [{("orders", 0): Consumed(1)}]
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("gone"), ValueError("a middleware broke")])
+def test_the_lag_is_told_now_and_then_also_while_nothing_can_be_stored(error: Exception) -> None:
+    world = World(*map(message, range(5)))
+    world.failing = [error]
+    with contextlib.suppress(ValueError):
+        world.consumer.turn()
+    world.consumer.turn()
+    assert world.observer.lags == [{("orders", 0): 5}]
+    world.clock.advance(timedelta(seconds=LAG_EVERY))
+    world.consumer.turn()
+    assert world.observer.lags == [{("orders", 0): 5}, {("orders", 0): 0}]

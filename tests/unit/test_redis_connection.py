@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from redis.connection import Connection, SSLConnection, UnixDomainSocketConnecti
 from redis.sentinel import SentinelConnectionPool, SentinelManagedSSLConnection
 
 from boxengine.adapters.redis.connection import connect, milliseconds, translated
+from boxengine.app.servers import redis_client
 from boxengine.errors import BoxError, QueueUnavailable
+from boxengine.settings import load
 
 SENTINELS = [("10.0.0.1", 26379), ("10.0.0.2", 26379)]
 
@@ -66,6 +69,23 @@ def test_sentinels_have_credentials_and_time_limits_of_their_own() -> None:
         assert [(kwargs["host"], kwargs["port"]) for kwargs in reached] == SENTINELS
         assert {kwargs["password"] for kwargs in reached} == {"other"}
         assert {kwargs["socket_timeout"] for kwargs in reached} == {5.0}
+
+
+def test_certificates_hold_for_the_sentinels_and_their_master() -> None:
+    tls = {"ssl_ca_certs": "/ca.pem", "ssl_certfile": "/own.pem"}
+    with connect("rediss://ignored:1/0", sentinels=SENTINELS, master_name="main", tls=tls) as client:
+        pool = client.connection_pool
+        assert isinstance(pool, SentinelConnectionPool)
+        for kwargs in (pool.connection_kwargs, *map(settings, pool.sentinel_manager.sentinels)):
+            assert kwargs.items() >= tls.items()
+
+
+def test_a_password_with_signs_of_a_url_in_it_reaches_the_master(tmp_path: Path) -> None:
+    (tmp_path / "outbox.yml").write_text(
+        "redis: {sentinels: ['s:1'], master_name: m, password: 'p@s/s%#', username: u}"
+    )
+    with redis_client(load(None, env=None, environ={}, cwd=tmp_path)) as client:
+        assert client.connection_pool.connection_kwargs["password"] == "p@s/s%#"
 
 
 def test_sentinels_without_a_master_name_are_refused() -> None:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import json
+import select
+import socket
 import threading
 import urllib.error
 import urllib.request
@@ -11,9 +14,10 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from boxengine.engine.health import HealthVerdict
-from boxengine.errors import BoxError
+from boxengine.errors import PortTaken
 from boxengine.web import metrics, probes
 from boxengine.web.server import HttpService, Request, Response, Route, services
+from tests.eventually import eventually
 
 HERE = "127.0.0.1"
 
@@ -156,11 +160,74 @@ def test_it_starts_again_on_the_same_port_after_a_stop(verdicts: Verdicts) -> No
     second.stop()
 
 
-def test_a_port_in_use_is_a_box_error_that_names_its_key(service: HttpService, verdicts: Verdicts) -> None:
+def test_a_port_in_use_is_told_with_its_key_and_what_to_do(service: HttpService, verdicts: Verdicts) -> None:
     other = HttpService(verdicts.routes(), port=service.port, key="probes.port", host=HERE)
-    with pytest.raises(BoxError, match=rf"^probes\.port: cannot listen on 127\.0\.0\.1:{service.port}: "):
+    with pytest.raises(PortTaken, match=rf"^probes\.port: cannot listen on 127\.0\.0\.1:{service.port}: ") as taken:
         other.start()
+    assert "one of the two needs another probes.port" in str(taken.value)
     other.stop()
+
+
+@pytest.fixture
+def impatient(verdicts: Verdicts) -> Iterator[HttpService]:
+    service = HttpService(verdicts.routes(), port=0, key="probes.port", host=HERE, patience=0.2)
+    service.start()
+    yield service
+    service.stop()
+
+
+def hung_up(client: socket.socket) -> bool:
+    if client not in select.select([client], [], [], 0)[0]:
+        return False
+    try:
+        return client.recv(1000) == b""
+    except ConnectionError:
+        return True
+
+
+def nobody_is_served() -> bool:
+    return not [thread for thread in threading.enumerate() if thread.name == "boxengine-http-answer"]
+
+
+@pytest.mark.parametrize(("begun", "drip"), [(b"", b"G"), (b"GET /liveness/outbox HTTP/1.0\r\nA: ", b"b")])
+def test_a_client_that_sends_its_request_in_drips_is_hung_up_on(
+    impatient: HttpService, begun: bytes, drip: bytes
+) -> None:
+    """Each drip comes in time; all of them together do not."""
+    pause = threading.Event()
+    with socket.create_connection((HERE, impatient.port), timeout=30) as client:
+        client.sendall(begun)
+        for _ in range(300):
+            if hung_up(client):
+                break
+            with contextlib.suppress(ConnectionError):
+                client.sendall(drip)
+            pause.wait(0.02)
+        else:
+            pytest.fail("every drip was waited for")
+    assert get(impatient.port, "/liveness/outbox")[0] == 200
+    eventually(nobody_is_served)
+
+
+def test_a_client_that_sends_nothing_is_hung_up_on(impatient: HttpService) -> None:
+    with socket.create_connection((HERE, impatient.port), timeout=30) as client:
+        eventually(lambda: hung_up(client))
+
+
+def test_a_client_that_does_not_take_its_answer_is_hung_up_on() -> None:
+    service = HttpService(
+        {"/long": lambda request: Response(200, "text/plain", b"x" * 50_000_000)},
+        port=0,
+        key="metrics.port",
+        host=HERE,
+        patience=0.2,
+    )
+    service.start()
+    with socket.create_connection((HERE, service.port), timeout=30) as client:
+        client.sendall(b"GET /long HTTP/1.0\r\n\r\n")
+        assert client.recv(4) == b"HTTP"
+        eventually(nobody_is_served)
+    service.stop()
 
 
 def test_endpoints_on_the_same_port_share_one_server(verdicts: Verdicts) -> None:

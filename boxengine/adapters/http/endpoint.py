@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from boxengine.adapters.http.guard import Guard
+from boxengine.domain.masking import masked_text
 from boxengine.errors import BoxError
 
 READ_AT_MOST = 64 * 1024
@@ -51,7 +52,7 @@ class Endpoint:
         self._urllib3 = urllib3
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise BoxError(f"http: url {url!r}: expected http://... or https://...")
+            raise BoxError(f"http: url {masked_text(url)!r}: expected http://... or https://...")
         if parts.username or parts.password:
             raise BoxError("http: credentials in the url end up in logs; send them with `headers`")
         self.host = parts.hostname

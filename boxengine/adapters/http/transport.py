@@ -153,7 +153,7 @@ class HttpTransport:
             headers |= self._cloud_events.http_headers(item)
         headers |= {name.lower(): value for name, value in self._headers.items()}
         if self._signer is not None:
-            headers |= self._signer.headers(message_id=str(item.uuid), timestamp=int(self._now()), body=body)
+            headers |= self._signer.headers(message_id=item.uuid, timestamp=int(self._now()), body=body)
         # Left as text, a header beyond Latin-1 could not be sent at all.
         return body, {name: value if value.isascii() else value.encode() for name, value in headers.items()}
 

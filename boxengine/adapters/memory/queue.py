@@ -35,7 +35,7 @@ class MemoryJobQueue:
     Args:
         clock: ends leases. Waiting is done in real time.
         enough_ids: a take stops once the ids of its jobs add up to this.
-        on_corrupt: told of each element that is no job; it has been dropped.
+        on_corrupt: told of the elements of one take that are no jobs of the box; they have been dropped.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class MemoryJobQueue:
         *,
         clock: Clock,
         enough_ids: int = 500,
-        on_corrupt: Callable[[Box, bytes], None] = lambda _box, _element: None,
+        on_corrupt: Callable[[Box, Sequence[bytes]], None] = lambda _box, _elements: None,
     ) -> None:
         self._clock = clock
         self._enough_ids = enough_ids
@@ -76,8 +76,8 @@ class MemoryJobQueue:
                 return None
             hold = Hold(box, f"hold-{next(self._tokens)}", (), self._clock.monotonic() + ttl.total_seconds())
             hold.jobs = self._take_share(self._lane(box), hold, share, corrupt)
-        for foreign in corrupt:
-            self._on_corrupt(box, foreign)
+        if corrupt:
+            self._on_corrupt(box, corrupt)
         return hold if hold.jobs else None
 
     def extend(self, hold: Hold, *, ttl: timedelta) -> frozenset[int]:
@@ -170,7 +170,7 @@ class MemoryJobQueue:
         while lane.elements and len(taken) < jobs_wanted and ids_taken < self._enough_ids:
             element = lane.elements.pop()
             job = _decode(element)
-            if job is None:
+            if job is None or job.bucket not in hold.box.buckets:
                 corrupt.append(element)
                 continue
             lane.queued.discard(job.bucket)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, assert_never
 from uuid import UUID
 
@@ -39,7 +39,7 @@ class Row:
         """The row as the engine sees it."""
         return Item(
             id=self.id,
-            uuid=self.uuid,
+            uuid=str(self.uuid),
             event_name=self.event_name,
             event_key=self.event_key,
             bucket=self.bucket,
@@ -47,7 +47,7 @@ class Row:
             raw_options=self.options,
             payload=self.payload,
             errors_count=self.errors_count,
-            created_at=self.created_at,
+            raw_created_at=self.created_at,
             processed_at=self.processed_at,
             box=box,
             dispatched_at=dispatched_at,
@@ -107,6 +107,14 @@ class Rows:
                     parked.add(row.event_key)
                 case _:
                     assert_never(box.strict_order)
+
+    def next_delayed(self, now: datetime) -> timedelta | None:
+        """How long until the first row that waits for its ``available_at`` has it."""
+        unfinished = (self._rows[row_id] for ids in self._unfinished.values() for row_id in ids)
+        moments = (
+            row.available_at for row in unfinished if row.status == Status.PENDING and row.available_at is not None
+        )
+        return min((moment - now for moment in moments if moment > now), default=None)
 
 
 def _is_past_its_pause(box: Box, row: Row, now: datetime) -> bool:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from boxengine.domain.message import ReceivedMessage
-
-Partition = tuple[str, int]
+from boxengine.ports import TopicPartition
 
 
 class MemorySource:
     """``MessageSource``; never waits."""
 
     def __init__(self, messages: Sequence[ReceivedMessage] = ()) -> None:
-        self._log: dict[Partition, list[ReceivedMessage]] = {}
-        self._positions: dict[Partition, int] = {}
-        self.committed: dict[Partition, int] = {}
+        self._log: dict[TopicPartition, list[ReceivedMessage]] = {}
+        self._positions: dict[TopicPartition, int] = {}
+        self.committed: dict[TopicPartition, int] = {}
         """The next offset of each partition, as acknowledged."""
-        self.halted: dict[Partition, int] = {}
+        self.halted: dict[TopicPartition, int] = {}
         """Offsets at which partitions stand still."""
         for message in messages:
             self._log.setdefault((message.topic, message.partition), []).append(message)
@@ -45,6 +44,12 @@ class MemorySource:
 
     def halt(self, message: ReceivedMessage) -> None:
         self.halted[message.topic, message.partition] = message.offset
+
+    def lags(self) -> Mapping[TopicPartition, int]:
+        return {
+            partition: sum(message.offset >= self.committed.get(partition, 0) for message in log)
+            for partition, log in self._log.items()
+        }
 
     def check(self) -> None:
         """It is always there."""

@@ -20,7 +20,7 @@ from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Settlement
 from boxengine.errors import StoreUnavailable
-from boxengine.ports import Clock, PendingRow
+from boxengine.ports import Clock, Outlook, PendingRow
 
 Step = Literal["ping", "poll", "claim", "later_delivered", "commit", "committed", "history"]
 """Where a fault can strike. ``committed`` comes after the write: raising there loses only the acknowledgement."""
@@ -302,12 +302,13 @@ class MemoryStore:
                 found += islice(due, share)
         return [PendingRow(row.id, row.bucket, row.errors_count) for row in sorted(found, key=_by_id)]
 
-    def due_buckets(self, box: Box, buckets: Sequence[int]) -> list[int]:
-        """See ``Store.due_buckets``."""
+    def outlook(self, box: Box, buckets: Sequence[int]) -> Outlook:
+        """See ``Store.outlook``."""
         self._fault("poll")
         with self._database.lock:
             rows, now = self._database.rows(box), self._database.clock.now()
-            return [bucket for bucket in buckets if any(rows.due(box, bucket, now))]
+            due = [bucket for bucket in buckets if any(rows.due(box, bucket, now))]
+            return Outlook(due, rows.next_delayed(now))
 
     @contextmanager
     def claim(self, box: Box, buckets: Mapping[int, int], limit: int) -> Iterator[MemoryClaim]:
@@ -332,7 +333,10 @@ class MemoryStore:
 
     def oldest_pending(self, box: Box) -> datetime | None:
         """See ``HistoryStore.oldest_pending``."""
-        return self.oldest_finished(box, [Status.PENDING])
+        self._fault("history")
+        pending = [row for row in self.rows(box) if row.status == Status.PENDING]
+        since = [max(row.created_at, row.available_at or row.created_at) for row in pending]
+        return min((each for each in since if each <= self._database.clock.now()), default=None)
 
     def oldest_finished(self, box: Box, statuses: Sequence[int]) -> datetime | None:
         """See ``HistoryStore.oldest_finished``."""

@@ -11,12 +11,13 @@ from boxengine.adapters.redis import keys
 from boxengine.adapters.redis.connection import Arguments, milliseconds, translated
 from boxengine.ports import Clock, Hold
 
+# A key that a stranger has replaced by another type makes its command fail, and the lease count as lost.
 _EXTEND = """
 local token, ttl, lease_prefix = ARGV[1], ARGV[2], ARGV[3]
 local lost = {}
 for i = 4, #ARGV do
   local lease = lease_prefix .. ARGV[i] .. ':lock'
-  if redis.call('GET', lease) == token then
+  if redis.pcall('GET', lease) == token then
     redis.call('PEXPIRE', lease, ttl)
   else
     lost[#lost + 1] = ARGV[i]
@@ -30,8 +31,8 @@ local wanted, token, lease_prefix = KEYS[1], ARGV[1], ARGV[2]
 local kept = {}
 for i = 3, #ARGV do
   local lease = lease_prefix .. ARGV[i] .. ':lock'
-  if redis.call('GET', lease) == token then
-    if redis.call('SREM', wanted, ARGV[i]) == 1 then
+  if redis.pcall('GET', lease) == token then
+    if redis.pcall('SREM', wanted, ARGV[i]) == 1 then
       kept[#kept + 1] = ARGV[i]
     else
       redis.call('DEL', lease)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any
 
 import redis
@@ -37,6 +38,7 @@ def connect(
     answer_timeout: timedelta = timedelta(seconds=5),
     health_check_interval: timedelta = timedelta(seconds=30),
     max_connections: int | None = None,
+    tls: Mapping[str, str] = MappingProxyType({}),
 ) -> redis.Redis:
     """A client for all adapters and threads of this process; no connection is made yet.
 
@@ -50,6 +52,7 @@ def connect(
         answer_timeout: how long any answer may take. A blocking take waits less than that, see ``RedisJobQueue``.
         health_check_interval: a connection that was idle for longer is tried before it is used.
         max_connections: of the pool; None: redis-py's default.
+        tls: ``ssl_ca_certs``, ``ssl_certfile``, ``ssl_keyfile``, where TLS is used.
 
     Raises:
         BoxError: a cluster was asked for, Sentinels without a name of the master, or the URL makes no sense.
@@ -58,7 +61,7 @@ def connect(
         raise BoxError(_NO_CLUSTER)
     if sentinels and not master_name:
         raise BoxError("Redis Sentinel needs master_name: the name under which the Sentinels know the server")
-    options = _options_of(url)
+    options = _options_of(url) | dict(tls)
     options |= {
         # Each attempt's outcome is told to the loop that made it. redis-py would try ten times in silence, which
         # hides an outage from the logs and probes, and asks twice for what may have been popped already.
@@ -83,9 +86,11 @@ def connect(
 def _options_of(url: str) -> dict[str, Any]:
     try:
         return dict(parse_url(url))  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
-    except ValueError as error:
-        # The URL itself may hold a password and stays out of the message.
-        raise BoxError(f"redis.url is not understood: {error}") from error
+    except ValueError:
+        # Both the URL and the error, which quotes what it took for the port, may hold a password.
+        raise BoxError(
+            "redis.url is not understood; in a password, / ? # and @ must be written %2F %3F %23 and %40"
+        ) from None
 
 
 def _through_sentinels(
@@ -95,7 +100,8 @@ def _through_sentinels(
     for own_address in ("host", "port", "path"):
         options.pop(own_address, None)
     timeouts = {name: value for name, value in options.items() if name.startswith("socket_")}
-    reach = {**timeouts, **credentials, "retry": options["retry"], "protocol": 2, "ssl": tls}
+    trusting = {name: value for name, value in options.items() if name.startswith("ssl_")}
+    reach = {**timeouts, **credentials, **trusting, "retry": options["retry"], "protocol": 2, "ssl": tls}
     # redis-py leaves both untyped.
     sentinel = Sentinel(list(sentinels), sentinel_kwargs=reach)  # type: ignore[no-untyped-call]
     client: redis.Redis = sentinel.master_for(master_name, ssl=tls, **options)  # type: ignore[no-untyped-call]

@@ -15,6 +15,8 @@ from boxengine.ports import Clock, RememberedFailure
 
 _VERSION = 1
 _ERROR_MSG_LENGTH = 200
+_MOST_ERRORS = 2**31 - 2
+"""One more still fits the column."""
 
 
 class RedisFailures:
@@ -65,6 +67,7 @@ def _encode(failure: RememberedFailure, timestamp: int) -> str:
 def _decode(value: str | bytes) -> RememberedFailure | None:
     try:
         meta = json.loads(value)
-        return RememberedFailure(int(meta["errors_count"]), str(meta.get("error_msg") or ""))
-    except (ValueError, KeyError, TypeError, AttributeError):
+        failure = RememberedFailure(int(meta["errors_count"]), str(meta.get("error_msg") or "")[:_ERROR_MSG_LENGTH])
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
+    return failure if 0 <= failure.errors_count <= _MOST_ERRORS else None

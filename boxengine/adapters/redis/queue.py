@@ -11,25 +11,41 @@ import math
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import cast
+from functools import partial
+from typing import TypeVar, cast
 
 import redis
+from redis.exceptions import ResponseError
 
 from boxengine.adapters.redis import keys
 from boxengine.adapters.redis.bucket_leases import BucketLeases
 from boxengine.adapters.redis.connection import Arguments, milliseconds, translated
+from boxengine.adapters.redis.foreign import drop_foreign, is_wrong_type
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
 from boxengine.ports import Clock, Hold, QueueState
 
 _JOBS_PER_CALL = 1000  # Lua's unpack takes some 8,000 values, and a script keeps all other clients waiting.
 _ANSWER_MARGIN = 1.0  # Seconds that a BRPOP's answer may come late before the socket's time limit strikes.
+_LARGEST_JOB = 1 << 20  # Bytes; ten times what the largest poll makes of one bucket.
+_Answer = TypeVar("_Answer")
+
+_CHECK = """
+-- Fails where a key is of a wrong type, before anything is changed.
+local function check(queue, queued, wanted)
+  redis.call('LLEN', queue)
+  redis.call('HLEN', queued)
+  redis.call('SCARD', wanted)
+end
+"""
 
 # The mark of a bucket is the very element that was queued, so that a doubtful one can be looked up in the list. It is
 # doubted once older than `stale_after`: a worker may have died between its BRPOP and the script that follows, or the
 # list was evicted. As the job may also be between these two just now, a mark whose element is not in the list is only
 # replaced by a suspicion ("?"); if nobody has cleared that either after as long again, the bucket is free.
-_ENQUEUE = """
+_ENQUEUE = (
+    _CHECK
+    + """
 local function pushed_at(element)
   return tonumber(string.match(element, '^%d+:(%d+)'))
 end
@@ -45,6 +61,7 @@ end
 
 local function enqueue(queue, queued, wanted, lease_prefix, stale_after, elements)
   if #elements == 0 then return 0 end
+  check(queue, queued, wanted)
   local buckets, leases = {}, {}
   for i, element in ipairs(elements) do
     buckets[i] = string.match(element, '^%d+')
@@ -78,6 +95,7 @@ local function enqueue(queue, queued, wanted, lease_prefix, stale_after, element
   return #jobs
 end
 """
+)
 
 _PUSH = (
     _ENQUEUE
@@ -98,19 +116,34 @@ return nil
 """
 
 # What is taken for a job here must be one for Job.decode too: a lease is taken for each.
-_TAKE = """
+_TAKE = (
+    _CHECK
+    + """
 local queue, queued, wanted = KEYS[1], KEYS[2], KEYS[3]
+check(queue, queued, wanted)
 local element, token, ttl, lease_prefix = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local share, enough_ids, most_pops = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local buckets, largest = tonumber(ARGV[8]), tonumber(ARGV[9])
 
 local too_long = string.rep('%d', 20)
 local function parse(element)
+  if #element > largest then return nil end
   local bucket, at, ids, rest = string.match(element, '^(%d+):(%d+):([%d,]+)(.*)$')
   if not bucket or (rest ~= '' and string.sub(rest, 1, 1) ~= ':') then return nil end
   if string.find(bucket, too_long) or string.find(at, too_long) or string.find(ids, too_long) then return nil end
   if string.find(',' .. ids .. ',', ',0*,') or string.find(rest, '[\\128-\\255]') then return nil end
+  if tonumber(bucket) >= buckets then return nil end
   local _, commas = string.gsub(ids, ',', ',')
   return string.match(bucket, '^0*(%d+)$'), commas + 1
+end
+
+-- Whether the lease is had. What is no string is no lease, and gives way.
+local function lease_is_had(lease)
+  if redis.call('SET', lease, token, 'NX', 'PX', ttl) then return true end
+  local kind = redis.call('TYPE', lease).ok
+  if kind == 'string' then return false end
+  redis.call('SET', lease, token, 'PX', ttl)
+  return true, 'the key ' .. lease .. ', a ' .. kind
 end
 
 local jobs_wanted = math.ceil((redis.call('LLEN', queue) + 1) / share)
@@ -120,7 +153,9 @@ for pops = 1, most_pops do
   if bucket then
     local lease = lease_prefix .. bucket .. ':lock'
     popped[#popped + 1] = bucket
-    if redis.call('SET', lease, token, 'NX', 'PX', ttl) then
+    local had, foreign = lease_is_had(lease)
+    if foreign then corrupt[#corrupt + 1] = foreign end
+    if had then
       leased[#leased + 1] = bucket
       taken[#taken + 1] = element
       ids_taken = ids_taken + ids
@@ -128,7 +163,7 @@ for pops = 1, most_pops do
       busy[#busy + 1] = bucket
     end
   else
-    corrupt[#corrupt + 1] = element
+    corrupt[#corrupt + 1] = string.sub(element, 1, 200)
   end
   if #taken >= jobs_wanted or ids_taken >= enough_ids or pops == most_pops then break end
   element = redis.call('RPOP', queue)
@@ -139,6 +174,7 @@ if #leased > 0 then redis.call('SREM', wanted, unpack(leased)) end
 if #busy > 0 then redis.call('SADD', wanted, unpack(busy)) end
 return {taken, corrupt}
 """
+)
 
 _HAND_BACK = (
     _ENQUEUE
@@ -146,7 +182,7 @@ _HAND_BACK = (
 local token, lease_prefix, stale_after, held = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 for i = 5, 4 + held do
   local lease = lease_prefix .. ARGV[i] .. ':lock'
-  if redis.call('GET', lease) == token then redis.call('DEL', lease) end
+  if redis.pcall('GET', lease) == token then redis.call('DEL', lease) end
 end
 local elements = {}
 for i = 5 + held, #ARGV do elements[#elements + 1] = ARGV[i] end
@@ -163,7 +199,8 @@ class RedisJobQueue:
         clock: dates ``Hold.valid_until``.
         enough_ids: a take stops once the ids of its jobs add up to this.
         stale_after: after how long the mark of a queued bucket is checked against the list.
-        on_corrupt: told of each element that is no job; it has been dropped.
+        on_corrupt: told of the elements of one take that are no jobs of the box, as far as their first 200 bytes, and of
+            keys that were of a wrong type; they have been dropped.
     """
 
     def __init__(
@@ -173,7 +210,7 @@ class RedisJobQueue:
         clock: Clock,
         enough_ids: int = 500,
         stale_after: timedelta = timedelta(seconds=2),
-        on_corrupt: Callable[[Box, bytes], None] = lambda _box, _element: None,
+        on_corrupt: Callable[[Box, Sequence[bytes]], None] = lambda _box, _elements: None,
     ) -> None:
         self._client = client
         self._clock = clock
@@ -197,23 +234,24 @@ class RedisJobQueue:
             for start in range(0, len(jobs), _JOBS_PER_CALL):
                 elements = [job.encode() for job in jobs[start : start + _JOBS_PER_CALL]]
                 arguments: Arguments = [keys.bucket_lease_prefix(box), self._stale_after, *elements]
-                pushed += int(self._push(keys=_keys(box), args=arguments))
+                pushed += int(self._tried([box], partial(self._push, keys=_keys(box), args=arguments)))
         return pushed
 
     def take(self, boxes: Sequence[Box], *, wait: timedelta, ttl: timedelta, share: int) -> Hold | None:
         """Waits for a job of any of the boxes, then takes more of the same box, with their leases."""
         with translated("take jobs"):
-            first = self._pop(boxes, wait)
+            first = self._tried(boxes, partial(self._pop, boxes, wait))
             if first is None:
                 return None
             box, element = first
             token = secrets.token_hex(16)
             asked_at = self._clock.monotonic()
             prefix = keys.bucket_lease_prefix(box)
-            limits = (max(1, share), self._enough_ids, _JOBS_PER_CALL)
-            taken, corrupt = self._take(keys=_keys(box), args=[element, token, milliseconds(ttl), prefix, *limits])
-        for foreign in corrupt:
-            self._on_corrupt(box, foreign)
+            limits = (max(1, share), self._enough_ids, _JOBS_PER_CALL, box.bucket_size, _LARGEST_JOB)
+            arguments: Arguments = [element, token, milliseconds(ttl), prefix, *limits]
+            taken, corrupt = self._tried([box], partial(self._take, keys=_keys(box), args=arguments))
+        if corrupt:
+            self._on_corrupt(box, corrupt)
         if not taken:
             return None
         jobs = tuple(map(Job.decode, taken))
@@ -240,22 +278,39 @@ class RedisJobQueue:
             *(job.encode() for job in jobs),
         ]
         with translated("hand back jobs"):
-            self._hand_back(keys=_keys(hold.box), args=arguments)
+            self._tried([hold.box], partial(self._hand_back, keys=_keys(hold.box), args=arguments))
         hold.buckets.clear()
 
     def state(self, box: Box) -> QueueState:
         """Length and age of the box's queue; no age where the oldest element is no job."""
         with translated("look at the queue"):
-            pipeline = self._client.pipeline(transaction=False)
-            pipeline.llen(keys.job_queue(box))
-            pipeline.lindex(keys.job_queue(box), -1)
-            length, oldest = pipeline.execute()
-        return QueueState(int(length), _pushed_at(oldest))
+            length, oldest = self._tried([box], partial(self._look, box))
+        return QueueState(length, _pushed_at(oldest))
 
     def ping(self) -> None:
         """Returns if the server answers."""
         with translated("reach Redis"):
             self._client.ping()
+
+    def _tried(self, boxes: Sequence[Box], call: Callable[[], _Answer]) -> _Answer:
+        """The answer; where keys of these boxes are of a wrong type, they are dropped and the call is made once more."""
+        try:
+            return call()
+        except ResponseError as error:
+            if not is_wrong_type(error):
+                raise
+        for box in boxes:
+            foreign = drop_foreign(self._client, box)
+            if foreign:
+                self._on_corrupt(box, foreign)
+        return call()
+
+    def _look(self, box: Box) -> tuple[int, bytes | None]:
+        pipeline = self._client.pipeline(transaction=False)
+        pipeline.llen(keys.job_queue(box))
+        pipeline.lindex(keys.job_queue(box), -1)
+        length, oldest = pipeline.execute()
+        return int(length), oldest
 
     def _pop(self, boxes: Sequence[Box], wait: timedelta) -> tuple[Box, bytes] | None:
         """One job of any of the boxes. Redis serves the first list that has one, so the order changes every time."""

@@ -20,6 +20,7 @@ CHANNEL = "boxengine:wakeups"
 """Publish/subscribe knows no databases: applications that share a server and box names should each have their own."""
 
 _SIGNALS_PER_WAIT = 1000  # A flood of commits must not keep the listener from handing on what it has.
+_TOO_LONG = 10  # Digits of a bucket.
 _LONGEST_READ = 1.0  # Seconds until a close is noticed when the server is too dead to answer the farewell.
 
 
@@ -171,6 +172,7 @@ def _decode(data: bytes) -> Signal | None:
     except UnicodeDecodeError:
         return None
     name, colon, bucket = text.rpartition(":")
-    if colon and bucket.isascii() and bucket.isdigit():
+    # Longer ones are no buckets, and Python refuses to read thousands of digits.
+    if colon and bucket.isascii() and bucket.isdigit() and len(bucket) < _TOO_LONG:
         return Signal(name, int(bucket))
     return Signal(text, None)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import redis
 
 from boxengine.adapters.redis.connection import milliseconds, translated
-from boxengine.ports import WorkerInfo
+from boxengine.ports import OpenCircuit, WorkerInfo
 
 INDEX = "boxengine:workers"
 
 _ANNOUNCE = """
+local kind = redis.call('TYPE', KEYS[1]).ok
+if kind ~= 'set' and kind ~= 'none' then redis.call('DEL', KEYS[1]) end
 redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
 redis.call('SADD', KEYS[1], ARGV[1])
 """
@@ -40,13 +42,15 @@ class RedisWorkers:
     def living(self) -> list[WorkerInfo]:
         with translated("look for workers"):
             found: Any = self._client.smembers(INDEX)
-            ids = [member.decode() for member in found]
-            known: Any = self._client.mget([_key(worker_id) for worker_id in ids]) if ids else []
-            gone = [worker_id for worker_id, value in zip(ids, known, strict=True) if value is None]
+            members = list(found)
+            names = [_key(member.decode(errors="replace")) for member in members]
+            known: Any = self._client.mget(names) if names else []
+            gone = [member for member, value in zip(members, known, strict=True) if value is None]
             if gone:
                 # A worker that lives puts itself back with its next announcement.
                 self._client.srem(INDEX, *gone)
-        return sorted((_decode(value) for value in known if value), key=lambda worker: (worker.started_at, worker.id))
+        living = [worker for worker in map(_decode, filter(None, known)) if worker is not None]
+        return sorted(living, key=lambda worker: (worker.started_at, worker.id))
 
 
 def _key(worker_id: str) -> str:
@@ -62,12 +66,48 @@ def _encode(worker: WorkerInfo) -> str:
             "boxes": worker.boxes,
             "threads": worker.threads,
             "started_at": worker.started_at.isoformat(),
+            "circuits": [
+                {
+                    "box": circuit.box,
+                    "transport": circuit.transport,
+                    "since": circuit.since.isoformat(),
+                    "next_try": None if circuit.next_try is None else circuit.next_try.isoformat(),
+                    "reason": circuit.reason,
+                }
+                for circuit in worker.circuits
+            ],
         }
     )
 
 
-def _decode(value: bytes) -> WorkerInfo:
-    fields = json.loads(value)
-    fields["boxes"] = tuple(fields["boxes"])
-    fields["started_at"] = datetime.fromisoformat(fields["started_at"])
-    return WorkerInfo(**fields)
+def _decode(value: bytes) -> WorkerInfo | None:
+    """The worker; None where somebody else wrote something else."""
+    try:
+        fields = json.loads(value)
+        return WorkerInfo(
+            id=fields["id"],
+            host=fields["host"],
+            pid=fields["pid"],
+            boxes=tuple(fields["boxes"]),
+            threads=fields["threads"],
+            started_at=_moment(fields["started_at"]),
+            # Workers of an earlier version do not say.
+            circuits=tuple(map(_circuit, fields.get("circuits", ()))),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        return None
+
+
+def _circuit(fields: dict[str, Any]) -> OpenCircuit:
+    next_try = fields["next_try"]
+    return OpenCircuit(
+        box=fields["box"],
+        transport=fields["transport"],
+        since=_moment(fields["since"]),
+        next_try=None if next_try is None else _moment(next_try),
+        reason=fields["reason"],
+    )
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text).astimezone(UTC)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -10,7 +11,9 @@ from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
-from sqlalchemy.types import JSON
+from sqlalchemy.types import JSON, TypeEngine
+
+_MYSQL = ("mysql", "mariadb")
 
 
 class DashedUuid(TypeDecorator[UUID]):
@@ -25,6 +28,24 @@ class DashedUuid(TypeDecorator[UUID]):
 
     def process_result_value(self, value: Any, dialect: Dialect) -> UUID | None:  # noqa: ARG002 - SQLAlchemy passes it
         return value if value is None or isinstance(value, UUID) else UUID(str(value))
+
+
+class UtcMoment(TypeDecorator[datetime]):
+    """A moment in a column without a zone: stored in UTC, whatever zone it is given in."""
+
+    impl = DateTime
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """To the microsecond, which MySQL has to be told."""
+        return dialect.type_descriptor(mysql.DATETIME(fsp=6) if dialect.name in _MYSQL else DateTime())
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - see above
+        """Takes a moment with a zone; one without is taken for UTC."""
+        return value if value is None or value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - see above
+        return None if value is None else value.replace(tzinfo=UTC)
 
 
 class utc_now(FunctionElement[Any]):  # noqa: N801 - it stands where func.now() would
@@ -50,7 +71,6 @@ def _mysql_now(_element: utc_now, _compiler: SQLCompiler, **_options: Any) -> st
     return "(utc_timestamp(6))"
 
 
-_MYSQL = ("mysql", "mariadb")
 # Two keys that differ only in case are two keys: MySQL's default collations would take them for one.
 _EXACT = mysql.VARCHAR(255, charset="utf8mb4", collation="utf8mb4_bin")
 
@@ -58,7 +78,8 @@ _EXACT = mysql.VARCHAR(255, charset="utf8mb4", collation="utf8mb4_bin")
 Id = BigInteger().with_variant(Integer(), "sqlite")
 Identity = Uuid().with_variant(DashedUuid(), *_MYSQL)
 Name = String(255).with_variant(_EXACT, *_MYSQL)
-Json = JSON().with_variant(postgresql.JSONB(), "postgresql")
+# None is no options at all, and not the JSON value null.
+Json = JSON(none_as_null=True).with_variant(postgresql.JSONB(none_as_null=True), "postgresql")
 Payload = LargeBinary().with_variant(mysql.MEDIUMBLOB(), *_MYSQL)
 Log = Text().with_variant(mysql.TEXT(charset="utf8mb4"), *_MYSQL)
-Moment = DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), *_MYSQL)
+Moment = DateTime(timezone=True).with_variant(UtcMoment(), *_MYSQL)

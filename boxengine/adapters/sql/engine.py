@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
-from sqlalchemy import Engine, create_engine, make_url
+from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
+from boxengine.adapters.sql.pooler import is_pooled
 from boxengine.errors import BoxError
 
 CONNECT_TIMEOUT = 5
@@ -19,7 +21,9 @@ SILENCE_MS = 30_000
 """For how long the other end of a connection may acknowledge nothing before it is given up."""
 
 
-def connect(url: str, *, connections: int, idle_timeout: timedelta = timedelta(seconds=180)) -> Engine:
+def connect(
+    url: str, *, connections: int, idle_timeout: timedelta = timedelta(seconds=180), prepared: bool | None = None
+) -> Engine:
     """An engine for the worker; no connection is made yet.
 
     Args:
@@ -27,16 +31,16 @@ def connect(url: str, *, connections: int, idle_timeout: timedelta = timedelta(s
         connections: kept open at most; a few more for a short while.
         idle_timeout: after which MySQL closes a connection that has fallen silent, and with it ends its claim.
             PostgreSQL is told in each claim.
+        prepared: whether statements are prepared on the server; None: unless a connection pooler stands before it,
+            which may send a statement to a server that has not prepared it.
 
     Raises:
         BoxError: the URL makes no sense, or its driver is not installed.
     """
     try:
-        address = make_url(url)
-        if address.drivername in _DEFAULT_DRIVERS:
-            address = address.set(drivername=_DEFAULT_DRIVERS[address.drivername])
+        address = address_of(url)
         silence = max(1, math.ceil(idle_timeout.total_seconds()))
-        return create_engine(
+        engine = create_engine(
             address,
             # Between the locks and the rows the snapshot must move on, whatever the database's default is.
             isolation_level="READ COMMITTED",
@@ -45,12 +49,41 @@ def connect(url: str, *, connections: int, idle_timeout: timedelta = timedelta(s
             pool_timeout=30,
             # MySQL's limit also meets connections that lie in the pool: they are renewed well before it.
             pool_recycle=-1 if address.get_backend_name() == "postgresql" else silence / 2,
+            # What is written may be anybody's business, and errors are for logs.
+            hide_parameters=True,
             connect_args=_connect_args(address.get_backend_name(), silence=silence),
         )
     except (ArgumentError, NoSuchModuleError) as error:
         raise BoxError(f"database.url: {error}") from error
     except ModuleNotFoundError as error:
         raise BoxError(f"database.url: the driver is not installed: {error.name}; pip install {error.name}") from error
+    if engine.driver == "psycopg" and prepared is not True:
+        event.listen(engine, "connect", partial(_stop_preparing, found_out=prepared is None))
+    return engine
+
+
+def address_of(url: str) -> URL:
+    """The URL as SQLAlchemy takes it apart, with the driver that is meant where it names none.
+
+    Raises:
+        ArgumentError: it makes no sense.
+    """
+    try:
+        address = make_url(url)
+    except ValueError:
+        # Its message would quote a part of what may be a password.
+        raise ArgumentError("the port is not a number, or a character of the password needs percent-encoding") from None
+    return address.set(drivername=_DEFAULT_DRIVERS.get(address.drivername, address.drivername))
+
+
+def _stop_preparing(connection: Any, _record: object, *, found_out: bool) -> None:
+    """The driver then ignores that statements ask to be prepared."""
+    try:
+        if not found_out or is_pooled(connection):
+            connection.prepare_threshold = None
+    except BaseException:
+        connection.close()  # SQLAlchemy would just forget it
+        raise
 
 
 _DEFAULT_DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}

@@ -6,9 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import Engine
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError, SQLAlchemyError, StatementError
 
-from boxengine.errors import StoreUnavailable
+from boxengine.errors import InvalidItem, StoreUnavailable
+
+REFUSALS = ("P0001", "54", "42804", "42846")
+"""SQLSTATEs, or their classes, that PostgreSQL does not count to data and integrity though the row is to blame: a
+trigger's RAISE EXCEPTION, limits such as the size of an index entry, and values of a wrong type."""
+
+MYSQL_REFUSALS = frozenset({1292, 1366, 1411, 1441, 1644, 3140, 3819, 4025})
+"""The same for MySQL and MariaDB, by number: wrong moments and characters, a trigger's SIGNAL, no JSON, CHECK constraints."""
 
 
 @contextmanager
@@ -27,6 +34,31 @@ def translated(engine: Engine) -> Iterator[None]:
         raise StoreUnavailable(sentence(error)) from error
     except SQLAlchemyError as error:
         raise StoreUnavailable(sentence(getattr(error, "orig", None) or error)) from error
+
+
+@contextmanager
+def blaming_the_row() -> Iterator[None]:
+    """Turns the errors that a row will meet again, however often it is written, into ``InvalidItem``."""
+    try:
+        yield
+    except DBAPIError as error:
+        if error.connection_invalidated or not _blames_the_row(error):
+            raise
+        raise InvalidItem(sentence(error.orig or error)) from error
+    except (StatementError, UnicodeError) as error:
+        # A value that cannot even be sent.
+        raise InvalidItem(sentence(getattr(error, "orig", None) or error)) from error
+
+
+def _blames_the_row(error: DBAPIError) -> bool:
+    if isinstance(error, IntegrityError | DataError):
+        return True
+    state = getattr(error.orig, "sqlstate", "")
+    if state is None:
+        # The driver speaks, not the server: it cannot send such a value.
+        return isinstance(error, ProgrammingError)
+    number = next(iter(error.orig.args), None) if error.orig is not None else None
+    return str(state).startswith(REFUSALS) or number in MYSQL_REFUSALS
 
 
 def connection_lost(engine: Engine, error: Exception) -> bool:

@@ -7,18 +7,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, inspect, text
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
-from boxengine.adapters.sql.errors import sentence, translated
+from boxengine.adapters.sql.errors import blaming_the_row, translated
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.adapters.sql.tables import BoxTable
 from boxengine.domain.box import Box
 from boxengine.domain.item import Status
-from boxengine.errors import InvalidItem, SchemaMismatch
-
-REFUSALS = ("P0001", "54")
-"""SQLSTATEs, or their classes, that PostgreSQL does not count to data and integrity though the row is to blame: a
-trigger's RAISE EXCEPTION, and limits such as the size of an index entry."""
+from boxengine.errors import SchemaMismatch
 
 
 class SqlInbox:
@@ -60,27 +55,17 @@ class SqlInboxTransaction:
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        try:
-            with self._connection.begin_nested():
-                yield
-        except DBAPIError as error:
-            if error.connection_invalidated or not _blames_the_row(error):
-                raise
-            raise InvalidItem(sentence(error.orig or error)) from error
+        with blaming_the_row(), self._connection.begin_nested():
+            yield
 
     def reject(self, item_id: int, reason: str) -> None:
         log = ", error_log = :reason" if self._table.has("error_log") else ""
         # A row that is known from before may have been retried by hand, and delivered: it stays as it is.
         statement = text(
-            f"UPDATE {self._table.name.replace(':', chr(92) + ':')} SET status = {Status.FAILED:d}, errors_count = 1{log} "
+            f"UPDATE {self._table.in_text} SET status = {Status.FAILED:d}, errors_count = 1{log} "
             f"WHERE id = :id AND status = {Status.PENDING:d} AND errors_count = 0"
         ).bindparams(bindparam("id", item_id))
         self._connection.execute(statement.bindparams(reason=reason) if log else statement)
-
-
-def _blames_the_row(error: DBAPIError) -> bool:
-    state = str(getattr(error.orig, "sqlstate", None) or "")
-    return isinstance(error, IntegrityError | DataError) or state.startswith(REFUSALS)
 
 
 def _unique_uuid(connection: Connection, box: Box) -> bool:

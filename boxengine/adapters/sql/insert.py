@@ -12,17 +12,31 @@ from itertools import groupby, repeat
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnDefault, ColumnElement, Connection, MetaData, Table, event, func, insert, select
+from sqlalchemy import (
+    BigInteger,
+    ColumnDefault,
+    ColumnElement,
+    Connection,
+    DateTime,
+    Integer,
+    MetaData,
+    Table,
+    event,
+    func,
+    insert,
+    select,
+)
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.functions import FunctionElement
 
-from boxengine.adapters.sql.columns import utc_now
+from boxengine.adapters.sql.columns import UtcMoment, utc_now
+from boxengine.adapters.sql.copying import WORTHWHILE, Copying
 from boxengine.adapters.sql.listen import CHANNEL
 from boxengine.adapters.sql.models import box_table
 from boxengine.adapters.sql.tables import reflect
 from boxengine.domain.box import Box, BoxType
-from boxengine.engine.create import Attributes
+from boxengine.engine.create import Attributes, Inserted
 from boxengine.errors import InvalidItem, Unavailable
 from boxengine.ports import Signal
 
@@ -52,21 +66,35 @@ class SqlRows:
         self._adapted = model is not None
         self._notify = notify
         self._signal = signal
+        self._copied: tuple[Copying | None] | None = None
+        """What was found out about COPY, once it was asked."""
 
     @property
     def columns(self) -> frozenset[str]:
         return frozenset(self._table.columns.keys()) - ENGINE_OWNED
 
-    def insert(self, session: Any, rows: Sequence[Attributes]) -> list[int]:
+    def insert(self, session: Any, rows: Sequence[Attributes]) -> Inserted:
         connection = _connection(session)
         if not self._adapted:
             self._adapt(connection)
+        if isinstance(self._table.c.event_key.type, Integer):
+            rows = [{**row, "event_key": self._number(row["event_key"])} for row in rows]
         keyed = any(map(self._is_keyed, rows))
-        ids = self._insert_mixed(connection, rows) if keyed else self._insert_all(connection, rows)
+        inserted = self._insert_rows(connection, rows, keyed=keyed)
         self._wake(session, connection, rows, done=not keyed and len(rows) == 1)
-        return ids
+        return inserted
+
+    def _number(self, key: str) -> int:
+        try:
+            return int(key)
+        except ValueError:
+            message = f"event_key {key!r} is no number, and the table {self._table.fullname} stores its keys as numbers"
+            raise InvalidItem(f"box {self._box.name}: {message}") from None
 
     # ── the statements ───────────────────────────────────────────────────────────────────────────────
+
+    def _insert_rows(self, connection: Connection, rows: Sequence[Attributes], *, keyed: bool) -> Inserted:
+        return self._insert_mixed(connection, rows) if keyed else Inserted(self._insert_all(connection, rows))
 
     def _insert_all(self, connection: Connection, rows: Sequence[Attributes]) -> list[int]:
         if len(rows) == 1:
@@ -75,12 +103,22 @@ class SqlRows:
         ids: list[int] = []
         # insertmanyvalues wants rows of one shape; items of different shapes go run by run, in their order.
         for run in _runs(rows):
-            if connection.dialect.insert_returning:
+            copying = self._copying(connection) if len(run) >= WORTHWHILE else None
+            if copying is not None and copying.takes(run):
+                ids += copying.insert(connection, run)
+            elif connection.dialect.insert_returning:
                 statement = insert(self._table).returning(identity, sort_by_parameter_order=True)
                 ids += connection.execute(statement, run).scalars().all()
             else:
                 ids += self._insert_counted(connection, run)
         return ids
+
+    def _copying(self, connection: Connection) -> Copying | None:
+        if not Copying.possible(connection):
+            return None
+        if self._copied is None:
+            self._copied = (Copying.of(connection, self._table),)
+        return self._copied[0]
 
     def _insert_counted(self, connection: Connection, run: Sequence[Attributes]) -> list[int]:
         """MySQL returns the first id of a statement; the others follow at a fixed step, whatever its lock mode."""
@@ -114,31 +152,49 @@ class SqlRows:
         names = ("dedup_key", "uuid") if self._box.type is BoxType.INBOX else ("dedup_key",)
         return tuple(name for name in names if name in self._table.columns)
 
-    def _insert_mixed(self, connection: Connection, rows: Sequence[Attributes]) -> list[int]:
+    def _insert_mixed(self, connection: Connection, rows: Sequence[Attributes]) -> Inserted:
         ids: list[int] = []
+        known: set[int] = set()
         for keyed, part in groupby(rows, self._is_keyed):
-            insert_part = self._insert_keyed if keyed else self._insert_all
-            ids += insert_part(connection, list(part))
-        return ids
+            run = list(part)
+            inserted = self._insert_keyed(connection, run) if keyed else Inserted(self._insert_all(connection, run))
+            # What an earlier part has just inserted is known to a later one, but it was not there already.
+            known |= inserted.known.difference(ids)
+            ids += inserted.ids
+        return Inserted(ids, frozenset(known))
 
-    def _insert_keyed(self, connection: Connection, rows: Sequence[Attributes]) -> list[int]:
+    def _insert_keyed(self, connection: Connection, rows: Sequence[Attributes]) -> Inserted:
         """Of a row that is there already, in the table or earlier among these, the id of the one that is."""
-        names = self._identities
-        known: dict[tuple[str, Any], int] = {}
+        # MySQL does not say which rows it has inserted, so it is asked before which are there.
+        returning = connection.dialect.name in ("postgresql", "sqlite")
+        before = set() if returning else set(self._look_up(connection, rows, {}, locked=False).values())
+        found: dict[tuple[str, Any], int] = {}
         for run in _runs(rows):
             for row_id, *values in self._insert_unknown(connection, run):
-                known.update(zip(_marks(names, values), repeat(row_id)))
+                found.update(zip(marks(self._identities, values), repeat(row_id)))
+        new = set(found.values())
+        found |= self._look_up(connection, rows, found, locked=True)
+        ids = [self._id_of(found, row) for row in rows]
+        return Inserted(ids, frozenset(ids) - new if returning else frozenset(before))
+
+    def _look_up(
+        self, connection: Connection, rows: Sequence[Attributes], known: dict[tuple[str, Any], int], *, locked: bool
+    ) -> dict[tuple[str, Any], int]:
+        """The ids of rows that are there, by what they are known by; those ``known`` are not asked for."""
+        found: dict[tuple[str, Any], int] = {}
+        names = self._identities
         for name in names:
-            wanted = [row[name] for row in rows if row.get(name) is not None and _found(known, names, row) is None]
+            unknown = [row for row in rows if _found(known, names, row) is None and _found(found, names, row) is None]
+            wanted = [row[name] for row in unknown if row.get(name) is not None]
             if wanted:
                 column = self._table.columns[name]
                 query = select(self._table.c.id, column).where(column.in_(wanted))
-                if connection.dialect.name != "postgresql":
+                if locked and connection.dialect.name != "postgresql":
                     # The row may have been committed after this transaction's snapshot, which locking reads look past.
                     query = query.with_for_update(read=True)
                 for row_id, value in connection.execute(query):
-                    known.update(zip(_marks((name,), (value,)), repeat(row_id)))
-        return [self._id_of(known, row) for row in rows]
+                    found.update(zip(marks((name,), (value,)), repeat(row_id)))
+        return found
 
     def _insert_unknown(self, connection: Connection, run: Sequence[Attributes]) -> Sequence[Any]:
         """Inserts what is new, in the order given; id and identities of each, where the database returns them."""
@@ -202,6 +258,10 @@ class SqlRows:
                 if name in ("created_at", "updated_at"):
                     # Rails fills them in itself, so its tables have no default of their own.
                     copy.default = ColumnDefault(_stored_now(connection, zoned=found.zoned))
+                if isinstance(copy.type, DateTime) and not found.zoned:
+                    copy.type = UtcMoment()
+                if name == "event_key" and found.numeric_keys:
+                    copy.type = BigInteger()
                 columns.append(copy)
         self._table = Table(self._table.name, MetaData(), *columns, schema=self._table.schema)
         self._adapted = True
@@ -228,7 +288,7 @@ def _chunks(run: Sequence[Attributes]) -> Iterator[list[Attributes]]:
         yield chunk
 
 
-def _marks(names: Sequence[str], values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+def marks(names: Sequence[str], values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
     """What a row is known by, in one spelling."""
     for name, value in zip(names, values, strict=True):
         if value is not None:
@@ -236,8 +296,8 @@ def _marks(names: Sequence[str], values: Sequence[Any]) -> Iterator[tuple[str, A
 
 
 def _found(known: dict[tuple[str, Any], int], names: Sequence[str], row: Attributes) -> int | None:
-    marks = _marks(names, [row.get(name) for name in names])
-    return next((known[mark] for mark in marks if mark in known), None)
+    own = marks(names, [row.get(name) for name in names])
+    return next((known[mark] for mark in own if mark in known), None)
 
 
 def _runs(rows: Sequence[Attributes]) -> list[list[Attributes]]:

@@ -1,7 +1,8 @@
 """Wake-ups through PostgreSQL's LISTEN and NOTIFY: the database itself tells of commits, and of nothing else.
 
-The listener needs a connection of its own that stays with one server process; through PgBouncer in transaction mode it
-hears nothing, and the poller's own checks take over.
+The listener needs a connection of its own that stays with one server process; behind a connection pooler that pools by
+transaction it would hear nothing. Where it finds a pooler it says so and listens no further; the poller's own checks
+take over.
 """
 
 from __future__ import annotations
@@ -12,21 +13,43 @@ from typing import Any
 import psycopg
 from sqlalchemy import Engine
 
+from boxengine.adapters.sql.engine import CONNECT_TIMEOUT, address_of
+from boxengine.adapters.sql.pooler import is_pooled
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import Signal
 
 CHANNEL = "boxengine"
+TOO_LONG = 10
+"""Digits of a bucket."""
+_POOLED = (
+    "database.url leads through a connection pooler, behind which LISTEN may hear nothing: set database.listen_url to the "
+    "server itself (or, where the pooler pools by session, to the same address), or wakeup: redis; until then the poller "
+    "looks by itself"
+)
 
 
 class PostgresWakeups:
     """``Wakeups`` of one database. ``wait`` belongs to one thread."""
 
-    def __init__(self, engine: Engine) -> None:
-        """Connects at the first ``wait``."""
-        arguments, options = engine.dialect.create_connect_args(engine.url)
+    def __init__(self, engine: Engine, *, listen_url: str | None = None) -> None:
+        """Connects at the first ``wait``.
+
+        Args:
+            engine: of the database.
+            listen_url: another address of the same database, which is known to lead to one server process.
+        """
+        self._may_be_pooled = listen_url is None
+        address = engine.url if listen_url is None else address_of(listen_url)
+        arguments, options = engine.dialect.create_connect_args(address)
         self._connect_args: tuple[Any, ...] = tuple(arguments)
         # A listener only ever reads: a silent network must not leave it waiting on a dead connection.
-        self._options = {**options, "keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3}
+        self._options = {
+            "connect_timeout": CONNECT_TIMEOUT,
+            **options,
+            "keepalives_idle": 15,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+        }
         self._connection: psycopg.Connection[Any] | None = None
         self._closed = False
         self.reliable = False
@@ -53,9 +76,12 @@ class PostgresWakeups:
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None:
-            connection = psycopg.connect(*self._connect_args, **self._options, autocommit=True)
-            connection.execute(f"LISTEN {CHANNEL}")
-            self._connection = connection
+            # Kept from the first moment on: whatever fails from here on, ``_disconnect`` closes it.
+            self._connection = psycopg.connect(*self._connect_args, **self._options, autocommit=True)
+            if self._may_be_pooled and is_pooled(self._connection):
+                self._disconnect()
+                raise StoreUnavailable(_POOLED)
+            self._connection.execute(f"LISTEN {CHANNEL}")
             self.reliable = True
         return self._connection
 
@@ -69,6 +95,7 @@ class PostgresWakeups:
 def _signal(payload: str) -> Signal:
     """``box`` or ``box:bucket``; whatever anybody else sends on the channel names no box and is ignored."""
     box_name, colon, bucket = payload.rpartition(":")
-    if colon and bucket.isdecimal():
+    # Longer ones are no buckets, and Python refuses to read thousands of digits.
+    if colon and bucket.isdecimal() and len(bucket) < TOO_LONG:
         return Signal(box_name, int(bucket))
     return Signal(payload, None)

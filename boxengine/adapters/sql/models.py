@@ -1,15 +1,17 @@
 """SQLAlchemy declarative mixins for users' models, and the columns of a box's table.
 
-The columns are those of sbmt-outbox and two optional ones of boxengine (``available_at``, ``dedup_key``).
+The columns are those of sbmt-outbox and optional ones of boxengine (``available_at``, ``dedup_key``; ``seq`` where a box
+wants it).
 """
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime
 from typing import Any, ClassVar
 from uuid import UUID, uuid4
 
-from sqlalchemy import Index, Integer, MetaData, SmallInteger, Table, text
+from sqlalchemy import BigInteger, Index, Integer, MetaData, SmallInteger, Table, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, declared_attr, mapped_column
 
 from boxengine.adapters.sql.columns import Id, Identity, Json, Log, Moment, Name, Payload, utc_now
@@ -18,6 +20,8 @@ from boxengine.domain.box import Box, BoxType
 # SQLAlchemy takes several names, its annotation only one.
 _PARTIAL: Any = ("postgresql", "sqlite")
 _LEADING_STATUS: Any = ("mysql", "mariadb")
+LONGEST_IDENTIFIER = 63
+"""Bytes, in PostgreSQL; in MySQL 64 characters."""
 
 
 class _BoxItem:
@@ -58,6 +62,27 @@ class InboxItem(_BoxItem):
     __box_type__ = BoxType.INBOX
 
 
+class SequencedItem:
+    """Mixin beside ``OutboxItem`` or ``InboxItem``: gapless numbers per event key, as the key ``sequence`` of the box asks for.
+
+    ``boxengine db create`` makes the table that counts them.
+    """
+
+    __box_sequence__: ClassVar[bool] = True
+
+    seq: Mapped[int | None] = mapped_column(BigInteger)
+
+
+def index_name(kind: str, table: str, purpose: str) -> str:
+    """``ix_TABLE_pending``; that of a long table is cut and has a digest, for databases take 63 characters."""
+    name = f"{kind}_{table}_{purpose}"
+    if len(name.encode()) <= LONGEST_IDENTIFIER:
+        return name
+    rest = f"_{hashlib.sha256(table.encode()).hexdigest()[:8]}_{purpose}"
+    room = LONGEST_IDENTIFIER - len(kind) - 1 - len(rest)
+    return f"{kind}_{table.encode()[:room].decode(errors='ignore')}{rest}"
+
+
 def box_indexes(table: str, box_type: BoxType) -> tuple[Index, ...]:
     """The indexes of a box's table besides the primary key.
 
@@ -67,14 +92,26 @@ def box_indexes(table: str, box_type: BoxType) -> tuple[Index, ...]:
     """
     pending = text("status = 0")
     indexes = [
-        Index(f"ix_{table}_pending", "bucket", "id", postgresql_where=pending).ddl_if(dialect=_PARTIAL),
+        Index(index_name("ix", table, "pending"), "bucket", "id", postgresql_where=pending).ddl_if(dialect=_PARTIAL),
         # MySQL has no partial indexes: there the status leads instead.
-        Index(f"ix_{table}_status", "status", "bucket", "id").ddl_if(dialect=_LEADING_STATUS),
-        Index(f"ix_{table}_key", "event_key", "id"),
-        Index(f"ux_{table}_dedup", "dedup_key", unique=True, postgresql_where=text("dedup_key IS NOT NULL")),
+        Index(index_name("ix", table, "status"), "status", "bucket", "id").ddl_if(dialect=_LEADING_STATUS),
+        # A delivery never touches it; people and retention find what was given up without a walk over all that was delivered.
+        Index(index_name("ix", table, "failed"), "status", "id", postgresql_where=text("status IN (1, 3)")).ddl_if(
+            dialect=_PARTIAL
+        ),
+        # Of rows that were never delayed it holds nothing on PostgreSQL, and on MySQL what no delivery touches.
+        Index(
+            index_name("ix", table, "delayed"),
+            "available_at",
+            postgresql_where=text("status = 0 AND available_at IS NOT NULL"),
+        ),
+        Index(index_name("ix", table, "key"), "event_key", "id"),
+        Index(
+            index_name("ux", table, "dedup"), "dedup_key", unique=True, postgresql_where=text("dedup_key IS NOT NULL")
+        ),
     ]
     if box_type is BoxType.INBOX:
-        indexes.append(Index(f"ux_{table}_uuid", "uuid", unique=True))
+        indexes.append(Index(index_name("ux", table, "uuid"), "uuid", unique=True))
     return tuple(indexes)
 
 
@@ -93,6 +130,6 @@ def box_table(box: Box, metadata: MetaData) -> Table:
     attributes: dict[str, Any] = {"__tablename__": name, "__box_name__": box.name}
     if schema:
         attributes["__table_args__"] = (*box_indexes(name, box.type), {"schema": schema})
-    model = type("Item", (mixin, Base), attributes)
+    model = type("Item", (SequencedItem, mixin, Base) if box.sequence else (mixin, Base), attributes)
     table: Table = model.__table__  # type: ignore[attr-defined]
     return table

@@ -6,12 +6,13 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Engine, MetaData, Table, create_mock_engine, inspect
+from sqlalchemy import Connection, Engine, Inspector, MetaData, Table, create_mock_engine, inspect
 from sqlalchemy.engine.interfaces import Dialect
 
 from boxengine.adapters.sql.errors import translated
-from boxengine.adapters.sql.models import box_table
-from boxengine.adapters.sql.tables import reflect
+from boxengine.adapters.sql.models import box_table, index_name
+from boxengine.adapters.sql.sequence import counters
+from boxengine.adapters.sql.tables import counters_of, reflect, unescaped
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.errors import SchemaMismatch
 
@@ -39,17 +40,19 @@ def create(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) ->
     with translated(engine), engine.begin() as connection:
         present = inspect(connection)
         for table, box in zip(tables(boxes, models), boxes, strict=True):
-            known: set[str | None] = set()
+            known: set[str] = set()
             if not present.has_table(table.name, schema=table.schema):
                 table.create(connection)
                 made.append(box.table)
             else:
-                known = {index["name"] for index in present.get_indexes(table.name, schema=table.schema)}
+                known = _known_indexes(present, table)
                 for index in table.indexes:
                     if index.name not in known and {column.name for column in index.columns} <= {
                         column["name"] for column in present.get_columns(table.name, schema=table.schema)
                     }:
                         index.create(connection, checkfirst=True)
+            if box.sequence:
+                _add_numbers(connection, table)
             for statement in _tuning(engine.dialect, table, box, known):
                 connection.exec_driver_sql(statement)
     return made
@@ -66,8 +69,11 @@ def ddl(dialect_name: str, boxes: Sequence[Box], models: Iterable[type] = ()) ->
     engine = create_mock_engine(url, keep)
     for table, box in zip(tables(boxes, models), boxes, strict=True):
         table.create(engine, checkfirst=False)
+        if box.sequence:
+            counters(table, MetaData()).create(engine, checkfirst=False)
         statements.extend(_tuning(engine.dialect, table, box, ()))
-    return statements
+    # Doubled for the driver, which these do not go through.
+    return [statement.replace("%%", "%") for statement in statements]
 
 
 def check(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) -> list[Finding]:
@@ -82,24 +88,45 @@ def check(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) -> 
                 findings.append(Finding(box.name, "error", str(error)))
                 continue
             findings += [
-                Finding(box.name, "warning", f"table {box.table} has no column {column}: {loss}")
-                for column, loss in found.lacking.items()
+                Finding(box.name, "warning", f"table {box.table} has no {what}: {loss}")
+                for what, loss in found.lacking.items()
             ]
-            known = {index["name"] for index in present.get_indexes(table.name, schema=table.schema)}
-            postgres, pending = engine.dialect.name == "postgresql", f"ix_{table.name}_pending"
+            if box.sequence and not found.numbered:
+                lack = "column seq" if not found.has("seq") else f"table {counters_of(table.name)} beside it"
+                message = (
+                    f"table {box.table} has no {lack}, which its sequence needs: no item can be created; db create"
+                )
+                findings.append(Finding(box.name, "error", message))
+            known = _known_indexes(present, table)
+            postgres, pending = engine.dialect.name == "postgresql", index_name("ix", table.name, "pending")
             if (pending not in known) if postgres else (found.status_index is None):
-                index = pending if postgres else f"ix_{table.name}_status"
+                index = pending if postgres else index_name("ix", table.name, "status")
                 findings.append(
                     Finding(box.name, "warning", f"no index {index}: polls slow down as the table grows; db create")
                 )
+            if found.has("available_at") and found.delayed_index is None:
+                loss = f"no index {index_name('ix', table.name, 'delayed')}: delayed items may be up to 5 s late; db create"
+                findings.append(Finding(box.name, "warning", loss))
     return findings
 
 
-def _tuning(dialect: Dialect, table: Table, box: Box, known: Container[str | None]) -> list[str]:
+def _known_indexes(present: Inspector, table: Table) -> set[str]:
+    return {unescaped(index["name"] or "") for index in present.get_indexes(table.name, schema=table.schema)}
+
+
+def _add_numbers(connection: Connection, table: Table) -> None:
+    """What gapless numbers need: a column, also in a table that was there before, and the table that counts."""
+    if "seq" not in {column["name"] for column in inspect(connection).get_columns(table.name, schema=table.schema)}:
+        name = connection.dialect.identifier_preparer.format_table(table)
+        connection.exec_driver_sql(f"ALTER TABLE {name} ADD COLUMN seq BIGINT")
+    counters(table, MetaData()).create(connection, checkfirst=True)
+
+
+def _tuning(dialect: Dialect, table: Table, box: Box, known: Container[str]) -> list[str]:
     """What else the table needs on this database, besides the indexes that are known to be there."""
     if dialect.name == "postgresql":
         return _postgresql_tuning(dialect, table, box)
-    index = f"ix_{table.name}_troubled"
+    index = index_name("ix", table.name, "troubled")
     if box.strict_order is not StrictOrder.KEY or index in known:
         return []
     # A key's earlier rows that are not delivered are looked for, with every row that is read.
@@ -117,7 +144,7 @@ def _postgresql_tuning(dialect: Dialect, table: Table, box: Box) -> list[str]:
     )
     statements = [f"ALTER TABLE {name} SET ({settings})"]
     if box.strict_order is not StrictOrder.NONE:
-        index = dialect.identifier_preparer.quote(f"ix_{table.name}_troubled")
+        index = dialect.identifier_preparer.quote(index_name("ix", table.name, "troubled"))
         delayed = " OR available_at IS NOT NULL" if "available_at" in table.columns else ""
         troubled = f"status = 0 AND (errors_count > 0{delayed})"
         columns, rows = (

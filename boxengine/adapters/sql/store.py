@@ -15,14 +15,14 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session
 
-from boxengine.adapters.sql.dialects.base import BoxStatements, Cursor
+from boxengine.adapters.sql.dialects.base import ROW_FIELDS, BoxStatements, Cursor, Row, Taken
 from boxengine.adapters.sql.dialects.registry import cursor_of, statements_for
 from boxengine.adapters.sql.errors import connection_lost, translated
 from boxengine.adapters.sql.tables import BoxTable, reflect
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Settlement
-from boxengine.ports import PendingRow
+from boxengine.ports import Outlook, PendingRow
 
 
 class SqlStore:
@@ -58,22 +58,24 @@ class SqlStore:
         rows.sort()
         return rows
 
-    def due_buckets(self, box: Box, buckets: Sequence[int]) -> list[int]:
+    def outlook(self, box: Box, buckets: Sequence[int]) -> Outlook:
         with self._cursor(self._replica) as cursor:
-            return self._statements(box).due_buckets(cursor, buckets)
+            found = self._statements(box).outlook(cursor, buckets)
+        due = [bucket for bucket, _ in found if bucket is not None]
+        next_in = [timedelta(seconds=seconds) for bucket, seconds in found if bucket is None]
+        return Outlook(due, next_in[0] if next_in else None)
 
     @contextmanager
     def claim(self, box: Box, buckets: Mapping[int, int], limit: int) -> Iterator[SqlClaim]:
         statements = self._statements(box)
         with (
             translated(self.engine),
-            self.engine.connect() as connection,
+            _connected(self.engine) as connection,
             closing(cursor_of(connection)) as cursor,
         ):
             transaction = _Transaction(connection, cursor, statements)
             try:
-                granted, now = transaction.lock(list(buckets))
-                yield SqlClaim.read(transaction, box, buckets, granted, limit, now)
+                yield SqlClaim.take(transaction, box, buckets, limit)
             finally:
                 transaction.end()
 
@@ -91,7 +93,7 @@ class SqlStore:
 
     def oldest_pending(self, box: Box) -> datetime | None:
         with self._cursor(self._replica) as cursor:
-            return self._statements(box).oldest(cursor, [Status.PENDING])
+            return self._statements(box).oldest_pending(cursor)
 
     def oldest_finished(self, box: Box, statuses: Sequence[int]) -> datetime | None:
         with self._cursor(self._replica) as cursor:
@@ -134,7 +136,11 @@ class SqlStore:
 
     @contextmanager
     def _cursor(self, engine: Engine) -> Iterator[Cursor]:
-        with translated(engine), engine.connect() as connection:
+        """For statements that each are a transaction of their own."""
+        with translated(engine), _connected(engine) as connection:
+            if engine.dialect.name == "postgresql":
+                # Spares BEGIN and ROLLBACK; MySQL's driver would spend as much on the setting itself.
+                connection.execution_options(isolation_level="AUTOCOMMIT")
             try:
                 with closing(cursor_of(connection)) as cursor:
                     yield cursor
@@ -142,6 +148,18 @@ class SqlStore:
                 if connection_lost(engine, error):
                     connection.invalidate()  # the pool would reset it, which fails with a traceback in the log
                 raise
+
+
+@contextmanager
+def _connected(engine: Engine) -> Iterator[Connection]:
+    pool = engine.pool
+    with engine.connect() as connection:
+        try:
+            yield connection
+        finally:
+            if engine.pool is not pool and not connection.invalidated:
+                # The pool was thrown away meanwhile, with all that lay in it: who goes back there is never closed.
+                connection.invalidate()
 
 
 class _Transaction:
@@ -153,12 +171,13 @@ class _Transaction:
         self.statements = statements
         self._held: list[int] = []
 
-    def lock(self, wanted: list[int]) -> tuple[list[int], datetime]:
-        """Takes the locks that are free; which, and the database's clock."""
-        # A statement that breaks off halfway may have taken any of them.
-        self._held = wanted
-        self._held, now = self.statements.lock(self.cursor, wanted)
-        return self._held, now
+    def claim(self, wanted: Mapping[int, int], limit: int) -> Taken:
+        """Takes the locks that are free, and reads the due rows of their buckets."""
+        # What breaks off halfway may have taken any of them.
+        self._held = list(wanted)
+        taken = self.statements.claim(self.cursor, wanted, limit)
+        self._held = taken.granted
+        return taken
 
     def commit(self) -> None:
         """Commits and frees the locks."""
@@ -206,28 +225,13 @@ class SqlClaim:
         self.exhausted: frozenset[int] = frozenset()
 
     @classmethod
-    def read(
-        cls,
-        transaction: _Transaction,
-        box: Box,
-        wanted: Mapping[int, int],
-        granted: Sequence[int],
-        limit: int,
-        now: datetime,
-    ) -> SqlClaim:
-        """A claim over the granted buckets, its rows read in a statement after that which took the locks.
-
-        A later statement has a later snapshot: it sees all that the previous holder committed before it let go.
-        """
-        share = max(1, limit // max(1, len(granted)))
-        after = {bucket: wanted[bucket] for bucket in granted}
-        rows = transaction.statements.read(transaction.cursor, after, share) if granted else []
+    def take(cls, transaction: _Transaction, box: Box, wanted: Mapping[int, int], limit: int) -> SqlClaim:
+        """A claim over those of the wanted buckets that nobody else has."""
+        granted, now, share, rows = transaction.claim(wanted, limit)
         exhausted = _exhausted(granted, rows, share)
         rows.sort()
         del rows[limit:]
-        tail = (box, now)
-        make = Item._make
-        claim = cls(transaction, now=now, items=[make(row + tail) for row in rows])
+        claim = cls(transaction, now=now, items=_items(rows, box, now))
         claim.refused = frozenset(wanted).difference(granted)
         claim.exhausted = exhausted
         return claim
@@ -271,8 +275,17 @@ class SqlClaim:
                 self._session.commit()
                 self._session.close()
                 self._statements.verify(self._cursor)
-            self._statements.record(self._cursor, settlement)
-            self._transaction.commit()
+            with self._statements.in_one_trip(self._cursor):
+                self._statements.record(self._cursor, settlement)
+                self._transaction.commit()
+
+
+def _items(rows: Sequence[Row], box: Box, now: datetime) -> list[Item]:
+    new = tuple.__new__  # what Item._make ends in, without the way there
+    if rows and len(rows[0]) > ROW_FIELDS:
+        return [new(Item, (*row[:ROW_FIELDS], box, now, *row[ROW_FIELDS:])) for row in rows]
+    tail = (box, now, None)
+    return [new(Item, row + tail) for row in rows]
 
 
 def _exhausted(granted: Sequence[int], rows: Sequence[tuple[Any, ...]], share: int) -> frozenset[int]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, inspect
+from sqlalchemy import Connection, Integer, inspect
+from sqlalchemy.engine.interfaces import Dialect, ReflectedIndex
 from sqlalchemy.exc import NoSuchTableError
 
 from boxengine.domain.box import Box
@@ -21,30 +23,51 @@ OPTIONAL = {
 """Columns a table may lack, each with what is then missing."""
 
 
+def counters_of(table: str) -> str:
+    """Name of the table that counts a table's numbers."""
+    return f"{table}_seqs"
+
+
 @dataclass(frozen=True, slots=True)
 class BoxTable:
     """The table of one box: its quoted name, the columns it has, and the name of the payload's column."""
 
     box: Box
     name: str
-    """Quoted, with schema."""
+    """Quoted, with schema; percent signs as they are."""
     columns: frozenset[str]
+    """Those that are of use: ``dedup_key`` is none without its unique index."""
     payload: str
     """``payload``, or ``proto_payload`` as in old tables of sbmt-outbox."""
     zoned: bool
     """Whether moments are stored with a zone; without one they are UTC, as ActiveRecord writes them."""
+    numeric_keys: bool = False
+    """Whether event keys are stored as numbers, as tables of sbmt-outbox may."""
     location: str = ""
     """Database or schema, and table, unquoted."""
     status_index: str | None = None
     """Quoted name of an index that begins with status and bucket, which serves MySQL's polls."""
+    ambiguous_dedup: bool = False
+    """Whether there is a column ``dedup_key``, but no unique index over it."""
+    delayed_index: str | None = None
+    """Quoted name of an index over ``available_at``, by which the next delayed row is found."""
+    numbered: bool = False
+    """Whether rows carry gapless numbers (``seq``), counted in a table beside this one."""
+
+    @property
+    def in_text(self) -> str:
+        """The name for SQLAlchemy's ``text``, to which a colon begins a parameter."""
+        return self.name.replace(":", "\\:")
 
     def has(self, column: str) -> bool:
         return column in self.columns
 
     @property
     def lacking(self) -> dict[str, str]:
-        """Optional columns that are not there, with what is missing without each."""
-        return {column: loss for column, loss in OPTIONAL.items() if column not in self.columns}
+        """What is optional and not there, with what is missing without it."""
+        absent = {column: loss for column, loss in OPTIONAL.items() if column not in self.columns}
+        unique = "unique index over" if self.ambiguous_dedup else "column"
+        return {f"{unique if name == 'dedup_key' else 'column'} {name}": loss for name, loss in absent.items()}
 
 
 def reflect(connection: Connection, box: Box) -> BoxTable:
@@ -65,20 +88,45 @@ def reflect(connection: Connection, box: Box) -> BoxTable:
     missing = [column for column in REQUIRED if column not in types] + ([] if payload else ["payload"])
     if missing or payload is None:
         raise SchemaMismatch(f"box {box.name}: table {box.table!r} lacks {', '.join(missing)}")
-    quote = connection.dialect.identifier_preparer.quote
+    indexes = inspect(connection).get_indexes(name, schema=schema or None)
+    ambiguous = "dedup_key" in types and not any(
+        index["unique"] and index["column_names"] == ["dedup_key"] for index in indexes
+    )
     return BoxTable(
         box=box,
-        name=".".join(quote(part) for part in (schema, name) if part),
-        columns=frozenset(types),
+        name=quoted(connection.dialect, schema, name),
+        columns=frozenset(types).difference(["dedup_key"] if ambiguous else ()),
         payload=payload,
         zoned=bool(getattr(types["processed_at"], "timezone", False)),
+        numeric_keys=isinstance(types["event_key"], Integer),
         location=f"{schema or connection.dialect.default_schema_name}.{name}",
-        status_index=_status_index(connection, schema or None, name),
+        status_index=_name_of(connection, indexes, ["status", "bucket"], ["status", "bucket", "id"]),
+        ambiguous_dedup=ambiguous,
+        delayed_index=_name_of(connection, indexes, ["available_at"]),
+        # Without its counters a column of that name is somebody's own.
+        numbered="seq" in types and inspect(connection).has_table(counters_of(name), schema=schema or None),
     )
 
 
-def _status_index(connection: Connection, schema: str | None, name: str) -> str | None:
-    for index in inspect(connection).get_indexes(name, schema=schema):
-        if index["column_names"] in (["status", "bucket"], ["status", "bucket", "id"]) and index["name"]:
-            return connection.dialect.identifier_preparer.quote(index["name"])
+def _name_of(connection: Connection, indexes: Sequence[ReflectedIndex], *columns: list[str]) -> str | None:
+    """The quoted name of an index over one of these lists of columns."""
+    for index in indexes:
+        if index["column_names"] in columns and index["name"]:
+            return quoted(connection.dialect, unescaped(index["name"]))
     return None
+
+
+def quoted(dialect: Dialect, *parts: str) -> str:
+    """The name of these parts, those left out that are empty, quoted where it must be, with its percent signs as they are.
+
+    SQLAlchemy doubles them, for drivers that look for placeholders; whoever hands a driver values beside the statement
+    must do so too.
+    """
+    quote = dialect.identifier_preparer.quote
+    name = ".".join(quote(part) for part in parts if part)
+    return name.replace("%%", "%") if "%%" in quote("%") else name
+
+
+def unescaped(index: str) -> str:
+    """An index's name as it is; SQLAlchemy reads MySQL's from a statement, and leaves the doubled backticks in."""
+    return index.replace("``", "`")

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
 from typing import Any
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Settlement
-from boxengine.ports import Observer, Tracer
+from boxengine.ports import Consumed, Observer, OpenCircuit, TopicPartition, Tracer
 
 logger = logging.getLogger(__name__)
+_NOTHING: AbstractContextManager[object] = nullcontext()
 
 
 class CombinedObserver:
@@ -34,14 +36,23 @@ class CombinedObserver:
     def queue_measured(self, box: Box, *, length: int, lag: float) -> None:
         self._tell("queue_measured", box, length=length, lag=lag)
 
+    def foreign(self, box: Box, elements: Sequence[bytes]) -> None:
+        self._tell("foreign", box, elements)
+
     def taken(self, box: Box, *, jobs: int, seconds: float) -> None:
         self._tell("taken", box, jobs=jobs, seconds=seconds)
 
     def transported(self, box: Box, transport: str, *, items: int, failed: int, seconds: float) -> None:
         self._tell("transported", box, transport, items=items, failed=failed, seconds=seconds)
 
+    def circuit_changed(self, box: Box, transport: str, circuit: OpenCircuit | None) -> None:
+        self._tell("circuit_changed", box, transport, circuit)
+
     def settled(self, box: Box, items: Sequence[Item], settlement: Settlement, *, seconds: float) -> None:
         self._tell("settled", box, items, settlement, seconds=seconds)
+
+    def order_violated(self, box: Box, *, items: Sequence[Item]) -> None:
+        self._tell("order_violated", box, items=items)
 
     def job_done(self, box: Box, buckets: Iterable[int], *, state: str, seconds: float) -> None:
         # Each observer reads it, so it must not be an iterator.
@@ -55,6 +66,12 @@ class CombinedObserver:
 
     def oldest_pending(self, box: Box, *, seconds: float) -> None:
         self._tell("oldest_pending", box, seconds=seconds)
+
+    def consumed(self, box: Box, counts: Mapping[TopicPartition, Consumed], *, seconds: float) -> None:
+        self._tell("consumed", box, counts, seconds=seconds)
+
+    def lagging(self, box: Box, lags: Mapping[TopicPartition, int]) -> None:
+        self._tell("lagging", box, lags)
 
     def outage(self, what: str, reason: str) -> None:
         self._tell("outage", what, reason)
@@ -100,18 +117,59 @@ class CombinedTracer:
     def sending(self, box: Box, transport: str, items: Sequence[Item]) -> AbstractContextManager[object]:
         return self._all("sending", box, transport, items)
 
-    @contextmanager
-    def _all(self, kind: str, *args: Any) -> Iterator[None]:
-        with ExitStack() as stack:
-            for number, tracer in enumerate(self._tracers):
-                try:
-                    stack.enter_context(getattr(tracer, kind)(*args))
-                except Exception:
-                    self._complain(number, kind)
-            yield
+    def _all(self, kind: str, *args: Any) -> AbstractContextManager[object]:
+        opened: list[tuple[int, AbstractContextManager[object]]] = []
+        for number, tracer in enumerate(self._tracers):
+            try:
+                context = getattr(tracer, kind)(*args)
+            except Exception:
+                self._complain(number, kind)
+            else:
+                # What does nothing is left out: one of these is made for each item that is sent by itself.
+                if context.__class__ is not nullcontext:
+                    opened.append((number, context))
+        match opened:
+            case []:
+                return _NOTHING
+            case [(_, context)]:
+                return context
+            case _:
+                return _Nested(opened, lambda number: self._complain(number, kind))
 
     def _complain(self, number: int, kind: str) -> None:
         if (number, kind) not in self._complained:
             self._complained.add((number, kind))
             name = type(self._tracers[number]).__name__
             logger.exception("%s raised in %s(); this is said once", name, kind)
+
+
+class _Nested(AbstractContextManager[None]):
+    """Several contexts as one; one that raises by itself is complained of and left out."""
+
+    __slots__ = ("_complain", "_contexts", "_entered")
+
+    def __init__(
+        self, contexts: Sequence[tuple[int, AbstractContextManager[object]]], complain: Callable[[int], None]
+    ) -> None:
+        self._contexts = contexts
+        self._complain = complain
+        self._entered: list[tuple[int, AbstractContextManager[object]]] = []
+
+    def __enter__(self) -> None:
+        for number, context in self._contexts:
+            try:
+                context.__enter__()
+            except Exception:
+                self._complain(number)
+            else:
+                self._entered.append((number, context))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trail: TracebackType | None
+    ) -> None:
+        for number, context in reversed(self._entered):
+            try:
+                context.__exit__(kind, error, trail)
+            except Exception as raised:
+                if raised is not error:
+                    self._complain(number)

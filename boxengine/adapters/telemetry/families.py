@@ -5,6 +5,7 @@ The names in sbmt-outbox and what changed are tabulated in ``docs/metrics.md``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -26,17 +27,24 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric; ``bounds`` are a histogram's upper bounds in seconds, without the infinite one."""
+    """One metric."""
 
     name: str
     kind: Kind
     labels: tuple[str, ...]
     help: str
     bounds: tuple[float, ...] = ()
+    """A histogram's upper bounds in seconds, without the infinite one."""
+    lifetime: float = math.inf
+    """Seconds for which a gauge is shown. What is measured again and again is gone soon after nobody measures it: of many
+    workers one does, and the last word of one that no longer does must not stand forever."""
 
 
 BOX = ("type", "name", "owner")
 PARTITION = (*BOX, "partition")
+SOURCE = (*BOX, "topic", "partition")
+MEASURED = 60.0
+"""Four times the interval at which backlogs and lags are looked at."""
 
 # The reference's bounds with finer ones below them: its first, one second, is above everything here.
 _LATENCY = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 45, 60, 90, 120, 180, 240, 300, 600, 1200)
@@ -70,8 +78,8 @@ def _counter(name: str, labels: tuple[str, ...], text: str) -> Family:
     return Family(name, Kind.COUNTER, labels, text)
 
 
-def _gauge(name: str, labels: tuple[str, ...], text: str) -> Family:
-    return Family(name, Kind.GAUGE, labels, text)
+def _gauge(name: str, labels: tuple[str, ...], text: str, *, lifetime: float = math.inf) -> Family:
+    return Family(name, Kind.GAUGE, labels, text, lifetime=lifetime)
 
 
 def _histogram(name: str, labels: tuple[str, ...], text: str, bounds: tuple[float, ...]) -> Family:
@@ -83,6 +91,9 @@ SENT = _counter("outbox_sent", PARTITION, "Items delivered.")
 ERROR = _counter("outbox_error", PARTITION, "Items failed for good, their retries used up.")
 RETRY = _counter("outbox_retry", PARTITION, "Failed attempts after which the item will be tried again.")
 DISCARDED = _counter("outbox_discarded", PARTITION, "Items discarded by a retry strategy.")
+ORDER_VIOLATIONS = _counter(
+    "outbox_order_violations", PARTITION, "Items delivered after a later one of their key, against the box's promise."
+)
 FETCH_ERROR = _counter("outbox_fetch_error", BOX, "Batches that could not be read, locked or recorded.")
 LAST_STORED_ID = _gauge("outbox_last_stored_event_id", PARTITION, "Id of the last item inserted.")
 LAST_SENT_ID = _gauge("outbox_last_sent_event_id", PARTITION, "Id of the item delivered last.")
@@ -101,13 +112,21 @@ RETRY_LATENCY = _histogram(
 DELETED = _counter("outbox_deleted", BOX, "Rows deleted by retention.")
 DELETE_LATENCY = _histogram("outbox_delete_latency_seconds", BOX, "Time of one deleting transaction.", _RUNTIME)
 OLDEST_PENDING = _gauge(
-    "outbox_oldest_pending_age_seconds", BOX, "Age of the oldest pending item; 0: nothing is pending."
+    "outbox_oldest_pending_age_seconds",
+    BOX,
+    "How long the oldest pending item has waited; 0: nothing waits.",
+    lifetime=MEASURED,
 )
 TRANSPORT_ITEMS = _counter(
     "outbox_transport_items", (*BOX, "transport", "result"), "Items a transport was called with."
 )
 TRANSPORT_RUNTIME = _histogram(
     "outbox_transport_runtime_seconds", (*BOX, "transport"), "Time of one call of a transport.", _RUNTIME
+)
+CIRCUIT_OPEN = _gauge(
+    "box_worker_circuit_open",
+    (*BOX, "transport"),
+    "1 while a transport is left alone because its receiver could not be reached.",
 )
 
 JOBS = _counter("box_worker_job", (*PARTITION, "state"), "Jobs ended: processed, timeout, skipped or failed.")
@@ -122,12 +141,17 @@ ITEM_RUNTIME = _histogram(
     "Time per item: that of its batch, divided by the items.",
     _RUNTIME,
 )
+FOREIGN_JOBS = _counter(
+    "box_worker_foreign_jobs", BOX, "Elements of the queue, and keys, that were no jobs of the box; dropped."
+)
 POLLS = _counter("box_worker_batches_per_poll", PARTITION, "Batches read by pollers; one for each poll.")
 POLLED_ITEMS = _counter("box_worker_polled_items", PARTITION, "Rows that polls found due.")
 PUSHED_JOBS = _counter("box_worker_pushed_jobs", PARTITION, "Jobs that polls put into the queue.")
 POLL_RUNTIME = _histogram("box_worker_poll_runtime_seconds", PARTITION, "Time of one poll.", _RUNTIME)
-QUEUE_SIZE = _gauge("box_worker_redis_job_queue_size", BOX, "Jobs waiting in the queue.")
-QUEUE_LAG = _gauge("box_worker_redis_job_queue_time_lag_seconds", BOX, "Age of the oldest job in the queue.")
+QUEUE_SIZE = _gauge("box_worker_redis_job_queue_size", BOX, "Jobs waiting in the queue.", lifetime=MEASURED)
+QUEUE_LAG = _gauge(
+    "box_worker_redis_job_queue_time_lag_seconds", BOX, "Age of the oldest job in the queue.", lifetime=MEASURED
+)
 THROTTLINGS = _counter(
     "box_worker_poll_throttling", (*PARTITION, "throttler", "status"), "Decisions of the poll tactic's throttlers."
 )
@@ -140,16 +164,36 @@ THROTTLING_RUNTIME = _histogram(
 WAIT_RUNTIME = _histogram("box_worker_job_wait_seconds", BOX, "Time a processor thread waited for jobs.", _RUNTIME)
 OUTAGES = _counter("box_worker_outages", ("what",), "Times a server, a box or a loop stopped working.")
 
+CONSUMED = _counter("box_consumer_messages", SOURCE, "Messages stored for good, duplicates and dead letters included.")
+DUPLICATES = _counter("box_consumer_duplicates", SOURCE, "Messages whose item was there already.")
+DEAD_LETTERS = _counter("box_consumer_dead_letters", SOURCE, "Messages that could not become items of their box.")
+BATCHES = _counter("box_consumer_batches", BOX, "Batches of messages stored, each in one transaction.")
+BATCH_RUNTIME = _histogram(
+    "box_consumer_batch_runtime_seconds", BOX, "Time of a batch, from its receipt to its commit.", _RUNTIME
+)
+CONSUMER_LAG = _gauge(
+    "box_consumer_lag_messages", SOURCE, "Messages in the topic that are not stored yet.", lifetime=MEASURED
+)
+
 ALL = tuple(value for value in tuple(globals().values()) if isinstance(value, Family))
 
 
-def expose(readings: Mapping[Key, Reading]) -> Iterator[Metric]:
-    """The readings of a ledger in Prometheus' own terms; every family appears, also one without numbers."""
-    by_family: dict[str, list[tuple[Key, float]]] = {}
+def expose(readings: Mapping[Key, Reading], *, now: float) -> Iterator[Metric]:
+    """The readings of a ledger in Prometheus' own terms; every family appears, also one without numbers.
+
+    Args:
+        now: on the clock that the readings' stamps are of.
+    """
+    by_family: dict[str, list[tuple[Key, Reading]]] = {}
     for (name, *labels), reading in readings.items():
-        by_family.setdefault(name, []).append((tuple(labels), reading.value))
+        by_family.setdefault(name, []).append((tuple(labels), reading))
     for family in ALL:
-        yield _metric(family, sorted(by_family.get(family.name, ())))
+        numbers = [
+            (labels, reading.value)
+            for labels, reading in sorted(by_family.get(family.name, ()))
+            if family.lifetime == math.inf or now - reading.stamp <= family.lifetime
+        ]
+        yield _metric(family, numbers)
 
 
 def _metric(family: Family, numbers: list[tuple[Key, float]]) -> Metric:

@@ -1,7 +1,7 @@
 """Structured logs: JSON lines for machines, short lines for people, both tagged with box, bucket, item and trace id.
 
-Tags come from ``extra=`` where a line is logged, and from the context (``bound``) where it is not at hand:
-a transport's own log lines carry the item they are about without knowing of it.
+Tags come from ``extra=`` where a line is logged, and from what is at work (``tags``) where it is not at hand:
+a transport's own log lines carry the item they are about without knowing of it. Passwords in whatever is logged are masked.
 """
 
 from __future__ import annotations
@@ -9,25 +9,20 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
-from opentelemetry import trace
-
+from boxengine.adapters.telemetry.tags import STANDARD, TagFilter, safe
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status, rfc3339
+from boxengine.domain.masking import masked, masked_text
 from boxengine.domain.outcome import Settlement
-from boxengine.engine.observation import NullObserver, NullTracer
+from boxengine.engine.observation import NullObserver
+from boxengine.ports import OpenCircuit
 
-Format = Literal["auto", "json", "human"]
+Format = Literal["auto", "json", "text"]
 logger = logging.getLogger(__name__)
-
-# A context variable works only as a module's own: what it holds belongs to the running thread or task.
-_tags: ContextVar[Mapping[str, object] | None] = ContextVar("boxengine_log_tags", default=None)
-_STANDARD = frozenset({*logging.makeLogRecord({}).__dict__, "message", "asctime"})
 
 
 class BoxHandler(logging.StreamHandler[TextIO]):
@@ -39,48 +34,32 @@ def configure(
     format: Format = "auto",  # noqa: A002 - the option's name
     level: int | str = "INFO",
     stream: TextIO | None = None,
+    process: bool = False,
 ) -> logging.Handler:
     """Sends the ``boxengine`` logger tree to ``stream``, in place of what an earlier call set.
 
     Args:
-        format: ``auto``: human where the stream is a terminal, else JSON.
+        format: ``auto``: text where the stream is a terminal, else JSON.
         level: name or number.
         stream: None: standard error.
+        process: takes what all other loggers say as well, so that a transport's own lines are seen and tagged; unless
+            the application has given the root logger handlers of its own.
     """
     handler = BoxHandler(stream or sys.stderr)
-    human = format == "human" or (format == "auto" and handler.stream.isatty())
-    handler.setFormatter(HumanFormatter() if human else JsonFormatter())
+    text = format == "text" or (format == "auto" and handler.stream.isatty())
+    handler.setFormatter(TextFormatter() if text else JsonFormatter())
     handler.addFilter(TagFilter())
-    root = logging.getLogger("boxengine")
-    for old in [each for each in root.handlers if isinstance(each, BoxHandler)]:
-        root.removeHandler(old)
-    root.addHandler(handler)
-    root.setLevel(level)
-    root.propagate = False
+    root, ours = logging.getLogger(), logging.getLogger("boxengine")
+    for each in (root, ours):
+        for old in [known for known in each.handlers if isinstance(known, BoxHandler)]:
+            each.removeHandler(old)
+    whole = process and not root.handlers
+    chosen = root if whole else ours
+    chosen.addHandler(handler)
+    chosen.setLevel(level)
+    ours.setLevel(level)
+    ours.propagate = whole
     return handler
-
-
-@contextmanager
-def bound(**tags: object) -> Iterator[None]:
-    """What this thread (or task) logs inside carries these tags as well."""
-    token = _tags.set({**(_tags.get() or {}), **tags})
-    try:
-        yield
-    finally:
-        _tags.reset(token)
-
-
-class TagFilter(logging.Filter):
-    """Puts the tags in force on each record. Also for an application's own handlers."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        for name, value in (_tags.get() or {}).items():
-            if name not in record.__dict__:
-                setattr(record, name, value)
-        span = trace.get_current_span().get_span_context()
-        if span.is_valid and "trace_id" not in record.__dict__:
-            record.trace_id = trace.format_trace_id(span.trace_id)
-        return True
 
 
 class JsonFormatter(logging.Formatter):
@@ -91,30 +70,30 @@ class JsonFormatter(logging.Formatter):
             "time": rfc3339(datetime.fromtimestamp(record.created, UTC)),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
-            **_extra(record),
+            "message": masked_text(record.getMessage()),
+            **{name: masked([name], value) for name, value in _extra(record).items()},
         }
         if record.exc_info and record.exc_info[0]:
-            fields["error"] = f"{record.exc_info[0].__name__}: {record.exc_info[1]}"
-            fields["traceback"] = self.formatException(record.exc_info)
+            fields["error"] = masked_text(f"{record.exc_info[0].__name__}: {record.exc_info[1]}")
+            fields["traceback"] = masked_text(self.formatException(record.exc_info))
         return json.dumps(fields, default=str, ensure_ascii=False)
 
 
-class HumanFormatter(logging.Formatter):
+class TextFormatter(logging.Formatter):
     """``12:00:01 WARNING item failed: ... box=order_outbox_item item=7``, in local time; a traceback below it."""
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S")
-        tags = "".join(f" {name}={value}" for name, value in _extra(record).items())
+        tags = "".join(f" {name}={masked([name], value)}" for name, value in _extra(record).items())
         line = f"{time} {record.levelname:<7} {record.getMessage()}{tags}"
         if record.exc_info and record.exc_info[0]:
             line += "\n" + self.formatException(record.exc_info)
-        return line
+        return masked_text(line)
 
 
 def report(error: BaseException | str, /, **context: Any) -> None:
     """The default error tracker: one line at level error, with the traceback where there is one."""
-    tags = {f"{name}_" if name in _STANDARD else name: value for name, value in context.items()}
+    tags = {safe(name): value for name, value in context.items()}
     if isinstance(error, BaseException):
         trail = (type(error), error, error.__traceback__)
         logger.error("%s: %s", type(error).__name__, error, exc_info=trail, extra=tags)
@@ -128,6 +107,14 @@ class LogObserver(NullObserver):
     def __init__(self, *, most_items: int = 5) -> None:
         """``most_items``: so many items of one batch get a line of their own; the others are counted."""
         self._most_items = most_items
+
+    def circuit_changed(self, box: Box, transport: str, circuit: OpenCircuit | None) -> None:
+        tags = {"box": box.name, "transport": transport}
+        if circuit is None:
+            logger.info("circuit closed: items go out again", extra=tags)
+        else:
+            when = "when it comes back" if circuit.next_try is None else f"after {rfc3339(circuit.next_try)}"
+            logger.warning("circuit open: %s; next try %s", circuit.reason, when, extra=tags)
 
     def settled(self, box: Box, items: Sequence[Item], settlement: Settlement, *, seconds: float) -> None:
         if logger.isEnabledFor(logging.DEBUG):
@@ -143,9 +130,29 @@ class LogObserver(NullObserver):
         if settlement.failed:
             self._failures(box, items, settlement)
 
+    def order_violated(self, box: Box, *, items: Sequence[Item]) -> None:
+        first = items[0]
+        logger.warning(
+            "%d items were delivered after a later one of their key, the first is item %d of key %s: are writers of one key "
+            "serialised? (docs/databases.md)",
+            len(items),
+            first.id,
+            first.event_key,
+            extra=_tags_of(box, first.id, first),
+        )
+
     def fetch_failed(self, box: Box, reason: str) -> None:
         # At debug: it is told at every try, and the outage behind it once, as an outage.
         logger.debug("items could not be read or recorded: %s", reason, extra={"box": box.name})
+
+    def foreign(self, box: Box, elements: Sequence[bytes]) -> None:
+        shown = elements[0][:80].decode(errors="backslashreplace")
+        logger.warning(
+            "the queue held %d that were no jobs of this box; dropped, the first: %r",
+            len(elements),
+            shown,
+            extra={"box": box.name},
+        )
 
     def deleted(self, box: Box, *, rows: int, seconds: float) -> None:
         logger.debug("retention deleted %d rows in %.3f s", rows, seconds, extra={"box": box.name})
@@ -157,7 +164,7 @@ class LogObserver(NullObserver):
         logger.info("%s works again, after %.1f s", what, seconds)
 
     def _failures(self, box: Box, items: Sequence[Item], settlement: Settlement) -> None:
-        buckets = {item.id: item.bucket for item in items}
+        by_id = {item.id: item for item in items}
         for attempt in settlement.failed[: self._most_items]:
             outcome = "failed for good" if attempt.status is Status.FAILED else "will be tried again"
             logger.warning(
@@ -165,27 +172,18 @@ class LogObserver(NullObserver):
                 outcome,
                 attempt.errors_count,
                 attempt.error_log.strip().partition("\n")[0][:300],
-                extra={"box": box.name, "bucket": buckets.get(attempt.id), "item": attempt.id},
+                extra=_tags_of(box, attempt.id, by_id.get(attempt.id)),
             )
         more = len(settlement.failed) - self._most_items
         if more > 0:
             logger.warning("%d more items of this batch failed", more, extra={"box": box.name})
 
 
-class LogTracer(NullTracer):
-    """Not a trace: tags what is logged while a batch, or one item, is at work."""
-
-    def polling(self, box: Box, partition: int) -> AbstractContextManager[object]:
-        return bound(box=box.name, partition=partition)
-
-    def processing(self, box: Box, items: Sequence[Item]) -> AbstractContextManager[object]:  # noqa: ARG002 - the port's shape
-        return bound(box=box.name)
-
-    def sending(self, box: Box, transport: str, items: Sequence[Item]) -> AbstractContextManager[object]:
-        if len(items) == 1:
-            return bound(box=box.name, transport=transport, bucket=items[0].bucket, item=items[0].id)
-        return bound(box=box.name, transport=transport)
+def _tags_of(box: Box, item_id: int, item: Item | None) -> dict[str, object]:
+    details = item.log_details if item is not None else {}
+    tags = {safe(name): value for name, value in details.items()}
+    return tags | {"box": box.name, "bucket": item.bucket if item is not None else None, "item": item_id}
 
 
 def _extra(record: logging.LogRecord) -> dict[str, object]:
-    return {name: value for name, value in record.__dict__.items() if name not in _STANDARD and value is not None}
+    return {name: value for name, value in record.__dict__.items() if name not in STANDARD and value is not None}

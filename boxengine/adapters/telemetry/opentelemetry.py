@@ -47,6 +47,8 @@ class OpenTelemetryTracer:
         self._propagator = propagator
         self._item_spans = item_spans
         self._cached: tuple[trace.TracerProvider, trace.Tracer] | None = None
+        self._idle = False
+        """Whether there was no SDK when it was last looked for."""
 
     def inject(self, headers: dict[str, str]) -> dict[str, str]:
         if not otel_context.get_current():
@@ -91,7 +93,8 @@ class OpenTelemetryTracer:
         )
 
     def sending(self, box: Box, transport: str, items: Sequence[Item]) -> AbstractContextManager[object]:
-        tracer = self._tracer()
+        # Called for each item that is sent by itself, within a batch for which the SDK has just been looked for.
+        tracer = None if self._idle else self._tracer()
         if tracer is None:
             return _NOTHING
         return self._sending(tracer, box, transport, items)
@@ -128,7 +131,8 @@ class OpenTelemetryTracer:
 
     def _tracer(self) -> trace.Tracer | None:
         provider = self._provider or trace.get_tracer_provider()
-        if isinstance(provider, ProxyTracerProvider | NoOpTracerProvider):
+        self._idle = isinstance(provider, ProxyTracerProvider | NoOpTracerProvider)
+        if self._idle:
             return None
         cached = self._cached
         if cached is None or cached[0] is not provider:
@@ -151,12 +155,16 @@ class OpenTelemetryTracer:
         return list(contexts.values())
 
     def _context(self, item: Item) -> Context | None:
-        propagator = self._textmap()
-        headers = _own_headers(item, propagator.fields)
-        if not headers:
-            return None
-        context = propagator.extract(headers, context=Context())
-        return context if trace.get_current_span(context).get_span_context().is_valid else None
+        return carried_context(item, self._textmap())
+
+
+def carried_context(item: Item, propagator: TextMapPropagator) -> Context | None:
+    """The context of the item's creation, if its headers carry one."""
+    headers = _own_headers(item, propagator.fields)
+    if not headers:
+        return None
+    context = propagator.extract(headers, context=Context())
+    return context if trace.get_current_span(context).get_span_context().is_valid else None
 
 
 def _own_headers(item: Item, fields: set[str]) -> dict[str, str]:
@@ -168,7 +176,10 @@ def _own_headers(item: Item, fields: set[str]) -> dict[str, str]:
         lowered = options.lower()
         if not any(field in lowered for field in fields):
             return {}
-        options = json.loads(options)
+        try:
+            options = json.loads(options)
+        except ValueError:
+            return {}  # the transport will say so
     headers = options.get("headers") if isinstance(options, Mapping) else None
     return {str(name).lower(): str(value) for name, value in headers.items()} if isinstance(headers, Mapping) else {}
 
@@ -191,4 +202,4 @@ def _attributes(operation: str, box: Box, count: int | None = None) -> dict[str,
 
 
 def _message_id(items: Sequence[Item]) -> dict[str, AttributeValue]:
-    return {"messaging.message.id": str(items[0].uuid)} if len(items) == 1 else {}
+    return {"messaging.message.id": items[0].uuid} if len(items) == 1 else {}

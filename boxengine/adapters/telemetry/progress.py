@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from boxengine.adapters.telemetry.ledger import Ledger, ProcessLedgers
 
 _LOOP = "loop"
+_MISSING = "missing"
 
 
 def publisher(ledger: Ledger) -> Callable[[str, float, float], None]:
@@ -19,6 +20,15 @@ def publisher(ledger: Ledger) -> Callable[[str, float, float], None]:
 
     def publish(loop: str, last: float, deadline: float) -> None:
         ledger.put({(_LOOP, loop): deadline}, stamp=last)
+
+    return publish
+
+
+def missing_publisher(ledger: Ledger) -> Callable[[str, float], None]:
+    """For a child's ``Health(publish_missing=...)``."""
+
+    def publish(what: str, until: float) -> None:
+        ledger.put({(_MISSING, what): until}, stamp=until)
 
     return publish
 
@@ -41,3 +51,10 @@ class ChildProcesses:
         for process, numbers in self._ledgers.living().items():
             if not any(key[0] == _LOOP for key in numbers):
                 yield f"{process}: not started"
+
+    def missing(self, now: float) -> Iterator[str]:
+        """What each process needs and does not reach; its own log tells why."""
+        for process, numbers in self._ledgers.living().items():
+            for key, (until, _) in numbers.items():
+                if key[0] == _MISSING and now < until:
+                    yield f"{process}: {key[1]} is out of reach"

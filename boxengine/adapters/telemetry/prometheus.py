@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -23,7 +23,7 @@ from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Settlement
 from boxengine.engine.observation import NullObserver
-from boxengine.ports import Clock
+from boxengine.ports import Clock, Consumed, OpenCircuit, TopicPartition
 
 Amounts = dict[Key, float]
 
@@ -38,16 +38,20 @@ class Numbers(Protocol):
 class NumbersCollector(Collector):
     """Shows numbers in a registry; they are read at each scrape."""
 
-    def __init__(self, numbers: Numbers) -> None:
+    def __init__(self, numbers: Numbers, *, clock: Clock) -> None:
+        """Args:
+        clock: that of the observers; of this machine, where the numbers are of several processes.
+        """
         self._numbers = numbers
+        self._clock = clock
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry."""
-        return families.expose(self._numbers.read())
+        return families.expose(self._numbers.read(), now=self._clock.monotonic())
 
     def describe(self) -> Iterator[Metric]:
         """Names without numbers, by which the registry refuses a second collector of the same names."""
-        return families.expose({})
+        return families.expose({}, now=0.0)
 
 
 class PrometheusObserver(NullObserver):
@@ -73,7 +77,7 @@ class PrometheusObserver(NullObserver):
         self._ledger = ledger or Ledger()
         self._keys: dict[tuple[str | int, ...], Key] = {}
         if registry is not None:
-            registry.register(NumbersCollector(self._ledger))
+            registry.register(NumbersCollector(self._ledger, clock=clock))
 
     def created(self, box: Box, *, ids: Sequence[int], buckets: Sequence[int], seconds: float) -> None:  # noqa: ARG002 - the port's shape
         last = {bucket % self._partitions: id_ for id_, bucket in zip(ids, buckets, strict=True)}
@@ -98,6 +102,9 @@ class PrometheusObserver(NullObserver):
     def queue_measured(self, box: Box, *, length: int, lag: float) -> None:
         self._put({self._key(families.QUEUE_SIZE, box): length, self._key(families.QUEUE_LAG, box): lag})
 
+    def foreign(self, box: Box, elements: Sequence[bytes]) -> None:
+        self._add({self._key(families.FOREIGN_JOBS, box): len(elements)})
+
     def taken(self, box: Box, *, jobs: int, seconds: float) -> None:  # noqa: ARG002 - the port's shape
         amounts: Amounts = {}
         self._observe(amounts, families.WAIT_RUNTIME, seconds, 1, box)
@@ -111,6 +118,9 @@ class PrometheusObserver(NullObserver):
             amounts[self._key(families.TRANSPORT_ITEMS, box, transport, "failed")] = failed
         self._observe(amounts, families.TRANSPORT_RUNTIME, seconds, 1, box, transport)
         self._add(amounts)
+
+    def circuit_changed(self, box: Box, transport: str, circuit: OpenCircuit | None) -> None:
+        self._put({self._key(families.CIRCUIT_OPEN, box, transport): 0 if circuit is None else 1})
 
     def settled(self, box: Box, items: Sequence[Item], settlement: Settlement, *, seconds: float) -> None:
         if not items:
@@ -127,6 +137,10 @@ class PrometheusObserver(NullObserver):
             self._count_others(amounts, box, failed, discarded, settlement)
         self._count_latencies(amounts, box, [*delivered, *failed] if failed else delivered, seconds)
         self._add(amounts)
+
+    def order_violated(self, box: Box, *, items: Sequence[Item]) -> None:
+        counts = Counter(self._partitions_of(items))
+        self._add({self._key(families.ORDER_VIOLATIONS, box, partition): count for partition, count in counts.items()})
 
     def job_done(self, box: Box, buckets: Iterable[int], *, state: str, seconds: float) -> None:
         amounts: Amounts = {}
@@ -147,6 +161,18 @@ class PrometheusObserver(NullObserver):
 
     def oldest_pending(self, box: Box, *, seconds: float) -> None:
         self._put({self._key(families.OLDEST_PENDING, box): seconds})
+
+    def consumed(self, box: Box, counts: Mapping[TopicPartition, Consumed], *, seconds: float) -> None:
+        amounts: Amounts = {self._key(families.BATCHES, box): 1}
+        for (topic, partition), count in counts.items():
+            amounts[self._key(families.CONSUMED, box, topic, partition)] = count.messages
+            amounts[self._key(families.DUPLICATES, box, topic, partition)] = count.duplicates
+            amounts[self._key(families.DEAD_LETTERS, box, topic, partition)] = count.dead_letters
+        self._observe(amounts, families.BATCH_RUNTIME, seconds, 1, box)
+        self._add(amounts)
+
+    def lagging(self, box: Box, lags: Mapping[TopicPartition, int]) -> None:
+        self._put({self._key(families.CONSUMER_LAG, box, topic, number): lag for (topic, number), lag in lags.items()})
 
     def outage(self, what: str, reason: str) -> None:  # noqa: ARG002 - a reason is no label: there is no end of them
         self._add({(families.OUTAGES.name, what): 1})

@@ -12,7 +12,7 @@ try:
 except ImportError as error:
     raise ImportError("the Sentry error tracker needs: pip install 'boxengine[sentry]'") from error
 
-TAGS = ("box", "bucket", "transport")
+TAGS = ("box_name", "bucket", "where", "what", "topic")
 """What Sentry can be searched by; the rest of a report is shown beside it."""
 
 

@@ -1,28 +1,23 @@
-"""A rig on the session's PostgreSQL and Redis."""
+"""A rig on the session's servers: on each database in turn, unless a test or its module is marked for one of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.integration.engine.rig import Rig
+from tests.integration.engine.rigs import DATABASES, MakeRig, rigs
 
-MakeRig = Callable[..., Rig]
+
+@pytest.fixture(params=DATABASES)
+def database(request: pytest.FixtureRequest) -> str:
+    """URL of an empty database."""
+    url: str = request.getfixturevalue(DATABASES[request.param])
+    return url
 
 
 @pytest.fixture
-def make_rig(tmp_path: Path, postgres_url: str, redis_url: str) -> Iterator[MakeRig]:
-    """Makes a rig of a configuration, with its tables unless told otherwise."""
-    with ExitStack() as stack:
-
-        def make(*, tables: bool = True, **config: Any) -> Rig:
-            rig = stack.enter_context(Rig(tmp_path, database=postgres_url, redis=redis_url, **config))
-            if tables:
-                rig.create_tables()
-            return rig
-
+def make_rig(tmp_path: Path, database: str, redis_url: str) -> Iterator[MakeRig]:
+    with rigs(tmp_path, database=database, redis=redis_url) as make:
         yield make

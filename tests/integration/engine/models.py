@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sqlalchemy import String
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from boxengine import InboxItem, OutboxItem
@@ -18,7 +19,7 @@ class Order(Base):
     __tablename__ = "orders"
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    title: Mapped[str]
+    title: Mapped[str] = mapped_column(String(100))
 
 
 class OrderOutboxItem(OutboxItem, Base):

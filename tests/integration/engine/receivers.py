@@ -72,8 +72,8 @@ class BatchReceiver(Receiver):
 class Gate(Receiver):
     """Lets nothing through until it is opened."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, answer: Answer = accept) -> None:
+        super().__init__(answer)
         self.entered = Event()
         self._open = Event()
 

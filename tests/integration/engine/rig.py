@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 from uuid import uuid4
 
@@ -38,12 +40,18 @@ class Rig:
 
     def __init__(self, folder: Path, *, database: str, redis: str, **config: Any) -> None:
         """Args:
-        config: top-level keys of the configuration, over ``QUICK``; ``box`` is short for the one outbox box's keys.
+        config: top-level keys of the configuration, over ``QUICK``; ``box`` is short for the one outbox box's keys,
+            ``connection`` and ``coordinator`` for further keys of ``database`` and ``redis``.
         """
-        box = config.pop("box", {})
+        box, connection, coordinator = (config.pop(key, {}) for key in ("box", "connection", "coordinator"))
         if not {"outbox_items", "inbox_items"} & config.keys():
             config["outbox_items"] = {BOX: box}
-        self.config = {**QUICK, "database": {"url": database}, "redis": {"url": redis}, **config}
+        self.config = {
+            **QUICK,
+            "database": {"url": database, **connection},
+            "redis": {"url": redis, **coordinator},
+            **config,
+        }
         self.path = folder / "outbox.yml"
         self.path.write_text(yaml.safe_dump(self.config))
         self.boxes = boxengine.load(self.path)
@@ -110,6 +118,10 @@ class Rig:
             "updated_at": now,
             **columns,
         }
+        return self.put(values, box=box)
+
+    def put(self, values: Mapping[str, Any], *, box: str = BOX) -> int:
+        """The same with these columns and no others."""
         names, places = ", ".join(values), ", ".join(f":{name}" for name in values)
         statement = sa.text(f"INSERT INTO {self.box(box).table} ({names}) VALUES ({places})")
         with self.engine.begin() as connection:
@@ -134,8 +146,12 @@ class Rig:
             return list(connection.execute(sa.text(sql), values))
 
     def rows(self, box: str = BOX) -> dict[int, Any]:
-        """The committed rows by id; fields by column name."""
-        return {row.id: row for row in self.ask(f"SELECT * FROM {self.box(box).table} ORDER BY id")}
+        """The committed rows by id; fields by column name, moments with their zone, options as a mapping."""
+        found = self.ask(f"SELECT * FROM {self.box(box).table} ORDER BY id")
+        return {
+            row.id: SimpleNamespace(**{name: plain(value, name) for name, value in row._mapping.items()})
+            for row in found
+        }
 
     def row(self, row_id: int, box: str = BOX) -> Any:
         return self.rows(box)[row_id]
@@ -143,6 +159,18 @@ class Rig:
     def statuses(self, box: str = BOX) -> list[int]:
         """In id order."""
         return [row.status for row in self.rows(box).values()]
+
+    def cut_connections(self, *, of_claims: bool = False) -> None:
+        """The server ends all connections to this database but ours, or only those with an open transaction."""
+        if self.engine.dialect.name == "postgresql":
+            cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+            self.ask(f"{cut} AND pid <> pg_backend_pid()" + (" AND state = 'idle in transaction'" if of_claims else ""))
+            return
+        claims = " AND id IN (SELECT trx_mysql_thread_id FROM information_schema.innodb_trx)" if of_claims else ""
+        found = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+        for connection in self.ask(found + claims):
+            with suppress(sa.exc.DBAPIError):  # it may have gone by itself
+                self.execute(f"KILL CONNECTION {connection.id}")
 
     # ── workers ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -180,6 +208,13 @@ class Rig:
 
     def __exit__(self, *_error: object) -> None:
         self.engine.dispose()
+
+
+def plain(value: Any, name: str) -> Any:
+    """A column's value, the same whatever the driver makes of it."""
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    return json.loads(value) if name == "options" and isinstance(value, str) else value
 
 
 def spec_of(transport: Any, *, name: str) -> TransportSpec:

@@ -1,10 +1,10 @@
-"""Writing items on PostgreSQL: through whose transaction, with which columns, and what a refusal leaves behind."""
+"""Writing items: through whose transaction, with which columns, and what a refusal leaves behind."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -14,10 +14,10 @@ from sqlalchemy.orm import Session
 
 from boxengine.domain import partitioning
 from boxengine.errors import InvalidItem
-from tests.integration.engine.conftest import MakeRig
 from tests.integration.engine.models import Base, Order, OrderOutboxItem, PaymentMessage
 from tests.integration.engine.receivers import Receiver
 from tests.integration.engine.rig import BOX, Rig
+from tests.integration.engine.rigs import ON_POSTGRESQL, MakeRig
 
 MODELS = "tests.integration.engine.models"
 WITH_MODELS: dict[str, Any] = {
@@ -27,6 +27,10 @@ WITH_MODELS: dict[str, Any] = {
     },
     "inbox_items": {"payment_inbox_item": {"model": f"{MODELS}.PaymentMessage"}},
 }
+
+
+ASYNCHRONOUS = ON_POSTGRESQL
+"""The drivers at hand that can are PostgreSQL's."""
 
 
 @pytest.fixture
@@ -69,6 +73,7 @@ def test_a_rollback_leaves_nothing_of_the_item_nor_of_the_order(rig: Rig) -> Non
     assert rig.ask("SELECT * FROM orders") == []
 
 
+@ASYNCHRONOUS
 def test_an_item_under_an_async_session_commits_or_rolls_back_with_it(rig: Rig) -> None:
     async def write() -> list[int]:
         engine = create_async_engine(rig.config["database"]["url"])
@@ -90,6 +95,7 @@ def test_an_item_under_an_async_session_commits_or_rolls_back_with_it(rig: Rig) 
     assert rig.rows("payment_inbox_item") == {}
 
 
+@ASYNCHRONOUS
 def test_the_create_functions_work_inside_run_sync(rig: Rig) -> None:
     async def write() -> int:
         engine = create_async_engine(rig.config["database"]["url"])
@@ -102,6 +108,7 @@ def test_the_create_functions_work_inside_run_sync(rig: Rig) -> None:
     assert list(rig.rows()) == [item_id]
 
 
+@ASYNCHRONOUS
 def test_an_async_session_without_run_sync_is_refused_with_the_remedy(rig: Rig) -> None:
     session = AsyncSession(create_async_engine(rig.config["database"]["url"]))
     with pytest.raises(InvalidItem, match="acreate_outbox_item"):
@@ -144,10 +151,16 @@ def test_a_dedup_key_that_is_taken_gives_the_id_of_the_first(rig: Rig) -> None:
     assert len(rig.rows()) == 3
 
 
-def test_available_at_is_stored_to_the_microsecond(rig: Rig) -> None:
-    moment = datetime.now(UTC) + timedelta(hours=1)
+@pytest.mark.parametrize("many", [False, True], ids=["one", "batch"])
+@pytest.mark.parametrize("zone", [UTC, timezone(timedelta(hours=5, minutes=30))], ids=["UTC", "elsewhere"])
+def test_available_at_is_stored_to_the_microsecond_whatever_its_zone(rig: Rig, zone: timezone, many: bool) -> None:
+    moment = datetime.now(zone) + timedelta(hours=1)
     with rig.engine.begin() as connection:
-        item_id = put(rig, connection, available_at=moment)
+        if many:
+            items = [{"event_key": number, "payload": b"", "available_at": moment} for number in range(60)]
+            item_id = rig.boxes.create_outbox_batch(connection, BOX, items)[-1]
+        else:
+            item_id = put(rig, connection, available_at=moment)
     assert rig.row(item_id).available_at == moment
 
 

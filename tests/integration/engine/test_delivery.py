@@ -1,8 +1,9 @@
-"""From a committed row to its transport, through a whole worker on PostgreSQL and Redis."""
+"""From a committed row to its transport, through a whole worker."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,9 +14,9 @@ from boxengine.domain.outcome import Failure
 from boxengine.engine.delivery import Batch
 from boxengine.engine.pipeline import TransportSpec
 from boxengine.engine.schedule import Task
-from tests.integration.engine.conftest import MakeRig
 from tests.integration.engine.receivers import BatchReceiver, FailsFirst, Receiver
 from tests.integration.engine.rig import BOX
+from tests.integration.engine.rigs import MakeRig
 
 NOW_AND_AGAIN = {"max_retries": 2, "minimal_retry_interval": 0.05, "maximal_retry_interval": 0.1}
 """Retries that a test need not wait for."""
@@ -159,7 +160,7 @@ def test_an_item_out_of_retries_is_failed_and_the_error_tracker_is_told_once(mak
     assert (row.status, row.errors_count) == (Status.FAILED, 3)
     ((error, context),) = rig.tracked
     assert "the receiver says no" in str(error)
-    assert context == {"box_name": BOX, "item_id": item_id, "event_key": "key"}
+    assert context.items() >= {"box_name": BOX, "item_id": item_id, "event_key": "key"}.items()
 
 
 def test_a_poison_item_in_a_batch_fails_alone(make_rig: MakeRig) -> None:
@@ -190,12 +191,12 @@ def test_an_item_without_a_transport_fails_and_says_so(make_rig: MakeRig) -> Non
 def test_an_item_waits_for_its_available_at(make_rig: MakeRig) -> None:
     rig, receiver = make_rig(), Receiver()
     rig.carry(receiver)
-    (later,) = rig.create("key", available_at=rig.ask("SELECT now() + interval '1 hour'")[0][0])
+    (later,) = rig.create("key", available_at=datetime.now(UTC) + timedelta(hours=1))
     (now,) = rig.create("key")
     with rig.worker() as watcher:
         watcher.wait_for_settled(1)
         assert receiver.ids == [now]
-        rig.execute(f"UPDATE order_outbox_items SET available_at = now() WHERE id = {later}")
+        rig.execute("UPDATE order_outbox_items SET available_at = :now WHERE id = :id", now=rig.now(), id=later)
         watcher.wait_for_settled(2)
     assert receiver.ids == [now, later]
 

@@ -6,8 +6,8 @@ import pytest
 
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Failure
-from tests.integration.engine.conftest import MakeRig
 from tests.integration.engine.receivers import BatchReceiver, Receiver
+from tests.integration.engine.rigs import MakeRig
 
 PAUSES = {"minimal_retry_interval": 0.05, "maximal_retry_interval": 0.1}
 ONE_BUCKET = 8

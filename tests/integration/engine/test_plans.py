@@ -7,7 +7,7 @@ key, or the whole table, through all that is delivered (NUMBERS).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import psycopg
@@ -46,7 +46,7 @@ INSERT INTO {NAME} (uuid, event_key, bucket, payload, errors_count, processed_at
 SELECT gen_random_uuid(), 'k' || n, mod(n, {BUCKETS}), 'x', mod(n, 2), now() - interval '1 day' FROM generate_series(1, 20) AS n
 """
 STATEMENTS = ("_poll", "_poll_regular", "_due", "_read")
-SERVED_BY = {"ix_order_outbox_items_pending", "ix_order_outbox_items_troubled"}
+SERVED_BY = {f"ix_{NAME}_{purpose}" for purpose in ("pending", "troubled", "delayed")}
 
 
 def make_box(strict_order: StrictOrder = StrictOrder.NONE) -> Box:
@@ -83,6 +83,7 @@ class Planner:
         sql = getattr(statements, statement).replace("%s", "${}").format(1, 2, 3).replace("%%", "%")
         with psycopg.connect(self._url.replace("+psycopg", ""), autocommit=True) as fresh:
             fresh.execute(f"SET plan_cache_mode = {mode}")
+            fresh.execute("SELECT set_config('boxengine.held', %s, false)", [as_array(range(BUCKETS))])
             fresh.execute(f"PREPARE hot (int[], bigint[], bigint) AS {sql}".encode())
             buckets, after = list(range(BUCKETS)), [0] * BUCKETS
             call = f"EXECUTE hot ('{as_array(buckets)}', '{as_array(after)}', {limit})"
@@ -93,7 +94,7 @@ class Planner:
         self.engine.dispose()
 
 
-def as_array(values: list[int]) -> str:
+def as_array(values: Iterable[int]) -> str:
     return "{" + ",".join(map(str, values)) + "}"
 
 

@@ -1,175 +1,188 @@
-"""Tables that a Ruby application made by the README of sbmt-outbox, drained by a Python worker."""
+"""Tables that a Ruby application made by the README of sbmt-outbox, and fills; drained by a Python worker."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
-from sqlalchemy import text
 
 from boxengine.adapters.sql import schema
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Failure
 from boxengine.errors import InvalidItem
-from tests.integration.engine.conftest import MakeRig
+from boxengine.ports import ItemFilter
 from tests.integration.engine.receivers import FailsFirst, Receiver
+from tests.integration.engine.reference import VARIANTS, ReferenceTable
+from tests.integration.engine.rig import BOX
+from tests.integration.engine.rigs import ON_POSTGRESQL, MakeRig
+from tests.parity.harness import servers_of
 
-# What ActiveRecord makes of the migration in the README: bigserial, timestamp(6) without time zone, jsonb.
-FULL = """
-CREATE TABLE order_outbox_items (
-  id bigserial PRIMARY KEY,
-  uuid uuid NOT NULL,
-  event_name character varying NOT NULL,
-  event_key character varying NOT NULL,
-  bucket integer NOT NULL,
-  status integer DEFAULT 0 NOT NULL,
-  options jsonb,
-  payload bytea NOT NULL,
-  errors_count integer DEFAULT 0 NOT NULL,
-  error_log text,
-  processed_at timestamp(6) without time zone,
-  created_at timestamp(6) without time zone NOT NULL,
-  updated_at timestamp(6) without time zone NOT NULL
-);
-CREATE UNIQUE INDEX ON order_outbox_items (uuid);
-CREATE INDEX ON order_outbox_items (status, id, bucket) INCLUDE (errors_count);
-CREATE INDEX ON order_outbox_items (event_key, id);
-CREATE INDEX ON order_outbox_items (created_at);
-"""
-LEAN = """
-CREATE TABLE order_outbox_items (
-  id bigserial PRIMARY KEY,
-  uuid uuid NOT NULL,
-  event_key character varying NOT NULL,
-  bucket integer NOT NULL,
-  status integer DEFAULT 0 NOT NULL,
-  proto_payload bytea NOT NULL,
-  errors_count integer DEFAULT 0 NOT NULL,
-  processed_at timestamp(6) without time zone,
-  created_at timestamp(6) without time zone NOT NULL,
-  updated_at timestamp(6) without time zone NOT NULL
-);
-CREATE UNIQUE INDEX ON order_outbox_items (uuid);
-CREATE INDEX ON order_outbox_items (status, id, bucket) INCLUDE (errors_count);
-"""
-AS_RUBY = "{names}, uuid, created_at, updated_at) VALUES ({values}, gen_random_uuid(), {moment}, {moment})"
-MOMENT = "'2026-02-03 04:05:06.123456'"
-RETRIES = {"max_retries": 3, "minimal_retry_interval": 0.05, "maximal_retry_interval": 0.1}
+RETRIES: dict[str, Any] = {"max_retries": 3, "minimal_retry_interval": 0.05, "maximal_retry_interval": 0.1}
+STRICT: dict[str, dict[str, Any]] = {
+    "bucket": {"strict_order": True, "minimal_retry_interval": 0.05, "maximal_retry_interval": 0.1},
+    "key": {**RETRIES, "strict_order": "key"},
+}
+ADDED = {"available_at", "dedup_key"}
+"""Columns that no table of the reference has."""
 
 
-@pytest.fixture(params=["full", "uuid as text", "lean"])
+@pytest.fixture(params=VARIANTS)
 def variant(request: pytest.FixtureRequest) -> str:
     chosen: str = request.param
     return chosen
 
 
-def table(variant: str) -> str:
-    match variant:
-        case "full":
-            return FULL
-        case "uuid as text":  # as in the README's first versions
-            return FULL.replace("uuid uuid", "uuid character varying")
-        case _:
-            return LEAN
-
-
-def row(variant: str, key: int, bucket: int) -> str:
-    full = variant != "lean"
-    names = "(event_key, bucket, " + ("event_name, options, payload" if full else "proto_payload")
-    values = f"{key}, {bucket}, " + ("'created', '{\"key\": \"7\"}', '\\x6869'" if full else "'\\x6869'")
-    return "INSERT INTO order_outbox_items " + AS_RUBY.format(names=names, values=values, moment=MOMENT)
+# ── delivering ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_table_of_the_reference_is_drained_with_retries(make_rig: MakeRig, variant: str) -> None:
     rig, receiver = make_rig(tables=False, box=RETRIES), Receiver(FailsFirst(1, guilty=lambda item: item.id == 5))
+    table = ReferenceTable(rig, variant)
     rig.carry(receiver)
-    rig.execute(table(variant))
-    for number in range(40):
-        rig.execute(row(variant, key=number, bucket=number % 4).replace(":", "\\:"))
+    ids = table.write(*range(40))
     rig.deliver(41)
-    assert sorted(set(receiver.ids)) == list(range(1, 41))
+    assert sorted(set(receiver.ids)) == ids
     rows = rig.rows()
     assert {each.status for each in rows.values()} == {Status.DELIVERED}
     assert rows[5].errors_count == 1
-    assert set(receiver.payloads) == {b"hi"}
-    item = receiver.items[0]
-    assert item.created_at == datetime(2026, 2, 3, 4, 5, 6, 123456, tzinfo=UTC)
-    assert item.headers["Created-At"] == "2026-02-03T04:05:06.123456Z"
-    assert item.options == ({} if variant == "lean" else {"key": "7"})
-    assert all(isinstance(each.event_key, str) for each in receiver.items)
+    assert {bytes(payload) for payload in receiver.payloads} == {b"hi"}
+    item = next(item for item in receiver.items if item.id == 8)
+    assert (item.event_key, item.uuid, item.event_name) == ("7", str(rows[8].uuid), table.named.get("event_name"))
+    assert item.created_at == table.written_at.replace(tzinfo=UTC)
+    assert item.headers["Created-At"] == table.written_at.isoformat() + "Z"
+    assert item.options == ({} if table.lean else {"key": "7", "headers": {"x": "y"}})
 
 
+@pytest.mark.parametrize("order", STRICT)
+def test_a_table_of_the_reference_is_drained_in_strict_order(make_rig: MakeRig, variant: str, order: str) -> None:
+    rig = make_rig(tables=False, box=STRICT[order])
+    table = ReferenceTable(rig, variant)
+    receiver = Receiver(FailsFirst(2, guilty=lambda item: item.payload == b"bad"))
+    rig.carry(receiver)
+    (bad,) = table.write(3, payload=b"bad")
+    others = table.write(3, 7, 3, 7)
+    rig.deliver(7)
+    assert set(rig.statuses()) == {Status.DELIVERED}
+    arrived = list(dict.fromkeys(receiver.ids))
+    assert [each for each in arrived if each != others[1] and each != others[3]] == [bad, others[0], others[2]]
+    assert (arrived == [bad, *others]) == (order == "bucket")
+
+
+def test_a_failed_row_of_a_table_of_the_reference_parks_its_key(make_rig: MakeRig, variant: str) -> None:
+    rig = make_rig(tables=False, box={**STRICT["key"], "max_retries": 0})
+    table = ReferenceTable(rig, variant)
+    rig.carry(Receiver(lambda item: Failure("no") if item.payload == b"bad" else None))
+    (bad,) = table.write(3, payload=b"bad")
+    follower, other = table.write(3, 7)
+    rig.deliver(2)
+    assert [rig.row(each).status for each in (bad, follower, other)] == [1, 0, 2]
+
+
+@ON_POSTGRESQL
 def test_moments_without_a_zone_are_written_in_utc_whatever_the_servers_zone(make_rig: MakeRig, variant: str) -> None:
     rig = make_rig(tables=False)
+    table = ReferenceTable(rig, variant)
     rig.carry(Receiver())
-    rig.execute(table(variant))
     rig.execute(
         "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET timezone = ''Asia/Kolkata''', current_database()); END $$"
     )
     rig.engine.dispose()
-    rig.execute(row(variant, key=1, bucket=1).replace(":", "\\:"))
-    rig.deliver(1)
-    with rig.engine.connect() as connection:
-        (skew,) = connection.execute(
-            text("SELECT extract(epoch FROM (now() AT TIME ZONE 'UTC') - processed_at) FROM order_outbox_items")
-        ).one()
-    assert 0 <= skew < 600
+    written = rig.create(1, **table.named)
+    table.write(1)
+    rig.deliver(2)
+    now = datetime.now(UTC)
+    assert all(abs((now - row.processed_at).total_seconds()) < 600 for row in rig.rows().values())
+    assert abs((now - rig.row(written[0]).created_at).total_seconds()) < 600
 
 
 def test_a_poison_row_of_a_table_without_error_log_fails_like_any_other(make_rig: MakeRig, variant: str) -> None:
     rig = make_rig(tables=False)
+    table = ReferenceTable(rig, variant)
     rig.carry(Receiver(lambda _item: Failure("no")))
-    rig.execute(table(variant))
-    rig.execute(row(variant, key=1, bucket=1).replace(":", "\\:"))
+    table.write(1)
     rig.deliver(1)
     assert (rig.row(1).status, rig.row(1).errors_count) == (Status.FAILED, 1)
+    assert table.lean or "no" in rig.row(1).error_log
 
 
 def test_an_overtaken_row_of_the_reference_is_discarded(make_rig: MakeRig, variant: str) -> None:
     rig = make_rig(tables=False, box=RETRIES)
+    table = ReferenceTable(rig, variant)
     rig.carry(Receiver(FailsFirst(1, guilty=lambda item: item.id == 1)))
-    rig.execute(table(variant))
-    for _ in range(2):
-        rig.execute(row(variant, key=1, bucket=1).replace(":", "\\:"))
-    watcher = rig.deliver(3)
-    assert (watcher.delivered, watcher.discarded) == ([2], [1])
+    table.write(1, 1, 5)
+    watcher = rig.deliver(4)
+    assert (sorted(watcher.delivered), watcher.discarded) == ([2, 3], [1])
+
+
+# ── writing ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_library_writes_into_a_table_of_the_reference(make_rig: MakeRig, variant: str) -> None:
     rig, receiver = make_rig(tables=False), Receiver()
+    table = ReferenceTable(rig, variant)
     rig.carry(receiver)
-    rig.execute(table(variant))
-    named = {} if variant == "lean" else {"event_name": "created"}
-    ids = rig.create(3, 6, **named)
-    rig.deliver(2)
+    ids = rig.create(3, **table.named) + rig.create(*range(6, 106), **table.named)
+    rig.deliver(101)
     assert sorted(receiver.ids) == ids
-    assert [each.bucket for each in rig.rows().values()] == [3, 2]
-    with rig.engine.begin() as connection, pytest.raises(InvalidItem, match="available_at"):
-        rig.boxes.create_outbox_item(
-            connection, "order_outbox_item", event_key=1, payload=b"", available_at=datetime.now(UTC), **named
-        )
+    rows = list(rig.rows().values())
+    assert [row.bucket for row in rows[:3]] == [3, 2, 3]
+    assert [row.event_key for row in rows[:2]] == ([3, 6] if table.numeric else ["3", "6"])
+
+
+@pytest.mark.parametrize("column", sorted(ADDED))
+def test_an_attribute_for_which_there_is_no_column_is_refused(make_rig: MakeRig, variant: str, column: str) -> None:
+    rig = make_rig(tables=False)
+    table = ReferenceTable(rig, variant)
+    value: Any = {"available_at": datetime.now(UTC), "dedup_key": "once"}[column]
+    rig.create(1, **table.named)
+    with pytest.raises(InvalidItem, match=column):
+        rig.create(1, **table.named, **{column: value})
+    assert len(rig.rows()) == 1
+
+
+def test_a_key_that_is_no_number_is_refused_where_keys_are_numbers(make_rig: MakeRig) -> None:
+    rig = make_rig(tables=False)
+    table = ReferenceTable(rig, "event_key bigint")
+    with pytest.raises(InvalidItem, match="event_key 'order-1' is no number"):
+        rig.create("order-1", **table.named)
+    assert rig.rows() == {}
+
+
+# ── looking ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_people_find_the_items_of_a_key(make_rig: MakeRig, variant: str) -> None:
+    rig = make_rig(tables=False)
+    table = ReferenceTable(rig, variant)
+    ids = table.write(7, 8, 7)
+    with servers_of(rig) as connected:
+        found = connected.items.page(rig.box(), ItemFilter(event_key="7"), after=0, limit=10)
+        assert [row.id for row in found] == [ids[0], ids[2]]
+        assert {row.event_key for row in found} == {"7"}
+        assert connected.items.discard(rig.box(), ItemFilter(event_key="7"), ids) == {ids[0], ids[2]}
+    assert rig.statuses() == [3, 0, 3]
 
 
 def test_the_check_names_each_missing_column_and_what_is_lost_with_it(make_rig: MakeRig, variant: str) -> None:
     rig = make_rig(tables=False)
-    rig.execute(table(variant))
+    table = ReferenceTable(rig, variant)
     findings = schema.check(rig.engine, [rig.box()])
     assert {finding.severity for finding in findings} == {"warning"}
     said = " ".join(finding.message for finding in findings)
-    missing = ["available_at", "dedup_key", *(["event_name", "options", "error_log"] if variant == "lean" else [])]
+    missing = [*ADDED, *(["event_name", "options", "error_log"] if table.lean else [])]
     assert all(f"no column {column}" in said for column in missing)
+    assert said.count("no column") == len(missing)
+    assert "db create" in said
 
 
 def test_db_create_adds_the_indexes_that_a_table_of_the_reference_lacks(make_rig: MakeRig, variant: str) -> None:
     rig = make_rig(tables=False)
+    table = ReferenceTable(rig, variant)
     rig.carry(Receiver())
-    rig.execute(table(variant))
-    rig.create_tables()
-    rig.create_tables()
-    names = {
-        each.indexname for each in rig.ask("SELECT indexname FROM pg_indexes WHERE tablename = 'order_outbox_items'")
-    }
-    assert {"ix_order_outbox_items_pending", "ix_order_outbox_items_key"} <= names
-    rig.execute(row(variant, key=1, bucket=1).replace(":", "\\:"))
+    for _ in range(2):
+        rig.create_tables()
+    assert not any("no index" in finding.message for finding in schema.check(rig.engine, [rig.box()]))
+    table.write(1)
     rig.deliver(1)
-    assert rig.statuses() == [Status.DELIVERED]
+    assert rig.statuses(BOX) == [Status.DELIVERED]

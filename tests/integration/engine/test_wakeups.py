@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from redis import Redis
 
 from boxengine.domain.item import Status
 from boxengine.domain.job import Job
-from tests.integration.engine.conftest import MakeRig
 from tests.integration.engine.receivers import Receiver
+from tests.integration.engine.rig import Rig
+from tests.integration.engine.rigs import MakeRig
+from tests.integration.engine.watcher import Watcher
 
 SLOW_LOOKS = {"tactic": "default", "rate_limit": 1, "rate_interval": 600}
 """By itself the poller looks at a box every ten minutes."""
+
+
+def write_until_heard(rig: Rig, watcher: Watcher, *, many: int = 1) -> int:
+    """The listener may not be connected yet; returns the number of rows it took."""
+    rows = 0
+    while not watcher.delivered and rows < 50 * many:
+        rows += len(rig.create(*range(many)))
+        watcher.listen(0.5)
+    watcher.wait_for_settled(rows)
+    return rows
 
 
 @pytest.mark.parametrize("wakeup", ["notify", "redis"])
@@ -19,14 +33,27 @@ SLOW_LOOKS = {"tactic": "default", "rate_limit": 1, "rate_interval": 600}
 def test_a_commit_wakes_a_poller_that_would_not_look_for_ten_minutes(make_rig: MakeRig, wakeup: str, many: int) -> None:
     rig, receiver = make_rig(wakeup=wakeup, poller=SLOW_LOOKS), Receiver()
     rig.carry(receiver)
-    rounds = 0
     with rig.worker() as watcher:
-        while not receiver.ids and rounds < 50:  # the listener may not be connected yet: write until one is heard
-            rig.create(*range(many))
-            rounds += 1
-            watcher.listen(0.5)
-        watcher.wait_for_settled(rounds * many)
+        write_until_heard(rig, watcher, many=many)
     assert sorted(receiver.ids) == sorted(rig.rows())
+
+
+def test_a_delayed_item_wakes_a_poller_that_would_not_look_for_ten_minutes(make_rig: MakeRig) -> None:
+    rig, receiver = make_rig(wakeup="notify", poller=SLOW_LOOKS), Receiver()
+    rig.carry(receiver)
+    with rig.worker() as watcher:
+        before = write_until_heard(rig, watcher)
+        (later,) = rig.create(1, available_at=datetime.now(UTC) + timedelta(seconds=1))
+        watcher.wait_for_settled(before + 1)
+    assert rig.row(later).processed_at >= rig.row(later).available_at
+
+
+def test_an_item_that_is_delayed_when_the_worker_starts_comes_due_in_time(make_rig: MakeRig) -> None:
+    rig, receiver = make_rig(wakeup="none", poller=SLOW_LOOKS), Receiver()
+    rig.carry(receiver)
+    (later,) = rig.create(1, available_at=datetime.now(UTC) + timedelta(seconds=2))
+    rig.deliver(1)
+    assert rig.row(later).processed_at >= rig.row(later).available_at
 
 
 def test_without_wakeups_the_poller_finds_rows_by_itself(make_rig: MakeRig) -> None:

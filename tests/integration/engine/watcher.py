@@ -32,6 +32,7 @@ class Watcher(NullObserver):
         """Box, rows found and jobs pushed of each poll."""
         self.throttles: list[tuple[str, str]] = []
         self.rows_deleted = 0
+        self.foreign_elements: list[bytes] = []
 
     def wait_for(self, what: Callable[[], bool], *, patience: float = PATIENCE) -> None:
         """Returns once ``what`` holds; it is asked whenever the engine has told something."""
@@ -62,6 +63,11 @@ class Watcher(NullObserver):
     def polled(self, box: Box, partition: int, *, found: int, pushed: int, seconds: float) -> None:
         with self._changed:
             self.polls.append((box.name, found, pushed))
+            self._changed.notify_all()
+
+    def foreign(self, box: Box, elements: Sequence[bytes]) -> None:
+        with self._changed:
+            self.foreign_elements += elements
             self._changed.notify_all()
 
     def throttled(self, box: Box, partition: int, *, throttler: str, status: str, seconds: float) -> None:

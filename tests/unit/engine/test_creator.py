@@ -9,7 +9,7 @@ import pytest
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.domain.box import Box
-from boxengine.engine.create import Attributes, Creator
+from boxengine.engine.create import Attributes, Creator, Inserted
 from boxengine.engine.observation import NullObserver, NullTracer
 from boxengine.engine.pipeline import Middlewares, Pipeline
 from boxengine.errors import BoxError, InvalidItem
@@ -29,11 +29,11 @@ class Table:
         self.rows: list[Attributes] = []
         self.sessions: list[Any] = []
 
-    def insert(self, session: Any, rows: Sequence[Attributes]) -> list[int]:
+    def insert(self, session: Any, rows: Sequence[Attributes]) -> Inserted:
         self.sessions.append(session)
         first = len(self.rows) + 1
         self.rows += rows
-        return list(range(first, first + len(rows)))
+        return Inserted(list(range(first, first + len(rows))))
 
 
 class Created(NullObserver):
@@ -53,7 +53,7 @@ class Desk:
     """A creator over a table of its own."""
 
     def __init__(self, *, middlewares: Middlewares = NONE, **options: Any) -> None:
-        self.table = Table(options.pop("columns", COLUMNS))
+        self.table = options.pop("table", None) or Table(options.pop("columns", COLUMNS))
         self.observer = Created()
         self.creator = Creator(
             Pipeline(box=make_box(bucket_size=16), transports=(), retry_strategies=()),
@@ -64,6 +64,19 @@ class Desk:
             clock=ManualClock(),
             **options,
         )
+
+
+class Deduplicating(Table):
+    """Knows a row by its ``uuid``."""
+
+    def insert(self, session: Any, rows: Sequence[Attributes]) -> Inserted:
+        before = [row["uuid"] for row in self.rows]
+        for row in rows:
+            if row["uuid"] not in [known["uuid"] for known in self.rows]:
+                self.rows.append(row)
+        there = [row["uuid"] for row in self.rows]
+        ids = [1 + there.index(row["uuid"]) for row in rows]
+        return Inserted(ids, frozenset(id_ for id_ in ids if id_ <= len(before)))
 
 
 def attributes(**changes: Any) -> Attributes:
@@ -179,3 +192,14 @@ def test_a_table_without_options_carries_no_trace() -> None:
     desk = Desk(tracer=Traced(), columns=COLUMNS - {"options"})
     desk.creator.create(None, attributes())
     assert "options" not in desk.table.rows[0]
+
+
+def test_a_row_that_was_there_already_is_not_told_as_created_and_one_that_stands_twice_is_told_once() -> None:
+    desk = Desk(table=Deduplicating())
+    assert desk.creator.create_batch(None, [attributes(uuid="a"), attributes(uuid="b", event_key=3)]) == [1, 2]
+    known: set[int] = set()
+    batch = [attributes(uuid=each) for each in ("b", "c", "c", "a")]
+    assert desk.creator.create_batch(None, batch, known=known) == [2, 3, 3, 1]
+    assert desk.creator.create(None, attributes(uuid="a")) == 1
+    assert known == {1, 2}
+    assert desk.observer.batches == [([1, 2], [10, 3]), ([3], [10])]

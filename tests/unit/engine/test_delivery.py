@@ -67,7 +67,8 @@ def test_attempts_beyond_max_retries_fail_the_item_and_tell_the_error_tracker() 
 
     report = bench.deliver(spec(Single(explode)))
     assert (bench.row(row_id).status, bench.row(row_id).errors_count) == (Status.FAILED, 3)
-    assert bench.tracked == [(error, {"box_name": bench.box.name, "item_id": row_id, "event_key": "1"})]
+    context = {"box_name": bench.box.name, "bucket": 1, "item_id": row_id, "event_key": "1", "where": "receiver"}
+    assert bench.tracked == [(error, context)]
     assert report.next_due == {}
 
 
@@ -291,13 +292,13 @@ def test_every_kind_of_failure_has_a_reason(problem: object, reason: str) -> Non
 # ── the batch as a whole ─────────────────────────────────────────────────────────────────────────────
 
 
-def test_past_the_cutoff_nothing_is_sent_and_the_rest_stays_pending() -> None:
+def test_past_the_cutoff_one_item_is_sent_and_the_rest_stays_pending() -> None:
     bench, transport = Bench(), Single()
-    ids = bench.insert(1, 2, 3)
+    first, *rest = bench.insert(1, 2, 3)
     report = bench.run(bench.delivery(spec(transport)), until=0.0)
-    assert transport.ids == []
-    assert [bench.row(each).status for each in ids] == [Status.PENDING] * 3
-    assert not report.progressed
+    assert transport.ids == [first]
+    assert [bench.row(each).status for each in rest] == [Status.PENDING] * 2
+    assert report.progressed
 
 
 def test_a_lease_that_has_run_out_stops_the_sending() -> None:

@@ -120,7 +120,7 @@ def item(**fields: Any) -> Item:
         "raw_options": None,
         "payload": b"",
         "errors_count": 0,
-        "created_at": MOMENT,
+        "raw_created_at": MOMENT,
         "processed_at": None,
         "box": make_box(),
         "dispatched_at": MOMENT + timedelta(seconds=1),

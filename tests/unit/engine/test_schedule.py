@@ -130,6 +130,19 @@ def test_a_check_that_finds_rows_does_not_prompt(agenda: Agenda) -> None:
     assert not agenda.schedule.prompted(Task(BOX, 0))
 
 
+def test_a_check_asked_for_comes_before_its_time_and_once(agenda: Agenda) -> None:
+    agenda.schedule.check(BOX.name, within=0.2)
+    agenda.schedule.check(BOX.name, within=5.0)
+    assert agenda.take() is None
+    agenda.advance(0.2)
+    assert agenda.take() == agenda.check
+    agenda.schedule.check(BOX.name, within=0.0)
+    agenda.schedule.done(agenda.check, next_in=100.0)
+    assert agenda.take() == agenda.check
+    agenda.schedule.done(agenda.check, next_in=100.0)
+    assert agenda.take() is None
+
+
 def test_stopping_lets_a_waiting_thread_go_with_nothing(agenda: Agenda) -> None:
     answers: list[Task | None] = []
     waiting = threading.Thread(target=lambda: answers.append(agenda.schedule.take(wait=1000.0)))

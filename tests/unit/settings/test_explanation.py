@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from boxengine.domain.masking import masked_text
 from boxengine.settings import Row, explain, json_schema
-from boxengine.settings.masking import masked_text
 from tests.unit.settings.folder import Folder
 
 
@@ -103,6 +103,8 @@ def test_all_that_is_shown_can_be_printed_as_json(folder: Folder) -> None:
 def test_the_schema_knows_every_key_flat_and_under_an_environment() -> None:
     schema: Any = json_schema()
     assert {"app", "poller", "outbox_items", "wakeup", "development", "production"} <= set(schema["properties"])
+    assert {"logging", "tracing"} <= set(schema["properties"])
+    assert schema["$defs"]["LoggingSettings"]["properties"]["format"]["enum"] == ["auto", "json", "text"]
     box = schema["$defs"]["BoxSettings"]
     assert {"transports", "strict_order", "retention", "jitter_retry_interval"} <= set(box["properties"])
     assert box["properties"]["strict_order"]["enum"] == [True, False, "bucket", "key"]

@@ -28,6 +28,13 @@ def test_defaults_are_those_of_the_contract(folder: Folder) -> None:
     assert (settings.probes.enabled, settings.probes.port) == (True, 5555)
     assert (settings.polling_auto_disabled, settings.disposable_transports) == (False, False)
     assert settings.wakeup == "notify"
+    assert (settings.logging.format, settings.logging.level) == ("auto", "info")
+    assert settings.tracing.item_spans is False
+
+
+def test_words_of_logging_may_be_in_capitals(folder: Folder) -> None:
+    settings = folder.settings("logging: {format: JSON, level: WARNING}")
+    assert (settings.logging.format, settings.logging.level) == ("json", "warning")
 
 
 def test_defaults_of_a_box_are_those_of_the_contract(folder: Folder) -> None:
@@ -41,6 +48,12 @@ def test_defaults_of_a_box_are_those_of_the_contract(folder: Folder) -> None:
     assert (box.deletion_batch_size, box.deletion_sleep_time) == (1000, timedelta(seconds=0.5))
     assert box.deletion_time_window == timedelta(hours=4)
     assert box.table_for("a_item") == "a_items"
+
+
+def test_a_box_may_have_a_limit_of_payloads_of_its_own(folder: Folder) -> None:
+    settings = folder.settings("max_payload_bytes: 10\noutbox_items: {a_item: , b_item: {max_payload_bytes: 20}}")
+    assert [settings.max_payload_of(box) for box in settings.boxes.values()] == [10, 20]
+    assert Settings().max_payload_of(settings.boxes["a_item"]) is None
 
 
 def test_delivered_items_stay_as_long_as_the_others_unless_told_otherwise(folder: Folder) -> None:
@@ -74,6 +87,9 @@ def test_settings_are_frozen(folder: Folder) -> None:
         ("metrics: {port: 65536}", "metrics.port", "expected a whole number from 0 to 65535, got 65536"),
         ("probes: {port: SET-ME}", "probes.port", "expected a whole number from 0 to 65535, got 'SET-ME'"),
         ("wakeup: never", "wakeup", "expected one of notify, redis or none, got 'never'"),
+        ("logging: {format: xml}", "logging.format", "expected one of auto, json or text, got 'xml'"),
+        ("logging: {level: 5}", "logging.level", "expected one of debug, info, warning or error, got 5"),
+        ("tracing: {item_spans: some}", "tracing.item_spans", "expected true or false, got 'some'"),
         (
             "poller: {tactic: lazy}",
             "poller.tactic",

@@ -124,6 +124,24 @@ def test_a_model_gives_its_table_and_its_payload_builder(folder: Folder) -> None
     assert b.box.payload_builder is None
 
 
+def test_a_models_hooks_are_methods_properties_or_mappings(folder: Folder) -> None:
+    resolved = folder.resolved(
+        f"outbox_items: {{a_item: {{model: {SHOP}.Described}}, b_item: {{model: {SHOP}.Plain}}}}"
+    )
+    a, b = (pipeline.box for pipeline in resolved.pipelines.values())
+    assert a.extra_options is not None
+    assert a.extra_log_details is not None
+    assert a.extra_options(shop.Described()) == {"key": "same for all"}
+    assert a.extra_log_details(shop.Described()) == {"order": "7"}
+    assert (b.extra_options, b.extra_log_details) == (None, None)
+
+
+def test_a_models_hook_that_is_none_is_refused(folder: Folder) -> None:
+    problems = folder.problems(f"outbox_items: {{a_item: {{model: {SHOP}.Wrong, transports: {{log: }}}}}}")
+    expected = "its extra_options is int; expected a method of the item, a property, or a mapping"
+    assert problems == {"outbox_items.a_item.model": expected}
+
+
 def test_middlewares_are_made_outermost_first(folder: Folder) -> None:
     resolved = folder.resolved(
         f"middlewares: {{item_process: [{SHOP}.Timed, {SHOP}.deliver], create_item: {SHOP}.Timed}}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from boxengine.engine.pipeline import TransportSpec
@@ -138,7 +140,7 @@ def test_other_transports_get_nothing_of_the_kafka_section(folder: Folder) -> No
 
 
 def test_an_inbox_source_has_the_defaults_of_the_top_level(folder: Folder) -> None:
-    source = "{kafka: {topics: payments, group: g, config: {linger.ms: 1}, dead_letter: lost}}"
+    source = "{kafka: {topics: payments, group: g, config: {linger.ms: 1}, dead_letter: {topic: lost}}}"
     resolved = folder.resolved(f"{KAFKA}\ninbox_items: {{a_item: {{source: {source}}}, b_item: }}")
     assert resolved.sources == {
         "a_item": {
@@ -147,7 +149,8 @@ def test_an_inbox_source_has_the_defaults_of_the_top_level(folder: Folder) -> No
             "topics": ("payments",),
             "group": "g",
             "concurrency": 1,
-            "dead_letter": "lost",
+            "batch_size": 500,
+            "dead_letter": {"topic": "lost"},
         }
     }
 
@@ -155,3 +158,28 @@ def test_an_inbox_source_has_the_defaults_of_the_top_level(folder: Folder) -> No
 def test_an_inbox_source_needs_servers_from_somewhere(folder: Folder) -> None:
     problems = folder.problems("inbox_items: {a_item: {source: {kafka: {topics: t, group: g}}}}")
     assert list(problems) == ["inbox_items.a_item.source.kafka.bootstrap_servers"]
+
+
+def test_a_timeout_is_the_engines_where_the_class_takes_none(folder: Folder) -> None:
+    spec = only_transport(folder, "{log: {timeout: 5}}")
+    assert spec.timeout == timedelta(seconds=5)
+    assert only_transport(folder, "{log: {timeout: PT0.5S}}").timeout == timedelta(seconds=0.5)
+    assert only_transport(folder, "{log: {timeout: }}").timeout is None
+    spec.build()
+
+
+def test_a_timeout_goes_to_a_transport_that_has_its_own(folder: Folder) -> None:
+    own = only_transport(folder, f"{{x: {{class: {SHOP}.Punctual, timeout: 5}}}}")
+    assert (own.timeout, own.build().timeout) == (None, 5)
+    anything = only_transport(folder, f"{{x: {{class: {SHOP}.Anything, timeout: 5}}}}")
+    assert (anything.timeout, anything.build().arguments) == (None, {"timeout": 5})
+    kafka = only_transport(folder, "{kafka: {topic: t, bootstrap_servers: a, timeout: 5}}")
+    assert (kafka.timeout, kafka.build().delivery_timeout) == (None, 5.0)
+
+
+def test_a_timeout_that_is_no_length_of_time_is_reported(folder: Folder) -> None:
+    problems = folder.problems("outbox_items: {a_item: {transports: {log: {timeout: soon}}}}")
+    assert problems == {
+        "outbox_items.a_item.transports.log.timeout": "expected seconds (more than 0), or an ISO 8601 duration "
+        "such as PT10S, got 'soon'"
+    }

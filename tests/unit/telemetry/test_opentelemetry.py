@@ -1,8 +1,12 @@
 from __future__ import annotations
 
 import json
+import sys
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import FrameType
+from typing import Any
 
 import pytest
 from opentelemetry import baggage, trace
@@ -12,7 +16,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from boxengine.adapters.telemetry.combined import CombinedTracer
 from boxengine.adapters.telemetry.opentelemetry import MOST_LINKS, OpenTelemetryTracer
+from boxengine.adapters.telemetry.tags import LogTracer
+from boxengine.domain.item import Item
 from boxengine.ports import Tracer
 from tests.unit.telemetry.samples import BOX, item
 
@@ -231,3 +238,63 @@ def test_without_an_sdk_nothing_is_allocated_however_many_items_there_are() -> N
     finally:
         tracemalloc.stop()
     assert peak < 4096
+
+
+def calls_of(work: Callable[[], None]) -> int:
+    """Calls of Python and C functions, which are the same on every machine and under every load."""
+    counted = 0
+
+    def count(_frame: FrameType, event: str, _argument: Any) -> None:
+        nonlocal counted
+        counted += event in ("call", "c_call")
+
+    work()  # what is made once is made here
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return counted
+
+
+def worker_tracer() -> Tracer:
+    """As ``boxengine start`` puts it together; no SDK is set up here."""
+    return CombinedTracer([OpenTelemetryTracer(item_spans=True), LogTracer()])
+
+
+def test_without_an_sdk_a_batch_costs_a_worker_as_many_calls_as_one_item() -> None:
+    tracer = worker_tracer()
+    batches = [
+        [item(number, options='{"headers": {"traceparent": "x"}}') for number in range(size)] for size in (2, 1000)
+    ]
+
+    def process(items: list[Item]) -> None:
+        with tracer.processing(BOX, items), tracer.sending(BOX, "kafka", items):
+            pass
+
+    two, thousand = (calls_of(partial(process, items)) for items in batches)
+    assert two == thousand
+    assert two < 100
+
+
+def test_without_an_sdk_an_item_that_is_sent_by_itself_costs_a_worker_some_twenty_calls() -> None:
+    tracer = worker_tracer()
+    single = item(1, options='{"headers": {"traceparent": "x"}}')
+
+    def send(times: int) -> None:
+        for _ in range(times):
+            with tracer.sending(BOX, "http", (single,)):
+                pass
+
+    one, eleven = calls_of(partial(send, 1)), calls_of(partial(send, 11))
+    assert (eleven - one) / 10 <= 20
+
+
+def test_without_an_sdk_a_creation_costs_as_many_calls_for_one_row_as_for_a_thousand() -> None:
+    tracer = OpenTelemetryTracer()
+
+    def create(count: int) -> None:
+        with tracer.creating(BOX, count):
+            tracer.inject({})
+
+    assert calls_of(partial(create, 1)) == calls_of(partial(create, 1000)) < 25

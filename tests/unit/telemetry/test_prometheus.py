@@ -14,8 +14,8 @@ from boxengine.adapters.telemetry.ledger import Ledger, ProcessLedgers
 from boxengine.adapters.telemetry.prometheus import NumbersCollector, PrometheusObserver
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import FailedAttempt, Settlement
-from boxengine.ports import Observer
-from tests.unit.telemetry.samples import BOX, item
+from boxengine.ports import Consumed, Observer
+from tests.unit.telemetry.samples import BOX, CIRCUIT, item
 
 LABELS = {"type": "outbox", "name": "shop-order_outbox_item", "owner": "shop-team"}
 
@@ -134,6 +134,44 @@ def test_jobs_polls_throttles_queue_retention_and_transports_are_counted(
     assert registry.get_sample_value("box_worker_outages_total", {"what": "redis"}) == 1
 
 
+def test_an_open_circuit_is_a_1_until_it_closes(observer: PrometheusObserver, registry: CollectorRegistry) -> None:
+    observer.circuit_changed(BOX, "kafka", CIRCUIT)
+    assert value(registry, "box_worker_circuit_open", transport="kafka") == 1
+    observer.circuit_changed(BOX, "kafka", None)
+    assert value(registry, "box_worker_circuit_open", transport="kafka") == 0
+
+
+def test_consumers_count_by_topic_and_partition(observer: PrometheusObserver, registry: CollectorRegistry) -> None:
+    for _ in range(2):
+        observer.consumed(BOX, {("orders", 2): Consumed(5, 2, 1), ("orders", 3): Consumed(1)}, seconds=0.2)
+    observer.lagging(BOX, {("orders", 2): 7})
+    assert value(registry, "box_consumer_messages_total", topic="orders", partition="2") == 10
+    assert value(registry, "box_consumer_duplicates_total", topic="orders", partition="2") == 4
+    assert value(registry, "box_consumer_dead_letters_total", topic="orders", partition="2") == 2
+    assert value(registry, "box_consumer_messages_total", topic="orders", partition="3") == 2
+    assert value(registry, "box_consumer_batches_total") == 2
+    assert value(registry, "box_consumer_batch_runtime_seconds_count") == 2
+    assert value(registry, "box_consumer_lag_messages", topic="orders", partition="2") == 7
+
+
+def test_what_nobody_measures_any_more_is_gone_after_a_minute(registry: CollectorRegistry) -> None:
+    clock = ManualClock()
+    observer = PrometheusObserver(clock=clock, partitions=4, registry=registry)
+    observer.oldest_pending(BOX, seconds=900.0)
+    observer.queue_measured(BOX, length=5, lag=1.0)
+    observer.lagging(BOX, {("orders", 2): 7})
+    observer.created(BOX, ids=[5], buckets=[1], seconds=0.1)
+    clock.advance(timedelta(seconds=60))
+    assert value(registry, "outbox_oldest_pending_age_seconds") == 900
+    clock.advance(timedelta(seconds=1))
+    observer.queue_measured(BOX, length=4, lag=1.0)
+    assert value(registry, "outbox_oldest_pending_age_seconds") is None
+    assert value(registry, "box_consumer_lag_messages", topic="orders", partition="2") is None
+    assert value(registry, "box_worker_redis_job_queue_size") == 4
+    assert value(registry, "outbox_last_stored_event_id", partition="1") == 5
+    assert value(registry, "outbox_created_total", partition="1") == 1
+
+
 def test_histograms_agree_with_those_of_prometheus_client(
     observer: PrometheusObserver, registry: CollectorRegistry
 ) -> None:
@@ -174,10 +212,10 @@ def test_the_text_format_parses_and_every_family_is_in_it(
 
 def test_one_scrape_of_the_parent_is_exact_over_living_and_dead_processes(tmp_path: Path) -> None:
     ledgers = ProcessLedgers(tmp_path)
-    registry = CollectorRegistry()
-    registry.register(NumbersCollector(ledgers))
     early, late = ManualClock(), ManualClock()
     late.advance(timedelta(seconds=1))
+    registry = CollectorRegistry()
+    registry.register(NumbersCollector(ledgers, clock=late))
     first, second = Ledger(ledgers.path("one")), Ledger(ledgers.path("two"))
     one = PrometheusObserver(clock=early, partitions=4, ledger=first)
     two = PrometheusObserver(clock=late, partitions=4, ledger=second)

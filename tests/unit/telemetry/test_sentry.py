@@ -39,25 +39,25 @@ def test_an_exception_is_reported_with_tags_and_context(events: list[dict[str, A
     try:
         fail("boom")
     except ValueError as error:
-        tracker(error, box="order_outbox_item", bucket=3, item=7, details={"a": 1})
+        tracker(error, box_name="order_outbox_item", bucket=3, item_id=7, item_details={"a": 1})
     (event,) = events
     assert event["exception"]["values"][0]["type"] == "ValueError"
     assert event["exception"]["values"][0]["stacktrace"]["frames"]
-    assert event["tags"] == {"boxengine.box": "order_outbox_item", "boxengine.bucket": "3"}
+    assert event["tags"] == {"boxengine.box_name": "order_outbox_item", "boxengine.bucket": "3"}
     assert event["contexts"]["boxengine"] == {
-        "box": "order_outbox_item",
+        "box_name": "order_outbox_item",
         "bucket": 3,
-        "item": 7,
-        "details": "{'a': 1}",
+        "item_id": 7,
+        "item_details": "{'a': 1}",
     }
 
 
 def test_a_message_is_an_error_event_and_its_tags_do_not_stay(events: list[dict[str, Any]]) -> None:
-    sentry.report("item failed for good", transport="kafka")
+    sentry.report("item failed for good", where="kafka")
     sentry.report("another")
     first, second = events
     assert (first["message"], first["level"]) == ("item failed for good", "error")
-    assert first["tags"] == {"boxengine.transport": "kafka"}
+    assert first["tags"] == {"boxengine.where": "kafka"}
     assert not second.get("tags")
 
 

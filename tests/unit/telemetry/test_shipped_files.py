@@ -17,7 +17,7 @@ from boxengine.adapters.telemetry.prometheus import PrometheusObserver
 from tests.unit.telemetry.samples import EVENTS
 
 ROOT = Path(__file__).parents[3]
-METRIC = re.compile(r"\b(?:outbox|box_worker)_[a-z_]+\b")
+METRIC = re.compile(r"\b(?:outbox|box_worker|box_consumer)_[a-z_]+\b")
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +71,39 @@ def test_the_alerts_watch_age_failures_queue_lag_and_missing_deliveries() -> Non
         "OutboxItemsFailed",
         "BoxWorkerQueueLag",
         "OutboxNoDelivery",
+        "OutboxNobodyMeasures",
+        "BoxConsumerLag",
+        "BoxConsumerDeadLetters",
     }
     for rule in alert_rules():
         assert rule["annotations"]["summary"]
         assert rule["labels"]["severity"] in {"page", "ticket"}
+
+
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
+    sections = re.findall(r"^### (\w+)$", (ROOT / "docs/operations.md").read_text(), re.MULTILINE)
+    assert sorted(sections) == sorted(rule["alert"] for rule in alert_rules())
+    for rule in alert_rules():
+        assert rule["annotations"]["runbook"] == f"docs/operations.md#{rule['alert'].lower()}"
+
+
+def test_every_metric_that_the_docs_name_exists(exposed: dict[str, set[str]]) -> None:
+    bases = {family.name for family in families.ALL} | set(exposed)
+    for page in ("operations.md", "metrics.md", "tracing.md", "kafka.md"):
+        named = set(
+            re.findall(
+                r"`((?:outbox|box_worker|box_consumer)_[a-z_]+)(?:\{[^`]*)?`", (ROOT / "docs" / page).read_text()
+            )
+        )
+        assert named - bases - {"outbox_items", "outbox_item", "box_name"} == set(), page
+
+
+def test_the_legends_of_the_dashboard_name_labels_of_their_queries() -> None:
+    for panel in dashboard()["panels"]:
+        for target in panel["targets"]:
+            (grouped,) = re.findall(r"by \(([^)]*)\)", target["expr"])
+            labels = {label.strip() for label in grouped.split(",")}
+            assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= labels, panel["title"]
 
 
 def test_the_panels_of_the_dashboard_have_their_own_ids_and_places() -> None:

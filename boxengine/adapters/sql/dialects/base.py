@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Settlement
@@ -12,8 +13,27 @@ from boxengine.ports import PendingRow
 
 Cursor = Any
 """A DBAPI cursor of the driver: psycopg, PyMySQL, mysqlclient."""
+LOOKED_AT = 20
+"""Rows of each bucket among which the one that has waited longest is looked for: they stand in the order of their ids, and
+a delayed row may stand before others that have waited longer."""
+LOOKED_THROUGH = 20
+"""Times its limit: so many rows of its statuses, by id, a deletion looks at. What is old stands first, so that none is missed;
+without an end, the last look of each pass would be through the whole table."""
 Row = tuple[Any, ...]
-"""The first eleven fields of ``Item``, ``id`` to ``processed_at``, in their order."""
+"""The first eleven fields of ``Item``, ``id`` to ``processed_at``, in their order; of a numbered table also ``seq``."""
+ROW_FIELDS = 11
+
+
+class Taken(NamedTuple):
+    """What a claim has."""
+
+    granted: list[int]
+    """Buckets whose locks were free."""
+    now: datetime
+    """The database's clock, zone UTC."""
+    share: int
+    """Rows that were asked for of each bucket."""
+    rows: list[Row]
 
 
 class BoxStatements(Protocol):
@@ -22,14 +42,22 @@ class BoxStatements(Protocol):
     def poll(self, cursor: Cursor, buckets: Sequence[int], share: int, *, regular_only: bool) -> list[PendingRow]:
         """Due rows, at most ``share`` of each bucket."""
 
-    def due_buckets(self, cursor: Cursor, buckets: Sequence[int]) -> list[int]:
-        """Buckets with a due row."""
+    def outlook(self, cursor: Cursor, buckets: Sequence[int]) -> list[tuple[int | None, float]]:
+        """Buckets with a due row; and None with the seconds until the first row that waits for its time has it."""
 
-    def lock(self, cursor: Cursor, buckets: Sequence[int]) -> tuple[list[int], datetime]:
-        """Takes the locks that are free, until the transaction ends; which, and the database's clock (zone UTC)."""
+    def claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
+        """Takes the locks that are free, until the transaction ends, and then reads the due rows, locked.
 
-    def read(self, cursor: Cursor, buckets: Mapping[int, int], share: int) -> list[Row]:
-        """Due rows after the given id of each bucket, locked, at most ``share`` of each bucket."""
+        The rows are read in a statement after that which took the locks: so it sees all that the previous holder
+        committed before it let go.
+
+        Args:
+            buckets: each with the id after which to read.
+            limit: of rows; divided among the buckets.
+        """
+
+    def in_one_trip(self, cursor: Cursor) -> AbstractContextManager[object]:
+        """Statements run within may go to the database together, and fail when it ends."""
 
     def later_delivered(self, cursor: Cursor, items: Sequence[Item]) -> list[int]:
         """Ids of items that a delivered one of their key has overtaken."""
@@ -45,6 +73,9 @@ class BoxStatements(Protocol):
 
     def verify(self, cursor: Cursor) -> None:
         """Raises the driver's error if the transaction is not the one that was marked."""
+
+    def oldest_pending(self, cursor: Cursor) -> datetime | None:
+        """Since when (zone UTC) the first rows of the buckets have waited; see ``HistoryStore.oldest_pending``."""
 
     def oldest(self, cursor: Cursor, statuses: Sequence[int]) -> datetime | None:
         """``created_at`` (zone UTC) of the row with the lowest id among those statuses."""

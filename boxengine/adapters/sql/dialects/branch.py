@@ -18,9 +18,16 @@ class Branch(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Branch:
-        """From a text with ``:bucket``, ``:after`` and ``:share``."""
-        names = re.compile(r":(bucket|after|share)\b")
-        return cls(names.sub("%s", text), tuple(names.findall(text)))
+        """From a text with ``:bucket``, ``:after`` and ``:share``, which inside of quoted names mean nothing."""
+        order: list[str] = []
+
+        def place(found: re.Match[str]) -> str:
+            if found[1] is None:
+                return found[0]
+            order.append(found[1])
+            return "%s"
+
+        return cls(re.sub(r"`(?:[^`]|``)*`|:(bucket|after|share)\b", place, text), tuple(order))
 
     def rows(self, cursor: Cursor, buckets: Mapping[int, int], share: int) -> Sequence[Row]:
         if not buckets:

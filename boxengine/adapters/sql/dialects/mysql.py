@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, assert_never
 from uuid import UUID
 
-from boxengine.adapters.sql.dialects.base import Cursor, Row
+from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Cursor, Row, Taken
 from boxengine.adapters.sql.dialects.branch import Branch
 from boxengine.adapters.sql.tables import BoxTable
 from boxengine.domain.box import JITTER_STRIDE, StrictOrder
@@ -31,7 +32,10 @@ _NO_ID = 2**63 - 1
 """Beyond every id."""
 _MAX_LOG_BYTES = 65_535
 """What a TEXT column takes."""
+_NO_BUCKET = -1
 _NOW = "UTC_TIMESTAMP(6)"
+_MOMENTS = 9
+"""The first of a row's moments."""
 _SAVEPOINT = "boxengine_claim"
 
 
@@ -45,7 +49,7 @@ class MySqlStatements:
         self._lock_prefix = f"boxengine:{hashlib.sha256(table.location.lower().encode()).hexdigest()[:32]}:"
         self._poll = self._pending("t.id, t.bucket, t.errors_count")
         self._poll_regular = self._pending("t.id, t.bucket, t.errors_count", regular_only=True)
-        self._due = self._pending("t.bucket")
+        self._due = self._pending("t.bucket, 0")
         self._ids = self._pending("t.id")
         self._lock_rows = (
             f"AS found STRAIGHT_JOIN {self._name} AS t ON t.id = found.id "
@@ -59,16 +63,27 @@ class MySqlStatements:
         branch = self._poll_regular if regular_only else self._poll
         return list(map(PendingRow._make, branch.rows(cursor, dict.fromkeys(buckets, 0), share)))
 
-    def due_buckets(self, cursor: Cursor, buckets: Sequence[int]) -> list[int]:
-        return [row[0] for row in self._due.rows(cursor, dict.fromkeys(buckets, 0), 1)]
+    def outlook(self, cursor: Cursor, buckets: Sequence[int]) -> list[tuple[int | None, float]]:
+        due, values = self._due.of_all(dict.fromkeys(buckets or [_NO_BUCKET], 0), 1)
+        cursor.execute(f"({due}){self._first_delayed}", values)
+        return [(bucket, float(seconds)) for bucket, seconds in cursor.fetchall()]
 
-    def lock(self, cursor: Cursor, buckets: Sequence[int]) -> tuple[list[int], datetime]:
+    def claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
+        granted, now = self._take_locks(cursor, list(buckets))
+        share = max(1, limit // max(1, len(granted)))
+        rows = self._read(cursor, {bucket: buckets[bucket] for bucket in granted}, share) if granted else []
+        return Taken(granted, now, share, rows)
+
+    def in_one_trip(self, cursor: Cursor) -> AbstractContextManager[object]:  # noqa: ARG002 - the protocol's shape
+        return nullcontext()
+
+    def _take_locks(self, cursor: Cursor, buckets: Sequence[int]) -> tuple[list[int], datetime]:
         cursor.execute(f"SELECT {_NOW}" + ", GET_LOCK(%s, 0)" * len(buckets), self._lock_names(buckets))
         now, *answers = cursor.fetchone()
         granted = [bucket for bucket, answer in zip(buckets, answers, strict=True) if answer == 1]
         return granted, now.replace(tzinfo=UTC)
 
-    def read(self, cursor: Cursor, buckets: Mapping[int, int], share: int) -> list[Row]:
+    def _read(self, cursor: Cursor, buckets: Mapping[int, int], share: int) -> list[Row]:
         found, values = self._ids.of_all(buckets, share)
         cursor.execute(f"SELECT {self._item_columns} FROM ({found}) {self._lock_rows}", values)
         return list(map(_item_row, cursor.fetchall()))
@@ -107,15 +122,14 @@ class MySqlStatements:
 
     # ── finished rows ────────────────────────────────────────────────────────────────────────────────
 
+    def oldest_pending(self, cursor: Cursor) -> datetime | None:
+        found, values = self._waiting.of_all(dict.fromkeys(self._table.box.buckets, 0), LOOKED_AT)
+        cursor.execute(f"SELECT MIN(found.since) FROM ({found}) AS found", values)
+        return _moment_of(cursor.fetchone())
+
     def oldest(self, cursor: Cursor, statuses: Sequence[int]) -> datetime | None:
-        if list(statuses) == [Status.PENDING]:
-            rows = f"SELECT created_at FROM {self._name} WHERE status = 0 LIMIT 100000"
-            cursor.execute(f"SELECT MIN(t.created_at) FROM ({rows}) AS t", ())
-        else:
-            sql = f"SELECT created_at FROM {self._name} WHERE status IN ({_places(statuses)}) ORDER BY id LIMIT 1"
-            cursor.execute(sql, list(statuses))
-        row = cursor.fetchone()
-        return None if row is None or row[0] is None else row[0].replace(tzinfo=UTC)
+        cursor.execute(f"SELECT created_at FROM {self._finished(statuses)} LIMIT 1", list(statuses))
+        return _moment_of(cursor.fetchone())
 
     def delete(
         self, cursor: Cursor, statuses: Sequence[int], created_from: datetime, created_before: datetime, limit: int
@@ -124,9 +138,9 @@ class MySqlStatements:
             return 0
         # A DELETE that looks for its rows waits for every locked one on its way, those of open claims too.
         cursor.execute(
-            f"SELECT id FROM {self._name} WHERE status IN ({_places(statuses)}) "
-            "AND created_at >= %s AND created_at < %s ORDER BY id LIMIT %s",
-            [*statuses, _naive(created_from), _naive(created_before), limit],
+            f"SELECT first.id FROM (SELECT id, created_at FROM {self._finished(statuses)} LIMIT %s) AS first "
+            "WHERE first.created_at >= %s AND first.created_at < %s ORDER BY first.id LIMIT %s",
+            [*statuses, LOOKED_THROUGH * limit, _naive(created_from), _naive(created_before), limit],
         )
         ids = [row[0] for row in cursor.fetchall()]
         if not ids:
@@ -136,6 +150,12 @@ class MySqlStatements:
             [*ids, *statuses],
         )
         return int(cursor.rowcount)
+
+    def _finished(self, statuses: Sequence[int]) -> str:
+        """Rows of these statuses from the first id on: delivered ones stand at the beginning of the primary key, and for the
+        others it would lead through all of them."""
+        hint = "FORCE INDEX (PRIMARY)" if Status.DELIVERED in statuses else self._index
+        return f"{self._name} {hint} WHERE status IN ({_places(statuses)}) ORDER BY id"
 
     # ── the texts ────────────────────────────────────────────────────────────────────────────────────
 
@@ -155,6 +175,17 @@ class MySqlStatements:
         return Branch.of(
             f"SELECT {columns} FROM {self._name} AS t {self._index} WHERE {' AND '.join(conditions)} "
             "ORDER BY t.id LIMIT :share"
+        )
+
+    @cached_property
+    def _waiting(self) -> Branch:
+        since, condition = "t.created_at", ""
+        if self._table.has("available_at"):
+            since = "GREATEST(t.created_at, COALESCE(t.available_at, t.created_at))"
+            condition = f"AND (t.available_at IS NULL OR t.available_at <= {_NOW})"
+        return Branch.of(
+            f"SELECT {since} AS since FROM {self._name} AS t {self._index} "
+            f"WHERE t.status = {Status.PENDING:d} AND t.bucket = :bucket {condition} ORDER BY t.id LIMIT :share"
         )
 
     @property
@@ -179,7 +210,20 @@ class MySqlStatements:
                 "t.errors_count",
                 "t.created_at",
                 "t.processed_at",
+                *(["t.seq"] if table.numbered else []),
             )
+        )
+
+    @property
+    def _first_delayed(self) -> str:
+        """To be joined to the due buckets: the seconds until the first row that waits for its ``available_at`` has it."""
+        index = self._table.delayed_index
+        if index is None:
+            return ""
+        return (
+            f" UNION ALL (SELECT NULL, TIMESTAMPDIFF(MICROSECOND, {_NOW}, t.available_at) / 1000000 "
+            f"FROM {self._name} AS t FORCE INDEX ({index.replace('%', '%%')}) "
+            f"WHERE t.available_at > {_NOW} AND t.status = {Status.PENDING:d} ORDER BY t.available_at LIMIT 1)"
         )
 
     def _is_due(self, row: str) -> str:
@@ -259,9 +303,15 @@ class MySqlStatements:
 
 def _item_row(row: Row) -> Row:
     """With the uuid as its canonical text, the key as text (it may be a number), and moments with their zone."""
-    item_id, uuid, event_name, event_key, *middle, created_at, processed_at = row
+    item_id, uuid, event_name, event_key, *middle = row[:_MOMENTS]
+    created_at, processed_at, *number = row[_MOMENTS:]
+    created = created_at.replace(tzinfo=UTC)
     tried = None if processed_at is None else processed_at.replace(tzinfo=UTC)
-    return (item_id, _canonical(uuid), event_name, str(event_key), *middle, created_at.replace(tzinfo=UTC), tried)
+    return (item_id, _canonical(uuid), event_name, str(event_key), *middle, created, tried, *number)
+
+
+def _moment_of(row: Row | None) -> datetime | None:
+    return None if row is None or row[0] is None else row[0].replace(tzinfo=UTC)
 
 
 def _canonical(uuid: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import PROCESS, Verdict
@@ -25,7 +25,9 @@ class Kafka:
         config: dict[str, Any] | None = None,
         required_acks: int | None = None,
         max_retries: int | None = None,
+        delivery_timeout: float = 60.0,
     ) -> None:
+        self.delivery_timeout = delivery_timeout
         self.topic, self.bootstrap_servers, self.config = topic, bootstrap_servers, config
         self.required_acks, self.max_retries = required_acks, max_retries
 
@@ -43,6 +45,13 @@ class Http:
 class Anything:
     def __init__(self, **arguments: object) -> None:
         self.arguments = arguments
+
+    def __call__(self, item: Item, payload: object) -> None: ...
+
+
+class Punctual:
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
 
     def __call__(self, item: Item, payload: object) -> None: ...
 
@@ -93,6 +102,23 @@ class OrderOutboxItem:
 
     def build_payload(self) -> bytes:
         return b"built of " + self.payload
+
+
+class Described:
+    __tablename__ = "described_items"
+
+    extra_options: ClassVar = {"key": "same for all"}
+    event_key = "7"
+
+    @property
+    def extra_log_details(self) -> dict[str, str]:
+        return {"order": self.event_key}
+
+
+class Wrong:
+    __tablename__ = "wrong_items"
+
+    extra_options = 5
 
 
 class Plain:

@@ -1,0 +1,118 @@
+"""Tags of log lines: which box, bucket and item a line is about, though its author knows of none of them.
+
+What is at work is noted in the context of the thread; tags are made of it only when a line is really written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar, Token
+from typing import NamedTuple
+
+from opentelemetry import propagate, trace
+
+from boxengine.adapters.telemetry.opentelemetry import carried_context
+from boxengine.domain.box import Box
+from boxengine.domain.item import Item
+from boxengine.engine.observation import NullTracer
+
+STANDARD = frozenset({*logging.makeLogRecord({}).__dict__, "message", "asctime"})
+"""Attributes that every record has, and that no tag may take the name of."""
+
+
+class Work(NamedTuple):
+    """What a thread is at."""
+
+    box: Box
+    partition: int | None = None
+    transport: str | None = None
+    item: Item | None = None
+
+
+# A context variable works only as a module's own: what it holds belongs to the running thread or task.
+_tags: ContextVar[Mapping[str, object] | None] = ContextVar("boxengine_log_tags", default=None)
+_work: ContextVar[Work | None] = ContextVar("boxengine_log_work", default=None)
+
+
+@contextmanager
+def bound(**tags: object) -> Iterator[None]:
+    """What this thread (or task) logs inside carries these tags as well."""
+    token = _tags.set({**(_tags.get() or {}), **tags})
+    try:
+        yield
+    finally:
+        _tags.reset(token)
+
+
+class TagFilter(logging.Filter):
+    """Puts the tags in force on each record. Also for an application's own handlers."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        known = record.__dict__
+        for tags in (_tags.get() or {}, _tags_of(_work.get())):
+            for name, value in tags.items():
+                known.setdefault(safe(name), value)
+        span = trace.get_current_span().get_span_context()
+        if span.is_valid:
+            known.setdefault("trace_id", trace.format_trace_id(span.trace_id))
+        return True
+
+
+class LogTracer(NullTracer):
+    """Not a trace: notes what is at work, for the tags of what is logged meanwhile."""
+
+    def polling(self, box: Box, partition: int) -> AbstractContextManager[object]:
+        return _At(Work(box, partition=partition))
+
+    def processing(self, box: Box, items: Sequence[Item]) -> AbstractContextManager[object]:  # noqa: ARG002 - the port's shape
+        return _At(Work(box))
+
+    def sending(self, box: Box, transport: str, items: Sequence[Item]) -> AbstractContextManager[object]:
+        return _At(Work(box, None, transport, items[0] if len(items) == 1 else None))
+
+
+def safe(name: object) -> str:
+    """The name of a tag, which must not hide an attribute that every record has."""
+    return f"{name}_" if name in STANDARD else str(name)
+
+
+class _At(AbstractContextManager[None]):
+    """Around the work; a class, because one is made for each item that is sent by itself."""
+
+    __slots__ = ("_token", "_what")
+
+    def __init__(self, what: Work) -> None:
+        self._what = what
+        self._token: Token[Work | None] | None = None
+
+    def __enter__(self) -> None:
+        self._token = _work.set(self._what)
+
+    def __exit__(self, *_error: object) -> None:
+        if self._token is not None:
+            _work.reset(self._token)
+
+
+def _tags_of(work: Work | None) -> Mapping[str, object]:
+    if work is None:
+        return {}
+    tags: dict[str, object] = {"box": work.box.name, "partition": work.partition, "transport": work.transport}
+    item = work.item
+    if item is not None:
+        tags |= {"bucket": item.bucket, "item": item.id, **item.log_details}
+        trace_id = _trace_id(item)
+        if trace_id is not None:
+            tags["trace_id"] = trace_id
+    return {name: value for name, value in tags.items() if value is not None}
+
+
+def _trace_id(item: Item) -> str | None:
+    """Of the trace in which the item was created; the span at work may be that of a whole batch."""
+    with contextlib.suppress(ValueError):  # options that are no JSON
+        context = carried_context(item, propagate.get_global_textmap())
+        if context is not None:
+            return trace.format_trace_id(trace.get_current_span(context).get_span_context().trace_id)
+    return None

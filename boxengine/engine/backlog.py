@@ -1,0 +1,89 @@
+"""How far behind each box is, for the metrics: its oldest pending row, and its job queue.
+
+Of all workers of a box one looks, a few times a minute. The others say nothing, so that no two of them contradict each
+other; what an observer shows of a measurement it forgets by itself when nobody repeats it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from datetime import timedelta
+
+from boxengine.domain.box import Box
+from boxengine.engine.outages import Outages
+from boxengine.engine.tactics import queue_state
+from boxengine.errors import QueueUnavailable, Unavailable
+from boxengine.ports import Clock, HistoryStore, JobQueue, Leases, Observer
+
+INTERVAL = timedelta(seconds=15)
+LEASE_TTL = timedelta(seconds=40)
+"""So that the others take over soon from a worker that was killed, and leave it to one that only misses a turn."""
+
+
+class Backlog:
+    """Measures the boxes of one worker. Its turn is taken by one thread."""
+
+    def __init__(
+        self,
+        boxes: Sequence[Box],
+        *,
+        store: HistoryStore,
+        queue: JobQueue,
+        leases: Leases,
+        outages: Outages,
+        observer: Observer,
+        clock: Clock,
+        token: str,
+    ) -> None:
+        self._boxes = boxes
+        self._store = store
+        self._queue = queue
+        self._leases = leases
+        self._outages = outages
+        self._observer = observer
+        self._clock = clock
+        self._token = token
+        self._chosen_for: set[str] = set()
+        """Names of the leases that may be this worker's."""
+
+    def turn(self) -> timedelta:
+        """Looks at all boxes; returns the pause until the next time."""
+        for box in self._boxes:
+            what = f"measuring {box.name}"
+            try:
+                self._look(box)
+                self._outages.worked(what)
+            except Unavailable:
+                pass  # told by the loops that cannot do without; nothing is known just now, and nothing is said
+            except Exception as error:  # one box's trouble must not stop the others
+                self._outages.failed(what, error)
+        return INTERVAL
+
+    def release(self) -> None:
+        """Lets another worker look at once, when this one stops."""
+        with contextlib.suppress(QueueUnavailable):
+            for name in self._chosen_for:
+                self._leases.release(name, self._token)
+
+    def _look(self, box: Box) -> None:
+        if not self._chosen(box):
+            return
+        since = self._store.oldest_pending(box)
+        age = 0.0 if since is None else max(0.0, (self._clock.now() - since).total_seconds())
+        self._observer.oldest_pending(box, seconds=age)
+        queue_state(
+            self._queue,
+            box,
+            self._clock,
+            lambda length, lag: self._observer.queue_measured(box, length=length, lag=lag),
+        )
+
+    def _chosen(self, box: Box) -> bool:
+        name = f"sbmt:outbox:backlog:{box.name}:lock"
+        self._chosen_for.add(name)
+        try:
+            return self._leases.acquire(name, self._token, ttl=LEASE_TTL)
+        except QueueUnavailable:
+            # While Redis is out nothing may be delivered: then above all somebody must say how old the oldest row is.
+            return True

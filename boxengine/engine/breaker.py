@@ -1,0 +1,165 @@
+"""A circuit breaker: a receiver that cannot be reached is left alone for a while, and then tried with a small batch.
+
+Closed: all goes on. Open: nothing is sent, so no thread waits for what will not come; the items stay pending. Half-open:
+the pause is over and one batch probes; if it gets through, the circuit closes, else the next pause is twice as long.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from enum import Enum, auto
+
+from boxengine.domain.box import CircuitPolicy
+from boxengine.ports import Clock, OpenCircuit
+
+
+class Permit(Enum):
+    """What a batch may do with a transport."""
+
+    GO = auto()
+    PROBE = auto()
+    """The circuit is half-open, and this batch is the one that tries."""
+    NO = auto()
+
+
+class Breaker:
+    """The state of one transport. Shared by threads. Each ``PROBE`` must be answered by one of the methods that report."""
+
+    def __init__(
+        self,
+        box: str,
+        transport: str,
+        *,
+        policy: CircuitPolicy,
+        clock: Clock,
+        changed: Callable[[OpenCircuit | None], None] = lambda _circuit: None,
+    ) -> None:
+        """Args:
+        changed: told when the circuit opens, and with None when it closes. Must neither raise nor block.
+        """
+        self._box = box
+        self._transport = transport
+        self._policy = policy
+        self._clock = clock
+        self._changed = changed
+        self._lock = threading.Lock()
+        self._unreachable = 0
+        self._failed = 0
+        self._hanging = 0
+        self._probing = False
+        self._pause = timedelta(0)
+        self._try_at = 0.0
+        """Monotonic."""
+        self._circuit: OpenCircuit | None = None
+        self.calm = True
+        """Closed, and nothing has failed lately. Read without the lock, before each batch."""
+
+    @property
+    def circuit(self) -> OpenCircuit | None:
+        """What there is to know of an open circuit (half-open ones too); None: it is closed."""
+        return self._circuit
+
+    def permit(self) -> Permit:
+        """Whether a batch may be sent now."""
+        if self.calm:
+            return Permit.GO
+        now = self._clock.monotonic()
+        with self._lock:
+            if self._circuit is None:
+                return Permit.GO
+            if self._hanging or self._probing or now < self._try_at:
+                return Permit.NO
+            self._probing = True
+            return Permit.PROBE
+
+    # ── what became of a batch ───────────────────────────────────────────────────────────────────────
+
+    def succeeded(self) -> None:
+        """Something got through."""
+        if self.calm:
+            return
+        with self._lock:
+            if not self._hanging:
+                self._close()
+
+    def unreachable(self, reason: str, *, probe: bool = False) -> None:
+        """The receiver could not be reached."""
+        now, wall = self._clock.monotonic(), self._clock.now()
+        with self._lock:
+            self.calm = False
+            self._unreachable += 1
+            if self._may_open(probe=probe) and (probe or self._unreachable >= self._policy.failures):
+                self._open(reason, now, wall)
+
+    def failed(self, attempts: int, reason: str, *, probe: bool = False) -> None:
+        """So many attempts failed, and none succeeded. The receiver was there, as far as is known."""
+        limit = self._policy.failed_attempts
+        if limit is None:
+            # Failed attempts have their own pauses, and the receiver has answered.
+            self.succeeded()
+            return
+        now, wall = self._clock.monotonic(), self._clock.now()
+        with self._lock:
+            self.calm = False
+            self._failed += attempts
+            if self._may_open(probe=probe) and (probe or self._failed >= limit):
+                self._open(reason, now, wall)
+
+    def untried(self) -> None:
+        """The batch that was to probe had nothing for this transport: the next one may."""
+        with self._lock:
+            self._probing = False
+
+    def hanging(self, reason: str) -> None:
+        """A call has not come back in time: nothing more is sent until it does (``returned``)."""
+        now, wall = self._clock.monotonic(), self._clock.now()
+        with self._lock:
+            self.calm = False
+            self._hanging += 1
+            self._open(reason, now, wall)
+
+    def returned(self) -> None:
+        """A call that hung has come back, however it ended: after a pause, a batch may probe."""
+        now, wall = self._clock.monotonic(), self._clock.now()
+        with self._lock:
+            self._hanging -= 1
+            if not self._hanging and self._circuit is not None:
+                self._try_at = now + self._pause.total_seconds()
+                self._circuit = replace(self._circuit, next_try=wall + self._pause)
+
+    # ── steps, under the lock ────────────────────────────────────────────────────────────────────────
+
+    def _may_open(self, *, probe: bool) -> bool:
+        # Batches that were under way when the circuit opened say nothing new.
+        return self._circuit is None or (probe and self._probing)
+
+    def _open(self, reason: str, now: float, wall: datetime) -> None:
+        self._probing = False
+        self._pause = min(self._policy.longest_pause, max(self._policy.pause, 2 * self._pause))
+        self._try_at = now + self._pause.total_seconds()
+        known = self._circuit
+        since = wall if known is None else known.since
+        next_try = None if self._hanging else wall + self._pause
+        self._circuit = OpenCircuit(
+            box=self._box,
+            transport=self._transport,
+            since=since,
+            next_try=next_try,
+            reason=reason,
+        )
+        if known is None:
+            self._changed(self._circuit)
+
+    def _close(self) -> None:
+        was_open = self._circuit is not None
+        self._circuit = None
+        self._unreachable = self._failed = 0
+        self._pause = timedelta(0)
+        self._probing = False
+        self.calm = True
+        if was_open:
+            # Under the lock, so that who listens hears of openings and closings in their order.
+            self._changed(None)

@@ -1,0 +1,39 @@
+"""One transport on the way of items that are sent one by one: called a thousand times per batch, so it costs little."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from boxengine.domain.item import Item
+from boxengine.engine.transports import Carrier
+from boxengine.ports import Claim, Result
+
+
+class Leg:
+    """How one item is handed to a transport, settled once per batch, and how it went."""
+
+    __slots__ = ("call", "calls", "carrier", "failures", "name", "seconds")
+
+    def __init__(
+        self, carrier: Carrier, claim: Claim, call_batch: Callable[[Carrier, Sequence[Item]], Sequence[Result]]
+    ) -> None:
+        self.carrier = carrier
+        self.name = carrier.name
+        self.call = _caller(carrier, claim, call_batch)
+        self.calls = 0
+        self.failures = 0
+        """Among the calls."""
+        self.seconds = 0.0
+
+
+def _caller(
+    carrier: Carrier, claim: Claim, call_batch: Callable[[Carrier, Sequence[Item]], Sequence[Result]]
+) -> Callable[[Item], Result]:
+    if not carrier.has_single:
+        return lambda item: call_batch(carrier, [item])[0]
+    if carrier.single_wants_session:
+        return lambda item: carrier.single()(item, item.payload, session=claim.session)
+    if carrier.disposable:
+        return lambda item: carrier.single()(item, item.payload)
+    kept = carrier.single()
+    return lambda item: kept(item, item.payload)

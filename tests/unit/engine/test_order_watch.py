@@ -1,0 +1,141 @@
+"""Items that were delivered after a later one of their key, noticed by the process that delivers them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from boxengine.domain.box import Box, StrictOrder
+from boxengine.domain.item import Item
+from boxengine.engine.observation import NullObserver
+from boxengine.engine.order import OrderWatch
+from boxengine.errors import StoreUnavailable
+from boxengine.ports import ItemFilter, ItemRow
+from tests.unit.engine.bench import make_box
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+class Rows:
+    """What an ``ItemsStore`` says about items; of those it is not told about nothing."""
+
+    def __init__(self) -> None:
+        self.excuses: dict[int, dict[str, Any]] = {}
+        self.asked: list[tuple[int, ...]] = []
+        self.out = False
+
+    def page(self, box: Box, which: ItemFilter, *, after: int, limit: int) -> list[ItemRow]:
+        self.asked.append(which.ids)
+        if self.out:
+            raise StoreUnavailable("the database is down")
+        empty: dict[str, Any] = dict.fromkeys(ItemRow.__dataclass_fields__)
+        return [
+            ItemRow(**{**empty, "id": row_id, "errors_count": 0, **self.excuses[row_id]})
+            for row_id in which.ids
+            if row_id in self.excuses
+        ]
+
+
+class Watched(NullObserver):
+    """An ``OrderWatch`` and what it tells."""
+
+    def __init__(self, *, keys: int = 100, **policy: Any) -> None:
+        self.box = make_box(**policy)
+        self.rows = Rows()
+        self.violations: list[int] = []
+        self.watch = OrderWatch(self.box, items=self.rows, observer=self, keys=keys)  # type: ignore[arg-type]
+
+    def order_violated(self, box: Box, *, items: Sequence[Item]) -> None:
+        assert box is self.box
+        self.violations += [item.id for item in items]
+
+    def deliver(self, *items: tuple[int, str], tried: bool = False, only: Sequence[int] | None = None) -> None:
+        """One batch of id and key."""
+        batch = [self._item(item_id, key, tried=tried) for item_id, key in items]
+        self.watch.delivered(batch, [item_id for item_id, _ in items] if only is None else only)
+
+    def _item(self, item_id: int, key: str, *, tried: bool) -> Item:
+        fields: dict[str, Any] = dict.fromkeys(Item._fields)
+        return Item(**{**fields, "id": item_id, "event_key": key, "processed_at": NOON if tried else None})
+
+
+def test_items_in_the_order_of_their_ids_are_no_violation() -> None:
+    watched = Watched()
+    watched.deliver((1, "a"), (2, "b"), (3, "a"))
+    watched.deliver((2, "c"), (4, "a"), (5, "b"))
+    assert watched.violations == []
+    assert watched.rows.asked == []
+
+
+def test_an_item_after_a_later_one_of_its_key_is_a_violation_and_counts_once() -> None:
+    watched = Watched()
+    watched.deliver((8, "a"), (9, "b"))
+    watched.deliver((6, "b"), (7, "a"))
+    watched.deliver((10, "a"), (11, "b"))
+    assert watched.violations == [6, 7]
+
+
+def test_what_came_late_does_not_make_what_is_remembered_older() -> None:
+    watched = Watched()
+    watched.deliver((9, "a"))
+    watched.deliver((5, "a"))
+    watched.deliver((8, "a"), (10, "a"))
+    assert watched.violations == [5, 8]
+
+
+def test_only_what_was_delivered_counts() -> None:
+    watched = Watched()
+    watched.deliver((8, "a"), (9, "b"), only=[9])
+    watched.deliver((7, "a"), (6, "b"), only=[7])
+    assert watched.violations == []
+
+
+def test_without_strict_order_an_item_that_failed_before_may_come_late() -> None:
+    loose, strict = Watched(), Watched(strict_order=StrictOrder.KEY)
+    for watched in (loose, strict):
+        watched.deliver((8, "a"))
+        watched.deliver((7, "a"), tried=True)
+    assert (loose.violations, loose.rows.asked) == ([], [])
+    assert strict.violations == [7]
+
+
+def test_without_strict_order_a_delayed_item_or_one_made_due_by_hand_may_come_late() -> None:
+    watched = Watched()
+    watched.rows.excuses = {5: {"available_at": NOON}, 6: {"error_log": "it failed once"}, 7: {}}
+    watched.deliver((8, "a"))
+    watched.deliver((4, "a"), (5, "a"), (6, "a"), (7, "a"))
+    assert watched.violations == [4, 7]
+    assert watched.rows.asked == [(4, 5, 6, 7)]
+
+
+def test_where_the_database_cannot_say_whether_there_is_an_excuse_nothing_is_told() -> None:
+    watched = Watched()
+    watched.rows.out = True
+    watched.deliver((8, "a"))
+    watched.deliver((7, "a"))
+    assert watched.violations == []
+
+
+def test_the_keys_delivered_last_are_remembered_and_no_more_than_twice_as_many() -> None:
+    watched = Watched(keys=10)
+    for number in range(1000):
+        watched.deliver((number + 100, str(number)))
+        assert len(watched.watch._last) <= 20
+    watched.deliver(*((number - 989, str(number)) for number in range(990, 1000)))
+    assert watched.violations == list(range(1, 11))
+
+
+def test_it_notices_what_comparing_with_all_earlier_deliveries_notices() -> None:
+    randomness = random.Random(5)
+    for _ in range(200):
+        watched, seen, expected = Watched(), dict[str, int](), list[int]()
+        ids = randomness.sample(range(100), 30)
+        for start in range(0, 30, 3):
+            batch = [(item_id, randomness.choice("abc")) for item_id in sorted(ids[start : start + 3])]
+            watched.deliver(*batch)
+            expected += [item_id for item_id, key in batch if seen.get(key, -1) > item_id]
+            for item_id, key in batch:
+                seen[key] = max(item_id, seen.get(key, -1))
+        assert watched.violations == expected

@@ -1,0 +1,158 @@
+"""When the poller looks at a box: often enough for what is due, hardly ever where nothing happens."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from boxengine.adapters.memory.leases import MemoryLeases
+from boxengine.adapters.memory.pauses import MemoryPauses
+from boxengine.adapters.memory.queue import MemoryJobQueue
+from boxengine.adapters.memory.wakeups import MemoryWakeups
+from boxengine.engine.listener import Listener
+from boxengine.engine.observation import NullTracer
+from boxengine.engine.outages import Outages
+from boxengine.engine.pauses import PauseWatch
+from boxengine.engine.poller import LONGEST_GAP, LONGEST_IDLE, SHORTEST_LOOK, Poller, PollLimits
+from boxengine.engine.schedule import Schedule
+from boxengine.engine.tactics import TACTICS, Pace
+from boxengine.ports import Signal
+from tests.unit.engine.bench import Bench
+
+STEP = 0.01
+"""Seconds between two looks at the agenda."""
+
+
+class Watch(Bench):
+    """A poller of one box, its commits announced as by a database, run step by step."""
+
+    def __init__(self, tactic: str = "default") -> None:
+        self.steps: list[str] = []
+        super().__init__(fault=self.steps.append)
+        self.queue = MemoryJobQueue(clock=self.clock)
+        self.schedule = Schedule([self.box], partitions=2, clock=self.clock)
+        self.wakeups = MemoryWakeups()
+        outages = Outages(observer=self.observer, error_tracker=lambda _error, /, **_context: None, clock=self.clock)
+        self.poller = Poller(
+            self.schedule,
+            store=self.store,
+            queue=self.queue,
+            leases=MemoryLeases(clock=self.clock),
+            pauses=PauseWatch(MemoryPauses(), [self.box], clock=self.clock),
+            wakeups=self.wakeups,
+            tactic=TACTICS[tactic](Pace()),
+            middlewares=(),
+            outages=outages,
+            observer=self.observer,
+            tracer=NullTracer(),
+            clock=self.clock,
+            token="poller",
+            limits=PollLimits(take_wait=0.0),
+        )
+
+    def commit(self, **columns: object) -> None:
+        """A row written through the library: the poller hears of it."""
+        self.insert(1, **columns)
+        self.schedule.wake(self.box.name, [1])
+
+    def go_on(self, seconds: float) -> None:
+        """Lets so much time pass, the poller taking its turns."""
+        for _ in range(round(seconds / STEP)):
+            self.clock.advance(timedelta(seconds=STEP))
+            for _ in range(4):
+                self.poller.turn()
+
+    def moment(self, seconds: float) -> datetime:
+        """So many seconds from now."""
+        return self.clock.now() + timedelta(seconds=seconds)
+
+    @property
+    def queued(self) -> int:
+        return self.queue.state(self.box).length
+
+    @property
+    def looks(self) -> int:
+        """Statements so far."""
+        return self.steps.count("poll")
+
+
+@pytest.fixture
+def watch() -> Watch:
+    watch = Watch()
+    watch.go_on(30)
+    return watch
+
+
+def test_a_box_in_which_nothing_happens_is_looked_at_every_five_seconds(watch: Watch) -> None:
+    before = watch.looks
+    watch.go_on(10 * LONGEST_IDLE)
+    assert watch.looks - before <= 11
+
+
+def test_a_delayed_row_is_queued_as_soon_as_it_is_due_and_costs_hardly_a_look(watch: Watch) -> None:
+    before = watch.looks
+    watch.commit(available_at=watch.moment(2.3))
+    watch.go_on(2.3 - STEP)
+    assert watch.queued == 0
+    watch.go_on(3 * STEP)
+    assert watch.queued == 1
+    assert watch.looks - before <= 6
+
+
+def test_a_delayed_row_of_which_nobody_told_is_queued_on_time_if_a_check_saw_it(watch: Watch) -> None:
+    watch.insert(1, available_at=watch.moment(LONGEST_IDLE + 2.3))
+    watch.go_on(LONGEST_IDLE + 2.3 - STEP)
+    assert watch.queued == 0
+    watch.go_on(3 * STEP)
+    assert watch.queued == 1
+
+
+def test_a_row_due_in_a_moment_waits_hardly_longer(watch: Watch) -> None:
+    watch.commit(available_at=watch.moment(0.05))
+    watch.go_on(0.05 - STEP)
+    assert watch.queued == 0
+    watch.go_on(LONGEST_GAP)
+    assert watch.queued == 1
+
+
+def test_a_row_delayed_for_long_is_no_reason_to_look_more_often(watch: Watch) -> None:
+    watch.commit(available_at=watch.moment(3600))
+    watch.go_on(1)
+    before = watch.looks
+    watch.go_on(10 * LONGEST_IDLE)
+    assert watch.looks - before <= 11
+
+
+def test_rows_that_come_due_one_after_the_other_are_taken_together(watch: Watch) -> None:
+    for number in range(1000):
+        watch.insert(1, available_at=watch.moment(2 + number / 1000))
+    watch.go_on(2)
+    before = watch.looks
+    watch.go_on(1)
+    assert watch.queued == 1
+    assert watch.looks - before <= 2 * (1 / SHORTEST_LOOK) + 2
+
+
+def test_a_commit_of_many_rows_that_are_all_taken_already_makes_the_box_checked_now_and_then(watch: Watch) -> None:
+    before = watch.looks
+    for _ in range(100):
+        watch.schedule.wake(watch.box.name, [1])  # its rows were delivered before the poller came
+        watch.go_on(STEP)
+    assert watch.looks - before <= 100 + 1 / LONGEST_GAP + 2
+
+
+def test_the_listener_has_the_partitions_of_its_signals_polled(watch: Watch) -> None:
+    watch.insert(1)
+    watch.wakeups.notify([Signal(watch.box.name, 1)])
+    Listener(watch.wakeups, watch.schedule).turn()
+    watch.go_on(STEP)
+    assert watch.queued == 1
+
+
+def test_a_check_hands_on_all_buckets_that_have_work() -> None:
+    watch = Watch()
+    for bucket in range(4):
+        watch.insert(bucket, bucket=bucket)
+    watch.go_on(2 * STEP)
+    assert watch.queued == 4

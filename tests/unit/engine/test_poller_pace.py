@@ -1,0 +1,94 @@
+"""How fast the poller goes on: the rate limit is for polls that find nothing, and for nothing else."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.memory.leases import MemoryLeases
+from boxengine.adapters.memory.pauses import MemoryPauses
+from boxengine.adapters.memory.queue import MemoryJobQueue
+from boxengine.adapters.memory.store import MemoryStore
+from boxengine.domain.item import Status
+from boxengine.domain.job import Job
+from boxengine.domain.outcome import Settlement
+from boxengine.engine.observation import NullObserver, NullTracer
+from boxengine.engine.outages import Outages
+from boxengine.engine.pauses import PauseWatch
+from boxengine.engine.poller import Poller, PollLimits
+from boxengine.engine.schedule import Schedule
+from boxengine.engine.tactics import TACTICS, Pace
+from tests.unit.engine.bench import BUCKETS, make_box
+
+BOX = make_box(max_retries=3)
+LEASE = timedelta(seconds=4)
+
+
+class Shop:
+    """A poller over memory; its clock moves only when told to."""
+
+    def __init__(self, tactic: str) -> None:
+        self.clock = ManualClock()
+        self.store = MemoryStore(self.clock)
+        self.queue = MemoryJobQueue(clock=self.clock)
+        observer = NullObserver()
+        self.leases = MemoryLeases(clock=self.clock)
+        self.poller = Poller(
+            Schedule([BOX], partitions=BUCKETS, clock=self.clock),
+            store=self.store,
+            queue=self.queue,
+            leases=self.leases,
+            pauses=PauseWatch(MemoryPauses(), [BOX], clock=self.clock, auto_disabled=False),
+            wakeups=None,
+            tactic=TACTICS[tactic](Pace()),
+            middlewares=(),
+            outages=Outages(observer=observer, error_tracker=lambda *_args, **_context: None, clock=self.clock),
+            observer=observer,
+            tracer=NullTracer(),
+            clock=self.clock,
+            token="me",
+            limits=PollLimits(take_wait=0.0),
+        )
+
+    def deliver_within(self, limit: timedelta) -> timedelta:
+        """How long it takes until nothing is pending; what is queued is delivered at once."""
+        started, step = self.clock.now(), timedelta(milliseconds=10)
+        while self.clock.now() < started + limit and any(row.status == Status.PENDING for row in self.store.rows(BOX)):
+            self.poller.turn()
+            self._deliver()
+            self.clock.advance(step)
+        return self.clock.now() - started
+
+    def _deliver(self) -> None:
+        hold = self.queue.take([BOX], wait=timedelta(0), ttl=LEASE, share=1)
+        if hold is not None:
+            with self.store.claim(BOX, dict.fromkeys(hold.buckets, 0), 100) as claim:
+                claim.commit(Settlement(delivered=[item.id for item in claim.items]))
+            self.queue.release(hold, hold.buckets)
+
+
+@pytest.mark.parametrize("tactic", ["default", "low-priority"])
+def test_retries_that_are_due_are_polled_however_many_were_polled_before(tactic: str) -> None:
+    """Found by the chaos suite: once 60 polls had found nothing but retries, none was delivered for up to a minute."""
+    shop = Shop(tactic)
+    long_ago = shop.clock.now() - timedelta(hours=1)
+    for _ in range(30):
+        for key in range(BUCKETS):
+            shop.store.insert(BOX, event_key=key, errors_count=1, processed_at=long_ago)
+        assert shop.deliver_within(timedelta(seconds=90)) < timedelta(seconds=10)
+
+
+def test_the_buckets_of_a_worker_that_died_are_polled_half_a_second_after_its_leases_at_the_latest() -> None:
+    """Found by the chaos suite: the poller looked once a second, and five seconds are promised from crash to recovery."""
+    shop = Shop("default")
+    for key in range(BUCKETS):
+        shop.store.insert(BOX, event_key=key)
+    shop.poller.turn()
+    shop.clock.advance(timedelta(seconds=0.1))  # so that the leases do not run out at the very moment of a look
+    for number in range(BUCKETS):
+        shop.leases.acquire(f"sbmt:outbox:poller:{BOX.name}:{number}:lock", "dead", ttl=LEASE)
+    shop.queue.push(BOX, [Job(bucket, 0, (bucket + 1,)) for bucket in BOX.buckets])
+    assert shop.queue.take([BOX], wait=timedelta(0), ttl=LEASE, share=1) is not None
+    assert shop.deliver_within(timedelta(seconds=90)) <= LEASE + timedelta(seconds=0.5)

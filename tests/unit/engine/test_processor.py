@@ -1,0 +1,108 @@
+"""How a processor's threads share the buckets of a backlog."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, cast
+
+from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.memory.queue import MemoryJobQueue
+from boxengine.domain.box import Box
+from boxengine.domain.job import Job
+from boxengine.engine.delivery import BatchReport, Delivery
+from boxengine.engine.keeper import LeaseKeeper
+from boxengine.engine.observation import NullObserver
+from boxengine.engine.outages import Outages
+from boxengine.engine.processor import WORTH_SHARING, ProcessLimits, Processor
+from boxengine.engine.schedule import Schedule
+from boxengine.ports import Hold
+from tests.unit.engine.bench import make_box
+
+BUCKETS = frozenset(range(8))
+TTL = timedelta(seconds=4)
+
+
+class Backlog:
+    """A delivery whose buckets give so many rows per batch; after the last batch they are empty."""
+
+    def __init__(self, box: Box, *, batches: int, rows: int, during: Callable[[int], None] = lambda _: None) -> None:
+        self.box = box
+        self.given: list[set[int]] = []
+        self._batches = batches
+        self._rows = rows
+        self._during = during
+
+    def run(self, hold: Hold, after: Mapping[int, int], *, until: float, first: bool) -> BatchReport:
+        self.given.append(set(after))
+        self._during(len(self.given))
+        last = len(self.given) == self._batches
+        exhausted = frozenset(after) if last else frozenset()
+        return BatchReport(claimed=self._rows, last_ids=dict(after), exhausted=exhausted)
+
+
+class Shop:
+    """One processor over a memory queue that holds a job for each bucket."""
+
+    def __init__(self, *, threads: int, **backlog: Any) -> None:
+        self.clock = ManualClock()
+        self.box = make_box(bucket_size=len(BUCKETS))
+        self.queue = MemoryJobQueue(clock=self.clock)
+        self.backlog = Backlog(self.box, **backlog)
+        self.processor = Processor(
+            {self.box.name: cast("Delivery", self.backlog)},
+            queue=self.queue,
+            keeper=LeaseKeeper(self.queue, clock=self.clock, ttl=TTL, longest=timedelta(minutes=3)),
+            schedule=Schedule([self.box], partitions=1, clock=self.clock),
+            outages=Outages(observer=NullObserver(), error_tracker=lambda *_, **__: None, clock=self.clock),
+            observer=NullObserver(),
+            clock=self.clock,
+            limits=ProcessLimits(threads=threads, wait=timedelta(0)),
+        )
+        self.queue.push(self.box, [Job(bucket, 0, (1,)) for bucket in sorted(BUCKETS)])
+
+    def take_rest(self) -> set[int]:
+        """The buckets that anybody may take now."""
+        hold = self.queue.take([self.box], wait=timedelta(0), ttl=TTL, share=1)
+        return set() if hold is None else set(hold.buckets)
+
+
+def test_a_thread_with_a_backlog_leaves_half_of_its_buckets_to_one_that_has_none() -> None:
+    shop = Shop(threads=2, batches=2, rows=WORTH_SHARING)
+    shop.processor.turn()
+    first, second = shop.backlog.given
+    assert (len(first), len(second)) == (4, 2)
+    assert second < first
+    # What was not taken at first, and what was given back: free, each once.
+    assert shop.take_rest() == BUCKETS - second
+
+
+def test_the_last_bucket_is_kept() -> None:
+    shop = Shop(threads=2, batches=5, rows=WORTH_SHARING)
+    shop.processor.turn()
+    assert [len(buckets) for buckets in shop.backlog.given] == [4, 2, 1, 1, 1]
+
+
+def test_a_thread_alone_shares_with_nobody() -> None:
+    shop = Shop(threads=1, batches=3, rows=WORTH_SHARING)
+    shop.processor.turn()
+    assert [len(buckets) for buckets in shop.backlog.given] == [8, 8, 8]
+
+
+def test_buckets_that_give_few_rows_are_not_worth_sharing() -> None:
+    shop = Shop(threads=2, batches=3, rows=WORTH_SHARING - 1)
+    shop.processor.turn()
+    assert [len(buckets) for buckets in shop.backlog.given] == [4, 4, 4]
+
+
+def test_while_every_thread_is_at_work_nothing_is_shared() -> None:
+    shop: Shop
+
+    def other_thread_works(batch: int) -> None:
+        if batch == 1:
+            shop.processor.turn()
+
+    shop = Shop(threads=2, batches=4, rows=WORTH_SHARING, during=other_thread_works)
+    shop.processor.turn()
+    # The inner turn has its share of the other four, and keeps it: both threads are busy during all of its batches.
+    assert [len(buckets) for buckets in shop.backlog.given[1:]] == [2, 2, 2]

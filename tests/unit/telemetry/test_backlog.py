@@ -1,0 +1,144 @@
+"""Who measures how far behind a box is, and what is said of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.memory.leases import MemoryLeases
+from boxengine.adapters.memory.queue import MemoryJobQueue
+from boxengine.adapters.memory.store import MemoryStore
+from boxengine.adapters.telemetry.prometheus import PrometheusObserver
+from boxengine.domain.box import Box, BoxType
+from boxengine.domain.job import Job
+from boxengine.engine.backlog import INTERVAL, Backlog
+from boxengine.engine.observation import NullObserver
+from boxengine.engine.outages import Outages
+from boxengine.errors import QueueUnavailable, StoreUnavailable
+from boxengine.ports import Leases
+
+BOXES = [Box(name=f"{name}_item", type=BoxType.OUTBOX, table=f"{name}_items") for name in ("order", "payment")]
+ORDER = BOXES[0]
+
+
+class Told(NullObserver):
+    def __init__(self) -> None:
+        self.ages: list[tuple[str, float]] = []
+        self.queues: list[tuple[str, int, float]] = []
+        self.outages: list[str] = []
+
+    def oldest_pending(self, box: Box, *, seconds: float) -> None:
+        self.ages.append((box.name, seconds))
+
+    def queue_measured(self, box: Box, *, length: int, lag: float) -> None:
+        self.queues.append((box.name, length, lag))
+
+    def outage(self, what: str, reason: str) -> None:
+        self.outages.append(what)
+
+
+class NoLeases:
+    def acquire(self, name: str, token: str, *, ttl: timedelta) -> bool:
+        raise QueueUnavailable("refused")
+
+    def release(self, name: str, token: str) -> None:
+        raise QueueUnavailable("refused")
+
+
+class World:
+    """One database and one Redis, and workers that measure."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.store = MemoryStore(self.clock)
+        self.queue = MemoryJobQueue(clock=self.clock)
+        self.leases = MemoryLeases(clock=self.clock)
+
+    def worker(self, token: str, observer: Any, **parts: Any) -> Backlog:
+        leases: Leases = parts.get("leases", self.leases)
+        return Backlog(
+            BOXES,
+            store=parts.get("store", self.store),
+            queue=self.queue,
+            leases=leases,
+            outages=Outages(observer=observer, error_tracker=lambda *_a, **_k: None, clock=self.clock),
+            observer=observer,
+            clock=self.clock,
+            token=token,
+        )
+
+
+def test_the_age_of_the_oldest_pending_row_and_the_queue_are_told_of_each_box() -> None:
+    world, told = World(), Told()
+    world.store.insert(ORDER, event_key=1)
+    now = int(world.clock.now().timestamp())
+    world.queue.push(ORDER, [Job(1, now, (1,))])
+    world.clock.advance(timedelta(seconds=90))
+    assert world.worker("a", told).turn() == INTERVAL
+    assert told.ages == [("order_item", 90.0), ("payment_item", 0.0)]
+    assert told.queues == [("order_item", 1, 90.0), ("payment_item", 0, 0.0)]
+
+
+def test_of_several_workers_one_looks_until_it_stops_or_dies() -> None:
+    world, first, second = World(), Told(), Told()
+    a, b = world.worker("a", first), world.worker("b", second)
+    for _ in range(3):
+        a.turn()
+        b.turn()
+        world.clock.advance(INTERVAL)
+    assert (len(first.ages), len(second.ages)) == (6, 0)
+    a.release()
+    b.turn()
+    assert len(second.ages) == 2
+    world.clock.advance(timedelta(minutes=1))
+    a.turn()
+    assert len(first.ages) == 8
+
+
+def test_what_one_worker_says_is_gone_from_its_metrics_soon_after_another_took_over() -> None:
+    world, registry = World(), CollectorRegistry()
+    observer = PrometheusObserver(clock=world.clock, partitions=4, registry=registry)
+    world.store.insert(ORDER, event_key=1)
+    a, b = world.worker("a", observer), world.worker("b", Told())
+    labels = {"type": "outbox", "name": "order_item", "owner": ""}
+    world.clock.advance(timedelta(seconds=900))
+    a.turn()
+    assert registry.get_sample_value("outbox_oldest_pending_age_seconds", labels) == 900
+    world.leases.flush()
+    b.turn()
+    world.clock.advance(timedelta(seconds=61))
+    b.turn()
+    a.turn()
+    assert registry.get_sample_value("outbox_oldest_pending_age_seconds", labels) is None
+
+
+def test_while_redis_is_out_every_worker_looks_for_itself() -> None:
+    world, told = World(), Told()
+    world.store.insert(ORDER, event_key=1)
+    world.clock.advance(timedelta(seconds=5))
+    worker = world.worker("a", told, leases=NoLeases())
+    worker.turn()
+    assert told.ages[0] == ("order_item", 5.0)
+    worker.release()
+    assert told.outages == []
+
+
+def test_a_database_that_is_down_is_told_by_others_and_a_box_that_is_broken_does_not_stop_the_next() -> None:
+    world, told = World(), Told()
+
+    class Broken:
+        def __init__(self, error: Exception) -> None:
+            self.error = error
+
+        def oldest_pending(self, box: Box) -> Any:
+            if box is ORDER:
+                raise self.error
+
+    world.worker("a", told, store=Broken(StoreUnavailable("gone"))).turn()
+    assert told.outages == []
+    world.worker("a", told, store=Broken(ValueError("no such column"))).turn()
+    assert told.outages == ["measuring order_item"]
+    assert [name for name, _ in told.ages] == ["payment_item", "payment_item"]

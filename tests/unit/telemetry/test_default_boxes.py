@@ -1,0 +1,25 @@
+"""What the module-level functions use inside a worker."""
+
+from __future__ import annotations
+
+from boxengine import Boxes
+from boxengine.app.default import _Default
+from boxengine.engine.pipeline import Middlewares
+from boxengine.settings import Resolved, Settings
+
+
+def boxes() -> Boxes:
+    return Boxes(Resolved(Settings(), {}, Middlewares(), None))
+
+
+def test_a_workers_offer_is_taken_where_the_application_has_not_chosen() -> None:
+    default, offered = _Default(), boxes()
+    default.offer(offered)
+    assert default.get() is offered
+
+
+def test_an_applications_own_choice_stays() -> None:
+    default, chosen = _Default(), boxes()
+    default.set(chosen)
+    default.offer(boxes())
+    assert default.get() is chosen
