@@ -80,7 +80,7 @@ def _found(path: Path, value: object) -> str:
             shown = "a list"
         case str():
             # What should be a URL and is none may hold a password all the same.
-            broken_url = str(path[-1]).endswith("url") and "@" in value and "://" not in value
+            broken_url = bool(path) and str(path[-1]).endswith("url") and "@" in value and "://" not in value
             text = MASK if broken_url else masked_text(value)
             shown = repr(text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}...")
     return f", got {shown}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from tests.eventually import eventually
@@ -52,6 +54,11 @@ class WorkerProcess:
 
     def has_started(self) -> bool:
         return '"started: ' in self.log.read_text(errors="replace")
+
+    def told_at(self) -> datetime:
+        """When it logged its first line, by its own clock."""
+        line = json.loads(self.log.read_text().splitlines()[0])
+        return datetime.fromisoformat(line["time"])
 
     def freeze(self) -> None:
         self._process.send_signal(signal.SIGSTOP)

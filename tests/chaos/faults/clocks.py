@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from tests.chaos.crew import Kind
@@ -43,13 +44,17 @@ def _hire(stage: Stage) -> None:
     for clock, seconds in zip(_clocks(stage), (_FARTHEST, -_FARTHEST), strict=True):
         clock.write_text(f"{seconds:+d}")
         stage.crew.hire(_kind(clock))
+    if _libfaketime() is not None:
+        stage.crew.wait_until_started()
+        for worker in stage.crew.running[1:]:
+            off = abs(worker.told_at() - datetime.now(UTC))
+            assert off > timedelta(seconds=_FARTHEST / 2), f"{worker.log.stem} has the right time"
 
 
 def _jump(stage: Stage) -> None:
     stage.wait_for_work()
     with stage.injecting():
         for clock in _clocks(stage):
-            # One write: a file found empty would mean no skew for a moment.
             clock.write_text(f"{stage.randomness.randint(-_FARTHEST, _FARTHEST):+d}")
     stage.pause(_CACHED + 1.0, _CACHED + 4.0)
 

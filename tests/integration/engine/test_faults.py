@@ -173,7 +173,8 @@ def test_connections_that_the_server_cuts_are_replaced(make_rig: MakeRig) -> Non
     receiver = Receiver(at(20, rig.cut_connections))
     rig.carry(receiver)
     ids = rig.create(*range(60))
-    with rig.worker():
+    with rig.worker() as watcher:
+        watcher.wait_for(lambda: len(watcher.outages) > 0)
         # Not what the worker was told: a commit may be done whose answer is lost with the connection.
         eventually(lambda: set(rig.statuses()) == {Status.DELIVERED})
     assert set(receiver.ids) == set(ids)

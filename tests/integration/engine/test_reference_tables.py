@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.tables import OPTIONAL
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Failure
 from boxengine.errors import InvalidItem
 from boxengine.ports import ItemFilter
+from tests.cli.project import Project
+from tests.eventually import eventually
 from tests.integration.engine.receivers import FailsFirst, Receiver
 from tests.integration.engine.reference import VARIANTS, ReferenceTable
 from tests.integration.engine.rig import BOX
@@ -186,3 +190,19 @@ def test_db_create_adds_the_indexes_that_a_table_of_the_reference_lacks(make_rig
     table.write(1)
     rig.deliver(1)
     assert rig.statuses(BOX) == [Status.DELIVERED]
+
+
+def test_the_commands_say_what_a_table_lacks_and_work_without_it(
+    make_rig: MakeRig, tmp_path: Path, database: str, redis_url: str
+) -> None:
+    table = ReferenceTable(make_rig(tables=False), "lean")
+    (tmp_path / "project").mkdir()
+    project = Project(tmp_path / "project", database=database, redis=redis_url)
+    lacking = [f"table order_outbox_items has no column {column}: {loss}" for column, loss in OPTIONAL.items()]
+    checked = project.call("db", "check")
+    assert all(f"warning: order_outbox_item: {each}" in checked for each in lacking)
+    table.write(1)
+    with project.worker() as worker:
+        eventually(lambda: {line.get("message") for line in worker.lines()} >= set(lacking))
+        eventually(lambda: project.counts() == {Status.DELIVERED: 1})
+        assert worker.stop() == 0

@@ -4,6 +4,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
 from threading import enumerate as running_threads
 from typing import Any
 
@@ -120,8 +121,13 @@ def test_the_order_of_a_key_is_kept_within_and_between_batches(make: Make, mock_
     assert all(ids == sorted(ids) for ids in seen.values())
 
 
+def kafka_threads() -> set[Thread]:
+    return {thread for thread in running_threads() if "boxengine-kafka" in thread.name}
+
+
 def test_threads_share_one_producer_and_get_their_own_results(make: Make, mock_kafka: str) -> None:
     transport = make()
+    others = kafka_threads()
     too_large = b"x" * 2_000_000
 
     def send(thread: int) -> list[bool]:
@@ -131,7 +137,7 @@ def test_threads_share_one_producer_and_get_their_own_results(make: Make, mock_k
     with ThreadPoolExecutor(8) as threads:
         failed = list(threads.map(send, range(8)))
     assert failed == [[n == thread for n in range(50)] for thread in range(8)]
-    assert sum("boxengine-kafka" in thread.name for thread in running_threads()) == 1
+    assert len(kafka_threads() - others) == 1
     assert len(read_all(mock_kafka, "orders")) == 8 * 49
 
 
@@ -183,8 +189,10 @@ def test_transports_with_equal_settings_share_a_producer_of_the_pool(mock_kafka:
     same = [KafkaTransport(topic=topic, bootstrap_servers=mock_kafka, producers=pool) for topic in ("a", "b")]
     other = KafkaTransport(topic="c", bootstrap_servers=mock_kafka, config={"linger.ms": 1}, producers=pool)
 
+    others = kafka_threads()
+
     def threads() -> int:
-        return sum("boxengine-kafka" in thread.name for thread in running_threads())
+        return len(kafka_threads() - others)
 
     for transport in (*same, other):
         assert transport(make_item(), b"x") is None
