@@ -121,7 +121,7 @@ class Poller:
     def _check(self, box: Box) -> float:
         """Has partitions with due rows polled; returns the seconds until the next check."""
         name = box.name
-        if self._pauses.paused(box):
+        if self._tactic.minds_pauses and self._pauses.paused(box):
             return self._tactic.unprompted
         began = self._clock.monotonic()
         outlook = self._store.outlook(box, box.buckets)

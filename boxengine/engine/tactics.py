@@ -182,6 +182,11 @@ class Tactic:
         self.unprompted = unprompted
         self._throttlers = throttlers
 
+    @property
+    def minds_pauses(self) -> bool:
+        """Whether a paused box is not even to be looked at."""
+        return any(isinstance(throttler, PausedBox) for throttler in self._throttlers)
+
     def ask(self, moment: Moment, *, told: Callable[[str, Decision], None]) -> Decision:
         """The first objection, or GO; ``told`` hears each throttler's name and decision."""
         for throttler in self._throttlers:

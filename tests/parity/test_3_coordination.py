@@ -98,19 +98,21 @@ def test_item_meta(make_rig: MakeRig, spy: Spy) -> None:
 
 
 @pytest.mark.parametrize("written_by", ["boxengine", "the reference"])
-def test_box_pause(rig: Rig, spy: Spy, written_by: str) -> None:
-    rig.carry(Receiver())
-    with servers_of(rig) as connected:
-        if written_by == "boxengine":
+def test_box_pause(make_rig: MakeRig, spy: Spy, written_by: str) -> None:
+    rig = make_rig(outbox_items={BOX: {}, "other_outbox_item": {}})
+    key = "Sbmt::Outbox::Api::OutboxClass:order-outbox-item"
+    if written_by == "boxengine":
+        with servers_of(rig) as connected:
             connected.pauses.set(rig.box(), polling_enabled=False)
-        else:
-            spy.client.hset("Sbmt::Outbox::Api::OutboxClass:order-outbox-item", "polling_enabled", "false")
-        rig.create(1)
-        with rig.worker() as watcher:
-            watcher.listen(0.5)
-            assert watcher.polls == []
-            connected.pauses.set(rig.box(), polling_enabled=True)
-            watcher.wait_for_settled(1)
+        assert spy.client.hget(key, "polling_enabled") == b"false"
+    else:
+        spy.client.hset(key, "polling_enabled", "false")
+    for name in (BOX, "other_outbox_item"):
+        rig.carry(Receiver(), box=name)
+        rig.create(*range(4), box=name)
+    watcher = rig.deliver(4)
+    assert {name for name, _, _ in watcher.polls} == {"other_outbox_item"}
+    assert set(rig.statuses()) == {Status.PENDING}
 
 
 def test_box_pause_is_seen_within_ten_seconds(rig: Rig) -> None:

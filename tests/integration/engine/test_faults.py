@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from boxengine.app import servers
 from boxengine.domain.item import Item, Status
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
 from boxengine.engine.delivery import BATCH_LIMIT
@@ -272,17 +271,3 @@ def test_a_worker_that_stops_leaves_its_buckets_to_others_at_once(make_rig: Make
     rig.deliver(200)
     with Redis.from_url(redis_url) as client:
         assert client.keys("*:lock") == []
-
-
-def test_a_paused_box_is_not_polled_until_it_is_resumed(make_rig: MakeRig) -> None:
-    rig = make_rig(polling_auto_disabled=True)
-    rig.carry(Receiver())
-    rig.create(1)
-    connected = servers.connect(rig.boxes.resolved.settings)
-    with rig.worker() as watcher:
-        watcher.listen(0.5)
-        assert watcher.polls == []
-        connected.pauses.set(rig.box(), polling_enabled=True)
-        watcher.wait_for_settled(1)
-    connected.close()
-    assert rig.statuses() == [Status.DELIVERED]
