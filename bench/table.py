@@ -26,7 +26,7 @@ class BenchTable:
         They are spread evenly over the buckets; ``hot``: all of one key.
         """
         with psycopg.connect(self.dsn, autocommit=True) as connection:
-            connection.execute(SQL("TRUNCATE {} RESTART IDENTITY").format(Identifier(self.name)))
+            connection.execute(SQL("TRUNCATE {}").format(Identifier(self.name)))
         self.add(count, hot=hot)
         self.settle_down()
 

@@ -21,7 +21,7 @@ from sqlalchemy import Engine
 from bench.servers import OUTBOX, Site
 from boxengine.adapters.sql.listen import CHANNEL
 from boxengine.adapters.sql.store import SqlStore
-from boxengine.app import assembly
+from boxengine.app import assembly, garbage
 from boxengine.app.servers import Servers, connect
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
@@ -78,6 +78,7 @@ def inner_worker(site: Site, observer: Observer, servers: Servers) -> Iterator[N
         tracer=NullTracer(),
         health=assembly.health(servers),
     )
+    garbage.set_up_for_batches()
     worker.start()
     try:
         yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from bench.floors.drain import THREADS, by_id, drain, own_buckets
+from bench.floors.drain import by_id, drain, own_buckets
 from bench.report import Line, at_least, ratio_line
 from bench.rounds import alternate, compare
 from bench.servers import Site, Stand
@@ -16,7 +16,7 @@ _REFERENCE = "reference_items"
 
 
 def indexes(stand: Stand) -> list[Line]:
-    """Each set of indexes with the order of rows that it serves best; batches of 200 and 500, the faster counts."""
+    """Each set of indexes with the order of rows that it serves best; one thread, batches of 1,000: the database is what is measured."""
     count = stand.scale.pick(50_000, 20_000)
     with stand.site(buckets=256, transport={"bench.transports.Batches": {}}) as site:
         ours = site.table()
@@ -34,7 +34,7 @@ def indexes(stand: Stand) -> list[Line]:
 
 
 def _program(table: BenchTable, count: int, *, by_bucket: bool) -> Callable[[], float]:
-    shares = (own_buckets if by_bucket else by_id)(table, threads=THREADS, batch=200)
+    shares = (own_buckets if by_bucket else by_id)(table, threads=1, batch=1_000)
 
     def run() -> float:
         table.fill(count)

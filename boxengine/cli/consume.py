@@ -51,6 +51,7 @@ def consume(
 
 def _consume(loaded: Boxes, names: list[str], *, child: Path | None) -> int:
     from boxengine.adapters.system import SystemClock  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.app import garbage  # noqa: PLC0415 - see Globals.boxes
     from boxengine.app.consuming import Consuming  # noqa: PLC0415
     from boxengine.cli.watchers import watchers  # noqa: PLC0415
 
@@ -67,6 +68,7 @@ def _consume(loaded: Boxes, names: list[str], *, child: Path | None) -> int:
     health = consuming.health(**watching.health)
     worker = consuming.worker(health=health, services=[] if child else endpoints(loaded, health, watching.registry))
     stopping = stop_event(die_with_parent=child is not None)
+    garbage.set_up_for_batches()
     worker.start()
     logger.info("consuming for %s", ", ".join(box.name for box in consuming.boxes), extra={"pid": os.getpid()})
     stopping.wait()

@@ -101,7 +101,7 @@ class _Process:
         self._settings = boxes.resolved.settings
 
     def run(self) -> int:
-        from boxengine.app import assembly, default  # noqa: PLC0415 - see Globals.boxes
+        from boxengine.app import assembly, default, garbage  # noqa: PLC0415 - see Globals.boxes
         from boxengine.app.boxes import Boxes  # noqa: PLC0415
         from boxengine.cli.watchers import watchers  # noqa: PLC0415
 
@@ -120,6 +120,7 @@ class _Process:
             name=place(self._child),
         )
         stopping = stop_event(die_with_parent=self._child is not None)
+        garbage.set_up_for_batches()
         worker.start()
         names = list(self._choices.boxes or self._boxes.resolved.pipelines)
         logger.info("started: %s", ", ".join(names), extra={"pid": os.getpid()})

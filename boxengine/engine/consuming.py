@@ -99,6 +99,7 @@ class Consumer:
     def _consume(self) -> timedelta:
         try:
             messages = self._source.receive(self._limits.batch_size, wait=self._limits.wait)
+            began = self._clock.monotonic()
             if messages:
                 self._source.acknowledge(self._store(messages))
         except SourceUnavailable as error:
@@ -107,7 +108,7 @@ class Consumer:
             return timedelta(seconds=self._outages.failed("database", error, box=self._box))
         self._outages.worked(self._broker)
         if messages:
-            self._outages.worked("database")
+            self._outages.worked("database", began=began)
         return NOW
 
     def _tell_lag(self) -> None:

@@ -33,6 +33,7 @@ class Outages:
         self._clock = clock
         self._lock = threading.Lock()
         self._since: dict[str, float] = {}
+        self._last: dict[str, float] = {}
         self._pauses: dict[str, float] = {}
 
     def failed(self, what: str, error: Exception, *, box: Box | None = None, needed: bool = False) -> float:
@@ -44,7 +45,8 @@ class Outages:
         """
         with self._lock:
             first = what not in self._since
-            self._since.setdefault(what, self._clock.monotonic())
+            self._last[what] = self._clock.monotonic()
+            self._since.setdefault(what, self._last[what])
             pause = min(LONGEST_PAUSE, max(SHORTEST_PAUSE, 2 * self._pauses.get(what, 0.0)))
             self._pauses[what] = pause
         if first:
@@ -57,12 +59,20 @@ class Outages:
             self._missing(what, str(error) or type(error).__name__)
         return pause
 
-    def worked(self, what: str) -> None:
-        """Takes note that it works (again)."""
+    def worked(self, what: str, *, began: float | None = None) -> None:
+        """Takes note that it works (again).
+
+        Args:
+            began: when the work began, monotonic. Work that began before the last failure does not end the outage:
+                another thread's may have been finished by a server that died a moment later.
+        """
         if what not in self._since:
             return
         with self._lock:
+            if began is not None and began < self._last.get(what, began):
+                return
             since = self._since.pop(what, None)
+            self._last.pop(what, None)
             self._pauses.pop(what, None)
         if since is not None:
             self._observer.recovered(what, seconds=self._clock.monotonic() - since)

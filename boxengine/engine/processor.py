@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import islice
 
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
@@ -23,6 +24,8 @@ from boxengine.ports import Clock, Hold, JobQueue, Observer
 
 WORTH_SHARING = 100
 """Rows of a batch from which on its buckets are taken to have many more."""
+FEWEST = 4
+"""Buckets of a batch where each has more rows than are taken of it."""
 CROWDED_PAUSE = timedelta(seconds=0.05)
 """After which a thread that is kept for the other boxes looks again."""
 
@@ -129,7 +132,7 @@ class Processor:
         try:
             with self._keeper.keeping(hold):
                 state = self._drain(hold)
-            self._outages.worked(f"box {box.name}")
+            self._outages.worked(f"box {box.name}", began=started)
         except QueueUnavailable:
             raise
         except Exception as error:  # one box's database or code must not stop the others
@@ -145,13 +148,18 @@ class Processor:
         now = self._clock.monotonic()
         cutoff, turn_over = now + self._limits.cutoff.total_seconds(), now + self._limits.turn.total_seconds()
         after = dict.fromkeys(sorted(hold.buckets), 0)
-        claimed, first = 0, True
+        claimed, first, width = 0, True, len(after)
         while after:
-            report = delivery.run(hold, after, until=cutoff, first=first)
+            chosen = dict(islice(after.items(), width))
+            report = delivery.run(hold, chosen, until=cutoff, first=first)
             first = False
             claimed += report.claimed
+            width = _next_width(len(chosen), report)
             self._note_receivers(hold.box, report)
             self._go_on(hold, after, report)
+            for bucket in chosen:
+                if bucket in after:
+                    after[bucket] = after.pop(bucket)  # to the end: the others come first
             self._wake_for_retries(hold.box, report)
             if after and (self._stopping.is_set() or self._clock.monotonic() >= min(cutoff, turn_over)):
                 return self._hand_back(hold, after, timed_out=self._clock.monotonic() >= cutoff)
@@ -202,6 +210,17 @@ class Processor:
     def _wake_for_retries(self, box: Box, report: BatchReport) -> None:
         for bucket, pause in report.next_due.items():
             self._schedule.wake(box.name, [bucket], within=pause.total_seconds(), prompt=False)
+
+
+def _next_width(width: int, report: BatchReport) -> int:
+    """How many buckets the next batch takes.
+
+    Each look at a bucket walks over what was delivered of it since the last vacuum, so where there is much to take, more
+    is taken at a look: the width is halved while all buckets have more than their share of a batch.
+    """
+    if report.claimed >= WORTH_SHARING and not report.exhausted:
+        return max(FEWEST, width // 2)
+    return 2 * width
 
 
 def _transport(box: Box, name: str) -> str:

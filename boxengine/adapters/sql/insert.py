@@ -24,10 +24,12 @@ from sqlalchemy import (
     event,
     func,
     insert,
+    literal,
     select,
 )
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.orm import Session
+from sqlalchemy.sql.dml import ReturningInsert
 from sqlalchemy.sql.functions import FunctionElement
 
 from boxengine.adapters.sql.columns import UtcMoment, utc_now
@@ -66,6 +68,7 @@ class SqlRows:
         self._adapted = model is not None
         self._notify = notify
         self._signal = signal
+        self._one: ReturningInsert[Any] | None = None
         self._copied: tuple[Copying | None] | None = None
         """What was found out about COPY, once it was asked."""
 
@@ -130,16 +133,23 @@ class SqlRows:
         return ids
 
     def _insert_one(self, connection: Connection, row: Attributes) -> int:
-        statement = insert(self._table).values(row)
         if connection.dialect.name == "postgresql":
-            if self._notify:
-                told = func.pg_notify(CHANNEL, f"{self._box.name}:{row['bucket']}")
-                return int(connection.execute(statement.returning(self._table.c.id, told)).scalar_one())
-            return int(connection.execute(statement.returning(self._table.c.id)).scalar_one())
-        key = connection.execute(statement).inserted_primary_key
+            return int(connection.execute(self._single, row).scalar_one())
+        key = connection.execute(insert(self._table), row).inserted_primary_key
         if key is None:
             raise InvalidItem(f"box {self._box.name}: the database returned no id for the new row")
         return int(key[0])
+
+    @property
+    def _single(self) -> ReturningInsert[Any]:
+        """PostgreSQL's statement for one row. Made once: making it takes as long as the database needs to run it."""
+        if self._one is None or self._one.table is not self._table:
+            returned: list[Any] = [self._table.c.id]
+            if self._notify:
+                told = func.concat(literal(f"{self._box.name}:"), self._table.c.bucket)
+                returned.append(func.pg_notify(CHANNEL, told))
+            self._one = insert(self._table).returning(*returned)
+        return self._one
 
     # ── rows that may be there already ───────────────────────────────────────────────────────────────
 

@@ -7,10 +7,12 @@ path are hand-written and run on the driver's cursor, which spares their compila
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
-from typing import Any
+from itertools import repeat
+from operator import add, itemgetter
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session
@@ -23,6 +25,9 @@ from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Settlement
 from boxengine.ports import Outlook, PendingRow
+
+_BUCKET = itemgetter(Item._fields.index("bucket"))
+"""Of a row as of an item, which begins with the row's fields."""
 
 
 class SqlStore:
@@ -75,7 +80,11 @@ class SqlStore:
         ):
             transaction = _Transaction(connection, cursor, statements)
             try:
-                yield SqlClaim.take(transaction, box, buckets, limit)
+                claim = SqlClaim.take(transaction, box, buckets, limit)
+                yield claim
+                if not claim.items:
+                    # Nothing is there to be undone, and a rollback would cost the driver all its prepared statements.
+                    transaction.commit()
             finally:
                 transaction.end()
 
@@ -284,13 +293,10 @@ def _items(rows: Sequence[Row], box: Box, now: datetime) -> list[Item]:
     new = tuple.__new__  # what Item._make ends in, without the way there
     if rows and len(rows[0]) > ROW_FIELDS:
         return [new(Item, (*row[:ROW_FIELDS], box, now, *row[ROW_FIELDS:])) for row in rows]
-    tail = (box, now, None)
-    return [new(Item, row + tail) for row in rows]
+    return list(map(new, repeat(Item), map(add, rows, repeat((box, now, None)))))
 
 
-def _exhausted(granted: Sequence[int], rows: Sequence[tuple[Any, ...]], share: int) -> frozenset[int]:
+def _exhausted(granted: Sequence[int], rows: Sequence[Row], share: int) -> frozenset[int]:
     """The granted buckets of which fewer rows came than were asked for."""
-    counts = dict.fromkeys(granted, 0)
-    for row in rows:
-        counts[row[4]] += 1
-    return frozenset(bucket for bucket, count in counts.items() if count < share)
+    counts = Counter(map(_BUCKET, rows))
+    return frozenset(bucket for bucket in granted if counts[bucket] < share)

@@ -209,6 +209,19 @@ def test_each_thing_that_fails_has_an_outage_of_its_own() -> None:
     assert told.events == ["outage one: a", "outage two: ValueError", "recovered one after 0 s"]
 
 
+def test_work_that_began_before_a_failure_does_not_end_its_outage() -> None:
+    told, clock = Told(), ManualClock()
+    outages = Outages(observer=told, error_tracker=lambda _error, /, **_context: None, clock=clock)
+    began = clock.monotonic()
+    clock.advance(timedelta(seconds=1))
+    outages.failed("database", ValueError("down"))
+    outages.worked("database", began=began)
+    assert told.events == ["outage database: down"]
+    clock.advance(timedelta(seconds=1))
+    outages.worked("database", began=clock.monotonic())
+    assert told.events == ["outage database: down", "recovered database after 1 s"]
+
+
 # ── paused boxes ─────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item
 from boxengine.engine.observation import NullObserver
-from boxengine.engine.order import OrderWatch
+from boxengine.engine.order import PAGE, OrderWatch
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import ItemFilter, ItemRow
 from tests.unit.engine.bench import make_box
@@ -41,24 +41,28 @@ class Rows:
 class Watched(NullObserver):
     """An ``OrderWatch`` and what it tells."""
 
-    def __init__(self, *, keys: int = 100, **policy: Any) -> None:
+    def __init__(self, *, remembered: int = 100, **policy: Any) -> None:
         self.box = make_box(**policy)
         self.rows = Rows()
         self.violations: list[int] = []
-        self.watch = OrderWatch(self.box, items=self.rows, observer=self, keys=keys)  # type: ignore[arg-type]
+        self.watch = OrderWatch(self.box, items=self.rows, observer=self, remembered=remembered)  # type: ignore[arg-type]
 
     def order_violated(self, box: Box, *, items: Sequence[Item]) -> None:
         assert box is self.box
         self.violations += [item.id for item in items]
 
-    def deliver(self, *items: tuple[int, str], tried: bool = False, only: Sequence[int] | None = None) -> None:
+    def deliver(
+        self, *items: tuple[int, str], tried: bool = False, only: Sequence[int] | None = None, bucket: int = 0
+    ) -> None:
         """One batch of id and key."""
-        batch = [self._item(item_id, key, tried=tried) for item_id, key in items]
+        batch = [self._item(item_id, key, tried=tried, bucket=bucket) for item_id, key in items]
         self.watch.delivered(batch, [item_id for item_id, _ in items] if only is None else only)
 
-    def _item(self, item_id: int, key: str, *, tried: bool) -> Item:
+    def _item(self, item_id: int, key: str, *, tried: bool, bucket: int) -> Item:
         fields: dict[str, Any] = dict.fromkeys(Item._fields)
-        return Item(**{**fields, "id": item_id, "event_key": key, "processed_at": NOON if tried else None})
+        return Item(
+            **{**fields, "id": item_id, "event_key": key, "bucket": bucket, "processed_at": NOON if tried else None}
+        )
 
 
 def test_items_in_the_order_of_their_ids_are_no_violation() -> None:
@@ -118,13 +122,21 @@ def test_where_the_database_cannot_say_whether_there_is_an_excuse_nothing_is_tol
     assert watched.violations == []
 
 
-def test_the_keys_delivered_last_are_remembered_and_no_more_than_twice_as_many() -> None:
-    watched = Watched(keys=10)
-    for number in range(1000):
-        watched.deliver((number + 100, str(number)))
-        assert len(watched.watch._last) <= 20
-    watched.deliver(*((number - 989, str(number)) for number in range(990, 1000)))
-    assert watched.violations == list(range(1, 11))
+def test_the_items_delivered_last_are_remembered_and_not_many_more() -> None:
+    watched = Watched(remembered=PAGE)
+    for number in range(10 * PAGE):
+        watched.deliver((number + PAGE, str(number)))
+        assert watched.watch.remembered <= 2 * PAGE
+    watched.deliver(*((number - 9 * PAGE + 1, str(number)) for number in range(9 * PAGE, 10 * PAGE)))
+    assert watched.violations == list(range(1, PAGE + 1))
+
+
+def test_a_batch_below_what_another_bucket_has_delivered_is_no_violation() -> None:
+    watched = Watched()
+    watched.deliver((8, "a"), (9, "b"), bucket=1)
+    watched.deliver((6, "c"), (7, "d"), bucket=2)
+    watched.deliver((5, "a"), bucket=1)
+    assert watched.violations == [5]
 
 
 def test_it_notices_what_comparing_with_all_earlier_deliveries_notices() -> None:

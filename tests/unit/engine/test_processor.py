@@ -14,7 +14,7 @@ from boxengine.engine.delivery import BatchReport, Delivery
 from boxengine.engine.keeper import LeaseKeeper
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.outages import Outages
-from boxengine.engine.processor import WORTH_SHARING, ProcessLimits, Processor
+from boxengine.engine.processor import FEWEST, WORTH_SHARING, ProcessLimits, Processor
 from boxengine.engine.schedule import Schedule
 from boxengine.ports import Hold
 from tests.unit.engine.bench import make_box
@@ -24,7 +24,7 @@ TTL = timedelta(seconds=4)
 
 
 class Backlog:
-    """A delivery whose buckets give so many rows per batch; after the last batch they are empty."""
+    """A delivery whose buckets give so many rows per batch; from the last batch on each is empty after it."""
 
     def __init__(self, box: Box, *, batches: int, rows: int, during: Callable[[int], None] = lambda _: None) -> None:
         self.box = box
@@ -36,7 +36,7 @@ class Backlog:
     def run(self, hold: Hold, after: Mapping[int, int], *, until: float, first: bool) -> BatchReport:
         self.given.append(set(after))
         self._during(len(self.given))
-        last = len(self.given) == self._batches
+        last = len(self.given) >= self._batches
         exhausted = frozenset(after) if last else frozenset()
         return BatchReport(claimed=self._rows, last_ids=dict(after), exhausted=exhausted)
 
@@ -84,9 +84,22 @@ def test_the_last_bucket_is_kept() -> None:
 
 
 def test_a_thread_alone_shares_with_nobody() -> None:
-    shop = Shop(threads=1, batches=3, rows=WORTH_SHARING)
+    shop = Shop(threads=1, batches=1, rows=WORTH_SHARING)
     shop.processor.turn()
-    assert [len(buckets) for buckets in shop.backlog.given] == [8, 8, 8]
+    assert shop.backlog.given == [BUCKETS]
+
+
+def test_where_all_buckets_have_much_each_batch_takes_fewer_of_them_in_turn() -> None:
+    shop = Shop(threads=1, batches=4, rows=WORTH_SHARING)
+    shop.processor.turn()
+    some, others = set(range(FEWEST)), set(range(FEWEST, 8))
+    assert shop.backlog.given == [BUCKETS, some, others, some, others]
+
+
+def test_where_buckets_have_little_every_batch_takes_all_of_them() -> None:
+    shop = Shop(threads=1, batches=3, rows=WORTH_SHARING - 1)
+    shop.processor.turn()
+    assert shop.backlog.given == [BUCKETS] * 3
 
 
 def test_buckets_that_give_few_rows_are_not_worth_sharing() -> None:
