@@ -1,4 +1,4 @@
-"""``python -m bench [--quick] [WORK ...]``: prints the table, writes it as JSON to ``bench/results/``."""
+"""``python -m bench [--quick] [WORK ...]``: prints the table, writes it as JSON to ``--results``."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     lines = _run(options.works or list(WORKS), _scale(quick=options.quick, rounds=options.rounds), console)
     console.print(report.table(lines))
-    path = report.write(RESULTS, lines, seconds=time.monotonic() - began, quick=options.quick)
-    console.print(f"{time.monotonic() - began:,.0f} s; written to bench/results/{path.name}")
+    path = report.write(options.results, lines, seconds=time.monotonic() - began, quick=options.quick)
+    console.print(f"{time.monotonic() - began:,.0f} s; written to {path}")
     return 1 if any(line.verdict is Verdict.MISSED for line in lines) else 0
 
 
@@ -43,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("works", nargs="*", metavar="WORK", choices=[*WORKS, []], help="all if none is named")
     parser.add_argument("--quick", action="store_true", help="three rounds and smaller works: under five minutes")
     parser.add_argument("--rounds", type=int, help="5, or 3 with --quick")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="bench/results if not given")
     parser.add_argument("--list", action="store_true", help="name the works and leave")
     return parser
 

@@ -563,6 +563,9 @@ class Observer(Protocol):
     def circuit_changed(self, box: Box, transport: str, circuit: OpenCircuit | None) -> None:
         """A transport is left alone from now on, because its receiver could not be reached; None: no longer."""
 
+    def circuit_open(self, box: Box, circuit: OpenCircuit) -> None:
+        """A transport is still left alone; told every ten seconds, so that a worker that was killed falls silent."""
+
     def settled(self, box: Box, items: Sequence[Item], settlement: Settlement, *, seconds: float) -> None:
         """A batch's outcomes are committed. ``items`` are all that were claimed; ``seconds`` from claim to commit."""
 

@@ -138,6 +138,7 @@ class _Assembly:
             self._servers.workers,
             self._info(),
             circuits=lambda: [circuit for delivery in deliveries.values() for circuit in delivery.open_circuits()],
+            tell=lambda circuit: self._observer.circuit_open(deliveries[circuit.box].box, circuit),
         )
         backlog = self._backlog()
         # Nobody sees what is measured where no metrics are shown.

@@ -19,20 +19,30 @@ class Heartbeat:
     """Announces one worker process, again and again."""
 
     def __init__(
-        self, workers: Workers, worker: WorkerInfo, *, circuits: Callable[[], Iterable[OpenCircuit]] = tuple
+        self,
+        workers: Workers,
+        worker: WorkerInfo,
+        *,
+        circuits: Callable[[], Iterable[OpenCircuit]] = tuple,
+        tell: Callable[[OpenCircuit], None] = lambda _circuit: None,
     ) -> None:
         """Args:
         circuits: those that are open just now.
+        tell: called with each of them, every time.
         """
         self._workers = workers
         self._worker = worker
         self._circuits = circuits
+        self._tell = tell
 
     def turn(self) -> timedelta:
         """Announces it once; returns the pause until the next time."""
+        circuits = tuple(self._circuits())
+        for circuit in circuits:
+            self._tell(circuit)
         # An outage of Redis is told by the loops that need it; this one only shows.
         with contextlib.suppress(QueueUnavailable):
-            self._workers.announce(replace(self._worker, circuits=tuple(self._circuits())), ttl=TTL)
+            self._workers.announce(replace(self._worker, circuits=circuits), ttl=TTL)
         return INTERVAL
 
     def withdraw(self) -> None:

@@ -48,6 +48,9 @@ class CombinedObserver:
     def circuit_changed(self, box: Box, transport: str, circuit: OpenCircuit | None) -> None:
         self._tell("circuit_changed", box, transport, circuit)
 
+    def circuit_open(self, box: Box, circuit: OpenCircuit) -> None:
+        self._tell("circuit_open", box, circuit)
+
     def settled(self, box: Box, items: Sequence[Item], settlement: Settlement, *, seconds: float) -> None:
         self._tell("settled", box, items, settlement, seconds=seconds)
 

@@ -127,6 +127,7 @@ CIRCUIT_OPEN = _gauge(
     "box_worker_circuit_open",
     (*BOX, "transport"),
     "1 while a transport is left alone because its receiver could not be reached.",
+    lifetime=MEASURED,
 )
 
 JOBS = _counter("box_worker_job", (*PARTITION, "state"), "Jobs ended: processed, timeout, skipped or failed.")

@@ -122,6 +122,10 @@ class PrometheusObserver(NullObserver):
     def circuit_changed(self, box: Box, transport: str, circuit: OpenCircuit | None) -> None:
         self._put({self._key(families.CIRCUIT_OPEN, box, transport): 0 if circuit is None else 1})
 
+    def circuit_open(self, box: Box, circuit: OpenCircuit) -> None:
+        # Another process of this worker may have closed its own meanwhile.
+        self._put({self._key(families.CIRCUIT_OPEN, box, circuit.transport): 1})
+
     def settled(self, box: Box, items: Sequence[Item], settlement: Settlement, *, seconds: float) -> None:
         if not items:
             return

@@ -262,8 +262,11 @@ def test_a_worker_says_in_its_announcement_which_circuits_are_open() -> None:
     circuit = OpenCircuit(box="orders", transport="kafka", since=clock.now(), next_try=None, reason="gone")
     info = WorkerInfo(id="a", host="h", pid=1, boxes=("orders",), threads=1, started_at=clock.now())
     circuits = [circuit]
-    heartbeat = Heartbeat(workers, info, circuits=lambda: circuits)
+    told: list[OpenCircuit] = []
+    heartbeat = Heartbeat(workers, info, circuits=lambda: circuits, tell=told.append)
     heartbeat.turn()
+    heartbeat.turn()
+    assert told == [circuit, circuit]
     assert workers.living()[0].circuits == (circuit,)
     circuits.clear()
     heartbeat.turn()

@@ -58,6 +58,7 @@ EVENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "taken": ((BOX,), {"jobs": 1, "seconds": 1.0}),
     "transported": ((BOX, "kafka"), {"items": 1, "failed": 0, "seconds": 1.0}),
     "circuit_changed": ((BOX, "kafka", CIRCUIT), {}),
+    "circuit_open": ((BOX, CIRCUIT), {}),
     "settled": ((BOX, [item(number, tried=number == 1) for number in range(1, 5)], SETTLEMENT), {"seconds": 1.0}),
     "order_violated": ((BOX,), {"items": [item(1)]}),
     "job_done": ((BOX, (1, 2)), {"state": "processed", "seconds": 1.0}),

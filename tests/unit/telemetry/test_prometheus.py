@@ -141,6 +141,15 @@ def test_an_open_circuit_is_a_1_until_it_closes(observer: PrometheusObserver, re
     assert value(registry, "box_worker_circuit_open", transport="kafka") == 0
 
 
+def test_of_two_processes_the_one_whose_circuit_is_still_open_is_heard(
+    observer: PrometheusObserver, registry: CollectorRegistry
+) -> None:
+    observer.circuit_changed(BOX, "kafka", CIRCUIT)
+    observer.circuit_changed(BOX, "kafka", None)  # another process's
+    observer.circuit_open(BOX, CIRCUIT)
+    assert value(registry, "box_worker_circuit_open", transport="kafka") == 1
+
+
 def test_consumers_count_by_topic_and_partition(observer: PrometheusObserver, registry: CollectorRegistry) -> None:
     for _ in range(2):
         observer.consumed(BOX, {("orders", 2): Consumed(5, 2, 1), ("orders", 3): Consumed(1)}, seconds=0.2)

@@ -1,0 +1,64 @@
+"""What a delivered item costs in Python: counted in instructions, which no machine's mood changes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any, Self
+
+import boxengine.engine
+from boxengine.engine.pipeline import TransportSpec
+from tests.unit.engine.bench import Batches, Bench, Single, spec
+
+ENGINE = str(Path(boxengine.engine.__file__).parent)
+FEW, MANY = 100, 400
+
+
+class Meter:
+    """Counts the instructions that the engine's own code runs in this thread."""
+
+    def __init__(self) -> None:
+        self.instructions = 0
+
+    def __enter__(self) -> Self:
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    def _trace(self, frame: FrameType, event: str, _argument: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(ENGINE):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        self.instructions += event == "opcode"
+        return self._trace
+
+
+def instructions(items: int, transport: TransportSpec) -> int:
+    """Of one batch of so many items, from the claim to the commit."""
+    bench = Bench()
+    bench.insert(*range(items))
+    delivery = bench.delivery(transport)
+    with Meter() as meter:
+        report = bench.run(delivery)
+    assert report.claimed == items
+    return meter.instructions
+
+
+def per_item(transport: Any) -> float:
+    """What one more item in a batch costs."""
+    return (instructions(MANY, spec(transport())) - instructions(FEW, spec(transport()))) / (MANY - FEW)
+
+
+def test_an_item_of_a_batch_transport_costs_few_instructions() -> None:
+    assert 1 < per_item(Batches) <= 40
+
+
+def test_an_item_that_is_sent_by_itself_costs_its_own_way_to_the_transport_and_little_else() -> None:
+    assert per_item(Single) <= 300
+
+
+def test_what_a_batch_costs_beside_its_items_is_bounded() -> None:
+    assert instructions(1, spec(Batches())) <= 1600
