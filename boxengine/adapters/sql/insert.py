@@ -20,11 +20,12 @@ from sqlalchemy import (
     DateTime,
     Integer,
     MetaData,
+    String,
     Table,
+    bindparam,
     event,
     func,
     insert,
-    literal,
     select,
 )
 from sqlalchemy.dialects import mysql, postgresql, sqlite
@@ -44,6 +45,8 @@ from boxengine.ports import Signal
 
 ENGINE_OWNED = frozenset({"id", "status", "errors_count", "error_log", "processed_at", "updated_at"})
 """Columns a caller does not set."""
+_TOLD = "boxengine_told"
+"""The wake-up among a statement's parameters; no column is called so."""
 ROWS_AT_ONCE, BYTES_AT_ONCE = 500, 1_000_000
 """In one statement, where SQLAlchemy does not divide rows into statements itself."""
 
@@ -134,7 +137,8 @@ class SqlRows:
 
     def _insert_one(self, connection: Connection, row: Attributes) -> int:
         if connection.dialect.name == "postgresql":
-            return int(connection.execute(self._single, row).scalar_one())
+            told = {_TOLD: f"{self._box.name}:{row['bucket']}"} if self._notify else {}
+            return int(connection.execute(self._single, {**row, **told}).scalar_one())
         key = connection.execute(insert(self._table), row).inserted_primary_key
         if key is None:
             raise InvalidItem(f"box {self._box.name}: the database returned no id for the new row")
@@ -146,8 +150,8 @@ class SqlRows:
         if self._one is None or self._one.table is not self._table:
             returned: list[Any] = [self._table.c.id]
             if self._notify:
-                told = func.concat(literal(f"{self._box.name}:"), self._table.c.bucket)
-                returned.append(func.pg_notify(CHANNEL, told))
+                # Not put together from the row's bucket: an application may be allowed to read its ids and nothing else.
+                returned.append(func.pg_notify(CHANNEL, bindparam(_TOLD, type_=String)))
             self._one = insert(self._table).returning(*returned)
         return self._one
 
