@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import islice
@@ -156,7 +156,7 @@ class Processor:
             claimed += report.claimed
             width = _next_width(len(chosen), report)
             self._note_receivers(hold.box, report)
-            self._go_on(hold, after, report)
+            self._go_on(hold, after, report, chosen)
             for bucket in chosen:
                 if bucket in after:
                     after[bucket] = after.pop(bucket)  # to the end: the others come first
@@ -173,7 +173,7 @@ class Processor:
         for name, error in report.unreachable.items():
             self._outages.failed(_transport(box, name), error, needed=True)
 
-    def _go_on(self, hold: Hold, after: dict[int, int], report: BatchReport) -> None:
+    def _go_on(self, hold: Hold, after: dict[int, int], report: BatchReport, chosen: Collection[int]) -> None:
         """Leaves ``after`` with the buckets that are still held and have more, and where to read on."""
         after.update(report.last_ids)
         # Somebody else holds these in the database: their leases run out by themselves, as a pause.
@@ -182,8 +182,10 @@ class Processor:
         hold.buckets -= report.exhausted - wanted
         for bucket in wanted:
             after[bucket] = 0  # what was passed over deserves another look
-        if not report.progressed:
-            hold.buckets.clear()
+        if report.unreachable and not report.progressed:
+            hold.buckets.clear()  # the others' items would go the same way
+        elif not report.progressed:
+            hold.buckets.difference_update(chosen)
         for bucket in after.keys() - hold.buckets:
             del after[bucket]
 

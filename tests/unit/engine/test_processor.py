@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, cast
 
@@ -16,6 +16,7 @@ from boxengine.engine.observation import NullObserver
 from boxengine.engine.outages import Outages
 from boxengine.engine.processor import FEWEST, WORTH_SHARING, ProcessLimits, Processor
 from boxengine.engine.schedule import Schedule
+from boxengine.errors import Unavailable
 from boxengine.ports import Hold
 from tests.unit.engine.bench import make_box
 
@@ -26,19 +27,32 @@ TTL = timedelta(seconds=4)
 class Backlog:
     """A delivery whose buckets give so many rows per batch; from the last batch on each is empty after it."""
 
-    def __init__(self, box: Box, *, batches: int, rows: int, during: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        box: Box,
+        *,
+        batches: int,
+        rows: int,
+        during: Callable[[int], None] = lambda _: None,
+        more: Callable[[int], Mapping[str, Any]] = lambda _: {},
+    ) -> None:
+        """Args:
+        more: what else the report of the first, second and so on batch says.
+        """
         self.box = box
         self.given: list[set[int]] = []
         self._batches = batches
         self._rows = rows
         self._during = during
+        self._more = more
 
     def run(self, hold: Hold, after: Mapping[int, int], *, until: float, first: bool) -> BatchReport:
         self.given.append(set(after))
         self._during(len(self.given))
         last = len(self.given) >= self._batches
         exhausted = frozenset(after) if last else frozenset()
-        return BatchReport(claimed=self._rows, last_ids=dict(after), exhausted=exhausted)
+        said: dict[str, Any] = {"exhausted": exhausted, **self._more(len(self.given))}
+        return BatchReport(claimed=self._rows, last_ids=dict(after), **said)
 
 
 class Shop:
@@ -60,6 +74,11 @@ class Shop:
             limits=ProcessLimits(threads=threads, wait=timedelta(0)),
         )
         self.queue.push(self.box, [Job(bucket, 0, (1,)) for bucket in sorted(BUCKETS)])
+
+    def offer(self, buckets: Iterable[int]) -> set[int]:
+        """The buckets that anybody gets, once jobs for these are pushed."""
+        self.queue.push(self.box, [Job(bucket, 0, (1,)) for bucket in sorted(buckets)])
+        return self.take_rest()
 
     def take_rest(self) -> set[int]:
         """The buckets that anybody may take now."""
@@ -119,3 +138,25 @@ def test_while_every_thread_is_at_work_nothing_is_shared() -> None:
     shop.processor.turn()
     # The inner turn has its share of the other four, and keeps it: both threads are busy during all of its batches.
     assert [len(buckets) for buckets in shop.backlog.given[1:]] == [2, 2, 2]
+
+
+def test_buckets_in_which_nothing_moves_are_left_alone_and_the_others_go_on() -> None:
+    shop = Shop(
+        threads=1, batches=5, rows=WORTH_SHARING, more=lambda batch: {"progressed": False} if batch == 2 else {}
+    )
+    shop.processor.turn()
+    _, stuck, *rest = shop.backlog.given
+    assert stuck == set(range(FEWEST))
+    assert rest == [BUCKETS - stuck] * 3
+    # Nobody else meets them either, until their leases have run out.
+    assert shop.offer(stuck) == set()
+    shop.clock.advance(TTL)
+    assert shop.offer(stuck) == stuck
+
+
+def test_where_the_receiver_is_away_no_other_bucket_is_tried_against_it() -> None:
+    away = {"progressed": False, "unreachable": {"receiver": Unavailable("gone")}}
+    shop = Shop(threads=1, batches=5, rows=WORTH_SHARING, more=lambda batch: away if batch == 2 else {})
+    shop.processor.turn()
+    assert len(shop.backlog.given) == 2
+    assert shop.offer(BUCKETS) == set()
