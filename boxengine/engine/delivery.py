@@ -197,10 +197,10 @@ class Delivery:
         # From here, not from the claim on: slow payload builders must not use up the time in which to send.
         deadline = min(until, monotonic() + self._limits.flush_after)
 
-        def expired() -> bool:
+        def expired(begun: bool) -> bool:  # noqa: FBT001 - called between any two items
             now = monotonic()
             # One item goes out in any case: a cutoff that had passed before the first would let nothing ever be sent.
-            return now >= hold.valid_until or (now >= deadline and bool(sending.delivered or sending.failed))
+            return now >= hold.valid_until or (begun and now >= deadline)
 
         sending = Sending(
             claim,

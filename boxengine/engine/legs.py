@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from boxengine.domain.item import Item
 from boxengine.engine.transports import Carrier
@@ -14,23 +14,19 @@ class Leg:
 
     __slots__ = ("call", "calls", "carrier", "failures", "name", "seconds")
 
-    def __init__(
-        self, carrier: Carrier, claim: Claim, call_batch: Callable[[Carrier, Sequence[Item]], Sequence[Result]]
-    ) -> None:
+    def __init__(self, carrier: Carrier, claim: Claim) -> None:
         self.carrier = carrier
         self.name = carrier.name
-        self.call = _caller(carrier, claim, call_batch)
+        self.call = _caller(carrier, claim)
         self.calls = 0
         self.failures = 0
         """Among the calls."""
         self.seconds = 0.0
 
 
-def _caller(
-    carrier: Carrier, claim: Claim, call_batch: Callable[[Carrier, Sequence[Item]], Sequence[Result]]
-) -> Callable[[Item], Result]:
+def _caller(carrier: Carrier, claim: Claim) -> Callable[[Item], Result]:
     if not carrier.has_single:
-        return lambda item: call_batch(carrier, [item])[0]
+        return lambda item: carrier.send_batch([item], claim)[0]
     if carrier.single_wants_session:
         return lambda item: carrier.single()(item, item.payload, session=claim.session)
     if carrier.disposable:

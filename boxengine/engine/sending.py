@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from boxengine.domain.box import Box, StrictOrder
@@ -18,17 +19,13 @@ from boxengine.domain.item import Item
 from boxengine.engine.legs import Leg
 from boxengine.engine.middleware import compose
 from boxengine.engine.pipeline import Middleware
-from boxengine.engine.transports import Carrier, Routes, failed
-from boxengine.errors import BoxError, NoAnswerInTime, Unavailable
+from boxengine.engine.transports import Carrier, Routes, WrongResults, failed
+from boxengine.errors import NoAnswerInTime, Unavailable
 from boxengine.ports import Claim, Observer, Result, Tracer
 
 NOBODY: Mapping[str, Unavailable] = {}
 NARROWING_SPLITS = 12
 """How often a batch for which its transport raised may be halved to find the guilty items: enough for one in 4,096."""
-
-
-class WrongResults(BoxError):
-    """A batch transport answered with another number of results than it was given items."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +48,12 @@ class Sending:
         *,
         middlewares: Sequence[Middleware],
         strict_order: StrictOrder,
-        expired: Callable[[], bool],
+        expired: Callable[[bool], bool],
         watch: Watch,
         refused: Mapping[str, Unavailable] = NOBODY,
     ) -> None:
         """Args:
-        expired: whether sending must stop now; what has not been sent then stays pending.
+        expired: given whether any item has been sent, whether sending must stop now; the rest then stays pending.
         refused: transports that are not to be called now, and why; their items stay pending.
         """
         self._claim = claim
@@ -64,8 +61,7 @@ class Sending:
         self._expired = expired
         self._watch = watch
         self._strict = strict_order
-        self._whole_batches = not middlewares
-        self._one = compose(middlewares, self._carry_through)
+        self._middlewares = middlewares
         self._in_session = any(carrier.wants_session or carrier.single_wants_session for carrier in routes.carriers)
         self._blocked: set[Any] = set()
         self._held: set[str] = set()
@@ -95,7 +91,7 @@ class Sending:
             if not carriers:
                 for item in group:
                     self._fail(item, f"no transport for event name {item.event_name!r}", "transports")
-            elif self._whole_batches and all(carrier.has_batch for carrier in carriers):
+            elif not self._middlewares and all(carrier.has_batch for carrier in carriers):
                 for wave in self._waves(group):
                     self._send_whole(carriers, wave)
             else:
@@ -158,17 +154,9 @@ class Sending:
 
     def _call_batch_in_savepoint(self, carrier: Carrier, items: Sequence[Item]) -> Sequence[Result]:
         if not carrier.wants_session:
-            return self._call_batch(carrier, items)
+            return carrier.send_batch(items, self._claim)
         with self._claim.savepoint():
-            return self._call_batch(carrier, items)
-
-    def _call_batch(self, carrier: Carrier, items: Sequence[Item]) -> Sequence[Result]:
-        options = {"session": self._claim.session} if carrier.wants_session else {}
-        results: Any = carrier.batch()(items, **options)
-        if not isinstance(results, Sequence) or len(results) != len(items):
-            answer = f"{len(results)} results" if isinstance(results, Sequence) else repr(results)
-            raise WrongResults(f"call_batch was given {len(items)} items and must return as many results, not {answer}")
-        return results
+            return carrier.send_batch(items, self._claim)
 
     def _narrow(self, carrier: Carrier, items: Sequence[Item], error: Exception) -> Sequence[Item]:
         """Halves a batch that raised, so that one poison item does not take the others with it."""
@@ -183,13 +171,16 @@ class Sending:
 
     def _must_stop(self) -> bool:
         """Whether the deadline has passed; once it has, nothing more is sent, or a later item could overtake."""
-        self._stopped = self._stopped or self._expired()
+        self._stopped = self._stopped or self._expired(bool(self.delivered or self.failed))
         return self._stopped
 
     # ── one by one ───────────────────────────────────────────────────────────────────────────────────
 
     def _send_one_by_one(self, items: Sequence[Item]) -> None:
-        one = self._one_in_savepoint if self._in_session else self._one
+        # Kept by nobody: what refers to this object and is kept by it lives, with all items, until the collector comes.
+        one = compose(self._middlewares, self._carry_through)
+        if self._in_session:
+            one = partial(self._one_in_savepoint, one)
         must_stop, delivered = self._must_stop, self.delivered
         ordered = self._strict is not StrictOrder.NONE
         for item in items:
@@ -210,12 +201,12 @@ class Sending:
             else:
                 delivered.append(item.id)
 
-    def _one_in_savepoint(self, item: Item) -> Result:
+    def _one_in_savepoint(self, one: Callable[[Item], Result], item: Item) -> Result:
         """The item through middlewares and transports; unless all is well, nothing they wrote remains."""
         result: Result = False
         try:
             with self._claim.savepoint():
-                result = self._one(item)
+                result = one(item)
                 if failed(result):
                     raise _Undo  # noqa: TRY301 - it is the raise that makes the savepoint undo what was written
         except _Undo:
@@ -245,7 +236,7 @@ class Sending:
         legs = self._legs.get(carriers)
         if legs is None:
             known = {leg.carrier: leg for each in self._legs.values() for leg in each}
-            legs = tuple(known.get(carrier) or Leg(carrier, self._claim, self._call_batch) for carrier in carriers)
+            legs = tuple(known.get(carrier) or Leg(carrier, self._claim) for carrier in carriers)
             self._legs[carriers] = legs
         return legs
 

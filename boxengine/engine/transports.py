@@ -12,7 +12,11 @@ from boxengine.domain.outcome import Failure
 from boxengine.engine.pipeline import TransportSpec
 from boxengine.engine.time_limit import TimeLimit
 from boxengine.errors import BoxError, Unavailable
-from boxengine.ports import Result
+from boxengine.ports import Claim, Result
+
+
+class WrongResults(BoxError):
+    """A batch transport answered with another number of results than it was given items."""
 
 
 class Carrier:
@@ -52,10 +56,21 @@ class Carrier:
         transport: Callable[..., Result] = self._transport()
         return transport if self._limit is None else partial(self._limit.call, transport)
 
-    def batch(self) -> Callable[..., Sequence[Result]]:
-        """The callable for many items."""
-        call: Callable[..., Sequence[Result]] = self._transport().call_batch
-        return call if self._limit is None else partial(self._limit.call, call)
+    def send_batch(self, items: Sequence[Item], claim: Claim) -> Sequence[Result]:
+        """Hands many items over; returns a result for each.
+
+        Raises:
+            WrongResults: the transport returned something else. What it raises comes through.
+        """
+        call: Callable[..., Any] = self._transport().call_batch
+        if self._limit is not None:
+            call = partial(self._limit.call, call)
+        options = {"session": claim.session} if self.wants_session else {}
+        results = call(items, **options)
+        if not isinstance(results, Sequence) or len(results) != len(items):
+            answer = f"{len(results)} results" if isinstance(results, Sequence) else repr(results)
+            raise WrongResults(f"call_batch was given {len(items)} items and must return as many results, not {answer}")
+        return results
 
     def close(self) -> None:
         """Lets the kept transport free what it holds."""

@@ -26,6 +26,7 @@ from boxengine.engine.poller import Poller
 from boxengine.engine.processor import Processor
 from boxengine.engine.schedule import NEVER, Schedule
 from boxengine.engine.sending import Sending
+from boxengine.engine.transports import Carrier
 from boxengine.errors import QueueUnavailable, StoreUnavailable
 from boxengine.ports import Hold
 
@@ -187,8 +188,8 @@ def refusals_ignored(patch: pytest.MonkeyPatch) -> None:
 
 def results_in_wrong_order(patch: pytest.MonkeyPatch) -> None:
     """A batch's results are taken for those of other items."""
-    call = Sending._call_batch
-    patch.setattr(Sending, "_call_batch", lambda self, carrier, items: call(self, carrier, items)[::-1])
+    send = Carrier.send_batch
+    patch.setattr(Carrier, "send_batch", lambda self, items, claim: send(self, items, claim)[::-1])
 
 
 def raised_is_delivered(patch: pytest.MonkeyPatch) -> None:

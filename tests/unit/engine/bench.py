@@ -110,7 +110,7 @@ class Bench:
         *specs: TransportSpec,
         strict_order: StrictOrder = StrictOrder.NONE,
         middlewares: Sequence[Any] = (),
-        expired: Callable[[], bool] = lambda: False,
+        expired: Callable[[bool], bool] = lambda _begun: False,
     ) -> Sending:
         """All pending rows through these transports."""
         with self.store.claim(self.box, dict.fromkeys(self.box.buckets, 0), 1000) as claim:

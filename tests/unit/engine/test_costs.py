@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
+import pytest
+
 import boxengine.engine
-from boxengine.engine.pipeline import TransportSpec
+from boxengine.engine.pipeline import Middlewares, TransportSpec
 from tests.unit.engine.bench import Batches, Bench, Single, spec
 
 ENGINE = str(Path(boxengine.engine.__file__).parent)
@@ -64,3 +67,23 @@ def test_an_item_that_is_sent_by_itself_costs_its_own_way_to_the_transport_and_l
 def test_what_a_batch_costs_beside_its_items_is_bounded() -> None:
     instructions(1, spec(Batches()))
     assert instructions(1, spec(Batches())) <= 1600
+
+
+@pytest.mark.parametrize("transport", [Batches, Single])
+@pytest.mark.parametrize("middlewares", [(), (lambda _item, call_next: call_next(),)])
+def test_a_batch_is_gone_once_it_is_done_and_leaves_the_collector_nothing(
+    transport: Any, middlewares: tuple[Any, ...]
+) -> None:
+    """Objects that refer to each other in a ring keep the batch's items until the collector comes, and make it come often."""
+    bench = Bench()
+    bench.insert(*range(FEW))
+    delivery = bench.delivery(spec(transport()), middlewares=Middlewares(item_process=middlewares))
+    gc.collect()
+    gc.disable()
+    try:
+        report = bench.run(delivery)
+        left_over = gc.collect()
+    finally:
+        gc.enable()
+    assert report.claimed == FEW
+    assert left_over == 0

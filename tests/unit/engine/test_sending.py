@@ -107,7 +107,7 @@ def test_narrowing_stops_at_the_deadline_and_leaves_the_rest_pending(bench: Benc
     ids = bench.insert(*range(8))
     transport = Batches(raises(ids[0]))
     expired = iter([False, True])
-    sending = bench.send(spec(transport), expired=lambda: next(expired, True))
+    sending = bench.send(spec(transport), expired=lambda _begun: next(expired, True))
     assert not set(sending.delivered) & set(failed_ids(sending))
     assert ids[-1] not in {*sending.delivered, *failed_ids(sending)}
 
@@ -210,7 +210,7 @@ def test_once_the_deadline_has_passed_nothing_more_is_sent_even_if_it_is_moved(b
     ids = bench.insert(0, 0, 0, 0)
     answers = iter([False, False, True, False, False])
     transport = Single()
-    sending = bench.send(spec(transport), expired=lambda: next(answers))
+    sending = bench.send(spec(transport), expired=lambda _begun: next(answers))
     assert transport.ids == ids[:2]
     assert sending.delivered == ids[:2]
 
@@ -219,7 +219,7 @@ def test_between_two_waves_the_deadline_is_looked_at(bench: Bench) -> None:
     ids = bench.insert(0, 0, 0)
     answers = iter([False, True])
     transport = Batches()
-    bench.send(spec(transport), strict_order=StrictOrder.KEY, expired=lambda: next(answers, True))
+    bench.send(spec(transport), strict_order=StrictOrder.KEY, expired=lambda _begun: next(answers, True))
     assert transport.calls == [[ids[0]]]
 
 

@@ -182,10 +182,11 @@ class FakeNats:
 
 def test_jetstream_publishes_in_order_and_each_item_has_its_own_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     nats = FakeNats(monkeypatch)
-    carrier = carried(load("shop/jetstream.py").JetStream(servers="nats://host", subject="orders"))
+    transport = load("shop/jetstream.py").JetStream(servers="nats://host", subject="orders")
+    carrier = carried(transport)
     items = [make_item(number) for number in (1, 2, 3)]
     nats.refused = {items[1].payload}
-    first, second, third = carrier.batch()(items)
+    first, second, third = transport.call_batch(items)
     assert first is third is True
     assert isinstance(second, Failure)
     assert [(payload, headers["Nats-Msg-Id"]) for _, payload, headers in nats.published] == [
@@ -235,9 +236,10 @@ class FakeSqs:
 def test_sqs_sends_ten_at_a_time_and_each_item_has_its_own_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     sqs = FakeSqs(monkeypatch)
     sqs.refused = {"key-12"}
-    carrier = carried(load("shop/sqs.py").Sqs(queue_url="https://sqs/orders.fifo"))
+    transport = load("shop/sqs.py").Sqs(queue_url="https://sqs/orders.fifo")
+    assert carried(transport).has_batch
     items = [make_item(number) for number in range(1, 26)]
-    results = carrier.batch()(items)
+    results = transport.call_batch(items)
     assert [index for index, result in enumerate(results) if result is not True] == [11]
     assert results[11] == Failure("SQS: Throttled: None")
     assert [entry["MessageDeduplicationId"] for entry in sqs.sent] == [item.uuid for item in items if item.id != 12]
