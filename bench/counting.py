@@ -121,6 +121,9 @@ class CountingQueue:
             self._tally.pushed += len(jobs)
         self._queue.hand_back(hold, jobs)
 
+    def unattended(self, box: Box, buckets: Iterable[int]) -> list[int]:
+        return self._queue.unattended(box, buckets)
+
     def state(self, box: Box) -> QueueState:
         return self._queue.state(box)
 

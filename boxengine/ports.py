@@ -303,6 +303,9 @@ class JobQueue(Protocol):
     def hand_back(self, hold: Hold, jobs: Sequence[Job]) -> None:
         """Frees all leases of the hold and queues these jobs behind all others, so that others get their turn."""
 
+    def unattended(self, box: Box, buckets: Iterable[int]) -> list[int]:
+        """Those of the buckets that are neither in work nor, as far as is known, queued; ascending."""
+
     def state(self, box: Box) -> QueueState:
         """Length and age of the box's queue."""
 
@@ -393,11 +396,34 @@ class FailureMemory(Protocol):
         """Drops them."""
 
 
+_TOO_LONG = 10
+"""Digits of a bucket."""
+
+
 class Signal(NamedTuple):
-    """Somebody committed a row for this box; the bucket where it is known."""
+    """Somebody committed a row for this box."""
 
     box_name: str
     bucket: int | None
+    """Where it is known."""
+    due: bool = True
+    """Whether the row may go out at once; if not, its bucket is worth a look, no more."""
+
+    def encode(self) -> str:
+        """``box``, ``box:bucket``, or ``box:bucket?`` where the row is not due yet."""
+        if self.bucket is None:
+            return self.box_name
+        return f"{self.box_name}:{self.bucket}{'' if self.due else '?'}"
+
+    @classmethod
+    def decode(cls, text: str) -> Signal:
+        """The signal in a message; what somebody else sends on the channel is the name of a box that nobody knows."""
+        box_name, colon, bucket = text.rpartition(":")
+        number = bucket.removesuffix("?")
+        # Longer ones are no buckets, and Python refuses to read thousands of digits.
+        if colon and number.isascii() and number.isdigit() and len(number) < _TOO_LONG:
+            return cls(box_name, int(number), due=number == bucket)
+        return cls(text, None)
 
 
 class Wakeups(Protocol):

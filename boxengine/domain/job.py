@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+ANY_ID = (1,)
+"""Of a job whose rows nobody has looked at: the format wants an id."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """``bucket:unix_seconds:id,id,id`` is the whole format, shared with sbmt-outbox.
 
-    The ids are what the poller saw; the holder of the bucket reads the rows afresh.
+    The ids are what the poller saw, if it looked; the holder of the bucket reads the rows afresh.
     """
 
     bucket: int

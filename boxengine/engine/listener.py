@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from boxengine.engine.schedule import Schedule
-from boxengine.ports import Wakeups
+from boxengine.ports import Signal, Wakeups
 
 WAIT = timedelta(seconds=1)
 
@@ -18,14 +18,16 @@ class Listener:
         self._schedule = schedule
 
     def turn(self) -> timedelta:
-        """Waits for signals, up to a second, and has their partitions polled."""
-        buckets: dict[str, set[int] | None] = {}
+        """Waits for signals, up to a second, and has their buckets queued, or polled where too little is known."""
+        heard: dict[str, set[Signal]] = {}
         for signal in self._wakeups.wait(WAIT):
-            known = buckets.setdefault(signal.box_name, set())
-            if signal.bucket is None:
-                buckets[signal.box_name] = None
-            elif known is not None:
-                known.add(signal.bucket)
-        for box_name, numbers in buckets.items():
-            self._schedule.wake(box_name, numbers)
+            heard.setdefault(signal.box_name, set()).add(signal)
+        for box_name, signals in heard.items():
+            if any(signal.bucket is None for signal in signals):
+                self._schedule.wake(box_name)
+                continue
+            due = {signal.bucket for signal in signals if signal.bucket is not None and signal.due}
+            perhaps = {signal.bucket for signal in signals if signal.bucket is not None and not signal.due}
+            self._schedule.tell(box_name, due)
+            self._schedule.wake(box_name, perhaps)
         return timedelta(0)

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from boxengine.domain.box import Box
+from boxengine.domain.box import Box, StrictOrder
 from boxengine.ports import Clock
 
 NEVER = float("inf")
@@ -22,6 +22,8 @@ class Task:
 
     box: Box
     partition: int | None
+    told: bool = False
+    """Whether it need not be looked at: somebody said which of its buckets have work."""
 
 
 class Schedule:
@@ -37,6 +39,8 @@ class Schedule:
         self._changed = threading.Condition()
         self._stopped = False
         self._prompted: set[Task] = set()
+        self._told: dict[Task, set[int]] = {}
+        """Buckets that have work, by the tasks that are to queue them."""
         self._taken: dict[Task, float] = {}
         """Tasks under way, with the time for which they were asked for meanwhile."""
         start = clock.monotonic()
@@ -99,6 +103,31 @@ class Schedule:
             if prompt:
                 self._prompted.update(tasks)
             self._ask_for(tasks, within=within)
+
+    def tell(self, box_name: str, buckets: Iterable[int], *, within: float = 0.0) -> None:
+        """Says that these buckets have rows that are due, and asks for them to be queued ``within`` so many seconds.
+
+        Under strict order a new row may have to wait for one before it, so there its partition is looked at.
+        """
+        box = self._boxes.get(box_name)
+        if box is None:
+            return
+        if box.strict_order is not StrictOrder.NONE:
+            self.wake(box_name, buckets, within=within)
+            return
+        count = self._partitions[box_name]
+        with self._changed:
+            for bucket in buckets:
+                if bucket in box.buckets:
+                    task = Task(box, bucket % count, told=True)
+                    self._told.setdefault(task, set()).add(bucket)
+                    self._prompted.add(task)
+                    self._ask_for([task], within=within)
+
+    def take_told(self, task: Task) -> frozenset[int]:
+        """The buckets of which the task was told, which it forgets: what is told from now on is told anew."""
+        with self._changed:
+            return frozenset(self._told.pop(task, ()))
 
     def check(self, box_name: str, *, within: float) -> None:
         """Asks for the box to be checked ``within`` so many seconds."""

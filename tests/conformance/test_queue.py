@@ -231,6 +231,28 @@ def test_a_take_of_dropped_jobs_only_is_nothing(rig: Rig) -> None:
     assert rig.queue.state(BOX).length == 0
 
 
+# ── unattended ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_unattended_is_what_is_neither_queued_nor_in_work(rig: Rig) -> None:
+    now = int(rig.clock.now().timestamp())
+    rig.queue.push(BOX, [job(1, pushed_at=now), job(2, pushed_at=now)])
+    hold = rig.take(BOX)
+    rig.queue.push(BOX, [job(3, pushed_at=now)])
+    assert rig.queue.unattended(BOX, range(5)) == [0, 4]
+    assert rig.queue.unattended(BOX, [3, 2, 0]) == [0]
+    assert rig.queue.unattended(BOX, []) == []
+    rig.queue.release(hold, [1])
+    assert rig.queue.unattended(BOX, range(5)) == [0, 1, 4]
+
+
+def test_a_bucket_whose_lease_ran_out_is_unattended(rig: Rig) -> None:
+    rig.queue.push(BOX, [job(1)])
+    rig.take(BOX)
+    rig.pass_time(TTL + SECOND)
+    assert rig.queue.unattended(BOX, [1]) == [1]
+
+
 # ── wanted again ─────────────────────────────────────────────────────────────────────────────────────
 
 

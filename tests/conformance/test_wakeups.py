@@ -46,6 +46,7 @@ def gather(rig: Rig, count: int) -> list[Signal]:
     [
         *(Signal("order_outbox_item", None), Signal("order_outbox_item", 0), Signal("order_outbox_item", 255)),
         *(Signal("combined/outbox_item", 3), Signal("заказ_item", 1), Signal("заказ_item", None)),
+        *(Signal("a", 7, due=False), Signal("a:b", 0, due=False)),
     ],
 )
 def test_a_signal_arrives_as_it_was_sent(rig: Rig, signal: Signal) -> None:

@@ -116,6 +116,13 @@ def test_a_pause_set_by_the_reference_is_understood(rig: RedisRig, written: str,
     assert rig.pauses.polling_enabled([inbox]) == {"order_item": enabled}
 
 
+def test_a_mark_that_is_old_or_from_a_clock_far_ahead_or_doubted_does_not_count_as_queued(rig: RedisRig) -> None:
+    now = int(rig.clock.now().timestamp())
+    marks = {1: f"1:{now}:5", 2: f"2:{now - 10}:5", 3: f"3:{now + 3600}:5", 4: f"?4:{now}:5", 5: "rubbish"}
+    rig.client.hset("order_outbox_item:queued", mapping={str(bucket): mark for bucket, mark in marks.items()})
+    assert rig.queue.unattended(BOX, range(1, 7)) == [2, 3, 4, 5, 6]
+
+
 # ── cost ─────────────────────────────────────────────────────────────────────────────────────────────
 
 

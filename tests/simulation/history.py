@@ -190,16 +190,16 @@ class History:
                 payload=POISON if poison else b"payload",
                 available_at=self.clock.now() + timedelta(seconds=random.uniform(0, 2)) if later else None,
             )
-            self._wake(plan.box, store_bucket=None if random.random() < 0.2 else self._bucket(plan.box, row_id))
+            bucket = None if random.random() < 0.2 else self._bucket(plan.box, row_id)
+            self._wake(Signal(plan.box.name, bucket, due=not later))
         self._writing -= 1
 
     def _bucket(self, box: Box, row_id: int) -> int | None:
         row = self._journals[box.name].get(row_id)
         return row.bucket if row else None
 
-    def _wake(self, box: Box, *, store_bucket: int | None) -> None:
+    def _wake(self, signal: Signal) -> None:
         """A hint to every worker; it may get lost, come late, or twice."""
-        signal = Signal(box.name, store_bucket)
         for worker in self.workers:
             if self.faults.strikes("wake-up lost"):
                 continue

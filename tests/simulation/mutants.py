@@ -446,12 +446,13 @@ MUTANTS: tuple[Mutant, ...] = (
 BEGINNING: Mapping[Mutant, int] = {
     cursor_past_rows_not_yet_committed: 2_900,
     asked_during_a_poll_forgotten: 2_650,
+    lost_lease_comes_back: 1_500,
 }
 """The seed from which rare ones are looked for; before it nothing is found for a minute."""
 
 FOCUS: Mapping[Mutant, tuple[str, ...]] = {
     bucket_lock_absent: ("worker pauses",),
-    lost_lease_comes_back: ("leases lost", "wake-up twice"),
+    lost_lease_comes_back: ("leases lost", "wake-up twice", "transport slow", "commit acknowledged late"),
     cut_session_may_commit: ("pause", "transport slow"),
     cursor_past_rows_not_yet_committed: (),
     asked_during_a_poll_forgotten: (),

@@ -115,6 +115,12 @@ class MemoryJobQueue:
             self._enqueue(lane, jobs)
         hold.buckets.clear()
 
+    def unattended(self, box: Box, buckets: Iterable[int]) -> list[int]:
+        """Those of the buckets that are neither in work nor queued; ascending."""
+        with self._changed:
+            lane = self._lane(box)
+            return [b for b in sorted(buckets) if b not in lane.queued and self._holder(lane, b) is None]
+
     def state(self, box: Box) -> QueueState:
         """Length and age of the box's queue; no age where the oldest element is no job."""
         with self._changed:

@@ -281,6 +281,22 @@ class RedisJobQueue:
             self._tried([hold.box], partial(self._hand_back, keys=_keys(hold.box), args=arguments))
         hold.buckets.clear()
 
+    def unattended(self, box: Box, buckets: Iterable[int]) -> list[int]:
+        """Those of the buckets that are neither in work nor were queued lately; ascending. Older marks are a push's to doubt."""
+        asked = sorted(buckets)
+        if not asked:
+            return []
+        with translated("look at the leases"):
+            holders, marks = self._tried([box], partial(self._look_at, box, asked))
+        now = self._clock.now().timestamp()
+
+        def queued(mark: bytes | None) -> bool:
+            # Another host's clock may be far ahead: what it queued is no fresher for that.
+            return abs(now - (_pushed_at(mark) or 0)) < self._stale_after
+
+        looked = zip(asked, holders, marks, strict=True)
+        return [bucket for bucket, holder, mark in looked if holder is None and not queued(mark)]
+
     def state(self, box: Box) -> QueueState:
         """Length and age of the box's queue; no age where the oldest element is no job."""
         with translated("look at the queue"):
@@ -304,6 +320,15 @@ class RedisJobQueue:
             if foreign:
                 self._on_corrupt(box, foreign)
         return call()
+
+    def _look_at(self, box: Box, buckets: Sequence[int]) -> tuple[list[bytes | None], list[bytes | None]]:
+        """The leases and the marks of these buckets."""
+        prefix = keys.bucket_lease_prefix(box)
+        pipeline = self._client.pipeline(transaction=False)
+        pipeline.mget([f"{prefix}{bucket}:lock" for bucket in buckets])
+        pipeline.hmget(keys.queued(box), list(map(str, buckets)))
+        holders, marks = pipeline.execute()
+        return holders, marks
 
     def _look(self, box: Box) -> tuple[int, bytes | None]:
         pipeline = self._client.pipeline(transaction=False)

@@ -20,7 +20,6 @@ CHANNEL = "boxengine:wakeups"
 """Publish/subscribe knows no databases: applications that share a server and box names should each have their own."""
 
 _SIGNALS_PER_WAIT = 1000  # A flood of commits must not keep the listener from handing on what it has.
-_TOO_LONG = 10  # Digits of a bucket.
 _LONGEST_READ = 1.0  # Seconds until a close is noticed when the server is too dead to answer the farewell.
 
 
@@ -43,7 +42,7 @@ class RedisNotifier:
         with translated("publish wake-ups"):
             pipeline = self._client.pipeline(transaction=False)
             for signal in different:
-                pipeline.publish(self._channel, _encode(signal))
+                pipeline.publish(self._channel, signal.encode())
             pipeline.execute()
 
 
@@ -161,18 +160,9 @@ class RedisWakeups:
                 subscription.close()
 
 
-def _encode(signal: Signal) -> str:
-    return signal.box_name if signal.bucket is None else f"{signal.box_name}:{signal.bucket}"
-
-
 def _decode(data: bytes) -> Signal | None:
-    """The signal in a message; None where somebody else published something else."""
+    """The signal in a message; None where it is no text."""
     try:
-        text = data.decode()
+        return Signal.decode(data.decode())
     except UnicodeDecodeError:
         return None
-    name, colon, bucket = text.rpartition(":")
-    # Longer ones are no buckets, and Python refuses to read thousands of digits.
-    if colon and bucket.isascii() and bucket.isdigit() and len(bucket) < _TOO_LONG:
-        return Signal(name, int(bucket))
-    return Signal(text, None)

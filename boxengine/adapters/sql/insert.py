@@ -137,7 +137,7 @@ class SqlRows:
 
     def _insert_one(self, connection: Connection, row: Attributes) -> int:
         if connection.dialect.name == "postgresql":
-            told = {_TOLD: f"{self._box.name}:{row['bucket']}"} if self._notify else {}
+            told = {_TOLD: self._signal_of(row).encode()} if self._notify else {}
             return int(connection.execute(self._single, {**row, **told}).scalar_one())
         key = connection.execute(insert(self._table), row).inserted_primary_key
         if key is None:
@@ -242,13 +242,16 @@ class SqlRows:
 
     # ── the wake-up ──────────────────────────────────────────────────────────────────────────────────
 
+    def _signal_of(self, row: Attributes) -> Signal:
+        return Signal(self._box.name, row["bucket"], due=row.get("available_at") is None)
+
     def _wake(self, session: Any, connection: Connection, rows: Sequence[Attributes], *, done: bool) -> None:
         if self._notify and connection.dialect.name == "postgresql":
             if not done:
                 connection.execute(select(func.pg_notify(CHANNEL, self._box.name)))
         elif self._signal is not None:
-            bucket = rows[0]["bucket"] if len(rows) == 1 else None
-            signals, send = [Signal(self._box.name, bucket)], self._signal
+            signal = self._signal_of(rows[0]) if len(rows) == 1 else Signal(self._box.name, None)
+            signals, send = [signal], self._signal
 
             def tell(_committed: Any) -> None:
                 # Redis may be down: the hint is lost, the caller's commit is not.

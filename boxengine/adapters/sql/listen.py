@@ -19,8 +19,6 @@ from boxengine.errors import StoreUnavailable
 from boxengine.ports import Signal
 
 CHANNEL = "boxengine"
-TOO_LONG = 10
-"""Digits of a bucket."""
 _POOLED = (
     "database.url leads through a connection pooler, behind which LISTEN may hear nothing: set database.listen_url to the "
     "server itself (or, where the pooler pools by session, to the same address), or wakeup: redis; until then the poller "
@@ -68,7 +66,7 @@ class PostgresWakeups:
             raise StoreUnavailable(
                 f"the database's notifications: {str(error).strip() or type(error).__name__}"
             ) from error
-        return [_signal(notice.payload) for notice in arrived]
+        return [Signal.decode(notice.payload) for notice in arrived]
 
     def close(self) -> None:
         self._closed = True
@@ -90,12 +88,3 @@ class PostgresWakeups:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
-
-
-def _signal(payload: str) -> Signal:
-    """``box`` or ``box:bucket``; whatever anybody else sends on the channel names no box and is ignored."""
-    box_name, colon, bucket = payload.rpartition(":")
-    # Longer ones are no buckets, and Python refuses to read thousands of digits.
-    if colon and bucket.isdecimal() and len(bucket) < TOO_LONG:
-        return Signal(box_name, int(bucket))
-    return Signal(payload, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from boxengine.adapters.memory.leases import MemoryLeases
 from boxengine.adapters.memory.pauses import MemoryPauses
 from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.adapters.memory.wakeups import MemoryWakeups
+from boxengine.domain.box import Backoff, StrictOrder
 from boxengine.engine.listener import Listener
 from boxengine.engine.observation import NullTracer
 from boxengine.engine.outages import Outages
@@ -17,6 +19,7 @@ from boxengine.engine.pauses import PauseWatch
 from boxengine.engine.poller import LONGEST_GAP, LONGEST_IDLE, SHORTEST_LOOK, Poller, PollLimits
 from boxengine.engine.schedule import Schedule
 from boxengine.engine.tactics import TACTICS, Pace
+from boxengine.errors import QueueUnavailable
 from boxengine.ports import Signal
 from tests.unit.engine.bench import Bench
 
@@ -27,19 +30,21 @@ STEP = 0.01
 class Watch(Bench):
     """A poller of one box, its commits announced as by a database, run step by step."""
 
-    def __init__(self, tactic: str = "default") -> None:
+    def __init__(self, tactic: str = "default", **policy: Any) -> None:
         self.steps: list[str] = []
-        super().__init__(fault=self.steps.append)
+        super().__init__(fault=self.steps.append, **policy)
         self.queue = MemoryJobQueue(clock=self.clock)
         self.schedule = Schedule([self.box], partitions=2, clock=self.clock)
+        self.leases = MemoryLeases(clock=self.clock)
+        self.pauses = MemoryPauses()
         self.wakeups = MemoryWakeups()
         outages = Outages(observer=self.observer, error_tracker=lambda _error, /, **_context: None, clock=self.clock)
         self.poller = Poller(
             self.schedule,
             store=self.store,
             queue=self.queue,
-            leases=MemoryLeases(clock=self.clock),
-            pauses=PauseWatch(MemoryPauses(), [self.box], clock=self.clock),
+            leases=self.leases,
+            pauses=PauseWatch(self.pauses, [self.box], clock=self.clock),
             wakeups=self.wakeups,
             tactic=TACTICS[tactic](Pace()),
             middlewares=(),
@@ -54,7 +59,8 @@ class Watch(Bench):
     def commit(self, **columns: object) -> None:
         """A row written through the library: the poller hears of it."""
         self.insert(1, **columns)
-        self.schedule.wake(self.box.name, [1])
+        self.wakeups.notify([Signal(self.box.name, 1, due="available_at" not in columns)])
+        Listener(self.wakeups, self.schedule).turn()
 
     def go_on(self, seconds: float) -> None:
         """Lets so much time pass, the poller taking its turns."""
@@ -142,12 +148,63 @@ def test_a_commit_of_many_rows_that_are_all_taken_already_makes_the_box_checked_
     assert watch.looks - before <= 100 + 1 / LONGEST_GAP + 2
 
 
-def test_the_listener_has_the_partitions_of_its_signals_polled(watch: Watch) -> None:
+def test_a_bucket_that_a_writer_has_named_is_queued_without_a_look(watch: Watch) -> None:
+    before = watch.looks
+    watch.commit()
+    watch.go_on(STEP)
+    assert (watch.queued, watch.looks) == (1, before)
+
+
+def test_where_a_writer_names_no_bucket_all_partitions_are_looked_at(watch: Watch) -> None:
     watch.insert(1)
-    watch.wakeups.notify([Signal(watch.box.name, 1)])
+    before = watch.looks
+    watch.wakeups.notify([Signal(watch.box.name, None)])
     Listener(watch.wakeups, watch.schedule).turn()
     watch.go_on(STEP)
+    assert (watch.queued, watch.looks) == (1, before + 2)
+
+
+def test_under_strict_order_a_named_bucket_is_looked_at_for_its_first_row_may_be_resting() -> None:
+    watch = Watch(strict_order=StrictOrder.KEY, backoff=Backoff())
+    watch.insert(1, errors_count=1, processed_at=watch.clock.now())
+    watch.commit()
+    watch.go_on(1)
+    assert watch.queued == 0
+
+
+def test_a_named_bucket_waits_while_the_box_is_paused(watch: Watch) -> None:
+    watch.pauses.set(watch.box, polling_enabled=False)
+    watch.go_on(10)
+    watch.commit()
+    watch.go_on(2)
+    assert watch.queued == 0
+    watch.pauses.set(watch.box, polling_enabled=True)
+    watch.go_on(11)
     assert watch.queued == 1
+
+
+def test_a_named_bucket_is_not_forgotten_where_the_queue_is_away_for_a_moment(watch: Watch) -> None:
+    before, push = watch.looks, watch.queue.push
+    watch.queue.push = refuse  # type: ignore[assignment,method-assign]
+    watch.commit()
+    watch.clock.advance(timedelta(seconds=STEP))
+    with pytest.raises(QueueUnavailable):
+        watch.poller.turn()
+    watch.queue.push = push  # type: ignore[method-assign]
+    watch.go_on(1 + STEP)
+    assert (watch.queued, watch.looks) == (1, before)
+
+
+def test_a_bucket_of_which_another_worker_takes_care_is_left_to_it(watch: Watch) -> None:
+    watch.go_on(5)  # the poller's own lease runs out
+    watch.leases.acquire(f"sbmt:outbox:poller:{watch.box.name}:1:lock", "other", ttl=timedelta(seconds=60))
+    watch.commit()
+    watch.go_on(STEP)
+    assert watch.queued == 0
+
+
+def refuse(*_: object) -> int:
+    raise QueueUnavailable("gone")
 
 
 def test_a_check_hands_on_all_buckets_that_have_work() -> None:

@@ -152,3 +152,42 @@ def test_stopping_lets_a_waiting_thread_go_with_nothing(agenda: Agenda) -> None:
     assert answers == [None]
     agenda.schedule.wake(BOX.name)
     assert agenda.take() is None
+
+
+def test_a_told_bucket_makes_a_task_of_its_own_due_and_is_told_once(agenda: Agenda) -> None:
+    task = Task(BOX, 1, told=True)
+    agenda.schedule.tell(BOX.name, [1, 4])
+    assert agenda.take() == task
+    assert agenda.schedule.prompted(task)
+    assert agenda.schedule.take_told(task) == {1, 4}
+    assert agenda.schedule.take_told(task) == frozenset()
+    agenda.schedule.done(task)
+    assert agenda.take() is None
+
+
+def test_what_is_told_while_its_task_is_under_way_is_told_anew(agenda: Agenda) -> None:
+    task = Task(BOX, 1, told=True)
+    agenda.schedule.tell(BOX.name, [1])
+    assert agenda.take() == task
+    assert agenda.schedule.take_told(task) == {1}
+    agenda.schedule.tell(BOX.name, [1])
+    agenda.schedule.done(task)
+    assert agenda.take() == task
+    assert agenda.schedule.take_told(task) == {1}
+
+
+def test_a_look_at_a_partition_and_what_is_told_of_it_are_two_things(agenda: Agenda) -> None:
+    agenda.schedule.wake(BOX.name, [1], within=10.0, prompt=False)
+    agenda.schedule.tell(BOX.name, [1])
+    told = Task(BOX, 1, told=True)
+    assert agenda.take() == told
+    agenda.schedule.take_told(told)
+    agenda.schedule.done(told)
+    agenda.advance(10.0)
+    assert agenda.take() == Task(BOX, 1)
+
+
+def test_buckets_that_the_box_does_not_have_are_not_told(agenda: Agenda) -> None:
+    agenda.schedule.tell(BOX.name, [6, 4_000_000_000])
+    agenda.schedule.tell("somebody's else", [1])
+    assert agenda.take() is None
