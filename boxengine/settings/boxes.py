@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validat
 
 from boxengine.domain import retry
 from boxengine.domain.box import CircuitPolicy, StrictOrder
+from boxengine.settings.descriptions import describe
 from boxengine.settings.names import default_table
 from boxengine.settings.values import (
     CUT,
@@ -55,7 +56,7 @@ _TRANSPORTS_SCHEMA = WithJsonSchema(
 class Section(BaseModel):
     """A mapping with known keys. A key without a value is the same as no key."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=describe, populate_by_name=True)
 
     @model_validator(mode="before")
     @classmethod
