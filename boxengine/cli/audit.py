@@ -10,7 +10,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from boxengine.cli.context import globals_of, notes, output, print_json
 from boxengine.cli.moments import moment
@@ -73,6 +72,8 @@ def audit(
 
 @contextmanager
 def _progress() -> Iterator[Told]:
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - see context.output
+
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[done]}"), TimeElapsedColumn())
     options: dict[str, Any] = {
         "console": notes(),

@@ -7,7 +7,6 @@ import sys
 from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from boxengine.cli.context import chosen, connect, globals_of, notes, output
 from boxengine.engine.observation import NullObserver
@@ -71,6 +70,8 @@ class _Telling(NullObserver):
     """Tells how far a pass is: on a terminal all the time, else with a line every ten seconds of work."""
 
     def __init__(self) -> None:
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - see context.output
+
         columns = (SpinnerColumn(), TextColumn("{task.description}: {task.completed:,.0f} items deleted"))
         self._progress = Progress(*columns, TimeElapsedColumn(), console=notes(), disable=not sys.stderr.isatty())
         self._task = self._progress.add_task("")

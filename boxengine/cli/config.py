@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from boxengine.cli.context import globals_of, output, print_json
 
@@ -27,6 +26,8 @@ def check(context: typer.Context) -> None:
 @cli.command("show")
 def show(context: typer.Context, as_json: AsJson = False) -> None:  # noqa: FBT002 - typer's way
     """Print every value in force and where it came from; secrets are masked."""
+    from rich.table import Table  # noqa: PLC0415 - see context.output
+
     from boxengine.settings import explain  # noqa: PLC0415 - see Globals.boxes
 
     rows = explain(globals_of(context).boxes().resolved.settings)

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from boxengine.app.boxes import Boxes
     from boxengine.app.servers import Servers
     from boxengine.domain.box import Box
@@ -101,6 +102,8 @@ def print_json(value: Any) -> None:
 
 def output() -> Console:
     """Where results go; into a pipe with room for every column."""
+    from rich.console import Console  # noqa: PLC0415 - a tenth of a second that `start` does not need
+
     piped = not sys.stdout.isatty()
     width = _PIPE_WIDTH if piped and "COLUMNS" not in os.environ else None
     return Console(highlight=False, soft_wrap=piped, width=width)
@@ -108,4 +111,6 @@ def output() -> Console:
 
 def notes() -> Console:
     """Where progress and remarks go, so that results can be piped."""
+    from rich.console import Console  # noqa: PLC0415 - see output
+
     return Console(stderr=True, highlight=False)

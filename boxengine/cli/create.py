@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from boxengine.cli.context import globals_of, notes, output
 from boxengine.cli.lines import LONGEST_LINE, item_of
@@ -131,6 +130,14 @@ class _Stream:
     """The first line that is not written yet."""
 
     def run(self, lines: IO[bytes], size: int | None) -> None:
+        from rich.progress import (  # noqa: PLC0415 - see context.output
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+        )
+
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=notes(), disable=not sys.stderr.isatty()) as progress:
             task = progress.add_task("bytes", total=size)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 
 def demo(
@@ -18,6 +17,8 @@ def demo(
 
     Exits with 1 if a promise was broken. Needs: pip install "boxengine[embedded]".
     """
+    from rich.console import Console  # noqa: PLC0415 - see context.output
+
     from boxengine.demo.show import Script, Show  # noqa: PLC0415 - starts with half the package
 
     kept = Show(Script(items=items, seconds=seconds, keep=keep, kill=kill), Console(highlight=False)).run()

@@ -7,14 +7,14 @@ import json
 import re
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
-
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from boxengine.domain.item import Status, rfc3339
 from boxengine.ports import ItemRow
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
 
 HEX_PREVIEW = 256
 """Bytes."""
@@ -25,6 +25,9 @@ _TIME = re.compile(r"^\d{4}-\d\d-\d\dT[\d:.]+Z ")
 
 def listing(rows: list[ItemRow]) -> Table:
     """One line per item."""
+    from rich.table import Table  # noqa: PLC0415 - see context.output
+    from rich.text import Text  # noqa: PLC0415
+
     table = Table("id", "status", "event_key", "event_name", "bucket", "errors", "created_at", "processed_at", "reason")
     for row in rows:
         cells = (
@@ -44,6 +47,10 @@ def listing(rows: list[ItemRow]) -> Table:
 
 def details(row: ItemRow) -> Group:
     """One item, one field to a line; then its error log and its payload."""
+    from rich.console import Group  # noqa: PLC0415 - see context.output
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
     fields = Table.grid(padding=(0, 2))
     for name, value in as_json(row).items():
         if name != "error_log":

@@ -10,7 +10,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from boxengine.cli.context import connect, globals_of, notes, output, print_json
 from boxengine.cli.item_view import as_json, details, listing
@@ -197,6 +196,15 @@ def _perform(actions: ItemActions, box: Box, action: Action, which: ItemFilter, 
 
 
 def _run(actions: ItemActions, box: Box, action: Action, which: ItemFilter, wish: _Wish, count: int) -> Any:
+    from rich.progress import (  # noqa: PLC0415 - see context.output
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     done = 0
     with Progress(*columns, TimeRemainingColumn(), console=notes(), disable=not sys.stderr.isatty()) as progress:

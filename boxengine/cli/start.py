@@ -162,7 +162,7 @@ def place(child: Path | None) -> str:
 
 def endpoints(boxes: Boxes, health: Any, registry: Any) -> list[Any]:
     """The HTTP servers for probes and metrics, as configured."""
-    from boxengine.web import metrics, probes  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.web import probes  # noqa: PLC0415 - see Globals.boxes
     from boxengine.web.server import services  # noqa: PLC0415
 
     settings = boxes.resolved.settings
@@ -170,6 +170,8 @@ def endpoints(boxes: Boxes, health: Any, registry: Any) -> list[Any]:
     if settings.probes.enabled:
         wanted.append(("probes.port", settings.probes.port, probes.routes(ready=health.ready, alive=health.alive)))
     if settings.metrics.enabled:
+        from boxengine.web import metrics  # noqa: PLC0415 - see watchers
+
         wanted.append(("metrics.port", settings.metrics.port, metrics.routes(registry)))
     return list(services(wanted))
 

@@ -8,10 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from rich.console import Group
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
 from boxengine.cli.context import chosen, connect, globals_of, output, print_json
 from boxengine.domain.item import rfc3339
@@ -19,6 +15,9 @@ from boxengine.errors import Unavailable
 from boxengine.ports import Count, Precision, WorkerInfo
 
 if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.text import Text
+
     from boxengine.app.servers import Servers
     from boxengine.domain.box import Box
 
@@ -79,6 +78,10 @@ def _watch(look: _Look, wait: Callable[[float], bool], interval: float, *, as_js
             sys.stdout.flush()
             if wait(interval):
                 return
+    from rich.console import Group  # noqa: PLC0415 - see context.output
+    from rich.live import Live  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
     with Live(console=output(), auto_refresh=False) as live:
         while True:
             rows = look.rows()
@@ -175,6 +178,10 @@ def _seconds(now: datetime, since: datetime | None) -> float | None:
 
 
 def _tables(rows: Sequence[Mapping[str, Any]]) -> Group:
+    from rich.console import Group  # noqa: PLC0415 - see context.output
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
     boxes = Table("box", *COUNTED, "oldest pending", "queue", "lag", "polling", "workers")
     workers = Table("worker", "host", "pid", "threads", "since", "boxes", title="workers", title_justify="left")
     seen: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
@@ -192,6 +199,8 @@ def _tables(rows: Sequence[Mapping[str, Any]]) -> Group:
 
 
 def _circuit_lines(rows: Sequence[Mapping[str, Any]]) -> list[Text]:
+    from rich.text import Text  # noqa: PLC0415 - see context.output
+
     lines = []
     for row in rows:
         for circuit in row["circuits"] or ():

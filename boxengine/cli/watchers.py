@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from prometheus_client import CollectorRegistry
+from typing import TYPE_CHECKING, Any
 
 from boxengine.adapters.telemetry.combined import CombinedObserver, CombinedTracer
 from boxengine.adapters.telemetry.ledger import Ledger
 from boxengine.adapters.telemetry.logs import LogObserver
 from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer
 from boxengine.adapters.telemetry.progress import missing_publisher, publisher
-from boxengine.adapters.telemetry.prometheus import PrometheusObserver
 from boxengine.adapters.telemetry.tags import LogTracer
 from boxengine.ports import Clock, Observer, Tracer
 from boxengine.settings import Settings
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Watchers:
     observer: Observer
     tracer: Tracer
     registry: CollectorRegistry | None
-    """Of the metrics; None in a child, whose parent shows them."""
+    """Of the metrics; None where none are shown, and in a child, whose parent shows them."""
     health: Mapping[str, Any] = field(default_factory=dict)
     """Options of ``Health``."""
 
@@ -38,6 +38,13 @@ def watchers(settings: Settings, *, clock: Clock, partitions: int, child: Path |
     child: the ledger in which a child process keeps its numbers for its parent; None: there is no parent.
     """
     tracer = CombinedTracer([OpenTelemetryTracer(item_spans=settings.tracing.item_spans), LogTracer()])
+    if child is None and not settings.metrics.enabled:
+        return Watchers(observer=LogObserver(), tracer=tracer, registry=None)
+
+    from prometheus_client import CollectorRegistry  # noqa: PLC0415 - only where somebody looks at metrics
+
+    from boxengine.adapters.telemetry.prometheus import PrometheusObserver  # noqa: PLC0415
+
     if child is not None:
         ledger = Ledger(child)
         counting = PrometheusObserver(clock=clock, partitions=partitions, ledger=ledger)
@@ -48,8 +55,5 @@ def watchers(settings: Settings, *, clock: Clock, partitions: int, child: Path |
             health={"publish": publisher(ledger), "publish_missing": missing_publisher(ledger)},
         )
     registry = CollectorRegistry()
-    observers: list[Observer] = [LogObserver()]
-    if settings.metrics.enabled:
-        observers.append(PrometheusObserver(clock=clock, partitions=partitions, registry=registry))
-    observer = CombinedObserver(observers) if len(observers) > 1 else observers[0]
-    return Watchers(observer=observer, tracer=tracer, registry=registry)
+    counting = PrometheusObserver(clock=clock, partitions=partitions, registry=registry)
+    return Watchers(observer=CombinedObserver([LogObserver(), counting]), tracer=tracer, registry=registry)
