@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from boxengine.adapters.kafka.pool import ProducerPool
 from boxengine.adapters.telemetry.logs import report
 from boxengine.app.servers import Servers
 from boxengine.domain.box import Box
@@ -37,6 +36,9 @@ from boxengine.engine.worker import Loop, Service, Worker
 from boxengine.errors import BoxError, UnknownBox
 from boxengine.ports import ErrorTracker, Observer, Tracer, WorkerInfo
 from boxengine.settings import Resolved, Settings
+
+if TYPE_CHECKING:
+    from boxengine.adapters.kafka.pool import ProducerPool
 
 LEASE_TTL = timedelta(seconds=4)
 """How long the leases of a worker that died stand in the way; one that lives renews them."""
@@ -284,6 +286,8 @@ class _Assembly:
 
     @cached_property
     def _producers(self) -> ProducerPool:
+        from boxengine.adapters.kafka.pool import ProducerPool  # noqa: PLC0415 - a start without Kafka is shorter
+
         threads = self._choices.processor_threads or self._settings.processor.threads_count
         return ProducerPool(worker=self._name, threads=threads, missing=self._health.missing)
 

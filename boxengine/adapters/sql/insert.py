@@ -28,7 +28,7 @@ from sqlalchemy import (
     insert,
     select,
 )
-from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.dml import ReturningInsert
 from sqlalchemy.sql.functions import FunctionElement
@@ -225,6 +225,8 @@ class SqlRows:
                     )
                 return connection.execute(statement.returning(*returned), run).all()
             case "sqlite":
+                from sqlalchemy.dialects import sqlite  # noqa: PLC0415 - no worker runs on it
+
                 ignoring = sqlite.insert(self._table).on_conflict_do_nothing()
                 return connection.execute(ignoring.returning(*returned), run).all()
             case _:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import BigInteger, Column, Connection, Dialect, MetaData, String, Table, TypeDecorator, inspect, select
-from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.types import TypeEngine
 
 from boxengine.adapters.sql.tables import counters_of
@@ -105,6 +105,8 @@ class Numbering:
                 )
                 return dict(connection.execute(query).all())
             case "sqlite":
+                from sqlalchemy.dialects import sqlite  # noqa: PLC0415 - see insert
+
                 plain = sqlite.insert(self._counters).values(part)
                 moved = {"last": columns.last + plain.excluded.last}
                 asking = plain.on_conflict_do_update(index_elements=[columns.event_key], set_=moved).returning(
