@@ -15,21 +15,25 @@ such row reaches Kafka, a webhook or any code: never lost, per key never out of 
         create_outbox_item(session, OrderOutboxItem, event_key=order.id, payload=b"...")
 """
 
-from boxengine.adapters.sql.models import InboxItem, OutboxItem, SequencedItem
-from boxengine.app.boxes import Boxes, load
-from boxengine.app.default import (
-    acreate_inbox_batch,
-    acreate_inbox_item,
-    acreate_outbox_batch,
-    acreate_outbox_item,
-    configure,
-    create_inbox_batch,
-    create_inbox_item,
-    create_outbox_batch,
-    create_outbox_item,
-)
-from boxengine.domain.item import Item, Status
-from boxengine.domain.outcome import DISCARD, PROCESS, SKIP, Failure
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from boxengine.adapters.sql.models import InboxItem, OutboxItem, SequencedItem
+    from boxengine.app.boxes import Boxes, load
+    from boxengine.app.default import (
+        acreate_inbox_batch,
+        acreate_inbox_item,
+        acreate_outbox_batch,
+        acreate_outbox_item,
+        configure,
+        create_inbox_batch,
+        create_inbox_item,
+        create_outbox_batch,
+        create_outbox_item,
+    )
+    from boxengine.domain.item import Item, Status
+    from boxengine.domain.outcome import DISCARD, PROCESS, SKIP, Failure
 
 __all__ = [
     "DISCARD",
@@ -54,3 +58,37 @@ __all__ = [
     "load",
 ]
 __version__ = "0.1.0"
+
+_HOMES = {
+    "boxengine.adapters.sql.models": ("InboxItem", "OutboxItem", "SequencedItem"),
+    "boxengine.app.boxes": ("Boxes", "load"),
+    "boxengine.app.default": (
+        "acreate_inbox_batch",
+        "acreate_inbox_item",
+        "acreate_outbox_batch",
+        "acreate_outbox_item",
+        "configure",
+        "create_inbox_batch",
+        "create_inbox_item",
+        "create_outbox_batch",
+        "create_outbox_item",
+    ),
+    "boxengine.domain.item": ("Item", "Status"),
+    "boxengine.domain.outcome": ("DISCARD", "PROCESS", "SKIP", "Failure"),
+}
+
+
+if not TYPE_CHECKING:  # a checker would believe that there is every name
+
+    def __getattr__(name: str) -> Any:
+        """The names above, each imported when it is first asked for.
+
+        Whatever imports one module of the package imports this one before: ``boxengine --help`` would wait for SQLAlchemy.
+        """
+        for home, names in _HOMES.items():
+            if name in names:
+                return globals().setdefault(name, getattr(import_module(home), name))
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -6,8 +6,6 @@ from datetime import UTC, datetime
 
 import typer
 
-from boxengine.settings.durations import parse
-
 
 def moment(text: str | None, *, option: str, now: datetime | None = None) -> datetime | None:
     """``2026-01-31``, ``2026-01-31T12:00``, ``2026-01-31T12:00:00+02:00`` (UTC without a zone), or ``PT1H``: an hour ago.
@@ -15,6 +13,8 @@ def moment(text: str | None, *, option: str, now: datetime | None = None) -> dat
     Raises:
         typer.BadParameter: it is neither.
     """
+    from boxengine.settings.durations import parse  # noqa: PLC0415 - see Globals.boxes
+
     if text is None:
         return None
     try:

@@ -11,7 +11,6 @@ import typer
 
 from boxengine.cli.context import notes, output
 from boxengine.errors import BoxError
-from boxengine.settings.names import default_table, underscore
 
 cli = typer.Typer(help="Write a first version of a model or a transport.", no_args_is_help=True)
 Target = Annotated[
@@ -93,6 +92,8 @@ def item(
 
     Examples: boxengine new item Order; boxengine new item PaymentInboxItem --file shop/items.py
     """
+    from boxengine.settings.names import default_table, underscore  # noqa: PLC0415 - see Globals.boxes
+
     class_name = _class_name(name)
     if not class_name.endswith(("OutboxItem", "InboxItem")):
         class_name += "InboxItem" if inbox else "OutboxItem"
@@ -120,6 +121,8 @@ def transport(
 
 
 def _write(template: str, yaml: str, values: dict[str, str], file: Path | None) -> None:
+    from boxengine.settings.names import underscore  # noqa: PLC0415 - see Globals.boxes
+
     path = file or Path(f"{underscore(values['name'])}.py")
     if path.is_absolute() or path.suffix != ".py" or not all(map(_is_name, path.with_suffix("").parts)):
         expected = "expected a path below this folder that can be imported, such as shop/items.py"
