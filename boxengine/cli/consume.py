@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from boxengine.app import garbage
 from boxengine.cli.context import Globals, globals_of
 from boxengine.cli.start import endpoints, stop_event
 
@@ -40,9 +41,10 @@ def consume(
     Examples: boxengine consume; boxengine consume -b order_inbox_item --processes 2
     """
     options = globals_of(context)
-    options.configure_logs()
     names = [name.strip() for each in boxes or () for name in each.split(",") if name.strip()]
-    loaded = options.boxes()
+    with garbage.put_off():
+        options.configure_logs()
+        loaded = options.boxes()
     options.configure_logs(loaded)
     if processes > 1 and child is None:
         raise typer.Exit(_supervise(loaded, options, names, count=processes))
@@ -51,7 +53,6 @@ def consume(
 
 def _consume(loaded: Boxes, names: list[str], *, child: Path | None) -> int:
     from boxengine.adapters.system import SystemClock  # noqa: PLC0415 - see Globals.boxes
-    from boxengine.app import garbage  # noqa: PLC0415 - see Globals.boxes
     from boxengine.app.consuming import Consuming  # noqa: PLC0415
     from boxengine.cli.watchers import watchers  # noqa: PLC0415
 

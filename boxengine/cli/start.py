@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from boxengine.app import garbage
 from boxengine.cli.context import Globals, connect, globals_of
 
 if TYPE_CHECKING:
@@ -50,14 +51,17 @@ def start(
 
     Examples: boxengine start; boxengine start -b order_outbox_item -c 8; boxengine start --processes 4
     """
-    from boxengine.app.assembly import Choices, choose  # noqa: PLC0415 - see Globals.boxes
-    from boxengine.engine.tactics import TACTICS  # noqa: PLC0415
-
     options = globals_of(context)
-    options.configure_logs()
-    if poll_tactic is not None and poll_tactic not in TACTICS:
-        raise typer.BadParameter(f"expected one of {', '.join(TACTICS)}", param_hint="--poll-tactic")
     names = [name.strip() for each in boxes or () for name in each.split(",") if name.strip()]
+    with garbage.put_off():
+        from boxengine.app.assembly import Choices, choose  # noqa: PLC0415 - see Globals.boxes
+        from boxengine.engine.tactics import TACTICS  # noqa: PLC0415
+
+        options.configure_logs()
+        if poll_tactic is not None and poll_tactic not in TACTICS:
+            raise typer.BadParameter(f"expected one of {', '.join(TACTICS)}", param_hint="--poll-tactic")
+        loaded = options.boxes()
+    options.configure_logs(loaded)
     choices = Choices(
         boxes=names,
         processor_threads=concurrency,
@@ -65,8 +69,6 @@ def start(
         poller_threads=poll_threads,
         tactic=poll_tactic,
     )
-    loaded = options.boxes()
-    options.configure_logs(loaded)
     choose(loaded.resolved, names)
     if processes > 1 and child is None:
         from boxengine.app import assembly  # noqa: PLC0415
@@ -101,7 +103,7 @@ class _Process:
         self._settings = boxes.resolved.settings
 
     def run(self) -> int:
-        from boxengine.app import assembly, default, garbage  # noqa: PLC0415 - see Globals.boxes
+        from boxengine.app import assembly, default  # noqa: PLC0415 - see Globals.boxes
         from boxengine.app.boxes import Boxes  # noqa: PLC0415
         from boxengine.cli.watchers import watchers  # noqa: PLC0415
 
