@@ -1,19 +1,15 @@
-"""Rows and messages sorted on disk, by SQLite: its sorter is an external merge sort, so memory stays flat."""
+"""Rows and messages brought together on disk."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID
 
+from boxengine.adapters.scratch import Scratch
 from boxengine.engine.audit.ports import FirstSending, Mismatch, RowTrace, Trace
-from boxengine.errors import BoxError
 
-CACHE_KIB = 32_768
-"""For pages, and as much again for sorting, before anything goes to disk."""
 _OFFSET_BITS = 44
 """Of a place; the partition's number stands above them."""
 _OFFSET = (1 << _OFFSET_BITS) - 1
@@ -44,15 +40,7 @@ class SqliteMatching:
         Raises:
             BoxError: no database can be made there.
         """
-        try:
-            self._folder = TemporaryDirectory(prefix="boxengine-audit-", dir=folder)
-            self._connection = sqlite3.connect(Path(self._folder.name) / "traces.db", isolation_level=None)
-        except (OSError, sqlite3.Error) as error:
-            raise BoxError(f"no temporary files can be written (TMPDIR): {error}") from error
-        # Nobody will read it again, so nothing needs to survive a crash.
-        for setting in ("journal_mode = OFF", "synchronous = OFF", f"cache_size = -{CACHE_KIB}", "temp_store = FILE"):
-            self._connection.execute(f"PRAGMA {setting}")
-        self._connection.execute(_TABLE)
+        self._scratch = Scratch(_TABLE, folder)
 
     def add_rows(self, rows: Iterable[RowTrace]) -> None:
         self._insert((_packed(row.uuid), row.id, row.awaited, None, None, None, None, row.created) for row in rows)
@@ -73,7 +61,7 @@ class SqliteMatching:
         )
 
     def mismatches(self) -> Iterator[Mismatch]:
-        for uuid, row_id, awaited, messages, message_id, key, place, created in self._select(_MISMATCHES):
+        for uuid, row_id, awaited, messages, message_id, key, place, created in self._scratch.select(_MISMATCHES):
             yield Mismatch(
                 uuid=_unpacked(uuid),
                 row_id=row_id,
@@ -87,26 +75,14 @@ class SqliteMatching:
             )
 
     def first_sendings(self) -> Iterator[FirstSending]:
-        for key, partition, item_id, place in self._select(_FIRST_SENDINGS):
+        for key, partition, item_id, place in self._scratch.select(_FIRST_SENDINGS):
             yield FirstSending(key, partition, item_id, place & _OFFSET)
 
     def close(self) -> None:
-        self._connection.close()
-        self._folder.cleanup()
+        self._scratch.close()
 
     def _insert(self, values: Iterable[tuple[Any, ...]]) -> None:
-        try:
-            self._connection.execute("BEGIN")
-            self._connection.executemany("INSERT INTO traces VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
-            self._connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise BoxError(f"temporary files in {self._folder.name} (TMPDIR): {error}") from error
-
-    def _select(self, query: str) -> Iterator[Any]:
-        try:
-            yield from self._connection.execute(query)
-        except sqlite3.Error as error:
-            raise BoxError(f"temporary files in {self._folder.name} (TMPDIR): {error}") from error
+        self._scratch.insert("INSERT INTO traces VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
 
 
 def _packed(uuid: str) -> bytes | str:
