@@ -112,6 +112,8 @@ class Box:
     """Of each of its transports."""
     sequence: bool = False
     """Whether its items get gapless numbers per event key when they are created."""
+    key_index: bool = False
+    """Whether a key's rows are looked for among all of its table, which therefore needs an index that leads to them."""
     payload_builder: Callable[..., object] | None = None
     """The model's ``build_payload``, called with the item; None: the stored payload goes out as it is."""
 

@@ -23,7 +23,10 @@ class RetryContext(Protocol):
     """The store's clock, with zone UTC."""
 
     def later_delivered(self, item: Item) -> bool:
-        """Whether a later item of the same key (and event name, where the box has them) has been delivered."""
+        """Whether a later item of the same key (and event name, where the box has them) has been delivered.
+
+        Reads the whole table unless it has an index by key: a box whose own strategies ask this sets ``key_index``.
+        """
 
 
 RetryStrategy = Callable[[Item, RetryContext], Verdict]
@@ -70,3 +73,5 @@ BUILT_IN: dict[str, Callable[[], RetryStrategy]] = {
 DEFAULT = ("exponential_backoff", "latest_available")
 WAITING = frozenset({"exponential_backoff"})
 """Names of the strategies under which a failed row is not due before its pause is over."""
+READING_KEYS = frozenset({"latest_available", "compacted_log"})
+"""Names of the strategies that look for later rows of an item's key."""

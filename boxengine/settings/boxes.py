@@ -171,6 +171,8 @@ class BoxSettings(Section):
     """Larger payloads are refused when they are created. Left out: the top level's."""
     sequence: Flag = False
     """Whether items get gapless numbers per event key, sent as the header Sequence-Number."""
+    key_index: Flag | None = None
+    """Whether the table has an index over (event_key, id). Left out: if latest_available may be asked."""
     strict_order: Order = StrictOrder.NONE
     """false; true (= bucket): a failed item's bucket waits for it; key: only its key waits."""
     max_retries: CountOrZero | None = None
@@ -212,6 +214,11 @@ class BoxSettings(Section):
         if self.strict_order is not StrictOrder.NONE:
             return ()
         return self.retry_strategies or retry.DEFAULT
+
+    @property
+    def reads_keys(self) -> bool:
+        """Whether a strategy may look for later rows of a key; without retries none is ever asked."""
+        return self.retries != 0 and not retry.READING_KEYS.isdisjoint(self.strategies)
 
     @property
     def retries(self) -> int | None:

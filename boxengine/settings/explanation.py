@@ -76,6 +76,7 @@ def _inherited(settings: Settings, name: str, box: BoxSettings) -> dict[str, tup
         "bucket_size": (settings.bucket_size, _via(settings, "bucket_size")),
         "max_payload_bytes": (settings.max_payload_bytes, _via(settings, "max_payload_bytes")),
         "table": (box.table_for(name), f"model {box.model}" if box.model else DEFAULT),
+        "key_index": (box.reads_keys, DEFAULT),
         "max_retries": (retries, strict),
         "retry_strategies": (list(box.strategies), strict),
         "retention_delivered_items": (format_iso(box.delivered_retention), "retention"),

@@ -123,6 +123,7 @@ class _Resolver:
             retention=_retention(settings),
             circuit_breaker=settings.circuit_breaker.policy(),
             sequence=self._sequence((*path, "sequence"), settings, model),
+            key_index=_key_index(settings, model),
             payload_builder=getattr(model, "build_payload", None),
             extra_options=self._hook((*path, "model"), model, "extra_options"),
             extra_log_details=self._hook((*path, "model"), model, "extra_log_details"),
@@ -248,6 +249,12 @@ class _Resolver:
         except CannotImport as error:
             self.found.append(Finding(path, str(error)))
             return None
+
+
+def _key_index(settings: BoxSettings, model: type | None) -> bool:
+    if settings.key_index is not None:
+        return settings.key_index
+    return settings.reads_keys or bool(getattr(model, "__box_key_index__", False))
 
 
 def _backoff(settings: BoxSettings) -> Backoff | None:

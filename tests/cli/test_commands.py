@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import inspect
 
 from tests.cli.project import Project
+from tests.eventually import eventually
 
 
 @pytest.fixture
@@ -40,6 +41,22 @@ def test_db_ddl_prints_sql_that_makes_a_table_which_passes_the_check(project: Pr
     script = project.run("db", "ddl")
     project.execute(*(statement for statement in script.split(";") if statement.strip()))
     assert "all in order" in project.run("db", "check")
+
+
+def test_turning_retries_on_takes_another_db_create_and_until_then_is_told_of(ready: Project) -> None:
+    assert "(event_key, id)" not in ready.run("db", "ddl")
+    ready.config.write_text(ready.config.read_text().replace("    transports:", "    max_retries: 3\n    transports:"))
+    told = "table order_outbox_items has no index over event_key and id"
+    assert f"warning: order_outbox_item: {told}" in ready.run("db", "check")
+    with ready.worker() as worker:
+        eventually(lambda: any(told in line.get("message", "") for line in worker.lines()))
+        assert worker.stop() == 0
+    assert "(event_key, id)" in ready.run("db", "ddl")
+    ready.run("db", "create")
+    assert "all in order" in ready.run("db", "check")
+    with ready.engine() as engine:
+        indexes = {index["name"] for index in inspect(engine).get_indexes("order_outbox_items")}
+    assert "ix_order_outbox_items_key" in indexes
 
 
 def test_create_writes_one_item_that_status_counts(ready: Project) -> None:

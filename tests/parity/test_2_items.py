@@ -125,7 +125,8 @@ def test_error_log_of_a_transport_that_does_not_raise(rig: Rig, answer: object, 
     assert rig.row(item_id).error_log.endswith(f"Z kafka: {reason}")
 
 
-def test_indexes(rig: Rig) -> None:
+def test_indexes(make_rig: MakeRig) -> None:
+    rig = make_rig(box={"max_retries": 1})
     indexes = {index["name"]: index for index in sa.inspect(rig.engine).get_indexes(rig.box().table)}
     partial = rig.engine.dialect.name == "postgresql"
     pending = indexes[f"ix_{rig.box().table}_{'pending' if partial else 'status'}"]

@@ -2,7 +2,8 @@
 
 A page goes on where the one before ended (keyset), so no snapshot is held that would keep dead rows alive, and no
 cursor that a pooler could lose. By key it first reads on within the key at which the last page ended, then the next keys:
-each query is then one range of the index ``(event_key, id)``, on every database.
+each query is then one range of the index ``(event_key, id)``, on every database. Without that index every such page would
+sort the table again; the table is then read once along its ids, the latest first, and sorted here, on disk.
 """
 
 from __future__ import annotations
@@ -15,19 +16,21 @@ from uuid import UUID
 
 from sqlalchemy import Connection, inspect
 
+from boxengine.adapters.sql import key_order
 from boxengine.adapters.sql.dialects.registry import cursor_of
 from boxengine.adapters.sql.errors import translated
 from boxengine.adapters.sql.store import SqlStore
-from boxengine.adapters.sql.tables import BoxTable, quoted, unescaped
+from boxengine.adapters.sql.tables import BoxTable, leads_to_keys, quoted, unescaped
 from boxengine.domain.box import Box
 from boxengine.domain.item import Status
 from boxengine.engine.audit.ports import AuditedRow, LastDelivered, RowMark, Twins
-from boxengine.errors import SchemaMismatch
 
 PAGE = 5000
 """Rows."""
 ALONG_THE_INDEX = "SELECT set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true)"
 """For the transaction."""
+_NO_ID = 2**63 - 1
+"""Above every id."""
 _RAW_UUID = 16
 """Bytes; as some MySQL schemas keep it."""
 Values = tuple[Any, ...]
@@ -47,6 +50,9 @@ class SqlAudit:
         table = self._table(box)
         index = self._key_index(box)
         created, values = self._created(table, since)
+        if index is None:
+            yield from key_order.by_key(self._latest_first(table, created, values), page=self._page)
+            return
         select = f"SELECT {table.columns} FROM {table.name} AS t {table.hint(index)} WHERE {created}"
         order = "ORDER BY t.event_key DESC, t.id DESC LIMIT %s"
         rows = self._walk(f"{select} {order}", (*values, self._page))
@@ -94,6 +100,16 @@ class SqlAudit:
 
     # ── the parts ────────────────────────────────────────────────────────────────────────────────────
 
+    def _latest_first(self, table: _Table, created: str, values: Values) -> Iterator[list[AuditedRow]]:
+        """Along the ids downwards, so that here, too, of two rows of a key the later one is read first."""
+        query = (
+            f"SELECT {table.columns} FROM {table.name} AS t WHERE {created} AND t.id < %s ORDER BY t.id DESC LIMIT %s"
+        )
+        lowest = _NO_ID
+        while rows := self._walk(query, (*values, lowest, self._page)):
+            yield list(map(table.audited_row, rows))
+            lowest = rows[-1][0]
+
     def _table(self, box: Box) -> _Table:
         return _Table(self._store.table(box), self._store.engine.dialect.name)
 
@@ -122,15 +138,13 @@ class SqlAudit:
             cursor.connection.rollback()
             return rows
 
-    def _key_index(self, box: Box) -> str:
+    def _key_index(self, box: Box) -> str | None:
+        schema, _, name = box.table.rpartition(".")
         with translated(self._store.engine), self._store.engine.connect() as connection:
-            for index in _indexes(connection, box):
-                if index.columns[0] == "event_key" and index.condition is None:
-                    return quoted(connection.dialect, index.name)
-        raise SchemaMismatch(
-            f"box {box.name}: table {box.table!r} has no index that begins with event_key, without which an audit would "
-            "sort it again and again; boxengine db create makes one"
-        )
+            for index in inspect(connection).get_indexes(name, schema=schema or None):
+                if index["name"] and leads_to_keys(index):
+                    return quoted(connection.dialect, unescaped(index["name"]))
+        return None
 
     def _not_unique(self, box: Box, names: Sequence[str]) -> list[str]:
         """Those of the columns that the table has and in which nothing keeps a value from being there twice."""

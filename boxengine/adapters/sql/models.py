@@ -28,6 +28,8 @@ class _BoxItem:
     """Columns common to both sides."""
 
     __box_type__: ClassVar[BoxType]
+    __box_key_index__: ClassVar[bool] = False
+    """Whether the table has an index over ``(event_key, id)``; see ``box_indexes`` for who needs it."""
 
     id: Mapped[int] = mapped_column(Id, primary_key=True, autoincrement=True)
     uuid: Mapped[UUID] = mapped_column(Identity, default=uuid4)
@@ -47,17 +49,24 @@ class _BoxItem:
 
     @declared_attr.directive
     def __table_args__(cls) -> tuple[Any, ...]:  # noqa: N805 - SQLAlchemy passes the class
-        return box_indexes(cls.__tablename__, cls.__box_type__)  # type: ignore[attr-defined]
+        return box_indexes(cls.__tablename__, cls.__box_type__, key_index=cls.__box_key_index__)  # type: ignore[attr-defined]
 
 
 class OutboxItem(_BoxItem):
-    """Mixin: a row of an outbox. ``class OrderOutboxItem(OutboxItem, Base): __tablename__ = "order_outbox_items"``."""
+    """Mixin: a row of an outbox. ``class OrderOutboxItem(OutboxItem, Base): __tablename__ = "order_outbox_items"``.
+
+    ``__box_key_index__ = True`` beside it adds an index over ``(event_key, id)``, which a box with the retry strategy
+    ``latest_available`` needs; ``boxengine db create`` and ``db ddl`` add it to such a box by themselves.
+    """
 
     __box_type__ = BoxType.OUTBOX
 
 
 class InboxItem(_BoxItem):
-    """Mixin: a row of an inbox; ``uuid`` is unique, so that a message received twice is stored once."""
+    """Mixin: a row of an inbox; ``uuid`` is unique, so that a message received twice is stored once.
+
+    ``__box_key_index__`` as in ``OutboxItem``.
+    """
 
     __box_type__ = BoxType.INBOX
 
@@ -83,12 +92,16 @@ def index_name(kind: str, table: str, purpose: str) -> str:
     return f"{kind}_{table.encode()[:room].decode(errors='ignore')}{rest}"
 
 
-def box_indexes(table: str, box_type: BoxType) -> tuple[Index, ...]:
+def box_indexes(table: str, box_type: BoxType, *, key_index: bool = False) -> tuple[Index, ...]:
     """The indexes of a box's table besides the primary key.
 
     Each further index costs every delivery an insertion, because a changed status rules out heap-only updates; so
     there are as few as the queries allow. Pending rows are found by bucket through a partial index that holds nothing
-    else; a key's rows, for ``latest_available`` and for people, through ``(event_key, id)``.
+    else.
+
+    Args:
+        key_index: also ``(event_key, id)``, through which ``latest_available`` finds a key's later rows. An audit, and
+            people who look at one key, are quicker with it and do without.
     """
     pending = text("status = 0")
     indexes = [
@@ -105,11 +118,12 @@ def box_indexes(table: str, box_type: BoxType) -> tuple[Index, ...]:
             "available_at",
             postgresql_where=text("status = 0 AND available_at IS NOT NULL"),
         ),
-        Index(index_name("ix", table, "key"), "event_key", "id"),
         Index(
             index_name("ux", table, "dedup"), "dedup_key", unique=True, postgresql_where=text("dedup_key IS NOT NULL")
         ),
     ]
+    if key_index:
+        indexes.append(Index(index_name("ix", table, "key"), "event_key", "id"))
     if box_type is BoxType.INBOX:
         indexes.append(Index(index_name("ux", table, "uuid"), "uuid", unique=True))
     return tuple(indexes)

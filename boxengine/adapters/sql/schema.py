@@ -12,7 +12,7 @@ from sqlalchemy.engine.interfaces import Dialect
 from boxengine.adapters.sql.errors import translated
 from boxengine.adapters.sql.models import box_table, index_name
 from boxengine.adapters.sql.sequence import counters
-from boxengine.adapters.sql.tables import counters_of, reflect, unescaped
+from boxengine.adapters.sql.tables import counters_of, leads_to_keys, reflect, unescaped
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.errors import SchemaMismatch
 
@@ -41,19 +41,22 @@ def create(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) ->
         present = inspect(connection)
         for table, box in zip(tables(boxes, models), boxes, strict=True):
             known: set[str] = set()
+            keyed = False
             if not present.has_table(table.name, schema=table.schema):
                 table.create(connection)
                 made.append(box.table)
             else:
-                known = _known_indexes(present, table)
+                known, keyed = _known_indexes(present, table), _is_keyed(present, table)
                 for index in table.indexes:
+                    if keyed and index.name == index_name("ix", table.name, "key"):
+                        continue  # there by another name; a second one would only cost
                     if index.name not in known and {column.name for column in index.columns} <= {
                         column["name"] for column in present.get_columns(table.name, schema=table.schema)
                     }:
                         index.create(connection, checkfirst=True)
             if box.sequence:
                 _add_numbers(connection, table)
-            for statement in _tuning(engine.dialect, table, box, known):
+            for statement in _tuning(engine.dialect, table, box, known, keyed=keyed):
                 connection.exec_driver_sql(statement)
     return made
 
@@ -71,7 +74,7 @@ def ddl(dialect_name: str, boxes: Sequence[Box], models: Iterable[type] = ()) ->
         table.create(engine, checkfirst=False)
         if box.sequence:
             counters(table, MetaData()).create(engine, checkfirst=False)
-        statements.extend(_tuning(engine.dialect, table, box, ()))
+        statements.extend(_tuning(engine.dialect, table, box))
     # Doubled for the driver, which these do not go through.
     return [statement.replace("%%", "%") for statement in statements]
 
@@ -114,6 +117,11 @@ def _known_indexes(present: Inspector, table: Table) -> set[str]:
     return {unescaped(index["name"] or "") for index in present.get_indexes(table.name, schema=table.schema)}
 
 
+def _is_keyed(present: Inspector, table: Table) -> bool:
+    """Whether the database has an index that leads to keys."""
+    return any(map(leads_to_keys, present.get_indexes(table.name, schema=table.schema)))
+
+
 def _add_numbers(connection: Connection, table: Table) -> None:
     """What gapless numbers need: a column, also in a table that was there before, and the table that counts."""
     if "seq" not in {column["name"] for column in inspect(connection).get_columns(table.name, schema=table.schema)}:
@@ -122,10 +130,24 @@ def _add_numbers(connection: Connection, table: Table) -> None:
     counters(table, MetaData()).create(connection, checkfirst=True)
 
 
-def _tuning(dialect: Dialect, table: Table, box: Box, known: Container[str]) -> list[str]:
-    """What else the table needs on this database, besides the indexes that are known to be there."""
+def _tuning(dialect: Dialect, table: Table, box: Box, known: Container[str] = (), *, keyed: bool = False) -> list[str]:
+    """What else the table needs on this database, besides the indexes that are known to be there.
+
+    Args:
+        keyed: whether one of them leads to keys.
+    """
+    statements = []
+    index = index_name("ix", table.name, "key")
+    # A model may have asked for it.
+    if box.key_index and not keyed and index not in {each.name for each in table.indexes}:
+        name = dialect.identifier_preparer.format_table(table)
+        statements.append(f"CREATE INDEX {dialect.identifier_preparer.quote(index)} ON {name} (event_key, id)")
     if dialect.name == "postgresql":
-        return _postgresql_tuning(dialect, table, box)
+        return statements + _postgresql_tuning(dialect, table, box)
+    return statements + _mysql_tuning(dialect, table, box, known)
+
+
+def _mysql_tuning(dialect: Dialect, table: Table, box: Box, known: Container[str]) -> list[str]:
     index = index_name("ix", table.name, "troubled")
     if box.strict_order is not StrictOrder.KEY or index in known:
         return []

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Integer, inspect
 from sqlalchemy.engine.interfaces import Dialect, ReflectedIndex
 from sqlalchemy.exc import NoSuchTableError
 
-from boxengine.domain.box import Box
+from boxengine.domain.box import Box, StrictOrder
 from boxengine.errors import SchemaMismatch
 
 REQUIRED = ("id", "uuid", "event_key", "bucket", "status", "errors_count", "processed_at", "created_at", "updated_at")
@@ -21,6 +21,8 @@ OPTIONAL = {
     "dedup_key": "items cannot be deduplicated (dedup_key)",
 }
 """Columns a table may lack, each with what is then missing."""
+NO_KEY_INDEX = "who looks for a key's later items (latest_available) reads the whole table; db create makes it"
+NO_INDEX_OF_PARKED_KEYS = "strict_order: key reads the whole table at each poll; db create makes it"
 
 
 def counters_of(table: str) -> str:
@@ -53,6 +55,10 @@ class BoxTable:
     """Quoted name of an index over ``available_at``, by which the next delayed row is found."""
     numbered: bool = False
     """Whether rows carry gapless numbers (``seq``), counted in a table beside this one."""
+    key_index: bool = False
+    """Whether an index leads to all rows of a key."""
+    parked_index: bool = False
+    """Whether an index leads to the rows that hold back others of their key."""
 
     @property
     def in_text(self) -> str:
@@ -67,7 +73,12 @@ class BoxTable:
         """What is optional and not there, with what is missing without it."""
         absent = {column: loss for column, loss in OPTIONAL.items() if column not in self.columns}
         unique = "unique index over" if self.ambiguous_dedup else "column"
-        return {f"{unique if name == 'dedup_key' else 'column'} {name}": loss for name, loss in absent.items()}
+        lost = {f"{unique if name == 'dedup_key' else 'column'} {name}": loss for name, loss in absent.items()}
+        if self.box.key_index and not self.key_index:
+            lost["index over event_key and id"] = NO_KEY_INDEX
+        if self.box.strict_order is StrictOrder.KEY and not (self.parked_index or self.key_index):
+            lost["index over event_key"] = NO_INDEX_OF_PARKED_KEYS
+        return lost
 
 
 def reflect(connection: Connection, box: Box) -> BoxTable:
@@ -105,6 +116,8 @@ def reflect(connection: Connection, box: Box) -> BoxTable:
         delayed_index=_name_of(connection, indexes, ["available_at"]),
         # Without its counters a column of that name is somebody's own.
         numbered="seq" in types and inspect(connection).has_table(counters_of(name), schema=schema or None),
+        key_index=any(map(leads_to_keys, indexes)),
+        parked_index=any(_leads_to_parked(index, partial=connection.dialect.name == "postgresql") for index in indexes),
     )
 
 
@@ -114,6 +127,17 @@ def _name_of(connection: Connection, indexes: Sequence[ReflectedIndex], *columns
         if index["column_names"] in columns and index["name"]:
             return quoted(connection.dialect, unescaped(index["name"]))
     return None
+
+
+def leads_to_keys(index: ReflectedIndex) -> bool:
+    """Whether it has all rows, those of a key together, and these by id."""
+    whole = index.get("dialect_options", {}).get("postgresql_where") is None
+    return whole and index["column_names"][:2] in (["event_key"], ["event_key", "id"])
+
+
+def _leads_to_parked(index: ReflectedIndex, *, partial: bool) -> bool:
+    columns = index["column_names"]
+    return columns[:2] == ["bucket", "event_key"] if partial else columns[:1] == ["event_key"]
 
 
 def quoted(dialect: Dialect, *parts: str) -> str:

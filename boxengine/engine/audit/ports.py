@@ -69,7 +69,7 @@ class AuditStore(Protocol):
         than how the other one is. Keys that the database takes for equal may come mixed.
 
         Raises:
-            SchemaMismatch: without an index by key this would sort the table for every page.
+            BoxError: the rows cannot be sorted for want of temporary files.
         """
 
     def by_id(self, box: Box, *, since: datetime | None) -> Iterator[Sequence[RowMark]]:

@@ -58,6 +58,7 @@ class TableAudit:
         Raises:
             StoreUnavailable: the database does not answer.
             SchemaMismatch: the table cannot be looked at.
+            BoxError: the rows cannot be sorted for want of temporary files.
         """
         progress("items that are due", 0, None)
         yield from self._stuck()
@@ -118,6 +119,8 @@ class TableAudit:
             own_buckets=self._own_buckets,
             complete_from=kept_from(self._box, self._clock.now()).replace(tzinfo=None),
         )
+        # The first page may take a while: without an index by key all rows are read and sorted before it.
+        progress("rows", 0, None)
         for page in self._rows.by_key(self._box, since=self._since):
             summary.rows += len(page)
             progress("rows", summary.rows, None)

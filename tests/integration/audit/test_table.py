@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -11,11 +12,22 @@ import pytest
 from boxengine.adapters.sql.audit import SqlAudit
 from boxengine.adapters.sql.insert import SqlRows
 from boxengine.domain.box import Backoff, Retention, StrictOrder
-from boxengine.errors import SchemaMismatch
+from boxengine.engine.audit.by_key import KEYS_AT_ONCE
 from tests.integration.audit.bench import DISCARDED, FAILED, Bench
 from tests.integration.audit.conftest import MakeBench
 
 HOUR = 3600.0
+
+
+@pytest.fixture(params=[True, False], ids=["index by key", "sorted on disk"])
+def keyed(request: pytest.FixtureRequest) -> bool:
+    """Whether the table has the index by which its rows come in order."""
+    return bool(request.param)
+
+
+@pytest.fixture
+def make_bench(make_bench: MakeBench, keyed: bool) -> MakeBench:
+    return partial(make_bench, key_index=keyed)
 
 
 def test_a_table_as_a_worker_leaves_it_has_no_findings(bench: Bench) -> None:
@@ -41,6 +53,13 @@ def test_an_item_that_was_overtaken_is_an_inversion_on_whichever_pages_the_rows_
     bench.delivered("8", ago=70)
     for page in (1, 2, 3, 100):
         assert bench.told(page=page) == [("inversion", late, "7")]
+
+
+def test_the_rows_of_a_key_are_compared_however_many_keys_are_between_them(bench: Bench) -> None:
+    late = {str(key): bench.delivered(key, ago=10) for key in range(KEYS_AT_ONCE + 20)}
+    for key in late:
+        bench.delivered(key, ago=20)
+    assert sorted(bench.told(page=50)) == sorted(("inversion", item, key) for key, item in late.items())
 
 
 def test_without_strict_order_a_failed_attempt_or_a_delay_excuses(make_bench: MakeBench) -> None:
@@ -220,15 +239,6 @@ def test_keys_that_an_old_table_stores_as_numbers_are_paged_by_their_number(benc
     for key in late:
         bench.delivered(key, ago=20)
     assert sorted(bench.told()) == sorted(("inversion", item, key) for key, item in late.items())
-
-
-def test_a_table_without_an_index_by_key_is_refused_with_what_to_do(bench: Bench) -> None:
-    table = bench.box.table
-    bench.execute(
-        f"DROP INDEX ix_{table}_key" + ("" if bench.store.engine.dialect.name == "postgresql" else f" ON {table}")
-    )
-    with pytest.raises(SchemaMismatch, match="boxengine db create"):
-        bench.told()
 
 
 def test_every_page_is_a_range_of_an_index_though_nobody_has_counted_the_rows(bench: Bench) -> None:

@@ -37,14 +37,17 @@ def test_a_value_from_the_environment_names_its_variables(folder: Folder) -> Non
 
 
 def test_what_a_box_leaves_out_is_shown_as_it_is_in_force(folder: Folder) -> None:
-    folder.write("bucket_size: 8\noutbox_items: {a_item: {strict_order: key}, b_item: {retention: P2D}}")
+    boxes = "{a_item: {strict_order: key}, b_item: {retention: P2D}, c_item: {max_retries: 1}}"
+    folder.write(f"bucket_size: 8\noutbox_items: {boxes}")
     shown = rows(folder)
-    a, b = "outbox_items.a_item", "outbox_items.b_item"
+    a, b, c = "outbox_items.a_item", "outbox_items.b_item", "outbox_items.c_item"
     assert shown[f"{a}.bucket_size"] == Row(f"{a}.bucket_size", 8, "bucket_size, outbox.yml")
     assert shown[f"{a}.table"] == Row(f"{a}.table", "a_items", "default")
     assert shown[f"{a}.max_retries"] == Row(f"{a}.max_retries", "no limit", "strict_order")
     assert shown[f"{a}.retry_strategies"] == Row(f"{a}.retry_strategies", [], "strict_order")
     assert shown[f"{b}.max_retries"] == Row(f"{b}.max_retries", 0, "default")
+    assert shown[f"{b}.key_index"] == Row(f"{b}.key_index", False, "default")
+    assert shown[f"{c}.key_index"] == Row(f"{c}.key_index", True, "default")
     assert shown[f"{b}.retention_delivered_items"] == Row(f"{b}.retention_delivered_items", "P2D", "retention")
 
 

@@ -92,6 +92,30 @@ def test_a_box_has_pauses_where_a_strategy_waits_or_the_order_is_strict(folder: 
     assert (resolved.pipelines["a_item"].box.backoff is not None) == waits
 
 
+@pytest.mark.parametrize(
+    ("keys", "wanted"),
+    [
+        ("", False),
+        ("max_retries: 1", True),
+        ("max_retries: 1, retry_strategies: [exponential_backoff]", False),
+        ("max_retries: 1, retry_strategies: [no_delay, compacted_log]", True),
+        (f"max_retries: 1, retry_strategies: [{SHOP}.Patient]", False),
+        (f"max_retries: 1, retry_strategies: [{SHOP}.Patient], key_index: true", True),
+        ("max_retries: 1, key_index: false", False),
+        ("strict_order: true", False),
+        ("strict_order: key, max_retries: 1", False),
+        ("model: tests.integration.test_key_index.KeyedOutboxItem", True),
+        ("model: tests.integration.test_key_index.KeyedOutboxItem, key_index: false", False),
+        ("model: tests.integration.test_key_index.PlainOutboxItem", False),
+    ],
+)
+def test_a_table_is_indexed_by_key_where_a_strategy_may_ask_for_later_items_or_somebody_wants_it(
+    folder: Folder, keys: str, wanted: bool
+) -> None:
+    resolved = folder.resolved(f"outbox_items: {{a_item: {{{keys}}}}}")
+    assert resolved.pipelines["a_item"].box.key_index is wanted
+
+
 def test_retry_strategies_are_made_in_order(folder: Folder) -> None:
     resolved = folder.resolved(
         f"outbox_items: {{a_item: {{retry_strategies: [compacted_log, {SHOP}.Patient, no_delay]}}, b_item: }}"
