@@ -16,6 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Self
 
+import psycopg
 from sqlalchemy import Engine
 
 from bench.servers import OUTBOX, Site
@@ -105,7 +106,7 @@ class GatedStore(SqlStore):
 class WarmWorker:
     """A worker that is up, its connections made, and polls nothing between two drains."""
 
-    def __init__(self, store: GatedStore, counter: SettledCounter, tell: Callable[[], None]) -> None:
+    def __init__(self, store: GatedStore, counter: SettledCounter, tell: Callable[[], object]) -> None:
         self._store = store
         self._counter = counter
         self._tell = tell
@@ -135,8 +136,12 @@ def warm_worker(
     store = GatedStore(servers.store.engine)
     counter = SettledCounter(WARM_UP)
     observer = watching(counter) if watching else counter
-    with inner_worker(site, observer, replace(servers, store=store)):
-        worker = WarmWorker(store, counter, lambda: site.execute(f"NOTIFY {CHANNEL}, '{name}'"))
+    with (
+        inner_worker(site, observer, replace(servers, store=store)),
+        # As with the floor programs, the clock starts when all are connected.
+        psycopg.connect(site.dsn, autocommit=True) as writer,
+    ):
+        worker = WarmWorker(store, counter, lambda: writer.execute(f"NOTIFY {CHANNEL}, '{name}'".encode()))
         site.table(name).fill(WARM_UP)
         worker.drain_rate(WARM_UP)
         yield worker

@@ -18,6 +18,8 @@ such row reaches Kafka, a webhook or any code: never lost, per key never out of 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from boxengine import errors as errors
+
 if TYPE_CHECKING:
     from boxengine.adapters.sql.models import InboxItem, OutboxItem, SequencedItem
     from boxengine.app.boxes import Boxes, load

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Any
 
 from boxengine.domain.box import Box, StrictOrder
@@ -38,11 +39,14 @@ from boxengine.ports import (
 )
 
 BATCH_LIMIT = 500
-"""Rows per transaction. Beyond 200 the floor program gains nothing (NUMBERS); some room for buckets that give few."""
+"""Rows per transaction; what a crash may repeat for each thread."""
+LARGE = 2
+"""Batches in one, where they go through quickly: a sixth more items per second, as the fixed part of a batch is shared."""
 PROBE_LIMIT = 10
 """Rows of a batch that finds out whether a receiver is back."""
 FLUSH_AFTER = 1.0
 """Seconds after which a batch that sends one by one records what it has, so that a crash repeats little."""
+_PAYLOAD = itemgetter(Item._fields.index("payload"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,8 @@ class BatchReport:
     """By bucket, the pause until the first of the items that failed just now is due again."""
     progressed: bool = True
     """False where rows were read and nothing at all became of them."""
+    weight: int = 0
+    """Bytes of the payloads that were read."""
     unreachable: Mapping[str, Unavailable] = field(default_factory=dict)
     """By transport, what was said by those whose receivers could not be reached: their items stay as they were."""
     reached: Collection[str] = ()
@@ -128,13 +134,16 @@ class Delivery:
         self._order = order
         self._limits = limits
 
-    def run(self, hold: Hold, after: Mapping[int, int], *, until: float, first: bool = True) -> BatchReport:
+    def run(
+        self, hold: Hold, after: Mapping[int, int], *, until: float, first: bool = True, large: bool = False
+    ) -> BatchReport:
         """Claims, sends and settles one batch of the hold's buckets.
 
         Args:
             after: by bucket, the id after which to read.
             until: monotonic time at which sending stops between two items.
             first: whether it is the hold's first batch, the only one for which failures of untried rows are recalled.
+            large: whether it may have ``LARGE`` times the rows.
 
         Raises:
             StoreUnavailable: the database refused; the rows count as pending.
@@ -144,7 +153,10 @@ class Delivery:
             # No look at the database either: it could only be told that nothing happened.
             return BatchReport(claimed=0, progressed=False, unreachable=entry.refused)
         try:
-            return self._run(hold, after, until=until, first=first, entry=entry, sent=sent)
+            limit = self._limits.rows * (LARGE if large else 1)
+            if entry.probes:
+                limit = min(PROBE_LIMIT, limit)
+            return self._run(hold, after, limit, until=until, first=first, entry=entry, sent=sent)
         finally:
             self._circuits.leave(entry, sent[0] if sent else None)
 
@@ -159,11 +171,18 @@ class Delivery:
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────
 
     def _run(
-        self, hold: Hold, after: Mapping[int, int], *, until: float, first: bool, entry: Entry, sent: list[Sending]
+        self,
+        hold: Hold,
+        after: Mapping[int, int],
+        limit: int,
+        *,
+        until: float,
+        first: bool,
+        entry: Entry,
+        sent: list[Sending],
     ) -> BatchReport:
         box, started = self.box, self._clock.monotonic()
         settlement = Settlement()
-        limit = min(PROBE_LIMIT, self._limits.rows) if entry.probes else self._limits.rows
         with self._store.claim(box, after, limit) as claim:
             items = claim.items
             if items:
@@ -359,6 +378,7 @@ class Delivery:
             exhausted=exhausted,
             next_due=self._next_due(items, settlement),
             progressed=bool(settlement) or not items,
+            weight=sum(map(len, filter(None, map(_PAYLOAD, items)))),
         )
 
     def _next_due(self, items: Sequence[Item], settlement: Settlement) -> Mapping[int, timedelta]:

@@ -26,6 +26,10 @@ WORTH_SHARING = 100
 """Rows of a batch from which on its buckets are taken to have many more."""
 FEWEST = 4
 """Buckets of a batch where each has more rows than are taken of it."""
+QUICK = 0.1
+"""Seconds; a batch that took no longer is followed by a large one."""
+LIGHT = 1_000_000
+"""Bytes of a batch's payloads; after a heavier one none is large."""
 CROWDED_PAUSE = timedelta(seconds=0.05)
 """After which a thread that is kept for the other boxes looks again."""
 
@@ -148,11 +152,12 @@ class Processor:
         now = self._clock.monotonic()
         cutoff, turn_over = now + self._limits.cutoff.total_seconds(), now + self._limits.turn.total_seconds()
         after = dict.fromkeys(sorted(hold.buckets), 0)
-        claimed, first, width = 0, True, len(after)
+        claimed, first, large, width = 0, True, False, len(after)
         while after:
-            chosen = dict(islice(after.items(), width))
-            report = delivery.run(hold, chosen, until=cutoff, first=first)
+            chosen, began = dict(islice(after.items(), width)), self._clock.monotonic()
+            report = delivery.run(hold, chosen, until=cutoff, first=first, large=large)
             first = False
+            large = self._clock.monotonic() - began <= QUICK and report.weight <= LIGHT
             claimed += report.claimed
             width = _next_width(len(chosen), report)
             self._note_receivers(hold.box, report)

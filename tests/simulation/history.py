@@ -10,6 +10,7 @@ from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.rows import Row
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status
+from boxengine.engine.delivery import LARGE
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import Signal
 from tests.simulation import outside
@@ -225,7 +226,7 @@ class History:
 
     def _describe(self) -> None:
         record = self.record
-        record.rows_per_claim = self.scenario.rows
+        record.rows_per_claim = LARGE * self.scenario.rows
         record.transport_time = self.scenario.transport_time
         record.tactic = self.scenario.tactic
         record.lease_ttl = self.scenario.lease_ttl.total_seconds()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 
 import pytest
 
@@ -13,6 +15,13 @@ from boxengine.app import garbage
 def test_every_public_name_is_there() -> None:
     missing = [name for name in boxengine.__all__ if not hasattr(boxengine, name)]
     assert missing == []
+
+
+def test_errors_are_there_without_an_import_of_their_own() -> None:
+    asked = "import boxengine; print(boxengine.errors.BoxError.__name__)"
+    assert (
+        subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout == "BoxError\n"
+    )
 
 
 def test_the_names_of_the_package_are_listed_before_they_are_asked_for() -> None:

@@ -14,7 +14,7 @@ from boxengine.engine.delivery import BatchReport, Delivery
 from boxengine.engine.keeper import LeaseKeeper
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.outages import Outages
-from boxengine.engine.processor import FEWEST, WORTH_SHARING, ProcessLimits, Processor
+from boxengine.engine.processor import FEWEST, LIGHT, QUICK, WORTH_SHARING, ProcessLimits, Processor
 from boxengine.engine.schedule import Schedule
 from boxengine.errors import Unavailable
 from boxengine.ports import Hold
@@ -41,13 +41,15 @@ class Backlog:
         """
         self.box = box
         self.given: list[set[int]] = []
+        self.large: list[bool] = []
         self._batches = batches
         self._rows = rows
         self._during = during
         self._more = more
 
-    def run(self, hold: Hold, after: Mapping[int, int], *, until: float, first: bool) -> BatchReport:
+    def run(self, hold: Hold, after: Mapping[int, int], *, until: float, first: bool, large: bool) -> BatchReport:
         self.given.append(set(after))
+        self.large.append(large)
         self._during(len(self.given))
         last = len(self.given) >= self._batches
         exhausted = frozenset(after) if last else frozenset()
@@ -160,3 +162,18 @@ def test_where_the_receiver_is_away_no_other_bucket_is_tried_against_it() -> Non
     shop.processor.turn()
     assert len(shop.backlog.given) == 2
     assert shop.offer(BUCKETS) == set()
+
+
+def test_batches_are_large_while_those_before_went_through_quickly_and_had_light_payloads() -> None:
+    shop: Shop
+
+    def take_time(batch: int) -> None:
+        if batch == 3:
+            shop.clock.advance(timedelta(seconds=QUICK + 0.01))
+
+    heavy = {"weight": LIGHT + 1}
+    shop = Shop(
+        threads=1, batches=6, rows=WORTH_SHARING, during=take_time, more=lambda batch: heavy if batch == 5 else {}
+    )
+    shop.processor.turn()
+    assert shop.backlog.large == [False, True, True, False, True, False, True]
