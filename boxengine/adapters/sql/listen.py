@@ -58,9 +58,6 @@ class PostgresWakeups:
         try:
             connection = self._connected()
             arrived = [*connection.notifies(timeout=timeout.total_seconds(), stop_after=1)]
-            if arrived:
-                # What came in the same breath is answered with one poll.
-                arrived += connection.notifies(timeout=0)
         except psycopg.Error as error:
             self._disconnect()
             raise StoreUnavailable(

@@ -194,6 +194,14 @@ class _Transaction:
             self.connection.commit()
         else:
             self.cursor.connection.commit()
+        self._let_go()
+
+    def finish(self, settlement: Settlement) -> None:
+        """Writes all outcomes, commits and frees the locks."""
+        self.statements.finish(self.cursor, settlement)
+        self._let_go()
+
+    def _let_go(self) -> None:
         try:
             self._unlock()
         except self.connection.dialect.loaded_dbapi.Error:
@@ -279,14 +287,15 @@ class SqlClaim:
 
     def commit(self, settlement: Settlement) -> None:
         with translated(self._engine):
-            if self._session is not None:
-                # What the handlers wrote leaves the session's savepoint before the outcomes join it in the transaction.
-                self._session.commit()
-                self._session.close()
-                self._statements.verify(self._cursor)
-            with self._statements.in_one_trip(self._cursor):
-                self._statements.record(self._cursor, settlement)
-                self._transaction.commit()
+            if self._session is None:
+                self._transaction.finish(settlement)
+                return
+            # What the handlers wrote leaves the session's savepoint before the outcomes join it in the transaction.
+            self._session.commit()
+            self._session.close()
+            self._statements.verify(self._cursor)
+            self._statements.record(self._cursor, settlement)
+            self._transaction.commit()
 
 
 def _items(rows: Sequence[Row], box: Box, now: datetime) -> list[Item]:

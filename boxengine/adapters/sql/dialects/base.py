@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
@@ -56,14 +55,14 @@ class BoxStatements(Protocol):
             limit: of rows; divided among the buckets.
         """
 
-    def in_one_trip(self, cursor: Cursor) -> AbstractContextManager[object]:
-        """Statements run within may go to the database together, and fail when it ends."""
-
     def later_delivered(self, cursor: Cursor, items: Sequence[Item]) -> list[int]:
         """Ids of items that a delivered one of their key has overtaken."""
 
     def record(self, cursor: Cursor, settlement: Settlement) -> None:
         """Writes all outcomes."""
+
+    def finish(self, cursor: Cursor, settlement: Settlement) -> None:
+        """Writes all outcomes and commits, in one round trip where the driver can."""
 
     def unlock(self, cursor: Cursor, buckets: Sequence[int]) -> None:
         """Frees the locks, after the transaction has ended, where its end does not free them."""

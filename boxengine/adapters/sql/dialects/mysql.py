@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, assert_never
@@ -74,9 +73,6 @@ class MySqlStatements:
         rows = self._read(cursor, {bucket: buckets[bucket] for bucket in granted}, share) if granted else []
         return Taken(granted, now, share, rows)
 
-    def in_one_trip(self, cursor: Cursor) -> AbstractContextManager[object]:  # noqa: ARG002 - the protocol's shape
-        return nullcontext()
-
     def _take_locks(self, cursor: Cursor, buckets: Sequence[int]) -> tuple[list[int], datetime]:
         cursor.execute(f"SELECT {_NOW}" + ", GET_LOCK(%s, 0)" * len(buckets), self._lock_names(buckets))
         now, *answers = cursor.fetchone()
@@ -109,6 +105,10 @@ class MySqlStatements:
             for attempt in settlement.failed:
                 values += (attempt.id, int(attempt.status), attempt.errors_count, _clipped(attempt.error_log))
             cursor.execute(self._fail(len(settlement.failed)), values)
+
+    def finish(self, cursor: Cursor, settlement: Settlement) -> None:
+        self.record(cursor, settlement)
+        cursor.connection.commit()
 
     def unlock(self, cursor: Cursor, buckets: Sequence[int]) -> None:
         cursor.execute("DO " + ", ".join(["RELEASE_LOCK(%s)"] * len(buckets)), self._lock_names(buckets))

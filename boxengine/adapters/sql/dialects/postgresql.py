@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, assert_never
@@ -70,15 +69,13 @@ class PostgresStatements:
 
     def claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
         wanted = _array(buckets)
-        with cursor.connection.pipeline(), cursor.connection.cursor(binary=True) as locks:
-            locks.execute(self._lock, (self._idle_timeout, wanted, self._space), prepare=True)
-            cursor.execute(self._read, (wanted, _array(buckets.values()), limit), prepare=True)
+        with cursor.connection.cursor(binary=True) as locks:
+            # What is fetched within a pipeline costs a round trip of its own, before the one that ends it.
+            with cursor.connection.pipeline():
+                locks.execute(self._lock, (self._idle_timeout, wanted, self._space), prepare=True)
+                cursor.execute(self._read, (wanted, _array(buckets.values()), limit), prepare=True)
             granted, now, *_ = locks.fetchone()
             return Taken(granted, now.astimezone(UTC), max(1, limit // max(1, len(granted))), cursor.fetchall())
-
-    def in_one_trip(self, cursor: Cursor) -> AbstractContextManager[object]:
-        pipeline: AbstractContextManager[object] = cursor.connection.pipeline()
-        return pipeline
 
     def later_delivered(self, cursor: Cursor, items: Sequence[Item]) -> list[int]:
         cursor.execute(self._later, (_array(item.id for item in items),))
@@ -99,6 +96,12 @@ class PostgresStatements:
                 [attempt.error_log.replace("\x00", "\N{REPLACEMENT CHARACTER}") for attempt in failed],
             ]
             cursor.execute(self._fail, values)
+
+    def finish(self, cursor: Cursor, settlement: Settlement) -> None:
+        with cursor.connection.pipeline():
+            self.record(cursor, settlement)
+            # The connection's own commit() would make two round trips of it, before and after.
+            cursor.execute("COMMIT", prepare=False)
 
     def unlock(self, cursor: Cursor, buckets: Sequence[int]) -> None:
         """Nothing: transaction-scoped advisory locks go with the transaction."""
