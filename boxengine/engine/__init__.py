@@ -1,11 +1,11 @@
 """The engine: an item's whole journey, without SQL, Redis commands or a metrics client.
 
 1. **Write** (``create``). The bucket is computed from the event key, the create middlewares run, and the row goes in
-   through the caller's own transaction. The caller commits. A hint may wake the poller; losing it costs a moment,
-   never an item.
+   through the caller's own transaction. The caller commits. A hint with the bucket (``listener``) may wake the poller;
+   losing it costs a moment, never an item.
 2. **Poll** (``poller``, by the agenda of ``schedule`` and the rules of ``tactics``). One partition of one box: ask its
    tactic, hold its lease, read which rows are due, group them by bucket, and queue one job for each bucket that has
-   none queued or in work.
+   none queued or in work. What a hint has said need not be read. Now and then a check finds what no hint told.
 3. **Take** (``processor``). One thread waits at the queues of all boxes; it takes its share of what is there, with the
    leases of the buckets (renewed by ``keeper``).
 4. **Deliver** (``delivery``, ``sending``, ``transports``). One transaction: the buckets' locks in the database, the due
