@@ -67,7 +67,7 @@ class SqlRows:
         signal: or, where it has none, by calling this after the commit.
         """
         self._box = box
-        self._table: Table = model.__table__ if model is not None else box_table(box, MetaData())  # type: ignore[attr-defined]
+        self._use(model.__table__ if model is not None else box_table(box, MetaData()))  # type: ignore[attr-defined]
         self._adapted = model is not None
         self._notify = notify
         self._signal = signal
@@ -75,15 +75,24 @@ class SqlRows:
         self._copied: tuple[Copying | None] | None = None
         """What was found out about COPY, once it was asked."""
 
+    def _use(self, table: Table) -> None:
+        """From now on rows go into this table; what each of them would ask of it is found out once."""
+        self._table = table
+        self._columns = frozenset(table.columns.keys()) - ENGINE_OWNED
+        # What tells that two rows are one: an inbox's message also by its uuid, which is all that old tables have.
+        names = ("dedup_key", "uuid") if self._box.type is BoxType.INBOX else ("dedup_key",)
+        self._identities = tuple(name for name in names if name in table.columns)
+        self._numeric = isinstance(table.c.event_key.type, Integer)
+
     @property
     def columns(self) -> frozenset[str]:
-        return frozenset(self._table.columns.keys()) - ENGINE_OWNED
+        return self._columns
 
     def insert(self, session: Any, rows: Sequence[Attributes]) -> Inserted:
         connection = _connection(session)
         if not self._adapted:
             self._adapt(connection)
-        if isinstance(self._table.c.event_key.type, Integer):
+        if self._numeric:
             rows = [{**row, "event_key": self._number(row["event_key"])} for row in rows]
         keyed = any(map(self._is_keyed, rows))
         inserted = self._insert_rows(connection, rows, keyed=keyed)
@@ -159,12 +168,6 @@ class SqlRows:
 
     def _is_keyed(self, row: Attributes) -> bool:
         return any(row.get(name) is not None for name in self._identities)
-
-    @property
-    def _identities(self) -> tuple[str, ...]:
-        """What tells that two rows are one: an inbox's message also by its uuid, which is all that old tables have."""
-        names = ("dedup_key", "uuid") if self._box.type is BoxType.INBOX else ("dedup_key",)
-        return tuple(name for name in names if name in self._table.columns)
 
     def _insert_mixed(self, connection: Connection, rows: Sequence[Attributes]) -> Inserted:
         ids: list[int] = []
@@ -282,7 +285,7 @@ class SqlRows:
                 if name == "event_key" and found.numeric_keys:
                     copy.type = BigInteger()
                 columns.append(copy)
-        self._table = Table(self._table.name, MetaData(), *columns, schema=self._table.schema)
+        self._use(Table(self._table.name, MetaData(), *columns, schema=self._table.schema))
         self._adapted = True
 
 

@@ -146,7 +146,9 @@ FOREIGN_JOBS = _counter(
     "box_worker_foreign_jobs", BOX, "Elements of the queue, and keys, that were no jobs of the box; dropped."
 )
 POLLS = _counter("box_worker_batches_per_poll", PARTITION, "Batches read by pollers; one for each poll.")
-POLLED_ITEMS = _counter("box_worker_polled_items", PARTITION, "Rows that polls found due; a bucket named by a wake-up is one.")
+POLLED_ITEMS = _counter(
+    "box_worker_polled_items", PARTITION, "Rows that polls found due; a bucket named by a wake-up is one."
+)
 PUSHED_JOBS = _counter("box_worker_pushed_jobs", PARTITION, "Jobs that polls put into the queue.")
 POLL_RUNTIME = _histogram("box_worker_poll_runtime_seconds", PARTITION, "Time of one poll.", _RUNTIME)
 QUEUE_SIZE = _gauge("box_worker_redis_job_queue_size", BOX, "Jobs waiting in the queue.", lifetime=MEASURED)
