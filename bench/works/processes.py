@@ -9,6 +9,7 @@ from bench.report import Line, at_least, at_most, ratio_line
 from bench.rounds import alternate, compare, spread_of
 from bench.servers import OUTBOX, Site, Stand
 from bench.worker import Ear, OuterWorker
+from boxengine.engine.delivery import BATCH_LIMIT, LARGE
 
 
 def two_processes(stand: Stand) -> list[Line]:
@@ -84,7 +85,7 @@ def memory(stand: Stand) -> list[Line]:
         with OuterWorker(site) as worker:
             ear.hear_all(count // 10)
             early = worker.resident_kib() / 1024
-            ear.hear_all(count - count // 10 - 500 * 4)
+            ear.hear_all(count - count // 10 - 4 * LARGE * BATCH_LIMIT)
             peak = worker.resident_kib("VmHWM") / 1024
             late = worker.resident_kib() / 1024
     return [

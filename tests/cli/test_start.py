@@ -11,11 +11,12 @@ import pytest
 import redis
 
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
+from boxengine.engine.delivery import BATCH_LIMIT, LARGE
 from tests.cli.project import FILE, Project, Worker, first_deliveries_in_order
 from tests.eventually import eventually
 
-BATCH = 500
-THREADS = 4
+IN_WORK = 4 * LARGE * BATCH_LIMIT
+"""The most items that a crash may repeat: a large batch of each of the four threads."""
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ def test_kill_9_in_mid_drain_loses_nothing_and_reorders_nothing(project: Project
         assert worker.stop() == 0
     deliveries = project.deliveries()
     assert first_deliveries_in_order(deliveries, committed)
-    assert len(deliveries) - 20_000 <= BATCH * THREADS
+    assert len(deliveries) - 20_000 <= IN_WORK
 
 
 def test_two_workers_share_the_work_and_deliver_nothing_twice(
@@ -188,7 +189,7 @@ def test_postgresql_killed_in_mid_run_loses_nothing(
         assert worker.stop() == 0
     deliveries = project.deliveries()
     assert first_deliveries_in_order(deliveries, committed)
-    assert len(deliveries) - 20_000 <= BATCH * THREADS
+    assert len(deliveries) - 20_000 <= IN_WORK
 
 
 def test_redis_down_at_start_is_waited_for_calmly(tmp_path: Path, postgres_url: str, own_redis: EmbeddedValkey) -> None:
