@@ -100,11 +100,16 @@ class Store(Protocol):
     def outlook(self, box: Box, buckets: Sequence[int]) -> Outlook:
         """Where anything is due, and when something will be. One round trip, cheap enough to be asked every second."""
 
-    def claim(self, box: Box, buckets: Mapping[int, int], limit: int) -> AbstractContextManager[Claim]:
+    def claim(
+        self, box: Box, buckets: Mapping[int, int], limit: int, *, only_outcomes: bool = False
+    ) -> AbstractContextManager[Claim]:
         """Opens a transaction, takes the locks of the buckets without waiting for them, and reads their due rows.
 
         ``buckets`` maps each bucket to the id after which to read (0: from the start; a hint that spares reading
         what was just settled). Leaving the context without ``commit`` undoes everything.
+
+        ``only_outcomes``: nobody will ask the claim for its ``session`` or for ``later_delivered``. The store may then write
+        at once what a delivery of all rows would write, as long as ``commit`` and leaving do what they always do.
         """
 
     def ping(self) -> None:

@@ -124,6 +124,8 @@ class Delivery:
                     TimeLimit(carrier.timeout, name=carrier.name, hanging=breaker.hanging, returned=breaker.returned)
                 )
         self._strategies = pipeline.retry_strategies
+        self._only_outcomes = not self._routes.in_session and not self._strategies
+        """Whether a claim is asked for nothing but its commit."""
         self._middlewares = middlewares
         self._store = store
         self._memory = memory
@@ -183,7 +185,7 @@ class Delivery:
     ) -> BatchReport:
         box, started = self.box, self._clock.monotonic()
         settlement = Settlement()
-        with self._store.claim(box, after, limit) as claim:
+        with self._store.claim(box, after, limit, only_outcomes=self._only_outcomes) as claim:
             items = claim.items
             if items:
 

@@ -62,7 +62,7 @@ class Sending:
         self._watch = watch
         self._strict = strict_order
         self._middlewares = middlewares
-        self._in_session = any(carrier.wants_session or carrier.single_wants_session for carrier in routes.carriers)
+        self._in_session = routes.in_session
         self._blocked: set[Any] = set()
         self._held: set[str] = set()
         """Event keys of items that could not be sent and stay pending: their followers must not overtake them."""

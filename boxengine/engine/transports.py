@@ -95,6 +95,8 @@ class Routes:
         self._others = self._for(None)
         self.uniform = not self._named
         """Whether every item goes the same way."""
+        self.in_session = any(carrier.wants_session or carrier.single_wants_session for carrier in carriers)
+        """Whether any of them writes through the claim's session."""
 
     def of(self, item: Item) -> tuple[Carrier, ...]:
         """Those for all items and those for the item's event name, in configured order."""

@@ -126,12 +126,14 @@ class StoreSide:
         self.delete_finished = self._store.delete_finished
 
     @contextmanager
-    def claim(self, box: Box, buckets: Mapping[int, int], limit: int) -> Iterator[MemoryClaim]:
+    def claim(
+        self, box: Box, buckets: Mapping[int, int], limit: int, *, only_outcomes: bool = False
+    ) -> Iterator[MemoryClaim]:
         """The store's claim, with what becomes of it on record."""
         strand = self._scheduler.current
         if strand is None:
             raise RuntimeError("only strands claim")
-        with self._store.claim(box, buckets, limit) as claim:
+        with self._store.claim(box, buckets, limit, only_outcomes=only_outcomes) as claim:
             known = ClaimRecord(
                 worker=strand.name,
                 box=box.name,

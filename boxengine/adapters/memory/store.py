@@ -311,7 +311,14 @@ class MemoryStore:
             return Outlook(due, rows.next_delayed(now))
 
     @contextmanager
-    def claim(self, box: Box, buckets: Mapping[int, int], limit: int) -> Iterator[MemoryClaim]:
+    def claim(
+        self,
+        box: Box,
+        buckets: Mapping[int, int],
+        limit: int,
+        *,
+        only_outcomes: bool = False,  # noqa: ARG002 - nothing here is written before the commit
+    ) -> Iterator[MemoryClaim]:
         """See ``Store.claim``; each granted bucket gives ``limit // granted`` rows, at least one."""
         self._fault("claim")
         claim = MemoryClaim(self._database, box, buckets, limit, fault=self._fault)

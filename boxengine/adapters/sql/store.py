@@ -71,7 +71,9 @@ class SqlStore:
         return Outlook(due, next_in[0] if next_in else None)
 
     @contextmanager
-    def claim(self, box: Box, buckets: Mapping[int, int], limit: int) -> Iterator[SqlClaim]:
+    def claim(
+        self, box: Box, buckets: Mapping[int, int], limit: int, *, only_outcomes: bool = False
+    ) -> Iterator[SqlClaim]:
         statements = self._statements(box)
         with (
             translated(self.engine),
@@ -80,7 +82,7 @@ class SqlStore:
         ):
             transaction = _Transaction(connection, cursor, statements)
             try:
-                claim = SqlClaim.take(transaction, box, buckets, limit)
+                claim = SqlClaim.take(transaction, box, buckets, limit, only_outcomes=only_outcomes)
                 yield claim
                 if not claim.items:
                     # Nothing is there to be undone, and a rollback would cost the driver all its prepared statements.
@@ -179,13 +181,15 @@ class _Transaction:
         self.cursor = cursor
         self.statements = statements
         self._held: list[int] = []
+        self.gone = 0
+        """Rows that the claim has deleted already."""
 
-    def claim(self, wanted: Mapping[int, int], limit: int) -> Taken:
+    def claim(self, wanted: Mapping[int, int], limit: int, *, only_outcomes: bool) -> Taken:
         """Takes the locks that are free, and reads the due rows of their buckets."""
         # What breaks off halfway may have taken any of them.
         self._held = list(wanted)
-        taken = self.statements.claim(self.cursor, wanted, limit)
-        self._held = taken.granted
+        taken = self.statements.claim(self.cursor, wanted, limit, only_outcomes=only_outcomes)
+        self._held, self.gone = taken.granted, len(taken.rows) if taken.gone else 0
         return taken
 
     def commit(self) -> None:
@@ -198,6 +202,11 @@ class _Transaction:
 
     def finish(self, settlement: Settlement) -> None:
         """Writes all outcomes, commits and frees the locks."""
+        if self.gone and self.gone == len(settlement.delivered):
+            self.commit()
+            return
+        if self.gone:
+            self.statements.bring_back(self.cursor)
         self.statements.finish(self.cursor, settlement)
         self._let_go()
 
@@ -242,9 +251,11 @@ class SqlClaim:
         self.exhausted: frozenset[int] = frozenset()
 
     @classmethod
-    def take(cls, transaction: _Transaction, box: Box, wanted: Mapping[int, int], limit: int) -> SqlClaim:
+    def take(
+        cls, transaction: _Transaction, box: Box, wanted: Mapping[int, int], limit: int, *, only_outcomes: bool
+    ) -> SqlClaim:
         """A claim over those of the wanted buckets that nobody else has."""
-        granted, now, share, rows = transaction.claim(wanted, limit)
+        granted, now, share, rows, _ = transaction.claim(wanted, limit, only_outcomes=only_outcomes)
         exhausted = _exhausted(granted, rows, share)
         rows.sort()
         del rows[limit:]
@@ -256,6 +267,8 @@ class SqlClaim:
     @property
     def session(self) -> Session:
         if self._session is None:
+            if self._transaction.gone:
+                raise RuntimeError("this claim was made with only_outcomes, so it has no session")
             self._statements.anchor(self._cursor)
             # SQLAlchemy must know of the open transaction: a session on an idle connection commits for good.
             self._transaction.connection.begin()

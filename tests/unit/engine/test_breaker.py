@@ -244,10 +244,10 @@ def test_a_probe_whose_claim_the_database_refuses_is_not_the_last(
     bench.clock.advance(POLICY.pause)
     claim, refused = bench.store.claim, iter([True])
 
-    def claims(*arguments: Any) -> Any:
+    def claims(*arguments: Any, **options: Any) -> Any:
         if next(refused, False):
             raise StoreUnavailable("out")
-        return claim(*arguments)
+        return claim(*arguments, **options)
 
     monkeypatch.setattr(bench.store, "claim", claims)
     with pytest.raises(StoreUnavailable):

@@ -33,6 +33,8 @@ class Taken(NamedTuple):
     share: int
     """Rows that were asked for of each bucket."""
     rows: list[Row]
+    gone: bool = False
+    """Whether the rows are deleted already, under a savepoint, as if all had been delivered."""
 
 
 class BoxStatements(Protocol):
@@ -44,7 +46,7 @@ class BoxStatements(Protocol):
     def outlook(self, cursor: Cursor, buckets: Sequence[int]) -> list[tuple[int | None, float]]:
         """Buckets with a due row; and None with the seconds until the first row that waits for its time has it."""
 
-    def claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
+    def claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int, *, only_outcomes: bool = False) -> Taken:
         """Takes the locks that are free, until the transaction ends, and then reads the due rows, locked.
 
         The rows are read in a statement after that which took the locks: so it sees all that the previous holder
@@ -53,7 +55,11 @@ class BoxStatements(Protocol):
         Args:
             buckets: each with the id after which to read.
             limit: of rows; divided among the buckets.
+            only_outcomes: see ``Store.claim``; allows the rows to be deleted as they are read.
         """
+
+    def bring_back(self, cursor: Cursor) -> None:
+        """Undoes the deletion of a claim's rows; its locks stay. From here on others may touch the rows again."""
 
     def later_delivered(self, cursor: Cursor, items: Sequence[Item]) -> list[int]:
         """Ids of items that a delivered one of their key has overtaken."""

@@ -67,11 +67,21 @@ class MySqlStatements:
         cursor.execute(f"({due}){self._first_delayed}", values)
         return [(bucket, float(seconds)) for bucket, seconds in cursor.fetchall()]
 
-    def claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
+    def claim(
+        self,
+        cursor: Cursor,
+        buckets: Mapping[int, int],
+        limit: int,
+        *,
+        only_outcomes: bool = False,  # noqa: ARG002 - a DELETE returns no rows here
+    ) -> Taken:
         granted, now = self._take_locks(cursor, list(buckets))
         share = max(1, limit // max(1, len(granted)))
         rows = self._read(cursor, {bucket: buckets[bucket] for bucket in granted}, share) if granted else []
         return Taken(granted, now, share, rows)
+
+    def bring_back(self, cursor: Cursor) -> None:
+        """Nothing: claims delete nothing ahead."""
 
     def _take_locks(self, cursor: Cursor, buckets: Sequence[int]) -> tuple[list[int], datetime]:
         cursor.execute(f"SELECT {_NOW}" + ", GET_LOCK(%s, 0)" * len(buckets), self._lock_names(buckets))

@@ -24,6 +24,7 @@ _MAX_EXPONENT = 64
 """Past it every pause has long reached its maximum, and the power still fits a float."""
 _NO_ID = 2**63 - 1
 """Beyond every id."""
+_SAVEPOINT = "boxengine_claim"
 
 
 class PostgresStatements:
@@ -38,11 +39,13 @@ class PostgresStatements:
         self._poll_regular = self._pending("t.id, t.bucket, t.errors_count", extra="AND t.errors_count = 0")
         # Both statements of a claim travel together, so what the first has got reaches the second within the server.
         held = "current_setting('boxengine.held')::int[]"
-        self._read = self._pending(
-            self._item_columns(),
-            share=f"greatest(1, %s / greatest(1, cardinality({held})))",
-            suffix="FOR UPDATE OF t",
-            of=f"WHERE held.bucket = ANY({held})",
+        share, of = f"greatest(1, %s / greatest(1, cardinality({held})))", f"WHERE held.bucket = ANY({held})"
+        self._read = self._pending(self._item_columns(), share=share, suffix="FOR UPDATE OF t", of=of)
+        # Asked again whether they are due: somebody else may have changed a row since the inner query found it. The sum keeps
+        # the planner from the index on pending rows, which it would walk from end to end for these ids.
+        self._remove = (
+            f"DELETE FROM {self._table.name} AS t WHERE t.id = ANY(ARRAY({self._pending('t.id', share=share, of=of)})) "
+            f"AND t.status + 0 = 0 AND {self._is_due('t')} RETURNING {self._item_columns()}"
         )
         self._due = self._outlook()
         self._lock = (
@@ -67,15 +70,23 @@ class PostgresStatements:
         rows: list[tuple[int | None, float]] = cursor.fetchall()
         return rows
 
-    def claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
+    def claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int, *, only_outcomes: bool = False) -> Taken:
         wanted = _array(buckets)
+        # One pass over the rows instead of two, and no ids to send back, in the case that nearly always comes.
+        remove = only_outcomes and self._table.box.retention.deletes_on_delivery
         with cursor.connection.cursor(binary=True) as locks:
             # What is fetched within a pipeline costs a round trip of its own, before the one that ends it.
             with cursor.connection.pipeline():
                 locks.execute(self._lock, (self._idle_timeout, wanted, self._space), prepare=True)
-                cursor.execute(self._read, (wanted, _array(buckets.values()), limit), prepare=True)
+                if remove:
+                    cursor.connection.execute(f"SAVEPOINT {_SAVEPOINT}", prepare=False)
+                statement = self._remove if remove else self._read
+                cursor.execute(statement, (wanted, _array(buckets.values()), limit), prepare=True)
             granted, now, *_ = locks.fetchone()
-            return Taken(granted, now.astimezone(UTC), max(1, limit // max(1, len(granted))), cursor.fetchall())
+            return Taken(granted, now.astimezone(UTC), max(1, limit // max(1, len(granted))), cursor.fetchall(), remove)
+
+    def bring_back(self, cursor: Cursor) -> None:
+        cursor.execute(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}", prepare=False)
 
     def later_delivered(self, cursor: Cursor, items: Sequence[Item]) -> list[int]:
         cursor.execute(self._later, (_array(item.id for item in items),))
@@ -255,7 +266,8 @@ class PostgresStatements:
         )
 
     def _outcomes(self) -> tuple[str, str, str]:
-        # One moment for all rows of a statement: an audit tells from it that none of them overtook another.
+        # One moment for all rows of a statement: an audit tells from it that none of them overtook another. What did not go out
+        # must still be pending: rows that were brought back are not locked, and an operator may have discarded one.
         name, now = self._table.name, self._moment("statement_timestamp()")
         touched = f"processed_at = {now}, updated_at = {now}"
         deliver = (
@@ -263,12 +275,14 @@ class PostgresStatements:
             if self._table.box.retention.deletes_on_delivery
             else f"UPDATE {name} SET status = {Status.DELIVERED:d}, {touched} WHERE id = ANY(%s::bigint[])"
         )
-        discard = f"UPDATE {name} SET status = {Status.DISCARDED:d}, {touched} WHERE id = ANY(%s::bigint[])"
+        discard = (
+            f"UPDATE {name} SET status = {Status.DISCARDED:d}, {touched} WHERE id = ANY(%s::bigint[]) AND status = 0"
+        )
         log = ", error_log = f.error_log" if self._table.has("error_log") else ""
         fail = (
             f"UPDATE {name} AS t SET status = f.status, errors_count = f.errors_count{log}, {touched} "
             "FROM unnest(%s::bigint[], %s::int[], %s::int[], %s::text[]) AS f(id, status, errors_count, error_log) "
-            "WHERE t.id = f.id"
+            "WHERE t.id = f.id AND t.status = 0"
         )
         return deliver, discard, fail
 

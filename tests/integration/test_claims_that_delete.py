@@ -1,0 +1,88 @@
+"""Claims that delete as they read, on PostgreSQL: what others do to their rows before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from boxengine.adapters.sql.dialects.base import Cursor
+from boxengine.adapters.sql.dialects.postgresql import PostgresStatements
+from boxengine.domain.box import Retention
+from boxengine.domain.item import Status
+from boxengine.domain.outcome import FailedAttempt, Settlement
+from tests.conformance import sql_stores
+from tests.conformance.sql_stores import SqlHarness
+from tests.eventually import eventually
+
+PATIENCE = 30
+"""Seconds after which a thread counts as hanging."""
+
+
+@pytest.fixture
+def harness(postgres_url: str) -> Iterator[SqlHarness]:
+    opened = sql_stores.postgresql(postgres_url)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("only_outcomes", [False, True])
+def test_a_row_that_somebody_is_just_discarding_is_waited_for_and_not_claimed(
+    harness: SqlHarness, postgres_url: str, only_outcomes: bool
+) -> None:
+    box = harness.make_box(retention=Retention(delivered=timedelta(0)))
+    doomed, other = harness.insert(box), harness.insert(box)
+
+    def claim_all() -> list[int]:
+        with harness.store.claim(box, {0: 0}, 10, only_outcomes=only_outcomes) as claim:
+            ids = [item.id for item in claim.items]
+            claim.commit(Settlement(delivered=ids))
+            return ids
+
+    with (
+        ThreadPoolExecutor(1) as worker,
+        psycopg.connect(postgres_url.replace("+psycopg", "")) as operator,
+        psycopg.connect(postgres_url.replace("+psycopg", ""), autocommit=True) as onlooker,
+    ):
+        operator.execute(f"UPDATE {box.table} SET status = 3 WHERE id = %s".encode(), (doomed,))
+        claiming = worker.submit(claim_all)
+        eventually(lambda: onlooker.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone() is not None)
+        operator.commit()
+        assert claiming.result(PATIENCE) == [other]
+    assert harness.statuses(box, doomed, other) == [Status.DISCARDED, None]
+
+
+def test_what_an_operator_discards_while_they_come_back_stays_discarded(
+    harness: SqlHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = harness.make_box(retention=Retention(delivered=timedelta(0)), max_retries=5)
+    doomed, other = harness.insert(box), harness.insert(box)
+    attempts = [FailedAttempt(row, Status.PENDING, 1, "timeout") for row in (doomed, other)]
+    bring_back = PostgresStatements.bring_back
+    discarding: list[Future[None]] = []
+
+    def slowly(statements: PostgresStatements, cursor: Cursor) -> None:
+        bring_back(statements, cursor)
+        # The operator has waited for the row since before it was brought back, and now comes first.
+        discarding[0].result(PATIENCE)
+
+    monkeypatch.setattr(PostgresStatements, "bring_back", slowly)
+    with ThreadPoolExecutor(1) as operator, harness.store.claim(box, {0: 0}, 10, only_outcomes=True) as claim:
+        discarding.append(operator.submit(harness.set_row, box, doomed, status=int(Status.DISCARDED)))
+        claim.commit(Settlement(failed=attempts))
+    assert harness.statuses(box, doomed, other) == [Status.DISCARDED, Status.PENDING]
+    assert [row["errors_count"] for row in harness.rows(box)] == [0, 1]
+
+
+def test_a_claim_of_which_only_outcomes_are_asked_has_no_session(harness: SqlHarness) -> None:
+    box = harness.make_box(retention=Retention(delivered=timedelta(0)))
+    row = harness.insert(box)
+    with (
+        harness.store.claim(box, {0: 0}, 10, only_outcomes=True) as claim,
+        pytest.raises(RuntimeError, match="only_outcomes"),
+    ):
+        claim.session.rollback()
+    assert harness.statuses(box, row) == [Status.PENDING]
