@@ -95,7 +95,7 @@ def hot_key(stand: Stand) -> list[Line]:
 
 def deletion(stand: Stand) -> list[Line]:
     """Deleting on delivery against marking, both boxengine's."""
-    count = stand.scale.pick(50_000, 20_000)
+    count = stand.scale.pick(200_000, 50_000)
     deleting = {"retention_delivered_items": "PT0S", "delivered_min_retention_period": "PT0S"}
     with (
         stand.site(buckets=256, transport=_BATCHES) as marking_site,
