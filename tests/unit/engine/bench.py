@@ -149,6 +149,8 @@ class Bench:
         """One batch of all buckets."""
         return self.run(self.delivery(*specs, **options))
 
-    def run(self, delivery: Delivery, *, until: float = 1e9, valid_until: float = 1e9) -> BatchReport:
+    def run(
+        self, delivery: Delivery, *, until: float = 1e9, valid_until: float = 1e9, large: bool = False
+    ) -> BatchReport:
         hold = Hold(self.box, "token", (), valid_until=valid_until, buckets=set(self.box.buckets))
-        return delivery.run(hold, dict.fromkeys(self.box.buckets, 0), until=until)
+        return delivery.run(hold, dict.fromkeys(self.box.buckets, 0), until=until, large=large)

@@ -88,6 +88,17 @@ def test_a_box_that_keeps_nothing_deletes_on_delivery() -> None:
     assert bench.store.rows(bench.box) == []
 
 
+@pytest.mark.parametrize(("keeps", "large", "claimed"), [(True, False, 2), (True, True, 4), (False, True, 8)])
+def test_a_large_batch_has_two_batches_in_one_and_four_where_delivery_deletes(
+    keeps: bool, large: bool, claimed: int
+) -> None:
+    bench = Bench(bucket_size=1)
+    if not keeps:
+        bench.box = replace(bench.box, retention=replace(bench.box.retention, delivered=timedelta(0)))
+    bench.insert(*["k"] * 10)
+    assert bench.run(bench.delivery(spec(Batches()), rows=2), large=large).claimed == claimed
+
+
 # ── strategies ───────────────────────────────────────────────────────────────────────────────────────
 
 
