@@ -195,7 +195,7 @@ class _Assembly:
         threads = self._choices.poller_threads or self._settings.poller.threads_count
         loops = [self._loop("poller", poller.turn, count=threads, interrupt=self._schedule.stop)]
         if self._servers.wakeups is not None:
-            listener = Listener(self._servers.wakeups, self._schedule)
+            listener = Listener(self._servers.wakeups, self._schedule, queue_told=poller.queue_told)
             loops.append(self._loop("listener", listener.turn))
         return loops
 

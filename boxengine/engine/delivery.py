@@ -49,6 +49,7 @@ PROBE_LIMIT = 10
 FLUSH_AFTER = 1.0
 """Seconds after which a batch that sends one by one records what it has, so that a crash repeats little."""
 _PAYLOAD = itemgetter(Item._fields.index("payload"))
+_CREATED_AT = itemgetter(Item._fields.index("raw_created_at"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,8 @@ class Limits:
     """Seconds."""
     memory_ttl: timedelta = timedelta(minutes=30)
     """How long a failure that the database would not store is remembered elsewhere."""
+    new: timedelta = timedelta(seconds=1)
+    """Items that are younger cannot have failed so: the leases of a batch whose commit failed last longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +249,7 @@ class Delivery:
         """Those of the claimed items that may be sent now, with their payloads."""
         items = admission.claim.items
         tried = [item for item in items if item.processed_at is not None]
-        if fresh or tried:
+        if tried or (fresh and not self._are_new(items, admission.now)):
             items = self._recall(admission, items)
         if tried and self._strategies:
             items = self._ask_strategies(admission, items)
@@ -255,6 +258,12 @@ class Delivery:
         if self.box.payload_builder is not None:
             items = self._build_payloads(admission, items)
         return items
+
+    def _are_new(self, items: Sequence[Item], now: datetime) -> bool:
+        """Whether none of them can have been tried, which spares fresh items a round trip."""
+        oldest, newest = min(items, key=_CREATED_AT), max(items, key=_CREATED_AT)
+        # A writer's clock may be a little ahead of the database's.
+        return all(abs(now - item.created_at) < self._limits.new for item in (oldest, newest))
 
     def _recall(self, admission: _Admission, items: Sequence[Item]) -> Sequence[Item]:
         """Takes failures into account that the database refused to store at the time."""

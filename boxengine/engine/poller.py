@@ -96,8 +96,22 @@ class Poller:
     def turn(self) -> timedelta:
         """Checks or polls what is due; returns at once, or after a while if nothing is."""
         task = self._schedule.take(wait=self._limits.take_wait)
-        if task is None:
-            return timedelta(0)
+        if task is not None:
+            self._do(task)
+        return timedelta(0)
+
+    def queue_told(self) -> None:
+        """Queues the buckets that the schedule was told of, and returns at once; the database is not asked.
+
+        Where Redis does not answer, they are left to a later turn, which will tell of it.
+        """
+        try:
+            while (task := self._schedule.take_one_told()) is not None:
+                self._do(task)
+        except QueueUnavailable:
+            return
+
+    def _do(self, task: Task) -> None:
         box, what = task.box, f"polling {task.box.name}"
         next_in, not_before = NEVER if task.told else self._tactic.unprompted, SHORTEST_GAP
         try:
@@ -112,7 +126,6 @@ class Poller:
             next_in = not_before = self._outages.failed(what, error, box=box)
         finally:
             self._schedule.done(task, next_in=next_in, not_before=not_before)
-        return timedelta(0)
 
     def release(self) -> None:
         """Gives the partitions' leases back, when the worker stops."""

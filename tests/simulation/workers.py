@@ -129,7 +129,6 @@ class SimulatedWorker:
         coordination = cast("Any", partial(RedisSide, faults=self._faults))
         self._schedule = Schedule(boxes, partitions=scenario.partitions, clock=clock)
         self._schedule._changed = cast("Any", SimulatedCondition(scheduler))
-        self._listener = Listener(self.wakeups, self._schedule)
         leases = coordination(self._servers.leases)
         self._poller = Poller(
             self._schedule,
@@ -147,6 +146,7 @@ class SimulatedWorker:
             token=name,
             limits=PollLimits(regular=4, retryable=2, lease_ttl=scenario.lease_ttl),
         )
+        self._listener = Listener(self.wakeups, self._schedule, queue_told=self._poller.queue_told)
         self._keeper = LeaseKeeper(
             self._queue, clock=clock, ttl=scenario.lease_ttl, longest=max(timedelta(seconds=10), scenario.cutoff)
         )
@@ -193,7 +193,11 @@ class SimulatedWorker:
             tracer=NullTracer(),
             clock=PreemptiveClock(self.clock, self._scheduler),
             error_tracker=self._track,
-            limits=Limits(rows=self._scenario.rows, flush_after=self._scenario.flush_after),
+            limits=Limits(
+                rows=self._scenario.rows,
+                flush_after=self._scenario.flush_after,
+                new=self._scenario.lease_ttl / 4,
+            ),
         )
 
     def _receiver(self, name: str) -> Receiver:

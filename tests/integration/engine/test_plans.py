@@ -7,7 +7,8 @@ key, or the whole table, through all that is delivered (NUMBERS).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -15,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from boxengine.adapters.sql import schema
-from boxengine.adapters.sql.dialects.postgresql import PostgresStatements
+from boxengine.adapters.sql.dialects.postgresql import _ONE_PLAN, PostgresStatements
 from boxengine.adapters.sql.tables import reflect
 from boxengine.domain.box import Backoff, Box, BoxType, StrictOrder
 
@@ -80,20 +81,36 @@ class Planner:
 
     def explain(self, box: Box, statement: str, *, mode: str, limit: int = 12) -> list[dict[str, Any]]:
         """All nodes of the plan that a fresh connection uses, executed."""
+        with self.prepared(box, statement, {"plan_cache_mode": mode}) as fresh:
+            return explained(fresh, limit=limit)
+
+    @contextmanager
+    def prepared(self, box: Box, statement: str, settings: Mapping[str, str]) -> Iterator[psycopg.Connection[Any]]:
+        """A fresh connection, with these settings, that knows the statement as ``hot``."""
         with self.engine.connect() as connection:
             statements = PostgresStatements(reflect(connection, box), idle_timeout_ms=60_000)
-        sql = getattr(statements, statement).replace("%s", "${}").format(1, 2, 3).replace("%%", "%")
+        sql = getattr(statements, statement)
+        types = {1: "bigint[]", 3: "int[], bigint[], bigint", 4: "bigint[], int[], int[], text[]"}[sql.count("%s")]
+        sql = sql.replace("%s", "${}").format(1, 2, 3, 4).replace("%%", "%")
         with psycopg.connect(self._url.replace("+psycopg", ""), autocommit=True) as fresh:
-            fresh.execute(f"SET plan_cache_mode = {mode}")
-            fresh.execute("SELECT set_config('boxengine.held', %s, false)", [as_array(range(BUCKETS))])
-            fresh.execute(f"PREPARE hot (int[], bigint[], bigint) AS {sql}".encode())
-            buckets, after = list(range(BUCKETS)), [0] * BUCKETS
-            call = f"EXECUTE hot ('{as_array(buckets)}', '{as_array(after)}', {limit})"
-            (plan,) = fresh.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {call}".encode()).fetchone() or ((),)
-        return list(nodes((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]))
+            for name, value in {**settings, "boxengine.held": as_array(range(BUCKETS))}.items():
+                fresh.execute("SELECT set_config(%s, %s, false)", [name, value])
+            fresh.execute(f"PREPARE hot ({types}) AS {sql}".encode())
+            yield fresh
 
     def close(self) -> None:
         self.engine.dispose()
+
+
+def explained(connection: psycopg.Connection[Any], *, limit: int = 12) -> list[dict[str, Any]]:
+    """All nodes of the plan of ``hot``, executed."""
+    call = f"EXECUTE hot ('{as_array(range(BUCKETS))}', '{as_array([0] * BUCKETS)}', {limit})"
+    return nodes_of(connection, call)
+
+
+def nodes_of(connection: psycopg.Connection[Any], call: str) -> list[dict[str, Any]]:
+    (plan,) = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {call}".encode()).fetchone() or ("[]",)
+    return list(nodes((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]))
 
 
 def as_array(values: Iterable[int]) -> str:
@@ -160,3 +177,41 @@ def test_strict_order_is_served_by_the_partial_indexes_too(planner: Planner, ord
     planner.prepare(box, STALE["analyzed when all were pending, then all delivered"])
     for statement in STATEMENTS:
         check(planner.explain(box, statement, mode=mode), rows=20 * BUCKETS)
+
+
+@pytest.mark.parametrize("statement", ["_read", "_remove"])
+@pytest.mark.parametrize("order", StrictOrder)
+@pytest.mark.parametrize("emptied", ["never analyzed", "analyzed", "vacuumed"])
+def test_the_plan_that_a_claim_keeps_serves_a_full_table_though_made_for_an_empty_one(
+    planner: Planner, order: StrictOrder, statement: str, emptied: str
+) -> None:
+    box = make_box(order)
+    schema.create(planner.engine, [box])
+    planner.run(f"ALTER TABLE {NAME} SET (autovacuum_enabled = false)")
+    planner.run(
+        *{"never analyzed": [], "analyzed": [f"ANALYZE {NAME}"], "vacuumed": [f"VACUUM ANALYZE {NAME}"]}[emptied]
+    )
+    with planner.prepared(box, statement, _ONE_PLAN) as connection:
+        explained(connection)
+        planner.run(FILL.replace(":status", "2"), A_FEW_PENDING)
+        check(explained(connection), rows=20 * BUCKETS)
+        planner.run(FILL.replace(":status", "0"))
+        check(explained(connection), rows=(12 + 2) * BUCKETS)
+
+
+@pytest.mark.parametrize("outcome", ["_deliver", "_discard", "_fail"])
+def test_outcomes_are_written_by_id_in_a_table_that_was_empty_when_they_were_planned(
+    planner: Planner, outcome: str
+) -> None:
+    box = make_box()
+    schema.create(planner.engine, [box])
+    planner.run(f"ALTER TABLE {NAME} SET (autovacuum_enabled = false)", f"VACUUM ANALYZE {NAME}")
+    with planner.prepared(box, outcome, _ONE_PLAN) as connection:
+        others = ", '{0,1,0}', '{1,6,1}', '{a,b,c}'" if outcome == "_fail" else ""
+        call = f"EXECUTE hot ('{{1,2,3}}'{others})"
+        connection.execute(call.encode())
+        planner.run(FILL.replace(":status", "0"))
+        plan = nodes_of(connection, call)
+    assert [
+        node["Index Name"] for node in plan if node.get("Relation Name") == NAME and "Scan" in node["Node Type"]
+    ] == [BY_ID]

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from boxengine.domain.box import Backoff
+from boxengine.domain.box import Backoff, Box
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import DISCARD, PROCESS, SKIP, Failure, Verdict
 from boxengine.domain.retry import ExponentialBackoff, LatestAvailable, NoDelay, RetryContext
 from boxengine.engine.attempt import TRACEBACK_LINES, error_log, reason_of
+from boxengine.engine.delivery import Limits
 from boxengine.engine.pipeline import Middlewares
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import RememberedFailure
 from tests.unit.engine.bench import Batches, Bench, Single, spec
+
+AGED = 2 * Limits().new
+"""Old enough to have failed before."""
 
 RETRIES: dict[str, Any] = {"max_retries": 2, "backoff": Backoff(minimal=timedelta(seconds=10))}
 AGES_AGO = timedelta(days=1)
@@ -200,6 +205,7 @@ def test_a_higher_remembered_count_stands_over_the_rows() -> None:
     bench = Bench(**RETRIES)
     (row_id,) = bench.insert(1)
     bench.memory.remember(bench.box, {row_id: RememberedFailure(2, "no")}, ttl=timedelta(minutes=1))
+    bench.clock.advance(AGED)
     bench.deliver(spec(Single(lambda _item: Failure("no"))))
     assert (bench.row(row_id).status, bench.row(row_id).errors_count) == (Status.FAILED, 3)
 
@@ -208,10 +214,29 @@ def test_a_remembered_count_past_the_retries_fails_the_item_at_once_with_one_mor
     bench, transport = Bench(**RETRIES), Single()
     (row_id,) = bench.insert(1)
     bench.memory.remember(bench.box, {row_id: RememberedFailure(3, "it was the broker")}, ttl=timedelta(minutes=1))
+    bench.clock.advance(AGED)
     bench.deliver(spec(transport))
     row = bench.row(row_id)
     assert (transport.ids, row.status, row.errors_count) == ([], Status.FAILED, 4)
     assert "it was the broker" in row.error_log
+
+
+@pytest.mark.parametrize(("age", "asked"), [(timedelta(0), []), (AGED, [1, 2]), (-AGED, [1, 2])])
+def test_items_that_are_too_new_to_have_failed_are_not_asked_about(
+    monkeypatch: pytest.MonkeyPatch, age: timedelta, asked: list[int]
+) -> None:
+    bench = Bench(**RETRIES)
+    bench.insert(1, created_at=bench.clock.now() - age)
+    bench.insert(2)
+    recall, seen = bench.memory.recall, list[int]()
+
+    def recalling(box: Box, ids: Sequence[int]) -> Mapping[int, RememberedFailure]:
+        seen.extend(ids)
+        return recall(box, ids)
+
+    monkeypatch.setattr(bench.memory, "recall", recalling)
+    bench.deliver(spec(Single()))
+    assert seen == asked
 
 
 def test_a_lower_remembered_count_is_ignored() -> None:

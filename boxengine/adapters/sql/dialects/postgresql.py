@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, assert_never
 
 from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Cursor, Row, Taken
@@ -25,6 +26,9 @@ _MAX_EXPONENT = 64
 _NO_ID = 2**63 - 1
 """Beyond every id."""
 _SAVEPOINT = "boxengine_claim"
+_ONE_PLAN = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_bitmapscan": "off"}
+"""For a transaction with none but our own statements: planned once for a connection, by index, whatever the table held then.
+The server would plan them anew for each batch, half a millisecond, for it takes the arrays to be longer than they are."""
 
 
 class PostgresStatements:
@@ -41,19 +45,14 @@ class PostgresStatements:
         held = "current_setting('boxengine.held')::int[]"
         share, of = f"greatest(1, %s / greatest(1, cardinality({held})))", f"WHERE held.bucket = ANY({held})"
         self._read = self._pending(self._item_columns(), share=share, suffix="FOR UPDATE OF t", of=of)
-        # Asked again whether they are due: somebody else may have changed a row since the inner query found it. The sum keeps
-        # the planner from the index on pending rows, which it would walk from end to end for these ids.
+        # Asked again whether they are due: somebody else may have changed a row since the inner query found it.
         self._remove = (
             f"DELETE FROM {self._table.name} AS t WHERE t.id = ANY(ARRAY({self._pending('t.id', share=share, of=of)})) "
-            f"AND t.status + 0 = 0 AND {self._is_due('t')} RETURNING {self._item_columns()}"
+            f"AND {_pending('t.')} AND {self._is_due('t')} RETURNING {self._item_columns()}"
         )
         self._due = self._outlook()
-        self._lock = (
-            "SELECT coalesce(array_agg(wanted.bucket), '{}') AS granted, now(), "
-            "set_config('boxengine.held', coalesce(array_agg(wanted.bucket), '{}')::text, true), "
-            "set_config('idle_in_transaction_session_timeout', %s, true) "
-            "FROM unnest(%s::int[]) AS wanted(bucket) WHERE pg_try_advisory_xact_lock(%s, wanted.bucket)"
-        )
+        self._lock = self._take_locks()
+        self._lock_alone = self._take_locks(_ONE_PLAN)
         self._later = self._later_delivered()
         self._waiting = self._longest_waiting()
         self._deliver, self._discard, self._fail = self._outcomes()
@@ -77,7 +76,8 @@ class PostgresStatements:
         with cursor.connection.cursor(binary=True) as locks:
             # What is fetched within a pipeline costs a round trip of its own, before the one that ends it.
             with cursor.connection.pipeline():
-                locks.execute(self._lock, (self._idle_timeout, wanted, self._space), prepare=True)
+                lock = self._lock_alone if only_outcomes else self._lock
+                locks.execute(lock, (self._idle_timeout, wanted, self._space), prepare=True)
                 if remove:
                     cursor.connection.execute(f"SAVEPOINT {_SAVEPOINT}", prepare=False)
                 statement = self._remove if remove else self._read
@@ -153,6 +153,16 @@ class PostgresStatements:
         return f"{self._table.name} WHERE status IN ({_listed(statuses)}) ORDER BY id"
 
     # ── the texts ────────────────────────────────────────────────────────────────────────────────────
+
+    def _take_locks(self, settings: Mapping[str, str] = MappingProxyType({})) -> str:
+        """The locks of a claim; its limits, and these settings, are the transaction's own."""
+        others = "".join(f"set_config('{name}', '{value}', true), " for name, value in settings.items())
+        return (
+            "SELECT coalesce(array_agg(wanted.bucket), '{}') AS granted, now(), "
+            "set_config('boxengine.held', coalesce(array_agg(wanted.bucket), '{}')::text, true), "
+            f"{others}set_config('idle_in_transaction_session_timeout', %s, true) "
+            "FROM unnest(%s::int[]) AS wanted(bucket) WHERE pg_try_advisory_xact_lock(%s, wanted.bucket)"
+        )
 
     def _pending(self, columns: str, *, extra: str = "", share: str = "%s", suffix: str = "", of: str = "") -> str:
         condition, head = f"AND {self._is_due('t')}", ""
@@ -276,13 +286,13 @@ class PostgresStatements:
             else f"UPDATE {name} SET status = {Status.DELIVERED:d}, {touched} WHERE id = ANY(%s::bigint[])"
         )
         discard = (
-            f"UPDATE {name} SET status = {Status.DISCARDED:d}, {touched} WHERE id = ANY(%s::bigint[]) AND status = 0"
+            f"UPDATE {name} SET status = {Status.DISCARDED:d}, {touched} WHERE id = ANY(%s::bigint[]) AND {_pending()}"
         )
         log = ", error_log = f.error_log" if self._table.has("error_log") else ""
         fail = (
             f"UPDATE {name} AS t SET status = f.status, errors_count = f.errors_count{log}, {touched} "
             "FROM unnest(%s::bigint[], %s::int[], %s::int[], %s::text[]) AS f(id, status, errors_count, error_log) "
-            "WHERE t.id = f.id AND t.status = 0"
+            f"WHERE t.id = f.id AND {_pending('t.')}"
         )
         return deliver, discard, fail
 
@@ -298,6 +308,12 @@ class PostgresStatements:
 
     def _zoned(self, column: str) -> str:
         return f"t.{column}" if self._table.zoned else f"t.{column} AT TIME ZONE 'UTC' AS {column}"
+
+
+def _pending(row: str = "") -> str:
+    """That a row, found by its id, is pending. Said so that the planner does not take the index on pending rows, which it would
+    walk from end to end for a few ids."""
+    return f"{row}status + 0 = {Status.PENDING:d}"
 
 
 def _listed(statuses: Sequence[int]) -> str:
