@@ -17,6 +17,9 @@ from tests.integration.engine.receivers import BatchReceiver, FailsFirst, Gate, 
 from tests.integration.engine.rig import BOX, Rig
 from tests.parity.harness import QUEUE, RETRIES, MakeRig, Spy, servers_of
 
+OLD_ENOUGH = timedelta(minutes=1)
+"""For an item to have failed before: what was written this second is not looked up."""
+
 
 def test_job_queue(rig: Rig, spy: Spy) -> None:
     box = rig.box()
@@ -182,7 +185,7 @@ def test_flushall_costs_time_but_neither_an_item_nor_the_order(rig: Rig, spy: Sp
 def test_what_redis_remembers_of_a_failure_counts_when_the_row_knows_less(make_rig: MakeRig, spy: Spy) -> None:
     rig, receiver = make_rig(box=RETRIES), Receiver()
     rig.carry(receiver)
-    (item_id,) = rig.create(1)
+    (item_id,) = rig.create(1, created_at=rig.now() - OLD_ENOUGH)
     meta = {"version": 1, "timestamp": 1_700_000_000, "errors_count": 3, "error_msg": "Ruby was here"}
     spy.client.set(f"outbox:{BOX}:{item_id}", json.dumps(meta), ex=60)
     rig.deliver(1)
@@ -194,7 +197,7 @@ def test_what_redis_remembers_of_a_failure_counts_when_the_row_knows_less(make_r
 def test_what_redis_remembers_of_a_failure_with_retries_left_is_counted_on(make_rig: MakeRig, spy: Spy) -> None:
     rig = make_rig(box={**RETRIES, "max_retries": 3})
     rig.carry(Receiver(FailsFirst(1)))
-    (item_id,) = rig.create(1)
+    (item_id,) = rig.create(1, created_at=rig.now() - OLD_ENOUGH)
     meta = {"version": 1, "timestamp": 1_700_000_000, "errors_count": 2, "error_msg": "Ruby was here"}
     spy.client.set(f"outbox:{BOX}:{item_id}", json.dumps(meta), ex=60)
     rig.deliver(2)

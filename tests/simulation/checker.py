@@ -213,8 +213,9 @@ def _fenced(record: Record) -> Iterator[str]:
         own = sends.get(id(claim), ())
         if own and not claim.committed and not claim.fault:
             yield f"a claim of {claim.worker} at step {claim.opened} was not committed, for no reason"
-        if len({send.item for send in own}) > record.rows_per_claim:
-            yield f"a claim of {claim.worker} at step {claim.opened} sent more than {record.rows_per_claim} items"
+        most = record.rows_per_claim[claim.box]
+        if len({send.item for send in own}) > most:
+            yield f"a claim of {claim.worker} at step {claim.opened} sent more than {most} items"
         if claim.asked_again:
             yield f"{claim.worker} asked again for buckets that it had been refused, at step {claim.opened}"
         # The leases are looked at before an item or batch begins, not before each of its transports.

@@ -10,7 +10,7 @@ from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.rows import Row
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status
-from boxengine.engine.delivery import LARGE
+from boxengine.engine.delivery import LARGE, LARGE_DELETING
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import Signal
 from tests.simulation import outside
@@ -226,12 +226,13 @@ class History:
 
     def _describe(self) -> None:
         record = self.record
-        record.rows_per_claim = LARGE * self.scenario.rows
         record.transport_time = self.scenario.transport_time
         record.tactic = self.scenario.tactic
         record.lease_ttl = self.scenario.lease_ttl.total_seconds()
         for plan in self.scenario.boxes:
             record.boxes[plan.box.name] = plan.box
+            large = LARGE_DELETING if plan.box.retention.deletes_on_delivery else LARGE
+            record.rows_per_claim[plan.box.name] = large * self.scenario.rows
             record.routes[plan.box.name] = {
                 event: tuple(name for name, route, _ in plan.routes if route is None or route == event)
                 for event in ("a", "b")

@@ -78,7 +78,7 @@ class Record:
     """By box and event name, the names of the transports an item must reach."""
     latest_available: set[str] = field(default_factory=set)
     """Boxes that discard what a later item has overtaken."""
-    rows_per_claim: int = 0
+    rows_per_claim: dict[str, int] = field(default_factory=dict)
     tactic: str = ""
     transport_time: float = 0.0
     """Longest time in seconds of a call where nothing is wrong."""
