@@ -35,6 +35,6 @@ class Listener:
             perhaps = {signal.bucket for signal in signals if signal.bucket is not None and not signal.due}
             self._schedule.tell(box_name, due)
             self._schedule.wake(box_name, perhaps)
-        # Here, rather than by a poller thread that would have to wake up first: half a millisecond on the way of an item.
+        # Here, rather than by a poller thread that would have to wake up first: 0.15 ms on the way of an item.
         self._queue_told()
         return timedelta(0)

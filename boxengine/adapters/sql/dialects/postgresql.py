@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from types import MappingProxyType
 from typing import Any, assert_never
 
 from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Cursor, Row, Taken
@@ -48,10 +47,10 @@ class PostgresStatements:
         # Asked again whether they are due: somebody else may have changed a row since the inner query found it.
         self._remove = (
             f"DELETE FROM {self._table.name} AS t WHERE t.id = ANY(ARRAY({self._pending('t.id', share=share, of=of)})) "
-            f"AND {_pending('t.')} AND {self._is_due('t')} RETURNING {self._item_columns()}"
+            f"AND {_still_pending('t.')} AND {self._is_due('t')} RETURNING {self._item_columns()}"
         )
         self._due = self._outlook()
-        self._lock = self._take_locks()
+        self._lock = self._take_locks({})
         self._lock_alone = self._take_locks(_ONE_PLAN)
         self._later = self._later_delivered()
         self._waiting = self._longest_waiting()
@@ -154,7 +153,7 @@ class PostgresStatements:
 
     # ── the texts ────────────────────────────────────────────────────────────────────────────────────
 
-    def _take_locks(self, settings: Mapping[str, str] = MappingProxyType({})) -> str:
+    def _take_locks(self, settings: Mapping[str, str]) -> str:
         """The locks of a claim; its limits, and these settings, are the transaction's own."""
         others = "".join(f"set_config('{name}', '{value}', true), " for name, value in settings.items())
         return (
@@ -286,13 +285,14 @@ class PostgresStatements:
             else f"UPDATE {name} SET status = {Status.DELIVERED:d}, {touched} WHERE id = ANY(%s::bigint[])"
         )
         discard = (
-            f"UPDATE {name} SET status = {Status.DISCARDED:d}, {touched} WHERE id = ANY(%s::bigint[]) AND {_pending()}"
+            f"UPDATE {name} SET status = {Status.DISCARDED:d}, {touched} "
+            f"WHERE id = ANY(%s::bigint[]) AND {_still_pending()}"
         )
         log = ", error_log = f.error_log" if self._table.has("error_log") else ""
         fail = (
             f"UPDATE {name} AS t SET status = f.status, errors_count = f.errors_count{log}, {touched} "
             "FROM unnest(%s::bigint[], %s::int[], %s::int[], %s::text[]) AS f(id, status, errors_count, error_log) "
-            f"WHERE t.id = f.id AND {_pending('t.')}"
+            f"WHERE t.id = f.id AND {_still_pending('t.')}"
         )
         return deliver, discard, fail
 
@@ -310,7 +310,7 @@ class PostgresStatements:
         return f"t.{column}" if self._table.zoned else f"t.{column} AT TIME ZONE 'UTC' AS {column}"
 
 
-def _pending(row: str = "") -> str:
+def _still_pending(row: str = "") -> str:
     """That a row, found by its id, is pending. Said so that the planner does not take the index on pending rows, which it would
     walk from end to end for a few ids."""
     return f"{row}status + 0 = {Status.PENDING:d}"
