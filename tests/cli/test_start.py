@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
-from boxengine.engine.delivery import BATCH_LIMIT, LARGE
+from boxengine.engine.delivery import BATCH_LIMIT, LARGE, LARGE_DELETING
 from tests.cli.project import FILE, Project, Worker, first_deliveries_in_order
 from tests.eventually import eventually
 
@@ -91,6 +91,25 @@ def test_kill_9_in_mid_drain_loses_nothing_and_reorders_nothing(project: Project
     deliveries = project.deliveries()
     assert first_deliveries_in_order(deliveries, committed)
     assert len(deliveries) - 20_000 <= IN_WORK
+
+
+def test_kill_9_loses_nothing_and_reorders_nothing_where_rows_are_deleted_as_they_are_claimed(
+    tmp_path: Path, postgres_url: str, redis_url: str
+) -> None:
+    keeping_nothing = "    retention_delivered_items: PT0S\n    delivered_min_retention_period: PT0S"
+    project = Project(tmp_path, database=postgres_url, redis=redis_url, more=keeping_nothing)
+    project.run("db", "create")
+    committed = project.fill(40_000)
+    with project.worker() as worker:
+        eventually(lambda: len(project.deliveries()) > 2000)
+        worker.kill()
+    assert project.counts().get(0, 0) > 0, "the worker was too quick to be killed in the middle"
+    with project.worker() as worker:
+        eventually(lambda: project.counts() == {}, what="nothing is left")
+        assert worker.stop() == 0
+    deliveries = project.deliveries()
+    assert first_deliveries_in_order(deliveries, committed)
+    assert len(deliveries) - 40_000 <= 4 * LARGE_DELETING * BATCH_LIMIT
 
 
 def test_two_workers_share_the_work_and_deliver_nothing_twice(
