@@ -116,7 +116,7 @@ def test_locks_taken_by_a_statement_that_broke_off_are_freed(
 ) -> None:
     take = MySqlStatements.claim
 
-    def break_off(self: MySqlStatements, cursor: Any, buckets: Any, limit: int) -> Any:
+    def break_off(self: MySqlStatements, cursor: Any, buckets: Any, limit: int, **_options: object) -> Any:
         take(self, cursor, buckets, limit)
         raise pymysql.err.OperationalError(1317, "Query execution was interrupted")
 
