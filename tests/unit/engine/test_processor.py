@@ -177,3 +177,18 @@ def test_batches_are_large_while_those_before_went_through_quickly_and_had_light
     )
     shop.processor.turn()
     assert shop.backlog.large == [False, True, True, False, True, False, True]
+
+
+def test_the_first_batch_of_the_next_hold_is_large_if_the_last_one_was_quick() -> None:
+    shop = Shop(threads=1, batches=2, rows=WORTH_SHARING)
+    shop.processor.turn()
+    before = len(shop.backlog.large)
+    shop.queue.push(shop.box, [Job(bucket, 0, (1,)) for bucket in sorted(BUCKETS)])
+    shop.processor.turn()
+    assert (shop.backlog.large[0], shop.backlog.large[before]) == (False, True)
+
+
+def test_that_a_few_rows_were_quick_makes_no_batch_large() -> None:
+    shop = Shop(threads=1, batches=3, rows=WORTH_SHARING - 1)
+    shop.processor.turn()
+    assert shop.backlog.large == [False, False, False]
