@@ -24,10 +24,10 @@ from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
 OUTBOX = "order_outbox_item"
 INBOX = "payment_inbox_item"
 LOG_PREFIX = "app=%a "
+"""Of PostgreSQL's log lines; ``bench.counting`` tells by it whose statements they are."""
 BUFFERS = {"shared_buffers": "1GB", "max_wal_size": "8GB"}
 """What anybody gives a server of such tables; with 128 MB and 1 GB of an untouched installation every program, the floors
 too, halves its rate at a million rows. Durability stays the default."""
-"""Of PostgreSQL's log lines; ``bench.counting`` tells by it whose statements they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,9 +60,7 @@ class Schedule:
                 now = self._clock.monotonic()
                 task = min(self._due, key=self._due.__getitem__, default=None)
                 if task is not None and self._due[task] <= now:
-                    del self._due[task]
-                    self._taken[task] = NEVER
-                    return task
+                    return self._hand_out(task)
                 if now >= until:
                     return None
                 next_due = NEVER if task is None else self._due[task]
@@ -74,11 +72,7 @@ class Schedule:
         with self._changed:
             now = self._clock.monotonic()
             task = next((task for task in self._told if self._due.get(task, NEVER) <= now), None)
-            if task is not None and not self._stopped:
-                del self._due[task]
-                self._taken[task] = NEVER
-                return task
-            return None
+            return None if task is None or self._stopped else self._hand_out(task)
 
     def prompted(self, task: Task) -> bool:
         """Whether a wake-up asked for the task since it was last done: somebody committed, so it is worth a look."""
@@ -144,6 +138,11 @@ class Schedule:
         """Asks for the box to be checked ``within`` so many seconds."""
         with self._changed:
             self._ask_for([Task(self._boxes[box_name], None)], within=within)
+
+    def _hand_out(self, task: Task) -> Task:
+        del self._due[task]
+        self._taken[task] = NEVER
+        return task
 
     def _ask_for(self, tasks: Iterable[Task], *, within: float) -> None:
         at = self._clock.monotonic() + within

@@ -30,6 +30,13 @@ def all_delivered(project: Project, count: int) -> None:
     eventually(lambda: project.counts().get(2) == count, what=f"{count} delivered")
 
 
+def kill_a_worker_in_mid_drain(project: Project) -> None:
+    with project.worker() as worker:
+        eventually(lambda: len(project.deliveries()) > 2000)
+        worker.kill()
+    assert project.counts().get(0, 0) > 0, "the worker was too quick to be killed in the middle"
+
+
 def outages(worker: Worker) -> int:
     return sum(1 for line in worker.lines() if line["level"].lower() in ("warning", "error"))
 
@@ -81,10 +88,7 @@ def test_a_second_signal_exits_at_once(tmp_path: Path, postgres_url: str, redis_
 
 def test_kill_9_in_mid_drain_loses_nothing_and_reorders_nothing(project: Project) -> None:
     committed = project.fill(20_000)
-    with project.worker() as worker:
-        eventually(lambda: len(project.deliveries()) > 2000)
-        worker.kill()
-    assert project.counts().get(0, 0) > 0, "the worker was too quick to be killed in the middle"
+    kill_a_worker_in_mid_drain(project)
     with project.worker() as worker:
         all_delivered(project, 20_000)
         assert worker.stop() == 0
@@ -100,10 +104,7 @@ def test_kill_9_loses_nothing_and_reorders_nothing_where_rows_are_deleted_as_the
     project = Project(tmp_path, database=postgres_url, redis=redis_url, more=keeping_nothing)
     project.run("db", "create")
     committed = project.fill(40_000)
-    with project.worker() as worker:
-        eventually(lambda: len(project.deliveries()) > 2000)
-        worker.kill()
-    assert project.counts().get(0, 0) > 0, "the worker was too quick to be killed in the middle"
+    kill_a_worker_in_mid_drain(project)
     with project.worker() as worker:
         eventually(lambda: project.counts() == {}, what="nothing is left")
         assert worker.stop() == 0
