@@ -53,11 +53,13 @@ def consume(
 
 def _consume(loaded: Boxes, names: list[str], *, child: Path | None) -> int:
     from boxengine.adapters.system import SystemClock  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.adapters.telemetry.ledger import Ledger  # noqa: PLC0415
     from boxengine.app.consuming import Consuming  # noqa: PLC0415
     from boxengine.cli.watchers import watchers  # noqa: PLC0415
 
     settings = loaded.resolved.settings
-    watching = watchers(settings, clock=SystemClock(), partitions=settings.poller.concurrency, child=child)
+    ledger = Ledger(child) if child else None
+    watching = watchers(settings, clock=SystemClock(), partitions=settings.poller.concurrency, ledger=ledger)
     consuming = Consuming(
         loaded.resolved,
         boxes=names,

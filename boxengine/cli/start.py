@@ -103,12 +103,14 @@ class _Process:
         self._settings = boxes.resolved.settings
 
     def run(self) -> int:
-        from boxengine.app import assembly, default  # noqa: PLC0415 - see Globals.boxes
+        from boxengine.adapters.telemetry.ledger import Ledger  # noqa: PLC0415 - see Globals.boxes
+        from boxengine.app import assembly, default  # noqa: PLC0415
         from boxengine.app.boxes import Boxes  # noqa: PLC0415
         from boxengine.cli.watchers import watchers  # noqa: PLC0415
 
         partitions = self._choices.partitions or self._settings.poller.concurrency
-        watching = watchers(self._settings, clock=self._servers.clock, partitions=partitions, child=self._child)
+        ledger = Ledger(self._child) if self._child else None
+        watching = watchers(self._settings, clock=self._servers.clock, partitions=partitions, ledger=ledger)
         default.offer(Boxes(self._boxes.resolved, observer=watching.observer, tracer=watching.tracer))
         health = assembly.health(self._servers, **watching.health)
         worker = assembly.assemble(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from boxengine.adapters.telemetry.combined import CombinedObserver, CombinedTracer
@@ -32,28 +31,21 @@ class Watchers:
     """Options of ``Health``."""
 
 
-def watchers(settings: Settings, *, clock: Clock, partitions: int, child: Path | None) -> Watchers:
+def watchers(settings: Settings, *, clock: Clock, partitions: int, ledger: Ledger | None) -> Watchers:
     """Args:
     partitions: of the poller.
-    child: the ledger in which a child process keeps its numbers for its parent; None: there is no parent.
+    ledger: in which a child process keeps its numbers for its parent; None: there is no parent.
     """
     tracer = CombinedTracer([OpenTelemetryTracer(item_spans=settings.tracing.item_spans), LogTracer()])
-    if child is None and not settings.metrics.enabled:
-        return Watchers(observer=LogObserver(), tracer=tracer, registry=None)
+    health = {"publish": publisher(ledger), "publish_missing": missing_publisher(ledger)} if ledger else {}
+    if not settings.metrics.enabled:
+        return Watchers(observer=LogObserver(), tracer=tracer, registry=None, health=health)
 
     from prometheus_client import CollectorRegistry  # noqa: PLC0415 - only where somebody looks at metrics
 
     from boxengine.adapters.telemetry.prometheus import PrometheusObserver  # noqa: PLC0415
 
-    if child is not None:
-        ledger = Ledger(child)
-        counting = PrometheusObserver(clock=clock, partitions=partitions, ledger=ledger)
-        return Watchers(
-            observer=CombinedObserver([counting, LogObserver()]),
-            tracer=tracer,
-            registry=None,
-            health={"publish": publisher(ledger), "publish_missing": missing_publisher(ledger)},
-        )
-    registry = CollectorRegistry()
-    counting = PrometheusObserver(clock=clock, partitions=partitions, registry=registry)
-    return Watchers(observer=CombinedObserver([LogObserver(), counting]), tracer=tracer, registry=registry)
+    registry = None if ledger else CollectorRegistry()
+    counting = PrometheusObserver(clock=clock, partitions=partitions, ledger=ledger, registry=registry)
+    observer = CombinedObserver([counting, LogObserver()])
+    return Watchers(observer=observer, tracer=tracer, registry=registry, health=health)

@@ -39,6 +39,12 @@ def test_the_latest_failure_replaces_the_one_before(rig: Rig) -> None:
     assert rig.failures.recall(BOX, [1]) == {1: RememberedFailure(3, "refused")}
 
 
+def test_the_few_that_failed_are_found_among_many(rig: Rig) -> None:
+    remembered = {number: RememberedFailure(number, f"no {number}") for number in (1, 5_000, 5_001, 12_000)}
+    rig.failures.remember(BOX, remembered, ttl=TTL)
+    assert rig.failures.recall(BOX, range(1, 12_001)) == remembered
+
+
 def test_an_error_message_is_cut_to_two_hundred_characters(rig: Rig) -> None:
     rig.failures.remember(BOX, {1: RememberedFailure(1, "é" * 1000)}, ttl=TTL)
     assert rig.failures.recall(BOX, [1]) == {1: RememberedFailure(1, "é" * 200)}

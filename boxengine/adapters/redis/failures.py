@@ -18,6 +18,26 @@ _ERROR_MSG_LENGTH = 200
 _MOST_ERRORS = 2**31 - 2
 """One more still fits the column."""
 
+# The ids come as one text and only what is found goes back: as hundreds of keys and answers, next to all of them nil, they
+# took the client four times as long, and the two together almost three.
+_RECALL = """
+local prefix, ids, names, found = ARGV[1], {}, {}, {}
+for id in string.gmatch(ARGV[2], '%d+') do
+  ids[#ids + 1] = id
+  names[#names + 1] = prefix .. id
+end
+for first = 1, #names, 5000 do  -- unpack takes some 8,000 values
+  local last = math.min(first + 4999, #names)
+  for i, value in ipairs(redis.call('MGET', unpack(names, first, last))) do
+    if value then
+      found[#found + 1] = ids[first + i - 1]
+      found[#found + 1] = value
+    end
+  end
+end
+return found
+"""
+
 
 class RedisFailures:
     """``FailureMemory`` over one key per item: JSON with version, timestamp, errors_count and error_msg."""
@@ -25,6 +45,7 @@ class RedisFailures:
     def __init__(self, client: redis.Redis, *, clock: Clock) -> None:
         self._client = client
         self._clock = clock
+        self._recall = client.register_script(_RECALL)
 
     def remember(self, box: Box, failures: Mapping[int, RememberedFailure], *, ttl: timedelta) -> None:
         """Stores them by item id; of an error message the first 200 characters."""
@@ -42,9 +63,9 @@ class RedisFailures:
         if not ids:
             return {}
         with translated("recall failures"):
-            found = self._client.mget([keys.item_meta(box, item_id) for item_id in ids])
-        read = ((item_id, _decode(value)) for item_id, value in zip(ids, found, strict=True) if value is not None)
-        return {item_id: failure for item_id, failure in read if failure is not None}
+            answer = self._recall(args=[keys.item_meta_prefix(box), ",".join(map(str, ids))])
+        found = zip(map(int, answer[::2]), map(_decode, answer[1::2]), strict=True)
+        return {item_id: failure for item_id, failure in found if failure is not None}
 
     def forget(self, box: Box, ids: Sequence[int]) -> None:
         """Drops them."""

@@ -27,9 +27,14 @@ def bucket_lease_prefix(box: Box) -> str:
     return f"sbmt:outbox:processor:{box.name}:"
 
 
+def item_meta_prefix(box: Box) -> str:
+    """What the keys begin with where items' failures are remembered; an item's id follows."""
+    return f"{box.type}:{box.name}:"
+
+
 def item_meta(box: Box, item_id: int) -> str:
     """Where an item's failures are remembered."""
-    return f"{box.type}:{box.name}:{item_id}"
+    return f"{item_meta_prefix(box)}{item_id}"
 
 
 def box_id(box: Box) -> str:

@@ -74,7 +74,7 @@ class Site(Rig):
         resolved, watcher = self.boxes.resolved, Watcher()
         connected = servers.connect(resolved.settings)
         partitions = resolved.settings.poller.concurrency
-        watching = watchers(resolved.settings, clock=connected.clock, partitions=partitions, child=None)
+        watching = watchers(resolved.settings, clock=connected.clock, partitions=partitions, ledger=None)
         observer = CombinedObserver([watching.observer, watcher])
         health = assembly.health(connected, check_lifetime=timedelta(0))
         (service,) = endpoints(self.boxes, health, watching.registry)

@@ -22,7 +22,7 @@ LABELS = {"type": "inbox", "name": "order_inbox_item", "owner": ""}
 @contextmanager
 def consuming(inbox: Inbox) -> Iterator[Running]:
     resolved = inbox.boxes.resolved
-    watching = watchers(resolved.settings, clock=SystemClock(), partitions=6, child=None)
+    watching = watchers(resolved.settings, clock=SystemClock(), partitions=6, ledger=None)
     consumers = Consuming(resolved, observer=watching.observer, tracer=watching.tracer)
     health = consumers.health()
     (service,) = endpoints(inbox.boxes, health, watching.registry)

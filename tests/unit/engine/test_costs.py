@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import sys
 from pathlib import Path
-from types import FrameType
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
@@ -16,30 +14,10 @@ from boxengine.domain.item import Item
 from boxengine.engine.pipeline import Middlewares, TransportSpec
 from boxengine.engine.sending import Sending
 from tests.unit.engine.bench import Batches, Bench, Single, spec
+from tests.unit.meter import Meter
 
-ENGINE = str(Path(boxengine.engine.__file__).parent)
+ENGINE = Path(boxengine.engine.__file__).parent
 FEW, MANY = 100, 400
-
-
-class Meter:
-    """Counts the instructions that the engine's own code runs in this thread."""
-
-    def __init__(self) -> None:
-        self.instructions = 0
-
-    def __enter__(self) -> Self:
-        sys.settrace(self._trace)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(None)
-
-    def _trace(self, frame: FrameType, event: str, _argument: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(ENGINE):
-            return None
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        self.instructions += event == "opcode"
-        return self._trace
 
 
 def instructions(items: int, transport: TransportSpec) -> int:
@@ -47,7 +25,7 @@ def instructions(items: int, transport: TransportSpec) -> int:
     bench = Bench()
     bench.insert(*range(items))
     delivery = bench.delivery(transport)
-    with Meter() as meter:
+    with Meter(ENGINE) as meter:
         report = bench.run(delivery)
     assert report.claimed == items
     return meter.instructions

@@ -9,12 +9,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from boxengine.adapters.memory.clock import ManualClock
-from boxengine.adapters.telemetry import families
+from boxengine.adapters.telemetry import families, prometheus
 from boxengine.adapters.telemetry.ledger import Ledger, ProcessLedgers
 from boxengine.adapters.telemetry.prometheus import NumbersCollector, PrometheusObserver
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import FailedAttempt, Settlement
 from boxengine.ports import Consumed, Observer
+from tests.unit.meter import Meter
 from tests.unit.telemetry.samples import BOX, CIRCUIT, item
 
 LABELS = {"type": "outbox", "name": "shop-order_outbox_item", "owner": "shop-team"}
@@ -245,3 +246,14 @@ def test_one_scrape_of_the_parent_is_exact_over_living_and_dead_processes(tmp_pa
     ledgers.retire("two")
     check()
     first.close()
+
+
+def test_an_item_of_a_batch_costs_few_instructions_to_count(observer: PrometheusObserver) -> None:
+    def instructions(count: int) -> int:
+        items = [item(number, bucket=number // 100, age=number / 100) for number in range(count)]
+        with Meter(Path(prometheus.__file__)) as meter:
+            observer.settled(BOX, items, Settlement(delivered=[each.id for each in items]), seconds=0.1)
+        return meter.instructions
+
+    instructions(400)  # The keys are made once.
+    assert 1 < (instructions(400) - instructions(200)) / 200 <= 25
