@@ -101,15 +101,16 @@ class Creator:
     def _insert(
         self, session: Any, rows: list[Attributes], partition_by: Any, known: set[int] | None = None
     ) -> list[int]:
-        prepared = [self._prepared(row, partition_by, position) for position, row in enumerate(rows)]
+        for position, row in enumerate(rows):
+            self._prepare(row, partition_by, position)
         started = self._clock.monotonic()
-        with self._tracer.creating(self.box, len(prepared)):
-            self._propagate(prepared)
-            inserted = self._rows.insert(session, prepared)
+        with self._tracer.creating(self.box, len(rows)):
+            self._propagate(rows)
+            inserted = self._rows.insert(session, rows)
         if known is not None:
             known |= inserted.known
         # An id that stands twice is one row.
-        new = {id_: row["bucket"] for id_, row in zip(inserted.ids, prepared, strict=True) if id_ not in inserted.known}
+        new = {id_: row["bucket"] for id_, row in zip(inserted.ids, rows, strict=True) if id_ not in inserted.known}
         if new:
             seconds = self._clock.monotonic() - started
             self._observer.created(self.box, ids=list(new), buckets=list(new.values()), seconds=seconds)
@@ -123,18 +124,18 @@ class Creator:
                 options = row.get("options") or {}
                 row["options"] = {**options, "headers": {**context, **(options.get("headers") or {})}}
 
-    def _prepared(self, row: Attributes, partition_by: Any, position: int) -> Attributes:
-        box = self.box
-        unknown = row.keys() - self._rows.columns
-        if unknown:
+    def _prepare(self, row: Attributes, partition_by: Any, position: int) -> None:
+        """Makes of what the caller gave what the table takes."""
+        box, columns = self.box, self._rows.columns
+        if not columns.issuperset(row):
             raise InvalidItem(
-                f"box {box.name}, item {position}: unknown attribute {', '.join(sorted(unknown))}; "
-                f"known: {', '.join(sorted(self._rows.columns))}"
+                f"box {box.name}, item {position}: unknown attribute {', '.join(sorted(row.keys() - columns))}; "
+                f"known: {', '.join(sorted(columns))}"
             )
         key = row.get("event_key")
         if key is None or key == "":
             raise InvalidItem(f"box {box.name}, item {position}: event_key is missing")
-        payload = self._payload(row.get("payload"), position)
+        row["payload"] = self._payload(row.get("payload"), position)
         self._check_options(row.get("options"), position)
         by = partition_by(row) if callable(partition_by) else partition_by
         bucket = row.get("bucket")
@@ -145,7 +146,7 @@ class Creator:
             raise InvalidItem(
                 f"box {box.name}, item {position}: bucket {bucket!r}, expected 0 to {box.bucket_size - 1}"
             )
-        return {**row, "event_key": str(key), "payload": payload, "bucket": bucket}
+        row["event_key"], row["bucket"] = str(key), bucket
 
     def _bucket(self, key: Any, position: int) -> int:
         try:

@@ -11,7 +11,8 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import Engine, create_engine, event, inspect, text
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import DeclarativeBase, Session
 
 from boxengine import OutboxItem, SequencedItem
@@ -205,11 +206,20 @@ def test_writers_at_once_leave_no_gap_and_ids_follow_the_numbers_of_each_key(eng
         for _ in range(20):
             keys = [str(randomness.randrange(6)) for _ in range(randomness.randrange(1, 8))]
             with engine.connect() as connection:
-                rows.insert(connection, list(map(row, keys)))
-                if randomness.random() < 0.3:
-                    connection.rollback()
-                else:
+                if inserted(connection, rows, keys) and randomness.random() < 0.7:
                     connection.commit()
+                else:
+                    connection.rollback()
+
+    def inserted(connection: Connection, rows: NumberedRows, keys: list[str]) -> bool:
+        try:
+            rows.insert(connection, list(map(row, keys)))
+        except OperationalError as error:
+            # InnoDB locks the gap that a new key goes into, whatever order the keys come in (docs/audit.md).
+            if engine.dialect.name == "mysql" and "Deadlock" in str(error):
+                return False
+            raise
+        return True
 
     with ThreadPoolExecutor(6) as threads:
         for done in [threads.submit(write, seed) for seed in range(6)]:

@@ -17,6 +17,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Table, func, select, t
 from sqlalchemy.exc import DBAPIError
 
 from boxengine.adapters.sql.tables import quoted
+from boxengine.adapters.sql.values import default_maker, left_to_sqlalchemy, processor, translates_schemas
 from boxengine.engine.create import Attributes
 
 WORTHWHILE = 50
@@ -52,7 +53,9 @@ class Copying:
     @staticmethod
     def possible(connection: Connection) -> bool:
         """Whether the driver can: psycopg can, but not beneath an async session."""
-        return isinstance(connection.connection.driver_connection, psycopg.Connection)
+        return isinstance(connection.connection.driver_connection, psycopg.Connection) and not translates_schemas(
+            connection
+        )
 
     @classmethod
     def of(cls, connection: Connection, table: Table) -> Self | None:
@@ -61,7 +64,11 @@ class Copying:
         facts = connection.execute(_FACTS, {"name": name}).all()
         sequence = facts[0][2] if facts else None
         types = {column: type_ for column, type_, _ in facts}
-        usual = all(types.get(column.name) in _TYPES.get(column.key, _USUAL) for column in table.columns)
+        usual = all(
+            types.get(column.name) in _TYPES.get(column.key, _USUAL)
+            and (column.key == "id" or not left_to_sqlalchemy(column))
+            for column in table.columns
+        )
         return cls(table, name, sequence, types) if sequence and usual else None
 
     def takes(self, rows: Sequence[Attributes]) -> bool:
@@ -103,20 +110,15 @@ class Copying:
     @staticmethod
     def _reader(connection: Connection, column: Column[Any], fixed: Mapping[str, Any]) -> Value:
         """How a row's value for the column is come by, as the driver takes it."""
-        key, default = column.key, column.default
+        key = column.key
         if key in fixed:
             value = fixed[key]
             return lambda _row: value
-        process = column.type.dialect_impl(connection.dialect).bind_processor(connection.dialect)
-        make: Callable[[], Any] = lambda: None  # noqa: E731 - it stands for one of three
-        if default is not None and default.is_callable:
-            make = lambda: default.arg(None)  # type: ignore[attr-defined]  # noqa: E731
-        elif default is not None and default.is_scalar:
-            make = lambda: default.arg  # type: ignore[attr-defined]  # noqa: E731
+        process, make = processor(column.type, connection.dialect), default_maker(column)
 
         def read(row: Attributes) -> Any:
-            value = row[key] if key in row else make()
-            return value if process is None or value is None else process(value)
+            value = row[key] if key in row else make() if make else None
+            return process(value) if process else value
 
         return read
 

@@ -26,17 +26,18 @@ from sqlalchemy import (
     event,
     func,
     insert,
+    literal_column,
     select,
 )
 from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.orm import Session
-from sqlalchemy.sql.dml import ReturningInsert
 from sqlalchemy.sql.functions import FunctionElement
 
 from boxengine.adapters.sql.columns import UtcMoment, utc_now
 from boxengine.adapters.sql.copying import WORTHWHILE, Copying
 from boxengine.adapters.sql.listen import CHANNEL
 from boxengine.adapters.sql.models import box_table
+from boxengine.adapters.sql.one_row import OneRow
 from boxengine.adapters.sql.tables import reflect
 from boxengine.domain.box import Box, BoxType
 from boxengine.engine.create import Attributes, Inserted
@@ -67,11 +68,10 @@ class SqlRows:
         signal: or, where it has none, by calling this after the commit.
         """
         self._box = box
-        self._use(model.__table__ if model is not None else box_table(box, MetaData()))  # type: ignore[attr-defined]
-        self._adapted = model is not None
         self._notify = notify
         self._signal = signal
-        self._one: ReturningInsert[Any] | None = None
+        self._use(model.__table__ if model is not None else box_table(box, MetaData()))  # type: ignore[attr-defined]
+        self._adapted = model is not None
         self._copied: tuple[Copying | None] | None = None
         """What was found out about COPY, once it was asked."""
 
@@ -83,6 +83,11 @@ class SqlRows:
         names = ("dedup_key", "uuid") if self._box.type is BoxType.INBOX else ("dedup_key",)
         self._identities = tuple(name for name in names if name in table.columns)
         self._numeric = isinstance(table.c.event_key.type, Integer)
+        returned: list[Any] = [table.c.id]
+        if self._notify:
+            # Not put together from the row's bucket: an application may be allowed to read its ids and nothing else.
+            returned.append(func.pg_notify(literal_column(f"'{CHANNEL}'"), bindparam(_TOLD, type_=String)))
+        self._one_row = OneRow(table, insert(table).returning(*returned))
 
     @property
     def columns(self) -> frozenset[str]:
@@ -94,7 +99,7 @@ class SqlRows:
             self._adapt(connection)
         if self._numeric:
             rows = [{**row, "event_key": self._number(row["event_key"])} for row in rows]
-        keyed = any(map(self._is_keyed, rows))
+        keyed = any(row.get(name) is not None for name in self._identities for row in rows)
         inserted = self._insert_rows(connection, rows, keyed=keyed)
         self._wake(session, connection, rows, done=not keyed and len(rows) == 1)
         return inserted
@@ -146,23 +151,13 @@ class SqlRows:
 
     def _insert_one(self, connection: Connection, row: Attributes) -> int:
         if connection.dialect.name == "postgresql":
-            told = {_TOLD: self._signal_of(row).encode()} if self._notify else {}
-            return int(connection.execute(self._single, {**row, **told}).scalar_one())
+            if self._notify:
+                row = {**row, _TOLD: self._signal_of(row).encode()}
+            return self._one_row.insert(connection, row)
         key = connection.execute(insert(self._table), row).inserted_primary_key
         if key is None:
             raise InvalidItem(f"box {self._box.name}: the database returned no id for the new row")
         return int(key[0])
-
-    @property
-    def _single(self) -> ReturningInsert[Any]:
-        """PostgreSQL's statement for one row. Made once: making it takes as long as the database needs to run it."""
-        if self._one is None or self._one.table is not self._table:
-            returned: list[Any] = [self._table.c.id]
-            if self._notify:
-                # Not put together from the row's bucket: an application may be allowed to read its ids and nothing else.
-                returned.append(func.pg_notify(CHANNEL, bindparam(_TOLD, type_=String)))
-            self._one = insert(self._table).returning(*returned)
-        return self._one
 
     # ── rows that may be there already ───────────────────────────────────────────────────────────────
 

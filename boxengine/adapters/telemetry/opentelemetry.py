@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from time import monotonic
 
 from opentelemetry import context as otel_context
 from opentelemetry import propagate, trace
@@ -21,6 +22,8 @@ from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 
 INSTRUMENTATION = "boxengine"
+LOOK_EVERY = 1.0
+"""Seconds between two looks for an SDK, while there is none."""
 MOST_LINKS = 128
 """The SDK keeps no more links than this on a span, so no more items are looked at for them."""
 
@@ -49,6 +52,8 @@ class OpenTelemetryTracer:
         self._cached: tuple[trace.TracerProvider, trace.Tracer] | None = None
         self._idle = False
         """Whether there was no SDK when it was last looked for."""
+        self._look_again = 0.0
+        """When one is looked for next, in monotonic seconds: each look costs as much as all other checks of an item."""
 
     def inject(self, headers: dict[str, str]) -> dict[str, str]:
         if not otel_context.get_current():
@@ -130,9 +135,12 @@ class OpenTelemetryTracer:
             span.end()
 
     def _tracer(self) -> trace.Tracer | None:
+        if self._idle and monotonic() < self._look_again:
+            return None
         provider = self._provider or trace.get_tracer_provider()
         self._idle = isinstance(provider, ProxyTracerProvider | NoOpTracerProvider)
         if self._idle:
+            self._look_again = monotonic() + LOOK_EVERY
             return None
         cached = self._cached
         if cached is None or cached[0] is not provider:
