@@ -135,7 +135,7 @@ class Creator:
         key = row.get("event_key")
         if key is None or key == "":
             raise InvalidItem(f"box {box.name}, item {position}: event_key is missing")
-        row["payload"] = self._payload(row.get("payload"), position)
+        payload = self._payload(row.get("payload"), position)
         self._check_options(row.get("options"), position)
         by = partition_by(row) if callable(partition_by) else partition_by
         bucket = row.get("bucket")
@@ -146,7 +146,7 @@ class Creator:
             raise InvalidItem(
                 f"box {box.name}, item {position}: bucket {bucket!r}, expected 0 to {box.bucket_size - 1}"
             )
-        row["event_key"], row["bucket"] = str(key), bucket
+        row["event_key"], row["payload"], row["bucket"] = str(key), payload, bucket
 
     def _bucket(self, key: Any, position: int) -> int:
         try:

@@ -142,6 +142,19 @@ def test_partition_by_overrides_the_key_for_the_bucket_even_if_it_is_zero() -> N
     assert {row["event_key"] for row in desk.table.rows} == {"42"}
 
 
+def test_partition_by_sees_the_attributes_as_they_were_given() -> None:
+    desk, seen = Desk(), list[Attributes]()
+
+    def note(row: Attributes) -> int:
+        seen.append(dict(row))
+        return 5
+
+    given = attributes(event_key=42, payload="text")
+    desk.creator.create_batch(None, [given], partition_by=note)
+    assert seen == [given]
+    assert (desk.table.rows[0]["payload"], given["payload"]) == (b"text", "text")
+
+
 def test_a_bucket_given_by_the_caller_stands() -> None:
     desk = Desk()
     desk.creator.create(None, attributes(bucket=3))
