@@ -17,7 +17,7 @@ CALM_AFTER = 25.0
 
 def idle(stand: Stand) -> list[Line]:
     """Three boxes of 256 buckets with nothing in them: CPU, SQL, Redis."""
-    seconds = float(stand.scale.pick(60, 15))
+    seconds = float(stand.scale.pick(60, 10))
     with stand.site(buckets=256, transport={"bench.transports.Batches": {}}, outboxes=BOXES) as site:
         site.forget_queues()
         log = StatementLog(site)

@@ -14,7 +14,7 @@ from bench.worker import warm_worker
 
 def inbox(stand: Stand) -> list[Line]:
     """An inbox handler writes one business row per item through session=."""
-    count = stand.scale.pick(10_000, 2_000)
+    count = stand.scale.pick(10_000, 1_000)
     with stand.site(buckets=256, transport={"bench.transports.Book": {}}, outboxes=(), inboxes=(INBOX,)) as site:
         engine = create_engine(site.dsn.replace("postgresql://", "postgresql+psycopg://"))
         Base.metadata.create_all(engine)

@@ -75,7 +75,7 @@ def _first_delivery(site: Site, ear: Ear) -> float:
 
 def memory(stand: Stand) -> list[Line]:
     """Resident memory of a worker that drains a million items."""
-    count = stand.scale.pick(1_000_000, 200_000)
+    count = stand.scale.pick(1_000_000, 100_000)
     with (
         Ear(stand.folder / "ear") as ear,
         stand.site(buckets=256, transport={"bench.transports.Told": {"address": str(ear.path)}}) as site,
