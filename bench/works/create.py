@@ -84,12 +84,10 @@ def _rates(
     *,
     turns: int = 1,
 ) -> dict[str, list[float]]:
-    """Items per second by program and turn; the table is empty before the first turn, or before each if a round has one."""
+    """Items per second by program and turn; the table is new, and emptied before each turn if a round has one."""
     with stand.site(buckets=BUCKETS, transport={"bench.transports.Batches": {}}) as site:
         store = connect_store(site.boxes.resolved.settings)
         table = schema.tables([site.boxes.box(OUTBOX)])[0]
-
-        site.table().fill(0)
 
         def timed(run: Callable[[], None]) -> float:
             if turns == 1:

@@ -40,8 +40,8 @@ class Boxes:
         """
         self.resolved = resolved
         self._observer = observer or NullObserver()
-        self._tracer = tracer or OpenTelemetryTracer()
         self._clock = SystemClock()
+        self._tracer = tracer or OpenTelemetryTracer(clock=self._clock)
         self._creators: dict[tuple[str, type | None], Creator] = {}
 
     # ── writing items ────────────────────────────────────────────────────────────────────────────────

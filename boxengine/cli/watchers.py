@@ -36,7 +36,8 @@ def watchers(settings: Settings, *, clock: Clock, partitions: int, ledger: Ledge
     partitions: of the poller.
     ledger: in which a child process keeps its numbers for its parent; None: there is no parent.
     """
-    tracer = CombinedTracer([OpenTelemetryTracer(item_spans=settings.tracing.item_spans), LogTracer()])
+    tracing = OpenTelemetryTracer(clock=clock, item_spans=settings.tracing.item_spans)
+    tracer = CombinedTracer([tracing, LogTracer()])
     health = {"publish": publisher(ledger), "publish_missing": missing_publisher(ledger)} if ledger else {}
     if not settings.metrics.enabled:
         return Watchers(observer=LogObserver(), tracer=tracer, registry=None, health=health)

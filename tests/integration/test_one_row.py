@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import wraps
 from itertools import permutations
 from typing import Any
 from uuid import UUID, uuid4
@@ -47,6 +48,19 @@ class OrderOutboxItem(OutboxItem, Base):
     written: Mapped[str] = mapped_column(String, server_default=text("'by the server'"))
 
 
+def decorated(function: Callable[[Any], str]) -> Callable[[Any], str]:
+    @wraps(function)
+    def call(context: Any) -> str:
+        return function(context).upper()
+
+    return call
+
+
+@decorated
+def shouted_key(context: Any) -> str:
+    return str(context.get_current_parameters()["event_key"])
+
+
 class Peculiar(OutboxItem, Base):
     """With a default that looks at the other values of the row."""
 
@@ -55,6 +69,14 @@ class Peculiar(OutboxItem, Base):
     label: Mapped[str] = mapped_column(
         String, default=lambda context: f"{context.get_current_parameters()['event_key']}!"
     )
+
+
+class Decorated(OutboxItem, Base):
+    """With such a default alone, which the application has decorated."""
+
+    __tablename__ = "decorated_items"
+
+    shouted: Mapped[str] = mapped_column(String, default=shouted_key)
 
 
 @pytest.fixture
@@ -110,6 +132,14 @@ def test_a_default_that_looks_at_the_row_is_left_to_sqlalchemy(engine: Engine, c
     with engine.begin() as connection:
         SqlRows(box, Peculiar).insert(connection, [{**ROW, "event_key": f"k{number}"} for number in range(count)])
     assert [row["label"] for row in read(engine, "peculiar_items")] == [f"k{number}!" for number in range(count)]
+
+
+@pytest.mark.parametrize("count", [1, WORTHWHILE])
+def test_so_is_one_that_the_application_has_decorated(engine: Engine, count: int) -> None:
+    box = Box(name="decorated", type=BoxType.OUTBOX, table="decorated_items")
+    with engine.begin() as connection:
+        SqlRows(box, Decorated).insert(connection, [{**ROW, "event_key": f"k{number}"} for number in range(count)])
+    assert [row["shouted"] for row in read(engine, "decorated_items")] == [f"K{number}" for number in range(count)]
 
 
 @pytest.mark.parametrize("count", [1, WORTHWHILE])

@@ -99,7 +99,7 @@ class SqlRows:
             self._adapt(connection)
         if self._numeric:
             rows = [{**row, "event_key": self._number(row["event_key"])} for row in rows]
-        keyed = any(row.get(name) is not None for name in self._identities for row in rows)
+        keyed = any(map(self._is_keyed, rows))
         inserted = self._insert_rows(connection, rows, keyed=keyed)
         self._wake(session, connection, rows, done=not keyed and len(rows) == 1)
         return inserted

@@ -36,8 +36,15 @@ class OneRow:
         Raises:
             DBAPIError: as an INSERT through SQLAlchemy would.
         """
-        if connection.dialect.driver != "psycopg" or translates_schemas(connection):
+        shape = self._shape(connection, row)
+        if shape is None:
             return int(connection.execute(self._statement, row).scalar_one())
+        return int(connection.exec_driver_sql(shape.text, shape.values(row)).scalar_one())
+
+    def _shape(self, connection: Connection, row: Attributes) -> _Shape | None:
+        """What was worked out for rows like this one; None where the statement is left to SQLAlchemy."""
+        if connection.dialect.driver != "psycopg" or translates_schemas(connection):
+            return None
         # What a type makes of a value may be the engine's own choice, as json_serializer is.
         key = (connection.dialect, *row)
         shape = self._shapes.get(key)
@@ -45,7 +52,7 @@ class OneRow:
             if len(self._shapes) >= _MOST_SHAPES:
                 self._shapes.clear()
             shape = self._shapes[key] = _Shape(connection, self._table, self._statement, row)
-        return shape.insert(connection, row)
+        return shape if shape.understood else None
 
 
 class _Shape:
@@ -54,22 +61,21 @@ class _Shape:
     def __init__(self, connection: Connection, table: Table, statement: ReturningInsert[Any], row: Attributes) -> None:
         dialect, columns = connection.dialect, table.columns
         compiled: Any = statement.compile(dialect=dialect, column_keys=[key for key in row if key in columns])
-        self._statement = statement
-        self._text = str(compiled)
+        self.text = str(compiled)
         missing = [name for name in compiled.params if name not in row]
         self._fixed = {name: compiled.params[name] for name in missing if name not in columns}
         makers = {name: default_maker(columns[name]) for name in missing if name in columns}
         self._makers = {name: make for name, make in makers.items() if make is not None}
         processors = {name: processor(bind.type, dialect) for bind, name in compiled.bind_names.items()}
         self._processors = {name: process for name, process in processors.items() if process is not None}
-        self._understood = len(self._makers) == len(makers) and not compiled.escaped_bind_names
+        self.understood = len(self._makers) == len(makers) and not compiled.escaped_bind_names
+        """If not, nothing but SQLAlchemy can make some of the values."""
 
-    def insert(self, connection: Connection, row: Attributes) -> int:
-        if not self._understood:
-            return int(connection.execute(self._statement, row).scalar_one())
+    def values(self, row: Attributes) -> Attributes:
+        """What the driver takes for the row."""
         values = {**self._fixed, **row}
         for name, make in self._makers.items():
             values[name] = make()
         for name, process in self._processors.items():
             values[name] = process(values[name])
-        return int(connection.exec_driver_sql(self._text, values).scalar_one())
+        return values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import Parameter, signature
 from typing import Any
 
 from sqlalchemy import Column, Connection
@@ -24,7 +25,17 @@ def default_maker(column: Column[Any]) -> Callable[[], Any] | None:
         return lambda: default.arg
     # A function of no arguments is wrapped by SQLAlchemy; one that is not looks at the statement's context.
     wrapped = getattr(default.arg, "__wrapped__", None) if default.is_callable else None
-    return wrapped if callable(wrapped) else None
+    return wrapped if callable(wrapped) and _takes_nothing(wrapped) else None
+
+
+def _takes_nothing(function: Callable[..., Any]) -> bool:
+    """The application's own decorator may have wrapped a function of the context, too."""
+    try:
+        parameters = signature(function).parameters.values()
+    except ValueError:  # built in
+        return True
+    named = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    return not any(each.kind in named and each.default is Parameter.empty for each in parameters)
 
 
 def left_to_sqlalchemy(column: Column[Any]) -> bool:

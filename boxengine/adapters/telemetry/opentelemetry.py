@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from time import monotonic
 
 from opentelemetry import context as otel_context
 from opentelemetry import propagate, trace
@@ -20,6 +19,7 @@ from opentelemetry.util.types import AttributeValue
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
+from boxengine.ports import Clock
 
 INSTRUMENTATION = "boxengine"
 LOOK_EVERY = 1.0
@@ -36,16 +36,19 @@ class OpenTelemetryTracer:
     def __init__(
         self,
         *,
+        clock: Clock,
         provider: trace.TracerProvider | None = None,
         propagator: TextMapPropagator | None = None,
         item_spans: bool = False,
     ) -> None:
         """
         Args:
+            clock: says when it is time to look for an SDK again, while there is none.
             provider: None: the one the application has set up, whenever it does so.
             propagator: how contexts are written into headers; None: the application's (W3C trace context by default).
             item_spans: also one span per item and transport call, in the trace of the item's creation.
         """
+        self._clock = clock
         self._provider = provider
         self._propagator = propagator
         self._item_spans = item_spans
@@ -135,12 +138,12 @@ class OpenTelemetryTracer:
             span.end()
 
     def _tracer(self) -> trace.Tracer | None:
-        if self._idle and monotonic() < self._look_again:
+        if self._idle and self._clock.monotonic() < self._look_again:
             return None
         provider = self._provider or trace.get_tracer_provider()
         self._idle = isinstance(provider, ProxyTracerProvider | NoOpTracerProvider)
         if self._idle:
-            self._look_again = monotonic() + LOOK_EVERY
+            self._look_again = self._clock.monotonic() + LOOK_EVERY
             return None
         cached = self._cached
         if cached is None or cached[0] is not provider:

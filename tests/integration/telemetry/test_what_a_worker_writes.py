@@ -13,6 +13,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
 from boxengine import Boxes
+from boxengine.adapters.system import SystemClock
 from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer
 from boxengine.cli.context import Globals
 from tests.cli.project import Project, Worker
@@ -94,7 +95,9 @@ class Shop(Project):
         (folder / "shop.py").write_text(SHOP)
         self.config.write_text(CONFIG.format(database=database, redis=redis))
         self._provider = TracerProvider(shutdown_on_exit=False)
-        self._boxes = Boxes(self.boxes().resolved, tracer=OpenTelemetryTracer(provider=self._provider))
+        self._boxes = Boxes(
+            self.boxes().resolved, tracer=OpenTelemetryTracer(clock=SystemClock(), provider=self._provider)
+        )
 
     def order(self, number: int, *, payload: bytes = b"{}", **headers: str) -> tuple[int, str]:
         """Creates an item in a trace of its own; its id, and the trace's."""

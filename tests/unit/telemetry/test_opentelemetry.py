@@ -4,6 +4,7 @@ import json
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -16,8 +17,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.telemetry.combined import CombinedTracer
-from boxengine.adapters.telemetry.opentelemetry import MOST_LINKS, OpenTelemetryTracer
+from boxengine.adapters.telemetry.opentelemetry import LOOK_EVERY, MOST_LINKS, OpenTelemetryTracer
 from boxengine.adapters.telemetry.tags import LogTracer
 from boxengine.domain.item import Item
 from boxengine.ports import Tracer
@@ -39,7 +41,7 @@ def provider(exporter: InMemorySpanExporter) -> Iterator[TracerProvider]:
 
 @pytest.fixture
 def tracer(provider: TracerProvider) -> OpenTelemetryTracer:
-    return OpenTelemetryTracer(provider=provider)
+    return OpenTelemetryTracer(clock=ManualClock(), provider=provider)
 
 
 def spans(exporter: InMemorySpanExporter) -> dict[str, ReadableSpan]:
@@ -167,7 +169,7 @@ def test_a_poll_has_a_span_with_its_partition(tracer: OpenTelemetryTracer, expor
 def test_a_transport_that_raises_leaves_an_error_on_its_span_and_on_the_items(
     provider: TracerProvider, exporter: InMemorySpanExporter
 ) -> None:
-    tracer = OpenTelemetryTracer(provider=provider, item_spans=True)
+    tracer = OpenTelemetryTracer(clock=ManualClock(), provider=provider, item_spans=True)
     headers = created(tracer)
 
     def send() -> None:
@@ -184,7 +186,7 @@ def test_a_transport_that_raises_leaves_an_error_on_its_span_and_on_the_items(
 
 
 def test_item_spans_continue_each_items_own_trace(provider: TracerProvider, exporter: InMemorySpanExporter) -> None:
-    tracer = OpenTelemetryTracer(provider=provider, item_spans=True)
+    tracer = OpenTelemetryTracer(clock=ManualClock(), provider=provider, item_spans=True)
     items = [item(number, options={"headers": created(tracer)}) for number in (1, 2)]
     with tracer.sending(BOX, "http", items):
         pass
@@ -209,7 +211,7 @@ def test_headers_that_hold_no_context_are_no_trouble(
 
 
 def test_baggage_travels_even_without_an_sdk() -> None:
-    tracer = OpenTelemetryTracer()
+    tracer = OpenTelemetryTracer(clock=ManualClock())
     token = otel_context.attach(baggage.set_baggage("tenant", "7"))
     try:
         assert tracer.inject({"x": "y"}) == {"x": "y", "baggage": "tenant=7"}
@@ -218,7 +220,7 @@ def test_baggage_travels_even_without_an_sdk() -> None:
 
 
 def test_without_an_sdk_nothing_is_allocated_however_many_items_there_are() -> None:
-    tracer = OpenTelemetryTracer()
+    tracer = OpenTelemetryTracer(clock=ManualClock())
     headers = {"x": "y"}
     items = [item(number, options='{"headers": {"traceparent": "x"}}') for number in range(1000)]
 
@@ -259,7 +261,7 @@ def calls_of(work: Callable[[], None]) -> int:
 
 def worker_tracer() -> Tracer:
     """As ``boxengine start`` puts it together; no SDK is set up here."""
-    return CombinedTracer([OpenTelemetryTracer(item_spans=True), LogTracer()])
+    return CombinedTracer([OpenTelemetryTracer(clock=ManualClock(), item_spans=True), LogTracer()])
 
 
 def test_without_an_sdk_a_batch_costs_a_worker_as_many_calls_as_one_item() -> None:
@@ -291,10 +293,24 @@ def test_without_an_sdk_an_item_that_is_sent_by_itself_costs_a_worker_some_twent
 
 
 def test_without_an_sdk_a_creation_costs_as_many_calls_for_one_row_as_for_a_thousand() -> None:
-    tracer = OpenTelemetryTracer()
+    tracer = OpenTelemetryTracer(clock=ManualClock())
 
     def create(count: int) -> None:
         with tracer.creating(BOX, count):
             tracer.inject({})
 
     assert calls_of(partial(create, 1)) == calls_of(partial(create, 1000)) < 25
+
+
+def test_an_sdk_that_is_set_up_later_is_noticed_within_a_second(
+    provider: TracerProvider, exporter: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    tracer = OpenTelemetryTracer(clock=clock)
+    with tracer.creating(BOX, 1):
+        pass
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    clock.advance(timedelta(seconds=LOOK_EVERY))
+    with tracer.creating(BOX, 1):
+        pass
+    assert list(spans(exporter)) == [f"create {BOX.name}"]

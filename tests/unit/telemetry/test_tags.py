@@ -13,6 +13,7 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
+from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.telemetry import logs
 from boxengine.adapters.telemetry.combined import CombinedTracer
 from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer
@@ -67,7 +68,7 @@ def test_a_transports_own_logger_is_written_with_box_bucket_item_and_the_trace_o
 
 def test_beside_a_trace_of_the_batch_a_line_about_one_item_names_the_items_own(stream: io.StringIO) -> None:
     provider = TracerProvider(shutdown_on_exit=False)
-    tracer = CombinedTracer([OpenTelemetryTracer(provider=provider), LogTracer()])
+    tracer = CombinedTracer([OpenTelemetryTracer(clock=ManualClock(), provider=provider), LogTracer()])
     with tracer.processing(BOX, [item(7), item(8)]):
         batch = trace.format_trace_id(trace.get_current_span().get_span_context().trace_id)
         with tracer.sending(BOX, "http", [item(7, options=CREATED)]):
