@@ -35,6 +35,9 @@ format: $(STAMP) ## let ruff mend style
 docs: $(STAMP) ## the documentation as a site, in site/; fails at a broken link
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
+screenshots: $(STAMP) ## those of the console in docs/images, made by its tests
+	@BOXENGINE_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/web/browser -n 0 -q
+
 bench: $(STAMP) ## ratios to the floor programs, as a table
 	@$(BIN)/python -m bench
 
@@ -44,10 +47,16 @@ bench-quick: $(STAMP) ## the same in under five minutes
 soak: $(STAMP) ## simulated histories with faults for ten minutes (SOAK_ARGS="--minutes 60")
 	@$(BIN)/python -m tests.simulation soak $(SOAK_ARGS)
 
-chaos: $(STAMP) ## faults against real servers and worker processes, at most 20 minutes (CHAOS_ARGS="--faults flushall --keep")
+chaos: $(STAMP) ## faults against real servers and worker processes, a sample in 20 minutes (CHAOS_ARGS=--all: every one)
 	@$(BIN)/python -m tests.chaos --minutes 20 $(CHAOS_ARGS)
+
+chaos-mariadb: $(STAMP) ## the same on MariaDB, all faults that apply (CHAOS_ARGS="--quick": ten minutes)
+	@$(BIN)/python -m tests.chaos --database mariadb --all --minutes 40 $(CHAOS_ARGS)
+
+fuzz-sql: $(STAMP) ## five minutes of random SQL writes into the boxes' tables beside running workers
+	@$(BIN)/python -m tests.chaos --faults random-sql --items 60000 --rate 200 $(CHAOS_ARGS)
 
 chaos-kafka: $(STAMP) ## 100,000 items into and out of a real Kafka, with kills and outages (CHAOS_ARGS="--rows normal --items 20000")
 	@$(BIN)/python -m tests.chaos.kafka $(CHAOS_ARGS)
 
-.PHONY: help install demo test lint format docs bench bench-quick soak chaos chaos-kafka
+.PHONY: help install demo test lint format docs screenshots bench bench-quick soak chaos chaos-mariadb fuzz-sql chaos-kafka

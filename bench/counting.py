@@ -121,6 +121,9 @@ class CountingQueue:
             self._tally.pushed += len(jobs)
         self._queue.hand_back(hold, jobs)
 
+    def leave(self, hold: Hold, buckets: Iterable[int]) -> None:
+        self._queue.leave(hold, buckets)
+
     def unattended(self, box: Box, buckets: Iterable[int]) -> list[int]:
         return self._queue.unattended(box, buckets)
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         create_outbox_batch,
         create_outbox_item,
     )
+    from boxengine.app.running import running
     from boxengine.domain.item import Item, Status
     from boxengine.domain.outcome import DISCARD, PROCESS, SKIP, Failure
 
@@ -58,6 +59,7 @@ __all__ = [
     "create_outbox_batch",
     "create_outbox_item",
     "load",
+    "running",
 ]
 __version__ = "0.1.0"
 
@@ -75,6 +77,7 @@ _HOMES = {
         "create_outbox_batch",
         "create_outbox_item",
     ),
+    "boxengine.app.running": ("running",),
     "boxengine.domain.item": ("Item", "Status"),
     "boxengine.domain.outcome": ("DISCARD", "PROCESS", "SKIP", "Failure"),
 }

@@ -11,8 +11,10 @@
     ├── PortTaken              a port for probes or metrics cannot be had
     └── Unavailable            a server did not answer; the loops wait and try again
         ├── StoreUnavailable   the database
+        │   └── StoreConflict  another transaction was in the way; nothing is wrong with the server
         ├── QueueUnavailable   Redis
-        └── SourceUnavailable  the broker that an inbox is fed from
+        ├── SourceUnavailable  the broker that an inbox is fed from
+        └── GraveUnavailable   the place where dead letters go
 
 Errors of drivers (SQLAlchemy, redis-py, librdkafka) are translated where they enter, with the
 original kept as ``__cause__``.
@@ -20,8 +22,12 @@ original kept as ``__cause__``.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+_OWN = str(Path(__file__).parent)
 
 
 class BoxError(Exception):
@@ -79,11 +85,25 @@ class Unavailable(BoxError):
 
     A transport raises it, or returns it for single items of a batch, where its receiver cannot be reached at all: that
     is no item's fault, so no attempt is counted, and the items stay pending.
+
+    Args:
+        retry_after: seconds for which the receiver asked to be left alone; its circuit opens for so long at once.
     """
+
+    retry_after: float | None = None
+
+    def __init__(self, *args: object, retry_after: float | None = None) -> None:
+        super().__init__(*args)
+        if retry_after is not None:
+            self.retry_after = float(retry_after)
 
 
 class StoreUnavailable(Unavailable):
     """The database did not answer or broke the connection."""
+
+
+class StoreConflict(StoreUnavailable):
+    """Another transaction was in the way (a deadlock, a lock that did not come free): trying again is all it takes."""
 
 
 class QueueUnavailable(Unavailable):
@@ -92,3 +112,22 @@ class QueueUnavailable(Unavailable):
 
 class SourceUnavailable(Unavailable):
     """The broker that an inbox is fed from did not answer, or refused."""
+
+
+class GraveUnavailable(Unavailable):
+    """The place where dead letters go did not answer, or refused one. Its partition waits; the others go on."""
+
+
+class Abandoned(BaseException):
+    """The worker itself is gone. Passes through everything that catches what users' code raises.
+
+    Nothing in a running worker raises it; a simulated crash does.
+    """
+
+
+def described(error: BaseException) -> str:
+    """What a user's code raised, with its type and its place: ``KeyError: 'nope' (shop.py:12)``."""
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if "importlib" not in frame.filename and not frame.filename.startswith(_OWN)]
+    return f"{text} ({theirs[-1].filename}:{theirs[-1].lineno})" if theirs else text

@@ -7,7 +7,7 @@ one database.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -18,7 +18,7 @@ from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 from boxengine.domain.job import Job
 from boxengine.domain.message import ReceivedMessage
-from boxengine.domain.outcome import Settlement
+from boxengine.domain.outcome import Settlement, Unrecorded
 
 
 class Clock(Protocol):
@@ -66,6 +66,9 @@ class Claim(Protocol):
     exhausted: frozenset[int]
     """Granted buckets of which ``items`` holds every row that was due."""
 
+    unreadable: Mapping[int, str]
+    """By id, those of ``items`` whose rows could not be read, and why: such an item holds what could be made out, and fails."""
+
     now: datetime
     """The store's clock when the claim was made, with zone UTC. Due times are computed against it."""
 
@@ -76,11 +79,13 @@ class Claim(Protocol):
     def savepoint(self) -> AbstractContextManager[None]:
         """What is written through ``session`` inside is undone if the block raises; the claim goes on."""
 
-    def later_delivered(self, items: Sequence[Item]) -> frozenset[int]:
-        """The ids of those items of which a later one, of the same key and event name, has been delivered."""
+    def later_delivered(self, items: Sequence[Item]) -> Mapping[int, int]:
+        """The ids of those items of which a later one, of the same key and event name, has been delivered; each with its id."""
 
-    def commit(self, settlement: Settlement) -> None:
+    def commit(self, settlement: Settlement) -> Unrecorded | None:
         """Writes all outcomes and ends the transaction, which frees the buckets.
+
+        Returns what could not be recorded of single rows: a refused row repeats none of its neighbours.
 
         Raises:
             StoreUnavailable: nothing is known to be written; the rows count as pending.
@@ -100,6 +105,9 @@ class Store(Protocol):
     def outlook(self, box: Box, buckets: Sequence[int]) -> Outlook:
         """Where anything is due, and when something will be. One round trip, cheap enough to be asked every second."""
 
+    def pending(self, boxes: Sequence[Box]) -> frozenset[str]:
+        """Names of those with at least one pending row, due or not. Few round trips, however many boxes there are."""
+
     def claim(
         self, box: Box, buckets: Mapping[int, int], limit: int, *, only_outcomes: bool = False
     ) -> AbstractContextManager[Claim]:
@@ -116,6 +124,27 @@ class Store(Protocol):
         """Returns if the database answers."""
 
 
+class Swept(NamedTuple):
+    """What a look at some rows came to."""
+
+    deleted: int
+    last_id: int | None
+    """Of the rows looked at; None: there were none, the table ends here."""
+
+
+class Tables(Protocol):
+    """The tables behind the boxes, which people may alter while a worker runs."""
+
+    def look_again(self) -> Sequence[str]:
+        """Finds out which known tables have changed, and works with them as they are from here on; names of their boxes.
+
+        Cheap enough to be asked every half minute.
+
+        Raises:
+            StoreUnavailable: the database does not answer.
+        """
+
+
 class HistoryStore(Protocol):
     """What looks at and deletes finished rows: retention, status, metrics. Never in the path of a delivery."""
 
@@ -129,15 +158,27 @@ class HistoryStore(Protocol):
         Cheap enough to be asked every few seconds: it looks at the first rows of each bucket only.
         """
 
+    def stranded_items(self, box: Box) -> int:
+        """Pending rows in buckets that the box does not have, where no worker looks; from 10,000 on it counts no further."""
+
     def oldest_finished(self, box: Box, statuses: Sequence[int]) -> datetime | None:
-        """``created_at`` of the oldest row with one of these statuses; may read a replica."""
+        """``created_at`` of the first row, by id, with one of these statuses; may read a replica."""
 
     def delete_finished(
         self, box: Box, statuses: Sequence[int], *, created_from: datetime, created_before: datetime, limit: int
     ) -> int:
         """Deletes, in one transaction, at most ``limit`` such rows of that span of creation; returns how many.
 
-        It need not find rows that stand, by id, far behind many others of their statuses.
+        It need not find rows that stand, by id, far behind many others of their statuses: ``sweep_finished`` does.
+        """
+
+    def sweep_finished(self, box: Box, before: Mapping[int, datetime], *, after: int, limit: int) -> Swept:
+        """Looks at the next rows by id, a bounded number of them, and deletes the old among them in one transaction.
+
+        Args:
+            before: by status, the ``created_at`` from which on rows stay. Pending rows stay in any case.
+            after: the id after which to look.
+            limit: of rows to delete.
         """
 
 
@@ -154,11 +195,19 @@ class ItemFilter:
     """The highest id that is meant."""
     tried: bool = False
     """Of pending rows only those with failed attempts."""
+    uuid: str | None = None
+    """In its canonical form."""
+    event_name: str | None = None
+    error: str | None = None
+    """Text that stands in the ``error_log``, in whatever case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemRow:
-    """One row as people look at it; of a column that the table lacks, None. Moments have zone UTC."""
+    """One row as people look at it; of a column that the table lacks, None. Moments have zone UTC.
+
+    What Python cannot hold (an infinite moment, options that are no JSON) is the text that the database has for it.
+    """
 
     id: int
     uuid: str
@@ -167,14 +216,28 @@ class ItemRow:
     bucket: int
     status: int
     errors_count: int
-    created_at: datetime
-    processed_at: datetime | None
-    available_at: datetime | None
+    created_at: datetime | str
+    processed_at: datetime | str | None
+    available_at: datetime | str | None
     dedup_key: str | None
-    options: Mapping[str, Any] | None
+    options: Mapping[str, Any] | str | None
     error_log: str | None
     payload: bytes | None
     """None in a page, where it would be much to carry."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copying:
+    """How the copies of delivered rows differ from them."""
+
+    header: str
+    """Of the copies' own: carries the uuid of the row that it is a copy of."""
+    event_name: str | None = None
+    """None: that of the row."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Set in the copies' options."""
+    same_identity: bool = False
+    """Whether receivers are given the row's own ``Idempotency-Key``, so that those that know it drop the copy."""
 
 
 class ItemsStore(Protocol):
@@ -202,13 +265,28 @@ class ItemsStore(Protocol):
         """One row with its payload."""
 
     def retry(self, box: Box, which: ItemFilter, ids: Sequence[int]) -> frozenset[int]:
-        """Makes failed, discarded and waiting rows due as if never tried; keeps their ``error_log``."""
+        """Makes failed, discarded and waiting rows due at once, with no failed attempts.
+
+        They still count as tried (``processed_at``), so the retry strategies are asked; their ``error_log`` stays.
+        """
+
+    def restart(self, box: Box, which: ItemFilter, ids: Sequence[int]) -> frozenset[int]:
+        """As ``retry``, but as if never tried: no retry strategy is asked before the next attempt."""
 
     def discard(self, box: Box, which: ItemFilter, ids: Sequence[int]) -> frozenset[int]:
-        """Makes pending and failed rows discarded."""
+        """Makes pending and failed rows discarded; their ``error_log`` begins with the time and "discarded by hand"."""
 
     def delete(self, box: Box, which: ItemFilter, ids: Sequence[int]) -> frozenset[int]:
         """Deletes rows; pending ones only where the filter names that status."""
+
+    def replay(self, box: Box, which: ItemFilter, ids: Sequence[int], copying: Copying) -> int:
+        """Adds a pending copy of each row that is meant, in the order of their ids, in the same bucket; returns how many.
+
+        A copy has a uuid of its own and no ``dedup_key``.
+
+        Raises:
+            BoxError: the table has nowhere to put the header.
+        """
 
 
 class Precision(StrEnum):
@@ -268,6 +346,8 @@ class Hold:
     """By ``Clock.monotonic``; moved on by whoever extends the hold."""
     buckets: set[int] = field(default_factory=set)
     """Those still held."""
+    orphaned: frozenset[int] = frozenset()
+    """Those whose last holder never let go of them: it died with them, as far as is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +388,9 @@ class JobQueue(Protocol):
     def hand_back(self, hold: Hold, jobs: Sequence[Job]) -> None:
         """Frees all leases of the hold and queues these jobs behind all others, so that others get their turn."""
 
+    def leave(self, hold: Hold, buckets: Iterable[int]) -> None:
+        """The leases of these buckets are to run out by themselves; nobody is to think that their holder died."""
+
     def unattended(self, box: Box, buckets: Iterable[int]) -> list[int]:
         """Those of the buckets that are neither in work nor, as far as is known, queued; ascending."""
 
@@ -333,6 +416,9 @@ class Pauses(Protocol):
 
     def set(self, box: Box, *, polling_enabled: bool) -> None:
         """Remembers it for all workers."""
+
+    def forget(self, box: Box) -> None:
+        """Nobody has said anything about the box: it follows the configuration again."""
 
     def polling_enabled(self, boxes: Sequence[Box]) -> Mapping[str, bool]:
         """By box name, for those boxes that somebody paused or resumed; the others follow the configuration."""
@@ -386,6 +472,24 @@ class RememberedFailure:
 
     errors_count: int
     error_msg: str
+    uuid: str | None = None
+    """The item's own: ids are used again after a TRUNCATE or a restore. None where sbmt-outbox wrote it."""
+
+
+class InHand(Protocol):
+    """Which buckets whose worker died, and which single items of them, are being sent. Outlives the worker.
+
+    May lose anything at any time: an item that ends its worker is then found out a few deaths later.
+    """
+
+    def put(self, box: Box, item: str) -> int:
+        """Notes that this worker is about to send the item, or the first batch of the bucket that goes by this name.
+
+        Returns how many other workers have noted it before, one after the other, and never taken it out.
+        """
+
+    def take_out(self, box: Box, item: str) -> None:
+        """The item's sending has ended, however it did."""
 
 
 class FailureMemory(Protocol):
@@ -447,8 +551,9 @@ class Wakeups(Protocol):
 # ── delivery ─────────────────────────────────────────────────────────────────────────────────────────
 
 Result = Any
-"""What a transport returns for one item: ``False``, a ``Failure`` or an exception is a failed attempt, ``Unavailable``
-(raised or returned) is none and leaves the item pending; else delivered."""
+"""What a transport returns for one item. ``False``, a ``Failure`` or an exception is a failed attempt, and so is what cannot be
+understood: an awaitable, a generator, an exception that was returned. ``Unavailable``, raised or returned, is no attempt and
+leaves the item pending. Anything else: delivered."""
 
 
 class Transport(Protocol):
@@ -484,6 +589,8 @@ class Consumed(NamedTuple):
     duplicates: int = 0
     """Known from before, or twice in the batch."""
     dead_letters: int = 0
+    contradictions: int = 0
+    """Of the duplicates, those whose payload is not that of the stored item."""
 
 
 class MessageSource(Protocol):
@@ -500,10 +607,13 @@ class MessageSource(Protocol):
         """These are stored for good. Those of partitions that others have taken over meanwhile are left to them."""
 
     def put_back(self, messages: Sequence[ReceivedMessage]) -> None:
-        """These are not stored: they will be received again, before any later ones of their partitions."""
+        """These are not stored: they will be received again, before any later ones of their partitions.
+
+        A partition that was halted goes on from there.
+        """
 
     def halt(self, message: ReceivedMessage) -> None:
-        """Gives no more of the message's partition, from that message on, until the partition is assigned anew."""
+        """Gives no more of the message's partition, from that message on, until it is put back or the partition moves."""
 
     def lags(self) -> Mapping[TopicPartition, int]:
         """How many messages of each partition it owns are not acknowledged yet, as far as is known; asks nobody."""
@@ -529,7 +639,16 @@ class InboxTransaction(Protocol):
         """
 
     def reject(self, item_id: int, reason: str) -> None:
-        """Makes a pending row that was never tried a failed one, with this reason as its error log."""
+        """Makes a pending row that was never tried a failed one, with this reason as its error log.
+
+        Only for a row that this transaction inserted: one that was there before may be a good one.
+        """
+
+    def stored_options(self, dedup_keys: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+        """The options of the rows with these keys, by key; nothing where the table has no such keys or no options."""
+
+    def stored_payloads(self, item_ids: Sequence[int]) -> Mapping[int, bytes]:
+        """The payloads of these rows, as far as this transaction sees them."""
 
 
 class Inbox(Protocol):
@@ -549,12 +668,15 @@ class Inbox(Protocol):
 class DeadLetters(Protocol):
     """Where messages go that cannot become items of their box."""
 
-    def bury(self, transaction: InboxTransaction, message: ReceivedMessage, reason: str) -> None:
+    def bury(self, transaction: InboxTransaction, message: ReceivedMessage, reason: str) -> bool:
         """Puts the message away for good, or lets that commit with the transaction.
+
+        False: there is a row with its ``dedup_key`` already, so it counts as a repetition and nothing was written.
 
         Raises:
             InvalidItem: it cannot be put away either.
-            Unavailable: not now.
+            GraveUnavailable: where it would go does not answer, or refuses it. It must be tried again later.
+            StoreUnavailable: the database does not answer.
         """
 
 
@@ -588,8 +710,14 @@ class Observer(Protocol):
     def taken(self, box: Box, *, jobs: int, seconds: float) -> None:
         """A processor thread took jobs; ``seconds`` is how long it waited for them."""
 
-    def transported(self, box: Box, transport: str, *, items: int, failed: int, seconds: float) -> None:
-        """A transport was called with so many items (one, or a whole batch); ``failed`` of them were not delivered."""
+    def transported(self, box: Box, transport: str, *, items: int, failed: int, seconds: float, calls: int = 1) -> None:
+        """A transport was called once with so many items, or ``calls`` times with one each; ``failed`` were not delivered.
+
+        ``seconds`` is the time of all these calls, those that raised among them.
+        """
+
+    def kept_back(self, box: Box, *, items: Sequence[Item]) -> None:
+        """A middleware did not call on for these items, which stay pending; each is told once."""
 
     def circuit_changed(self, box: Box, transport: str, circuit: OpenCircuit | None) -> None:
         """A transport is left alone from now on, because its receiver could not be reached; None: no longer."""
@@ -599,6 +727,9 @@ class Observer(Protocol):
 
     def settled(self, box: Box, items: Sequence[Item], settlement: Settlement, *, seconds: float) -> None:
         """A batch's outcomes are committed. ``items`` are all that were claimed; ``seconds`` from claim to commit."""
+
+    def discarded_by_hand(self, box: Box, ids: Collection[int]) -> None:
+        """A person has given these items up."""
 
     def order_violated(self, box: Box, *, items: Sequence[Item]) -> None:
         """These items were delivered after a later one of their key, against what the box promises."""
@@ -615,6 +746,9 @@ class Observer(Protocol):
     def oldest_pending(self, box: Box, *, seconds: float) -> None:
         """The box was looked at for its oldest pending row: its age in seconds, 0 where nothing is pending."""
 
+    def stranded(self, box: Box, *, items: int) -> None:
+        """The box was looked at for pending rows in buckets that it does not have: so many, 10,000 at most."""
+
     def consumed(self, box: Box, counts: Mapping[TopicPartition, Consumed], *, seconds: float) -> None:
         """A batch of messages is stored for good; ``seconds`` from their receipt to the commit."""
 
@@ -626,6 +760,12 @@ class Observer(Protocol):
 
     def recovered(self, what: str, *, seconds: float) -> None:
         """What was out works again, after so many seconds."""
+
+    def coordinator_slow(self, *, seconds: float, lease: timedelta) -> None:
+        """Redis answers, but only after so many seconds; leases last longer, so that items go out all the same. Told once."""
+
+    def coordinator_quick(self, *, seconds: float, lease: timedelta) -> None:
+        """Redis answers quickly again."""
 
 
 class Tracer(Protocol):

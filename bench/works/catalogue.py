@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from bench.report import Line
 from bench.servers import Stand
-from bench.works import counts, create, drain, idle, inbox, indexes, kafka, latency, polling, processes
+from bench.works import counts, create, drain, idle, inbox, indexes, kafka, latency, polling, processes, wakeups
 
 Work = Callable[[Stand], list[Line]]
 
@@ -21,7 +21,10 @@ WORKS: Mapping[str, Work] = {
     "create": create.one_by_one,
     "create-batch": create.in_batches,
     "latency": latency.latency,
+    "wakeup-tax": wakeups.taxes,
+    "wakeup-latency": wakeups.latencies,
     "idle": idle.idle,
+    "idle-many": idle.idle_many,
     "counts": counts.counts,
     "polling": polling.delivered_rows,
     "backlog": polling.backlog,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -23,6 +23,8 @@ RATE = 20
 """Items per second."""
 WARM_UP = 10
 """Items of each round that are not counted: connections are made, statements prepared."""
+PUNCH: Mapping[str, Mapping[str, Any]] = {"bench.works.latency.Punch": {}}
+"""The transport."""
 _CLOCKS: dict[int, Clock] = {}
 """The one that is running; transports, which the worker makes by itself, find it here."""
 
@@ -70,7 +72,7 @@ def latency(stand: Stand) -> list[Line]:
     count = stand.scale.pick(200, 100) + WARM_UP
     rounds = stand.scale.rounds
     measured: dict[str, list[list[float]]] = {"boxengine": [], "floor": []}
-    with stand.site(buckets=256, transport={"bench.works.latency.Punch": {}}) as site:
+    with stand.site(buckets=256, transport=PUNCH) as site:
         store = connect_store(site.boxes.resolved.settings)
 
         def send(rows: Sequence[Any]) -> None:
@@ -85,6 +87,15 @@ def latency(stand: Stand) -> list[Line]:
                 measured[name].append(_round(site, store.engine, count, program))
         store.close()
     return [_line("p50", 0.50, 4.0, measured), _line("p99", 0.99, 12.0, measured)]
+
+
+def run_round(site: Site, count: int) -> list[float]:
+    """Milliseconds from commit to transport of so many items, through a worker of this process."""
+    store = connect_store(site.boxes.resolved.settings)
+    try:
+        return _round(site, store.engine, count + WARM_UP, lambda: _worker(site))
+    finally:
+        store.close()
 
 
 @contextmanager

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from boxengine.adapters.telemetry.background import BackgroundHandler
 from boxengine.domain.item import Item
-from boxengine.errors import BoxError
+from boxengine.errors import BoxError, Unavailable
 
 
 class LogTransport:
@@ -43,9 +44,20 @@ class LogTransport:
         )
 
     def call_batch(self, items: Sequence[Item]) -> list[None]:
+        if self._clogged():
+            raise Unavailable("the log cannot be written just now, or nobody reads it")
         for item in items:
             self(item, item.payload)
         return [None] * len(items)
+
+    def _clogged(self) -> bool:
+        """Whether lines would be dropped, which here are deliveries."""
+        logger: logging.Logger | None = self._logger
+        while logger is not None:
+            if any(isinstance(handler, BackgroundHandler) and handler.clogged for handler in logger.handlers):
+                return True
+            logger = logger.parent if logger.propagate else None
+        return False
 
     def _shown(self, payload: Any) -> str:
         if self._payload_limit <= 0:

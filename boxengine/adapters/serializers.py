@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Any
 
 from boxengine.domain.item import Item
+from boxengine.engine.answers import never_runs
 from boxengine.errors import BoxError
 
 
@@ -79,4 +80,7 @@ def serializer(name: str | Serializer) -> Serializer:
         found = found()
     if not callable(found):
         raise BoxError(f"serializer {name!r} is {type(found).__name__}, which cannot be called")
+    kind = never_runs(found)
+    if kind is not None:
+        raise BoxError(f"serializer {name!r} is {kind}, whose code nobody would run; write a plain def")
     return found  # type: ignore[no-any-return] # whatever a user's dotted path leads to

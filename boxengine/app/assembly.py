@@ -13,25 +13,35 @@ from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from boxengine.adapters.redis.in_hand import RedisInHand
+from boxengine.adapters.telemetry.combined import CombinedObserver
 from boxengine.adapters.telemetry.logs import report
 from boxengine.app.servers import Servers
 from boxengine.domain.box import Box
 from boxengine.engine.backlog import Backlog
+from boxengine.engine.care import Care
+from boxengine.engine.closing import Closing
 from boxengine.engine.delivery import Delivery, Limits
+from boxengine.engine.gone import GoneRows
 from boxengine.engine.health import Health
 from boxengine.engine.heartbeat import Heartbeat
 from boxengine.engine.keeper import LeaseKeeper
+from boxengine.engine.lease_length import LeaseLength
 from boxengine.engine.listener import Listener
 from boxengine.engine.order import OrderWatch
 from boxengine.engine.outages import Outages
 from boxengine.engine.pauses import PauseWatch
 from boxengine.engine.pipeline import Pipeline, TransportSpec
-from boxengine.engine.poller import Poller, PollLimits
+from boxengine.engine.poller import Poller, PollLimits, never_quiet
 from boxengine.engine.processor import ProcessLimits, Processor
+from boxengine.engine.recorder import Recorder
 from boxengine.engine.retention import Retention
 from boxengine.engine.schedule import Schedule
+from boxengine.engine.survey import MANY, Survey
+from boxengine.engine.table_watch import TableWatch
 from boxengine.engine.tactics import TACTICS, Pace
 from boxengine.engine.threads import ThreadGroup
+from boxengine.engine.tracking import GuardedTracker
 from boxengine.engine.worker import Loop, Service, Worker
 from boxengine.errors import BoxError, UnknownBox
 from boxengine.ports import ErrorTracker, Observer, Tracer, WorkerInfo
@@ -41,7 +51,10 @@ if TYPE_CHECKING:
     from boxengine.adapters.kafka.pool import ProducerPool
 
 LEASE_TTL = timedelta(seconds=4)
-"""How long the leases of a worker that died stand in the way; one that lives renews them."""
+"""How long the leases of a worker that died stand in the way; one that lives renews them. Longer beside a slow Redis."""
+ROUND_TRIPS = 4
+"""To Redis, from a lease's beginning to the first item: the take, the boxes' pauses, remembered failures, the note of an item
+in hand. Before its renewal each of the other threads' may come first."""
 HOUSEKEEPING_LIMIT = timedelta(minutes=2)
 """A turn of listener, poller or lease keeper that takes longer hangs."""
 
@@ -99,6 +112,10 @@ def assemble(
     return _Assembly(resolved, servers, choices, observer, tracer, health, name).worker(services)
 
 
+def _left_in_redis(what: str, release: Callable[[], object]) -> Closing:
+    return Closing(what, release, late=f"Redis does not answer in time for the stop; left to run out by itself: {what}")
+
+
 class _Assembly:
     def __init__(
         self,
@@ -119,20 +136,33 @@ class _Assembly:
         self._tracer = tracer
         self._health = health
         self._clock = servers.clock
-        self._track: ErrorTracker = resolved.error_tracker or report
+        tracker = resolved.error_tracker
+        self._track: ErrorTracker = report if tracker is None else GuardedTracker(tracker, fallback=report)
+        self._recorder = Recorder(servers.history, clock=self._clock)
         self._token = secrets.token_hex(8)
         self._pipelines = choose(resolved, choices.boxes)
         self._boxes: list[Box] = [pipeline.box for pipeline in self._pipelines.values()]
         self._outages = Outages(observer=observer, error_tracker=self._track, clock=self._clock, missing=health.missing)
         partitions = choices.partitions or self._settings.poller.concurrency
         self._schedule = Schedule(self._boxes, partitions=partitions, clock=self._clock)
+        self._threads = choices.processor_threads or self._settings.processor.threads_count
+        self._lease = LeaseLength(LEASE_TTL, round_trips=ROUND_TRIPS + self._threads, observer=observer)
+        self._pauses = PauseWatch(
+            servers.pauses,
+            self._boxes,
+            clock=self._clock,
+            auto_disabled=self._settings.polling_auto_disabled,
+            resumed=self._schedule.wake,
+            measured=self._lease.measured,
+        )
+        self._survey = self._make_survey()
 
     def worker(self, services: Sequence[Service]) -> Worker:
         deliveries = {name: self._delivery(pipeline) for name, pipeline in self._pipelines.items()}
         keeper = LeaseKeeper(
             self._servers.queue,
             clock=self._clock,
-            ttl=LEASE_TTL,
+            length=self._lease,
             longest=self._settings.processor.general_timeout,
         )
         poller = self._poller()
@@ -151,18 +181,28 @@ class _Assembly:
             housekeeping=[
                 self._loop("lease-keeper", keeper.turn),
                 self._loop("heartbeat", heartbeat.turn),
+                self._loop("recorder", self._recorder.turn),
+                self._loop("tables", TableWatch(self._servers.store, outages=self._outages).turn),
                 *measuring,
                 self._retention(),
             ],
             services=services,
             # Given back, the leases let the next worker poll at once.
-            close=[
-                poller.release,
-                backlog.release,
-                heartbeat.withdraw,
-                *(delivery.close for delivery in deliveries.values()),
-                self._servers.close,
+            release=[
+                _left_in_redis("the poller's leases", poller.release),
+                _left_in_redis("the backlog's leases", backlog.release),
+                _left_in_redis("the worker's entry", heartbeat.withdraw),
+                Closing(
+                    "the last seconds of the history",
+                    self._recorder.flush,
+                    late="Redis does not answer in time for the stop; lost: the last seconds of the history",
+                ),
             ],
+            close=[
+                [closing for delivery in deliveries.values() for closing in delivery.closings()],
+                *self._servers.closings(),
+            ],
+            error_tracker=self._track,
             health=self._health,
             clock=self._clock,
         )
@@ -185,15 +225,28 @@ class _Assembly:
             host=socket.gethostname(),
             pid=os.getpid(),
             boxes=tuple(box.name for box in self._boxes),
-            threads=self._choices.processor_threads or self._settings.processor.threads_count,
+            threads=self._threads,
             started_at=self._clock.now(),
         )
 
     # ── the loops ────────────────────────────────────────────────────────────────────────────────────
 
+    def _make_survey(self) -> Survey | None:
+        if len(self._boxes) < MANY:
+            return None
+        return Survey(
+            self._boxes,
+            store=self._servers.store,
+            schedule=self._schedule,
+            pauses=self._pauses,
+            outages=self._outages,
+        )
+
     def _sources(self, poller: Poller) -> list[Loop]:
         threads = self._choices.poller_threads or self._settings.poller.threads_count
         loops = [self._loop("poller", poller.turn, count=threads, interrupt=self._schedule.stop)]
+        if self._survey is not None:
+            loops.append(self._loop("survey", self._survey.turn))
         if self._servers.wakeups is not None:
             listener = Listener(self._servers.wakeups, self._schedule, queue_told=poller.queue_told)
             loops.append(self._loop("listener", listener.turn))
@@ -214,12 +267,7 @@ class _Assembly:
             store=self._servers.store,
             queue=self._servers.queue,
             leases=self._servers.leases,
-            pauses=PauseWatch(
-                self._servers.pauses,
-                self._boxes,
-                clock=self._clock,
-                auto_disabled=self._settings.polling_auto_disabled,
-            ),
+            pauses=self._pauses,
             wakeups=self._servers.wakeups,
             tactic=TACTICS[self._choices.tactic or settings.tactic](pace),
             middlewares=self._resolved.middlewares.poll,
@@ -228,6 +276,7 @@ class _Assembly:
             tracer=self._tracer,
             clock=self._clock,
             token=self._token,
+            quiet=never_quiet if self._survey is None else self._survey.quiet,
             limits=PollLimits(
                 regular=settings.regular_items_batch_size,
                 retryable=settings.retryable_items_batch_size,
@@ -237,22 +286,22 @@ class _Assembly:
 
     def _processing(self, deliveries: Mapping[str, Delivery], keeper: LeaseKeeper) -> Loop:
         settings = self._settings.processor
-        threads = self._choices.processor_threads or settings.threads_count
         processor = Processor(
             deliveries,
             queue=self._servers.queue,
             keeper=keeper,
+            care=Care(RedisInHand(self._servers.redis, worker=self._token)),
             schedule=self._schedule,
+            gone=GoneRows(self._servers.items, observer=self._observer),
+            pauses=self._pauses,
             outages=self._outages,
             observer=self._observer,
             clock=self._clock,
-            limits=ProcessLimits(
-                wait=settings.brpop_delay, cutoff=settings.cutoff_timeout, lease_ttl=LEASE_TTL, threads=threads
-            ),
+            limits=ProcessLimits(wait=settings.brpop_delay, cutoff=settings.cutoff_timeout, threads=self._threads),
         )
         # A turn may wait for the others, then for a job, before it works.
         limit = settings.general_timeout + 2 * settings.brpop_delay
-        return self._loop("processor", processor.turn, count=threads, limit=limit, interrupt=processor.stop)
+        return self._loop("processor", processor.turn, count=self._threads, limit=limit, interrupt=processor.stop)
 
     def _delivery(self, pipeline: Pipeline) -> Delivery:
         try:
@@ -261,17 +310,16 @@ class _Assembly:
                 middlewares=self._resolved.middlewares,
                 store=self._servers.store,
                 memory=self._servers.memory,
-                observer=self._observer,
+                observer=CombinedObserver([self._observer, self._recorder]),
                 tracer=self._tracer,
                 clock=self._clock,
                 error_tracker=self._track,
                 order=OrderWatch(pipeline.box, items=self._servers.items, observer=self._observer),
+                paused=self._pauses.paused,
                 limits=Limits(memory_ttl=10 * self._settings.processor.general_timeout),
             )
-        except BoxError:
-            raise
-        except Exception as error:
-            raise BoxError(f"box {pipeline.box.name}: a transport cannot be made: {error}") from error
+        except BoxError as error:
+            raise BoxError(f"box {pipeline.box.name}: {error}") from error
 
     def _sharing_producers(self, pipeline: Pipeline) -> Pipeline:
         """Transports that take ``producers`` share this process's Kafka producers, one for each configuration."""
@@ -288,8 +336,7 @@ class _Assembly:
     def _producers(self) -> ProducerPool:
         from boxengine.adapters.kafka.pool import ProducerPool  # noqa: PLC0415 - a start without Kafka is shorter
 
-        threads = self._choices.processor_threads or self._settings.processor.threads_count
-        return ProducerPool(worker=self._name, threads=threads, missing=self._health.missing)
+        return ProducerPool(worker=self._name, threads=self._threads, missing=self._health.missing)
 
     def _retention(self) -> Loop:
         retention = Retention(

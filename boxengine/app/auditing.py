@@ -22,7 +22,8 @@ from boxengine.engine.audit.table import Progress, TableAudit
 from boxengine.engine.audit.topic import TopicAudit
 from boxengine.errors import BoxError
 from boxengine.settings import Settings
-from boxengine.settings.transports import KAFKA, kafka_arguments
+from boxengine.settings.transport_names import KAFKA, short_name
+from boxengine.settings.transports import kafka_arguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +121,7 @@ def _feed(settings: Settings, name: str, topics: Sequence[str]) -> _Feed:
 
 def _feeds(settings: Settings, name: str) -> Iterator[_Feed]:
     for transport in settings.boxes[name].transports.values():
-        if transport.class_name == KAFKA:
+        if short_name(transport.class_name) == KAFKA:
             arguments = kafka_arguments(transport.arguments, settings.kafka)
             servers = arguments.get("bootstrap_servers") or ""
             yield _Feed(

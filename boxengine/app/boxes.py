@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, assert_never, cast
 
 from boxengine.adapters.builtin import BUILTIN_TRANSPORTS
-from boxengine.adapters.redis.wakeups import RedisNotifier
-from boxengine.adapters.sql.insert import SqlRows
-from boxengine.adapters.sql.numbered import NumberedRows
 from boxengine.adapters.system import SystemClock
-from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer
-from boxengine.app.servers import redis_client, wakeup_of
 from boxengine.domain.box import Box, BoxType
 from boxengine.engine.create import Creator
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.pipeline import Pipeline
 from boxengine.errors import InvalidItem, UnknownBox
 from boxengine.ports import Observer, Signal, Tracer
-from boxengine.settings import Resolved, load_and_resolve
-from boxengine.settings.names import underscore
+from boxengine.settings import Resolved, check_for_worker, load_and_resolve, load_for_creating
+from boxengine.settings.names import box_name
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
 
+    from boxengine.adapters.sql.eased_notify import EasedNotify
+
+T = TypeVar("T")
+Paths = str | Path | Sequence[str | Path] | None
 Model = type | str
 """A model class, or the name of a box."""
 
@@ -33,16 +33,49 @@ Model = type | str
 class Boxes:
     """The boxes of one configuration. Safe to share between threads; made once per process."""
 
-    def __init__(self, resolved: Resolved, *, observer: Observer | None = None, tracer: Tracer | None = None) -> None:
+    def __init__(
+        self,
+        resolved: Resolved,
+        *,
+        observer: Observer | None = None,
+        tracer: Tracer | None = None,
+        complete: Callable[[], Resolved] | None = None,
+    ) -> None:
         """Args:
+        resolved: what is needed to create items, at least.
         observer: told of created items; nobody if None.
         tracer: puts the current trace into items' headers; OpenTelemetry's if None, which costs nothing without an SDK.
+        complete: reads the rest, for a worker; None if ``resolved`` is all there is.
         """
-        self.resolved = resolved
-        self._observer = observer or NullObserver()
+        self._creating = resolved
+        self._complete = complete
+        self._observer = NullObserver() if observer is None else observer
         self._clock = SystemClock()
-        self._tracer = tracer or OpenTelemetryTracer(clock=self._clock)
+        self._given_tracer = tracer
         self._creators: dict[tuple[str, type | None], Creator] = {}
+
+    @cached_property
+    def resolved(self) -> Resolved:
+        """The settings and all that they name, the worker's transports and strategies too.
+
+        Raises:
+            ConfigurationError: something that only a worker needs is wrong.
+        """
+        return self._creating if self._complete is None else self._complete()
+
+    # What follows imports what it makes, since a command that only looks would wait for SQLAlchemy's ORM.
+
+    @cached_property
+    def _tracer(self) -> Tracer:
+        from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer  # noqa: PLC0415
+
+        return OpenTelemetryTracer(clock=self._clock) if self._given_tracer is None else self._given_tracer
+
+    @cached_property
+    def _eased(self) -> EasedNotify:
+        from boxengine.adapters.sql.eased_notify import EasedNotify  # noqa: PLC0415
+
+        return EasedNotify(clock=self._clock)
 
     # ── writing items ────────────────────────────────────────────────────────────────────────────────
 
@@ -77,7 +110,7 @@ class Boxes:
         """Inserts many items in one statement and returns their ids in the order given.
 
         Args:
-            items: one mapping of attributes each, as for ``create_outbox_item``.
+            items: one mapping of attributes each, as for ``create_outbox_item``; also ``partition_by``, for one item alone.
             partition_by: called with an item's attributes; what it returns is what the bucket is computed from.
         """
         return self.creator(model, BoxType.OUTBOX).create_batch(session, items, partition_by=partition_by)
@@ -95,23 +128,23 @@ class Boxes:
 
     async def acreate_outbox_item(self, session: AsyncSession, model: Model, **attributes: Any) -> int:
         """``create_outbox_item`` under an ``AsyncSession``."""
-        return await session.run_sync(lambda sync: self.create_outbox_item(sync, model, **attributes))
+        return await _run_sync(session, lambda sync: self.create_outbox_item(sync, model, **attributes))
 
     async def acreate_inbox_item(self, session: AsyncSession, model: Model, **attributes: Any) -> int:
         """``create_inbox_item`` under an ``AsyncSession``."""
-        return await session.run_sync(lambda sync: self.create_inbox_item(sync, model, **attributes))
+        return await _run_sync(session, lambda sync: self.create_inbox_item(sync, model, **attributes))
 
     async def acreate_outbox_batch(
         self, session: AsyncSession, model: Model, items: Sequence[Mapping[str, Any]], **options: Any
     ) -> list[int]:
         """``create_outbox_batch`` under an ``AsyncSession``."""
-        return await session.run_sync(lambda sync: self.create_outbox_batch(sync, model, items, **options))
+        return await _run_sync(session, lambda sync: self.create_outbox_batch(sync, model, items, **options))
 
     async def acreate_inbox_batch(
         self, session: AsyncSession, model: Model, items: Sequence[Mapping[str, Any]], **options: Any
     ) -> list[int]:
         """``create_inbox_batch`` under an ``AsyncSession``."""
-        return await session.run_sync(lambda sync: self.create_inbox_batch(sync, model, items, **options))
+        return await _run_sync(session, lambda sync: self.create_inbox_batch(sync, model, items, **options))
 
     # ── looking at the configuration ─────────────────────────────────────────────────────────────────
 
@@ -121,14 +154,18 @@ class Boxes:
         Raises:
             UnknownBox: the configuration has no such box.
         """
+        return self._pipeline(self.resolved, name)
+
+    @staticmethod
+    def _pipeline(resolved: Resolved, name: str) -> Pipeline:
         try:
-            return self.resolved.pipelines[name]
+            return resolved.pipelines[name]
         except KeyError:
-            raise UnknownBox(name, self.resolved.pipelines) from None
+            raise UnknownBox(name, resolved.pipelines) from None
 
     def box(self, name: str) -> Box:
         """The box of that name."""
-        return self.pipeline(name).box
+        return self._pipeline(self._creating, name).box
 
     def creator(self, model: Model, side: BoxType) -> Creator:
         """What puts items into the box of this model or name.
@@ -137,7 +174,7 @@ class Boxes:
             InvalidItem: the box is of the other side.
             UnknownBox: the configuration has no such box.
         """
-        key = (model, None) if isinstance(model, str) else (_box_name(model), model)
+        key = (box_name(model), None if isinstance(model, str) else model)
         known = self._creators.get(key)
         if known is None:
             known = self._creators[key] = self._make_creator(*key)
@@ -146,33 +183,72 @@ class Boxes:
         return known
 
     def _make_creator(self, name: str, model: type | None) -> Creator:
-        pipeline = self.pipeline(name)
-        settings = self.resolved.settings
-        wakeup = wakeup_of(settings)
+        from boxengine.adapters.sql.insert import SqlRows  # noqa: PLC0415
+        from boxengine.adapters.sql.numbered import NumberedRows  # noqa: PLC0415
+
+        pipeline = self._pipeline(self._creating, name)
+        settings = self._creating.settings
+        wakeup = settings.wakeup_in_force
         model = model or pipeline.model
         numbered = pipeline.box.sequence or getattr(model, "__box_sequence__", False)
         rows = (NumberedRows if numbered else SqlRows)(
             pipeline.box,
             model,
             notify=wakeup == "notify",
-            signal=self._redis_signal() if wakeup == "redis" else None,
+            signal=self._redis_signal if wakeup == "redis" else None,
+            eased=self._eased,
         )
         return Creator(
             pipeline,
             rows,
-            middlewares=self.resolved.middlewares,
+            middlewares=self._creating.middlewares,
             observer=self._observer,
             tracer=self._tracer,
             clock=self._clock,
             max_payload=settings.max_payload_of(settings.boxes[name]),
         )
 
+    def wake(
+        self,
+        signals: list[Signal],
+        *,
+        notify: Callable[[str], object],
+        after_commit: Callable[[Callable[[], None]], object],
+    ) -> None:
+        """Wakes the workers the way that is configured, for those who insert rows without SQLAlchemy.
+
+        Args:
+            notify: sends a text by the database's own notification, within the transaction of the rows.
+            after_commit: has what it is given called after that transaction's commit, and never after a rollback.
+        """
+        match self._creating.settings.wakeup_in_force:
+            case "notify":
+                for signal in signals:
+                    notify(signal.encode())
+            case "redis":
+                after_commit(lambda: self._redis_signal(signals))
+            case "none":
+                pass
+            case never:
+                assert_never(never)
+
+    @cached_property
     def _redis_signal(self) -> Callable[[list[Signal]], None]:
-        return RedisNotifier(redis_client(self.resolved.settings)).notify
+        """For the creators of all boxes, so that the signals of many commits go out together."""
+        from boxengine.adapters.announcer import Announcer  # noqa: PLC0415
+        from boxengine.adapters.redis.wakeups import CHANNEL, RedisNotifier  # noqa: PLC0415
+        from boxengine.app.redis_server import redis_client  # noqa: PLC0415
+
+        settings = self._creating.settings
+        channel = (settings.redis.prefix or "") + CHANNEL
+        return Announcer(RedisNotifier(redis_client(settings), channel=channel).notify).tell
 
 
-def load(path: str | Path | Sequence[str | Path] | None = None, env: str | None = None) -> Boxes:
-    """Reads the configuration and everything it names.
+def load(path: Paths = None, env: str | None = None) -> Boxes:
+    """Reads the configuration, for an application that creates items.
+
+    What only a worker needs is left until ``resolved`` is asked for: transports are not imported, and environment variables
+    that stand in their arguments need not be set.
 
     Args:
         path: one or more files, merged in order; None: where ``boxengine`` looks by itself.
@@ -181,19 +257,46 @@ def load(path: str | Path | Sequence[str | Path] | None = None, env: str | None 
     Raises:
         ConfigurationError: with every problem that was found.
     """
+    found, cwd = _paths(path), Path.cwd()
+    complete = partial(
+        load_and_resolve, found, env=env, environ=os.environ, cwd=cwd, builtin_transports=BUILTIN_TRANSPORTS
+    )
+    return Boxes(load_for_creating(found, env=env, environ=os.environ, cwd=cwd), complete=complete)
+
+
+def load_for_worker(path: Paths = None, env: str | None = None) -> Boxes:
+    """Reads the configuration and everything it names.
+
+    Raises:
+        ConfigurationError: with every problem that was found.
+    """
+    return Boxes(
+        load_and_resolve(
+            _paths(path),
+            env=env,
+            environ=os.environ,
+            cwd=Path.cwd(),
+            builtin_transports=BUILTIN_TRANSPORTS,
+            rules=check_for_worker,
+        )
+    )
+
+
+def _paths(path: Paths) -> list[Path] | None:
     match path:
         case None:
-            paths = None
+            return None
         case str() | Path():
-            paths = [Path(path)]
+            return [Path(path)]
         case _:
-            paths = [Path(each) for each in path]
-    resolved = load_and_resolve(
-        paths, env=env, environ=os.environ, cwd=Path.cwd(), builtin_transports=BUILTIN_TRANSPORTS
-    )
-    return Boxes(resolved)
+            return [Path(each) for each in path]
 
 
-def _box_name(model: type) -> str:
-    name = getattr(model, "__box_name__", None)
-    return str(name) if name else underscore(model.__name__)
+async def _run_sync(session: AsyncSession, create: Callable[[Any], T]) -> T:
+    run_sync = getattr(session, "run_sync", None)
+    if run_sync is None:
+        raise InvalidItem(
+            f"an AsyncSession is needed, not {type(session).__name__}; with a Session or a Connection leave out the a: "
+            "create_outbox_item instead of acreate_outbox_item"
+        )
+    return cast("T", await run_sync(create))

@@ -7,14 +7,14 @@ boxes' buckets there. It needs the database and Kafka, and Redis only where comm
 
 from __future__ import annotations
 
-import contextlib
 import random
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
-from boxengine.adapters.kafka.config import producer_config
+from boxengine.adapters.kafka.config import producer_config, without_consumer_settings
 from boxengine.adapters.kafka.consumer import KafkaSource
 from boxengine.adapters.kafka.consumer_config import consumer_config
 from boxengine.adapters.kafka.dead_letters import DeadLetterTopic
@@ -27,17 +27,23 @@ from boxengine.adapters.telemetry.logs import report
 from boxengine.app.boxes import Boxes
 from boxengine.app.sources import Source, sources
 from boxengine.domain.box import Box
-from boxengine.engine.consuming import ConsumeLimits, Consumer, CreateBatch, FailedRows, OtherBox
+from boxengine.engine.closing import Closing
+from boxengine.engine.consuming import ConsumeLimits, Consumer
+from boxengine.engine.dead_letters import CreateBatch, FailedRows, OtherBox
 from boxengine.engine.health import Health
 from boxengine.engine.outages import Outages
+from boxengine.engine.repetitions import Repetitions
 from boxengine.engine.threads import ThreadGroup
+from boxengine.engine.tracking import GuardedTracker
 from boxengine.engine.worker import Loop, Service, Worker
-from boxengine.errors import BoxError, StoreUnavailable
+from boxengine.errors import BoxError, SchemaMismatch, StoreUnavailable
 from boxengine.ports import DeadLetters, ErrorTracker, Observer, Tracer
 from boxengine.settings import Resolved
 
 TURN_LIMIT = timedelta(minutes=2)
 """A batch that takes longer hangs."""
+CLOSING_TIME = timedelta(seconds=10)
+"""For all consumers to commit and leave their groups."""
 DELIVERY_TIMEOUT = timedelta(seconds=30)
 """For a dead letter to reach its topic."""
 
@@ -69,13 +75,14 @@ class Consuming:
         self._process = process
         self._observer = observer
         self._clock = SystemClock()
-        self._track: ErrorTracker = resolved.error_tracker or report
+        tracker = resolved.error_tracker
+        self._track: ErrorTracker = report if tracker is None else GuardedTracker(tracker, fallback=report)
         self._outages = Outages(observer=observer, error_tracker=self._track, clock=self._clock)
         self._sources = sources(resolved, boxes)
         self._store = _connect(resolved, connections=sum(source.concurrency for source in self._sources.values()))
         self._inbox = SqlInbox(self._store)
         self._items = Boxes(resolved, observer=observer, tracer=tracer)
-        self._closing: list[Callable[[], None]] = []
+        self._dead_letter_topics: list[Closing] = []
         self._consumers = [
             (f"consumer-{source.box.label}-{number}", *self._consumer(source, number))
             for source in self._sources.values()
@@ -96,28 +103,49 @@ class Consuming:
         """The consumers as a worker; stopping it commits what is stored and leaves the groups.
 
         Raises:
-            SchemaMismatch: a box's table cannot tell a message that comes twice. Not found where the database is down.
+            SchemaMismatch: a box's table cannot tell a message that comes twice, or has no column for one of the
+                source's ``attributes``. Not found where the database is down.
         """
-        with contextlib.suppress(StoreUnavailable):
-            for box in self.boxes:
-                self._inbox.columns(box)
+        try:
+            for source in self._sources.values():
+                self._check_columns(source)
+        except StoreUnavailable:
+            pass  # the consumers find out when it is back
+        except SchemaMismatch:
+            self.close()
+            raise
         return Worker(
             sources=[self._loop(name, consumer, health) for name, consumer, _ in self._consumers],
             processors=(),
             housekeeping=(),
             services=services,
-            close=[self.close],
+            close=self._closings(),
             health=health,
             clock=self._clock,
+            error_tracker=self._track,
+            closing_time=CLOSING_TIME,
         )
 
     def close(self) -> None:
-        """Leaves the groups and gives back all connections."""
-        for _, consumer, _ in self._consumers:
-            consumer.close()
-        for close in self._closing:
-            close()
-        self._store.close()
+        """Leaves the groups and gives back all connections, also where closing one of them fails."""
+        with ExitStack() as closing:
+            for group in reversed(self._closings()):
+                for each in group:
+                    closing.callback(each.close)
+
+    def _closings(self) -> list[list[Closing]]:
+        return [
+            [Closing(name, consumer.close) for name, consumer, _ in self._consumers],
+            self._dead_letter_topics,
+            [Closing("the database's connections", self._store.close)],
+        ]
+
+    def _check_columns(self, source: Source) -> None:
+        lacking = sorted(source.attributes.keys() - self._inbox.columns(source.box))
+        if lacking:
+            raise SchemaMismatch(
+                f"box {source.box.name}: its source sets {', '.join(lacking)}, and table {source.box.table!r} has no such column"
+            )
 
     # ── the parts ────────────────────────────────────────────────────────────────────────────────────
 
@@ -129,27 +157,35 @@ class Consuming:
             slot=f"{self._process}.{number}",
         )
         kafka = KafkaSource(topics=source.topics, config=config)
+        creator = self._items.creator(source.box.name, source.box.type)
         consumer = Consumer(
             source.box,
             kafka,
             inbox=self._inbox,
-            create_batch=self._create_batch(source.box),
+            create_batch=creator.create_batch,
             dead_letters=self._dead_letters(source),
             outages=self._outages,
             error_tracker=self._track,
             observer=self._observer,
             clock=self._clock,
             limits=ConsumeLimits(batch_size=source.batch_size, max_payload=source.max_payload_bytes),
+            rules=source.attributes,
+            # What a create middleware writes is not what was received, and may differ each time.
+            repetitions=None
+            if creator.rewrites
+            else Repetitions(source.box, error_tracker=self._track, clock=self._clock),
         )
         return consumer, kafka
 
     def _dead_letters(self, source: Source) -> DeadLetters:
         if source.dead_letter_topic is not None:
             config = producer_config(
-                bootstrap_servers=source.bootstrap_servers, config=source.config, delivery_timeout=DELIVERY_TIMEOUT
+                bootstrap_servers=source.bootstrap_servers,
+                config=without_consumer_settings(source.config),
+                delivery_timeout=DELIVERY_TIMEOUT,
             )
             topic = DeadLetterTopic(source.dead_letter_topic, config=config, producers=ProducerPool())
-            self._closing.append(topic.close)
+            self._dead_letter_topics.append(Closing(f"dead letter topic {source.dead_letter_topic}", topic.close))
             return topic
         if source.dead_letter_box is not None:
             box = source.dead_letter_box
@@ -181,4 +217,4 @@ def _connect(resolved: Resolved, *, connections: int) -> SqlStore:
     url = resolved.settings.database.url
     if url is None:
         raise BoxError("database.url is missing: add it to the configuration, e.g. postgresql+psycopg://user@host/name")
-    return SqlStore(connect_database(url, connections=connections + 1))
+    return SqlStore(connect_database(url, connections=connections + 1, writes=True), writes=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,12 @@ class _Default:
         with self._lock:
             self._boxes = self._boxes or boxes
 
+    def swap(self, boxes: Boxes | None) -> Boxes | None:
+        """Takes another one, or none, and returns what was there."""
+        with self._lock:
+            before, self._boxes = self._boxes, boxes
+            return before
+
 
 _default = _Default()
 
@@ -47,6 +54,25 @@ def configure(boxes: Boxes | None = None, *, path: str | Path | None = None, env
     chosen = boxes if boxes is not None else load(path, env)
     _default.set(chosen)
     return chosen
+
+
+def current() -> Boxes:
+    """What the module-level functions use.
+
+    Raises:
+        ConfigurationError: nothing was set, and what is in the usual place is wrong.
+    """
+    return _default.get()
+
+
+@contextmanager
+def standing_in(boxes: Boxes) -> Iterator[None]:
+    """The module-level functions use these inside the block, and afterwards what they used before. For tests."""
+    before = _default.swap(boxes)
+    try:
+        yield
+    finally:
+        _default.swap(before)
 
 
 def offer(boxes: Boxes) -> None:

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import assert_never
-from urllib.parse import quote
 
 import redis
 
-from boxengine.adapters.redis.connection import connect as connect_redis
 from boxengine.adapters.redis.failures import RedisFailures
+from boxengine.adapters.redis.history import RedisHistory
 from boxengine.adapters.redis.leases import RedisLeases
 from boxengine.adapters.redis.pauses import RedisPauses
 from boxengine.adapters.redis.queue import RedisJobQueue
+from boxengine.adapters.redis.trail import RedisTrail
+from boxengine.adapters.redis.wakeups import CHANNEL as WAKEUPS
 from boxengine.adapters.redis.wakeups import RedisNotifier, RedisWakeups
 from boxengine.adapters.redis.workers import RedisWorkers
 from boxengine.adapters.sql.census import SqlCensus
+from boxengine.adapters.sql.comments import Traceparent
 from boxengine.adapters.sql.engine import connect as connect_database
+from boxengine.adapters.sql.inspection import SqlInspector
 from boxengine.adapters.sql.items import SqlItems
 from boxengine.adapters.sql.listen import PostgresWakeups
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.adapters.system import SystemClock
+from boxengine.app.redis_server import redis_client
 from boxengine.domain.box import Box
+from boxengine.engine.closing import Closing
+from boxengine.engine.inspection.ports import History, Inspector, Trail
 from boxengine.engine.observation import NullObserver
 from boxengine.errors import BoxError
 from boxengine.ports import (
@@ -40,7 +47,7 @@ from boxengine.ports import (
     Workers,
 )
 from boxengine.settings import Settings
-from boxengine.settings.schema import Wakeup
+from boxengine.settings.rules import fault_of_driver
 
 SPARE_CONNECTIONS = 3
 """Beside one per thread: retention, probes, status."""
@@ -63,39 +70,71 @@ class Servers:
     store: SqlStore
     items: ItemsStore
     census: Census
+    inspector: Inspector
     queue: JobQueue
     leases: Leases
     pauses: Pauses
     memory: FailureMemory
     workers: Workers
+    trail: Trail
+    history: History
     wakeups: Wakeups | None
     """None: nobody tells of commits; the poller looks by itself."""
     strangers: Strangers
+    redis: redis.Redis
+    """What the parts that use Redis share."""
     clock: Clock
 
+    def closings(self) -> list[list[Closing]]:
+        """What gives back all connections, one group after the other."""
+        listener = [] if self.wakeups is None else [Closing("the listener's connection", self.wakeups.close)]
+        return [
+            listener,
+            [
+                Closing("the database's connections", self.store.close),
+                Closing("Redis's connections", self.redis.connection_pool.disconnect),
+            ],
+        ]
+
     def close(self) -> None:
-        """Gives back all connections."""
-        if self.wakeups is not None:
-            self.wakeups.close()
-        self.store.close()
+        """Gives back all connections, also where closing one of them fails."""
+        with ExitStack() as closing:
+            for group in reversed(self.closings()):
+                for each in group:
+                    closing.callback(each.close)
 
 
-def connect(settings: Settings) -> Servers:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """What a person's questions may cost, where many people ask again and again."""
+
+    statement_limit: timedelta = timedelta(seconds=2)
+    counted_to: int = 10_000
+    """Rows of one kind."""
+
+
+def connect(settings: Settings, *, patience: Patience | None = None, writes: bool = False) -> Servers:
     """The servers of these settings; no connection is made yet.
+
+    Args:
+        patience: limits of what is asked; None: what a worker or a single command asks has none.
+        writes: whether a database that takes no writes, such as a standby, counts as out of reach.
 
     Raises:
         BoxError: ``database.url`` is missing or makes no sense, or the Redis settings do not.
     """
     clock, strangers = SystemClock(), Strangers()
-    store = connect_store(settings)
-    client = redis_client(settings)
+    store = connect_store(
+        settings, statement_limit=None if patience is None else patience.statement_limit, writes=writes
+    )
+    client, prefix = redis_client(settings), settings.redis.prefix or ""
     wakeups: Wakeups | None = None
-    wakeup = wakeup_of(settings)
+    wakeup = settings.wakeup_in_force
     match wakeup:
         case "notify":
             wakeups = PostgresWakeups(store.engine, listen_url=settings.database.listen_url)
         case "redis":
-            wakeups = RedisWakeups(client, clock=clock)
+            wakeups = RedisWakeups(client, clock=clock, channel=prefix + WAKEUPS)
         case "none":
             pass
         case never:
@@ -105,36 +144,50 @@ def connect(settings: Settings) -> Servers:
         items=SqlItems(
             store,
             notify=wakeup == "notify",
-            signal=RedisNotifier(client).notify if wakeup == "redis" else None,
+            signal=RedisNotifier(client, channel=prefix + WAKEUPS).notify if wakeup == "redis" else None,
         ),
-        census=SqlCensus(store),
+        census=SqlCensus(store)
+        if patience is None
+        else SqlCensus(store, small=2 * patience.counted_to, limit=patience.counted_to),
+        inspector=SqlInspector(store),
         queue=RedisJobQueue(client, clock=clock, on_corrupt=strangers.found),
-        leases=RedisLeases(client),
+        leases=RedisLeases(client, prefix=prefix),
         pauses=RedisPauses(client),
         memory=RedisFailures(client, clock=clock),
-        workers=RedisWorkers(client),
+        workers=RedisWorkers(client, prefix=prefix),
+        trail=RedisTrail(client, prefix=prefix),
+        history=RedisHistory(client, prefix=prefix),
         wakeups=wakeups,
         strangers=strangers,
+        redis=client,
         clock=clock,
     )
 
 
-def wakeup_of(settings: Settings) -> Wakeup:
-    """How commits wake the poller: a database that has no notifications of its own leaves them to Redis."""
-    url = settings.database.url
-    if settings.wakeup == "notify" and url is not None and not url.startswith("postgres"):
-        return "redis"
-    return settings.wakeup
-
-
-def connect_store(settings: Settings) -> SqlStore:
+def connect_store(settings: Settings, *, statement_limit: timedelta | None = None, writes: bool = False) -> SqlStore:
     """The database alone.
+
+    Args:
+        statement_limit: after which the database breaks a statement off; None: never.
+        writes: see ``connect``.
 
     Raises:
         BoxError: ``database.url`` is missing or makes no sense.
     """
     if settings.database.url is None:
-        raise BoxError("database.url is missing: add it to the configuration, e.g. postgresql+psycopg://user@host/name")
+        raise BoxError(
+            "database.url is missing: set DATABASE_URL, or add the key to the configuration, such as "
+            "postgresql+psycopg://user@host/name"
+        )
+    fault = fault_of_driver(settings.database.url)
+    if fault is not None:
+        raise BoxError(f"database.url: {fault}")
+    comments: Traceparent | None = None
+    if settings.database.comments:
+        # OpenTelemetry takes a while to import, and most commands do without it.
+        from boxengine.adapters.telemetry.opentelemetry import current_traceparent  # noqa: PLC0415
+
+        comments = current_traceparent
     connections = settings.processor.threads_count + settings.poller.threads_count + SPARE_CONNECTIONS
     replica = settings.database.replica_url
     idle_timeout = max(settings.processor.general_timeout, timedelta(seconds=1))
@@ -143,37 +196,13 @@ def connect_store(settings: Settings) -> SqlStore:
         connections=connections,
         idle_timeout=idle_timeout,
         prepared=settings.database.prepared_statements,
+        statement_limit=statement_limit,
     )
     return SqlStore(
-        connect_to(settings.database.url),
+        connect_to(settings.database.url, writes=writes),
         replica=connect_to(replica) if replica else None,
         idle_timeout=idle_timeout,
-    )
-
-
-def redis_client(settings: Settings) -> redis.Redis:
-    """A client of the configured Redis; no connection is made yet.
-
-    Raises:
-        BoxError: the settings make no sense together.
-    """
-    chosen = settings.redis
-    url = chosen.url
-    if chosen.sentinels:
-        scheme = "rediss" if chosen.ssl else "redis"
-        user, password = chosen.username or "", chosen.password
-        credentials = f"{quote(user, safe='')}:{quote(password, safe='')}@" if password else ""
-        url = f"{scheme}://{credentials}sentinel/{chosen.db}"
-    return connect_redis(
-        url,
-        sentinels=[(host, int(port)) for host, _, port in (each.rpartition(":") for each in chosen.sentinels)],
-        master_name=chosen.master_name,
-        sentinel_username=chosen.sentinel_username,
-        sentinel_password=chosen.sentinel_password,
-        cluster=chosen.cluster,
-        tls={
-            name: value
-            for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
-            if (value := getattr(chosen, name)) is not None
-        },
+        writes=writes,
+        max_batch_bytes=settings.processor.max_batch_bytes,
+        comments=comments,
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from boxengine.domain.box import Box
+from boxengine.domain.message import ReceivedMessage
 from boxengine.errors import ConfigurationError, UnknownBox
 from boxengine.settings import Resolved
 from boxengine.settings.diagnosis import Finding
@@ -28,6 +29,8 @@ class Source:
     """Messages in one transaction, at most."""
     max_payload_bytes: int | None = None
     """Larger messages are dead letters; None: no limit."""
+    attributes: Mapping[str, Callable[[ReceivedMessage], Any]] = field(default_factory=dict)
+    """What some of the items' attributes are worked out by."""
     dead_letter_box: Box | None = None
     dead_letter_topic: str | None = None
     """Neither: failed rows of the box itself."""

@@ -31,7 +31,7 @@ def cleanup(
     Examples: boxengine cleanup; boxengine cleanup order_outbox_item
     """
     from boxengine.adapters.telemetry.logs import report  # noqa: PLC0415 - see Globals.boxes
-    from boxengine.cli.start import stop_event  # noqa: PLC0415
+    from boxengine.cli.signals import stop_request  # noqa: PLC0415
     from boxengine.engine.outages import Outages  # noqa: PLC0415
     from boxengine.engine.retention import Retention  # noqa: PLC0415
 
@@ -47,8 +47,9 @@ def cleanup(
             observer=telling,
             clock=servers.clock,
             token=secrets.token_hex(8),
+            looks=None,
         )
-        stopping = stop_event(on_stop=retention.stop)
+        stopping = stop_request(on_stop=retention.stop)
         busy = []
         try:
             for each in wanted:
@@ -58,7 +59,7 @@ def cleanup(
                     busy.append(each.name)
                 else:
                     output().print(f"{each.name}: {deleted} items deleted", markup=False)
-                if stopping.is_set():
+                if stopping.is_set:
                     raise BoxError("stopped before all was done; the same command does the rest")
         finally:
             servers.close()

@@ -2,25 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from boxengine.cli.context import globals_of, output, print_json
+
+if TYPE_CHECKING:
+    from boxengine.app.boxes import Boxes
 
 cli = typer.Typer(help="Validate and show the configuration.", no_args_is_help=True)
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 
 @cli.command("check")
-def check(context: typer.Context) -> None:
-    """Validate the configuration and everything it names; exit 2 with every problem found."""
+def check(
+    context: typer.Context,
+    *,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Also try database, tables, Redis, Kafka and each transport's constructor.")
+    ] = False,
+    timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for each attempt of --deep.")] = 5.0,
+) -> None:
+    """Validate the configuration and everything it names; exit 2 with every problem found.
+
+    With --deep it says of each thing what was tried, and exits with 1 if one does not work. Nothing is sent or written.
+    """
     from boxengine.settings import notices  # noqa: PLC0415 - see Globals.boxes
 
     boxes = globals_of(context).boxes()
     for problem in notices(boxes.resolved.settings):
         output().print(f"note: {problem}", markup=False)
     output().print(f"{len(boxes.resolved.pipelines)} boxes, all in order")
+    if deep and not _works(boxes, timedelta(seconds=timeout)):
+        raise typer.Exit(1)
+
+
+def _works(boxes: Boxes, within: timedelta) -> bool:
+    from boxengine.app.trying import try_out  # noqa: PLC0415 - see Globals.boxes
+
+    works = True
+    for tried in try_out(boxes.resolved, within=within):
+        works = works and tried.problem is None
+        outcome = "works" if tried.problem is None else f"does not work: {tried.problem}"
+        output().print(f"{tried.what}: {outcome} ({tried.seconds:.2f} s)", markup=False)
+    return works
 
 
 @cli.command("show")

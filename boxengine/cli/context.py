@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,12 +41,12 @@ class Globals:
         Raises:
             ConfigurationError: with every problem that was found.
         """
-        from boxengine.app.boxes import load  # noqa: PLC0415 - half a second that --help does not need
+        from boxengine.app.boxes import load_for_worker  # noqa: PLC0415 - half a second that --help does not need
 
         here = str(Path.cwd())
         if here not in sys.path:
             sys.path.insert(0, here)  # the user's own modules, as the configuration names them
-        return load(list(self.config) or None, self.env)
+        return load_for_worker(list(self.config) or None, self.env)
 
     def configure_logs(self, boxes: Boxes | None = None) -> None:
         """Of a command that goes on running: to standard error, as the configuration says once it is read.
@@ -75,11 +76,15 @@ def globals_of(context: typer.Context) -> Globals:
     return found if isinstance(found, Globals) else Globals()
 
 
-def connect(boxes: Boxes) -> Servers:
-    """The servers of the configuration."""
+def connect(boxes: Boxes, *, writes: bool = False) -> Servers:
+    """The servers of the configuration.
+
+    Args:
+        writes: whether a database that takes no writes counts as out of reach; what only looks may look at a standby.
+    """
     from boxengine.app import servers  # noqa: PLC0415 - see Globals.boxes
 
-    return servers.connect(boxes.resolved.settings)
+    return servers.connect(boxes.resolved.settings, writes=writes)
 
 
 def chosen(boxes: Boxes, name: str | None) -> list[Box]:
@@ -98,6 +103,17 @@ def models(boxes: Boxes, names: Sequence[Box]) -> list[type]:
 def print_json(value: Any) -> None:
     """To standard output, one value."""
     sys.stdout.write(json.dumps(value, default=str, ensure_ascii=False) + "\n")
+
+
+def say(text: str) -> None:
+    """To standard output, as it is."""
+    sys.stdout.write(f"{text}\n")
+
+
+def width() -> int:
+    """Characters in a line of the terminal; into a pipe with room for every column."""
+    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    return _PIPE_WIDTH if piped else shutil.get_terminal_size().columns
 
 
 def output() -> Console:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from boxengine.cli.context import chosen, globals_of, models, output, print_json
+from boxengine.cli.context import chosen, globals_of, models, output, print_json, say
 
 cli = typer.Typer(help="Make, verify or print the tables of all boxes.", no_args_is_help=True)
 BoxName = Annotated[str | None, typer.Argument(help="One box; all if left out.")]
@@ -15,7 +15,7 @@ BoxName = Annotated[str | None, typer.Argument(help="One box; all if left out.")
 @cli.command("create")
 def create(context: typer.Context, box: BoxName = None) -> None:
     """Make what is missing of tables and indexes. Doing it twice changes nothing."""
-    from boxengine.adapters.sql import schema  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.adapters.sql import schema, sizes  # noqa: PLC0415 - see Globals.boxes
     from boxengine.app.servers import connect_store  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
@@ -23,6 +23,7 @@ def create(context: typer.Context, box: BoxName = None) -> None:
     store = connect_store(boxes.resolved.settings)
     try:
         made = schema.create(store.engine, wanted, models(boxes, wanted))
+        sizes.record(store.engine, wanted)
     finally:
         store.close()
     for each in wanted:
@@ -44,6 +45,11 @@ def check(
     store = connect_store(boxes.resolved.settings)
     try:
         findings = schema.check(store.engine, wanted, models(boxes, wanted))
+        broken = {finding.box for finding in findings if finding.severity == "error"}
+        for each in wanted:
+            stranded = None if each.name in broken else store.stranded(each)
+            if stranded is not None:
+                findings.append(schema.Finding(each.name, "error", stranded))
     finally:
         store.close()
     if as_json:
@@ -76,3 +82,69 @@ def ddl(
     name = dialect or (make_url(url).get_backend_name() if url else "postgresql")
     for statement in schema.ddl(name, wanted, models(boxes, wanted)):
         output().print(f"{statement};", markup=False)
+
+
+@cli.command("rebucket")
+def rebucket(
+    context: typer.Context,
+    box: Annotated[str, typer.Argument(help="Name of the box.")],
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Look whether it can be done, and change nothing.")
+    ] = False,
+) -> None:
+    """Put the bucket_size of the configuration in force, for a box that has nothing pending.
+
+    Workers refuse a bucket_size that differs from the one their table was filled with. Exit 1 while the box has pending items, or
+    failed ones in buckets that would be gone.
+    """
+    from boxengine.adapters.sql import sizes  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.app.servers import connect_store  # noqa: PLC0415
+
+    boxes = globals_of(context).boxes()
+    store = connect_store(boxes.resolved.settings)
+    try:
+        old, new = sizes.change(store.engine, boxes.box(box), dry=dry_run)
+    finally:
+        store.close()
+    if old == new:
+        say(f"{box}: bucket_size is {new} already")
+        return
+    before = "it had none recorded" if old is None else f"it was {old}"
+    say(f"{box}: bucket_size {'can become' if dry_run else 'is now'} {new}; {before}")
+
+
+@cli.command("upgrade")
+def upgrade(
+    context: typer.Context,
+    box: BoxName = None,
+    as_sql: Annotated[bool, typer.Option("--sql", help="Print the statements, and change nothing.")] = False,  # noqa: FBT002 - typer's way
+) -> None:
+    """Bring tables that an earlier version made to what this one makes, without locking writers out.
+
+    Each step is one statement and stays done: a run that was broken off goes on where it stopped.
+    On PostgreSQL indexes are made concurrently, and no step waits more than 5 s for a table's lock.
+    """
+    from boxengine.adapters.sql import sizes  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.adapters.sql import upgrade as upgrading  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.app.servers import connect_store  # noqa: PLC0415
+
+    boxes = globals_of(context).boxes()
+    wanted = chosen(boxes, box)
+    store = connect_store(boxes.resolved.settings)
+    try:
+        with store.engine.connect() as connection:
+            steps = upgrading.plan(connection, wanted, models(boxes, wanted))
+        if as_sql:
+            for step in steps:
+                output().print(f"-- {step.table}: {step.purpose}\n{step.sql};", markup=False)
+            return
+        for number, step in enumerate(upgrading.apply(store.engine, steps), 1):
+            output().print(f"{number}/{len(steps)} {step.table}: {step.purpose}", markup=False)
+        recorded = sizes.record(store.engine, wanted)
+    finally:
+        store.close()
+    for name in recorded:
+        say(f"{name}: bucket_size {boxes.box(name).bucket_size} recorded")
+    if not steps and not recorded:
+        output().print(f"{len(wanted)} boxes, nothing to do")

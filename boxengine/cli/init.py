@@ -17,6 +17,7 @@ redis:
 outbox_items:
   order_outbox_item:              # the table is order_outbox_items
     max_retries: 5
+    strict_order: key             # an item that fails holds back its own key, and nothing else
     transports:
       transports.Print: {}        # dotted path of your class; its arguments go between the braces
 """

@@ -9,11 +9,11 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from boxengine.cli.text import aligned, printable
 from boxengine.domain.item import Status, rfc3339
 from boxengine.ports import ItemRow
 
 if TYPE_CHECKING:
-    from rich.console import Group
     from rich.table import Table
 
 HEX_PREVIEW = 256
@@ -41,27 +41,22 @@ def listing(rows: list[ItemRow]) -> Table:
             _moment(row.processed_at),
             _reason(row.error_log),
         )
-        table.add_row(*(Text(_printable(cell)) for cell in cells))
+        table.add_row(*(Text(printable(cell)) for cell in cells))
     return table
 
 
-def details(row: ItemRow) -> Group:
+def details(row: ItemRow) -> str:
     """One item, one field to a line; then its error log and its payload."""
-    from rich.console import Group  # noqa: PLC0415 - see context.output
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    fields = Table.grid(padding=(0, 2))
+    fields = []
     for name, value in as_json(row).items():
         if name != "error_log":
             shown = "-" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            fields.add_row(Text(name), Text(_printable(shown)))
-    parts: list[Any] = [fields]
+            fields.append((name, printable(shown)))
+    parts = aligned(fields, right=(False, False))
     if row.error_log:
-        parts += [Text("\nerror_log"), Text(_printable(row.error_log, lines=True))]
+        parts += ["", "error_log", printable(row.error_log, lines=True)]
     payload = row.payload or b""
-    parts += [Text(f"\npayload ({len(payload)} bytes)"), Text(_payload(payload))]
-    return Group(*parts)
+    return "\n".join([*parts, "", f"payload ({len(payload)} bytes)", _payload(payload)])
 
 
 def as_json(row: ItemRow, *, whole: bool = False) -> dict[str, Any]:
@@ -93,7 +88,7 @@ def as_text(payload: bytes) -> str | None:
 
 def _payload(payload: bytes) -> str:
     text = as_text(payload)
-    if text is not None and _printable(text, lines=True) == text:
+    if text is not None and printable(text, lines=True) == text:
         return text
     lines = [
         f"{start:08x}  {payload[start : min(start + _HEX_LINE, HEX_PREVIEW)].hex(' '):<47}"
@@ -109,13 +104,7 @@ def _reason(log: str | None) -> str:
     return first if len(first) <= _LONGEST_REASON else f"{first[: _LONGEST_REASON - 1]}…"
 
 
-def _moment(moment: datetime | None) -> str:
-    return "-" if moment is None else moment.strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _printable(text: str, *, lines: bool = False) -> str:
-    """With what is not printable escaped, line ends and tabs apart if ``lines``."""
-    kept = "\n\t" if lines else ""
-    return "".join(
-        each if each.isprintable() or each in kept else each.encode("unicode_escape").decode() for each in text
-    )
+def _moment(moment: datetime | str | None) -> str:
+    if isinstance(moment, datetime):
+        return moment.strftime("%Y-%m-%d %H:%M:%S")
+    return moment or "-"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from boxengine.cli.context import connect, globals_of, notes, output, print_json
+from boxengine.cli.context import connect, globals_of, notes, output, print_json, say
 from boxengine.cli.item_view import as_json, details, listing
 from boxengine.cli.moments import moment
 from boxengine.domain.item import Status
@@ -49,12 +50,18 @@ AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 MOST_DIGITS = 19
 """Of an id."""
-DONE = {Action.RETRY: "retried", Action.DISCARD: "discarded", Action.DELETE: "deleted"}
+DONE = {
+    Action.RETRY: "retried",
+    Action.RESTART: "retried",
+    Action.DISCARD: "discarded",
+    Action.DELETE: "deleted",
+}
 HELP = {
-    Action.RETRY: """Make items due at once as if never tried: errors_count 0, remembered failures forgotten.
+    Action.RETRY: """Make items due at once: errors_count 0, remembered failures forgotten.
 
-    Takes failed items; with --status also discarded ones, and pending ones that wait for their next attempt. Under
-    strict_order: key the followers of a retried item are delivered after it, in order.""",
+    Takes failed items; with --status also discarded ones, and pending ones that wait for their next attempt. The box's
+    retry strategies are asked as at any retry: latest_available discards an item again if a later one of its key has been
+    delivered. --force delivers it anyway. Under strict_order: key the followers of a retried item go after it, in order.""",
     Action.DISCARD: """Give items up: they become discarded, and are deleted after their retention.
 
     Takes failed items; with --status also pending ones. Under strict_order: key their followers go on.""",
@@ -128,7 +135,7 @@ def show(
     if json:
         print_json(as_json(row, whole=True))
     else:
-        output().print(details(row))
+        say(details(row))
 
 
 # ── acting ───────────────────────────────────────────────────────────────────────────────────────────
@@ -160,7 +167,11 @@ def _command(action: Action) -> Callable[..., None]:
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
         yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
         json: AsJson = False,
+        force: Annotated[bool, typer.Option("--force", help="Deliver them whatever the retry strategies say.")] = False,
     ) -> None:
+        from boxengine.adapters.telemetry.logs import LogObserver  # noqa: PLC0415 - see Globals.boxes
+
+        meant = Action.RESTART if force else action
         unsuitable = [name for name in status or () if Status[name.name] not in SUITABLE[action]]
         if unsuitable:
             suitable = ", ".join(each.name.lower() for each in sorted(SUITABLE[action]))
@@ -170,13 +181,22 @@ def _command(action: Action) -> Callable[..., None]:
         if not (dry_run or yes or _on_terminal()):
             raise typer.BadParameter(f"is needed to {action} without a terminal; --dry-run counts", param_hint="--yes")
         with _connected(context, box) as (servers, found):
-            _perform(ItemActions(servers.items, servers.memory), found, action, which, wish)
+            _perform(ItemActions(servers.items, servers.memory, observer=LogObserver()), found, meant, which, wish)
 
+    if action is not Action.RETRY:
+        _hide(command, "force")
     return command
 
 
-for _action in Action:
-    cli.command(_action.value, help=HELP[_action] + SHARED_HELP.format(action=_action))(_command(_action))
+def _hide(command: Callable[..., None], option: str) -> None:
+    """Typer offers what the signature has."""
+    signature = inspect.signature(command, eval_str=True)
+    shown = [each for each in signature.parameters.values() if each.name != option]
+    command.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+
+
+for _action, _help in HELP.items():
+    cli.command(_action.value, help=_help + SHARED_HELP.format(action=_action))(_command(_action))
 
 
 def _perform(actions: ItemActions, box: Box, action: Action, which: ItemFilter, wish: _Wish) -> None:
@@ -226,6 +246,79 @@ def _report(box: Box, action: Action, figures: dict[str, Any], text: str, wish: 
         print_json({"box": box.name, "action": str(action), **figures})
     else:
         output().print(f"{box.name}: {text}", markup=False)
+
+
+# ── once more ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@cli.command("replay")
+def replay(
+    context: typer.Context,
+    box: BoxName,
+    *,
+    ids: Ids = None,
+    event_key: EventKey = None,
+    since: From = None,
+    until: To = None,
+    event_name: Annotated[
+        str | None,
+        typer.Option("--event-name", help="Give the copies this event name: for the transports of that name."),
+    ] = None,
+    options: Annotated[
+        list[str] | None, typer.Option("--option", help="Set NAME=VALUE in the copies' options; repeatable.")
+    ] = None,
+    same_key: Annotated[
+        bool, typer.Option("--same-key", help="Keep the Idempotency-Key: receivers that know it drop the copy.")
+    ] = False,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="So many at most, the oldest ids first.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Deliver delivered items once more, chosen by id, key or time: as copies behind all items of their keys.
+
+    Each copy carries the header Replay-Of, with the uuid of the item that it is a copy of. It never overtakes an item of its
+    key that is still to go. For another transport or topic, give the copies an event name or an option that the configuration
+    sends there. Counts first and asks on a terminal; elsewhere it needs --yes. 500 items per transaction.
+
+    Examples: boxengine items replay order_outbox_item --event-key 17 --dry-run; boxengine items replay order_outbox_item --ids 41
+    """
+    from boxengine.engine.replaying import HEADER, Replays  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.ports import Copying  # noqa: PLC0415
+
+    which = _filter(None, ids, event_key, since, until)
+    if not (dry_run or yes or _on_terminal()):
+        raise typer.BadParameter("is needed to replay without a terminal; --dry-run counts", param_hint="--yes")
+    copying = Copying(header=HEADER, event_name=event_name, options=_options(options), same_identity=same_key)
+    with _connected(context, box) as (servers, found):
+        replays = Replays(servers.items)
+        count = replays.count(found, which)
+        count = count if limit is None else min(count, limit)
+        if count and not (dry_run or yes) and not typer.confirm(f"{box}: replay {count} items?", err=True):
+            raise BoxError("nothing was done")
+        copied, last = 0, 0
+
+        def advance(items: int, last_id: int) -> None:
+            nonlocal copied, last
+            copied, last = copied + items, last_id
+
+        if not dry_run:
+            try:
+                replays.run(found, which, copying, limit=limit, progress=advance)
+            except BoxError as error:
+                raise BoxError(f"{error}; {copied} of {count} items are copied, up to id {last}") from error
+    figures = {"items": count, **({"dry_run": True} if dry_run else {"copied": copied})}
+    if json:
+        print_json({"box": box, "action": "replay", **figures})
+    else:
+        output().print(f"{box}: {count} items would be replayed" if dry_run else f"{box}: {copied} items replayed")
+
+
+def _options(given: list[str] | None) -> dict[str, str]:
+    pairs = [each.partition("=") for each in given or ()]
+    if any(not name or not equals or name == "headers" for name, equals, _ in pairs):
+        raise typer.BadParameter("expected NAME=VALUE, and another name than headers", param_hint="--option")
+    return {name: value for name, _, value in pairs}
 
 
 # ── what they share ──────────────────────────────────────────────────────────────────────────────────

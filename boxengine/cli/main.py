@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -14,7 +15,23 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from boxengine.cli import audit, cleanup, config, consume, create, db, demo, init, items, new, pausing, start, status
+from boxengine.cli import (
+    audit,
+    cleanup,
+    config,
+    consume,
+    create,
+    db,
+    demo,
+    doctor,
+    init,
+    items,
+    new,
+    pausing,
+    start,
+    status,
+    web,
+)
 from boxengine.cli.context import Globals
 from boxengine.domain.masking import masked_text
 from boxengine.errors import BoxError, ConfigurationError, PortTaken, UnknownBox
@@ -38,6 +55,8 @@ cli.command("resume")(pausing.resume)
 cli.command("cleanup")(cleanup.cleanup)
 cli.command("audit")(audit.audit)
 cli.command("init")(init.init)
+cli.command("web")(web.web)
+cli.command("doctor")(doctor.doctor)
 cli.command("demo")(demo.demo)
 cli.add_typer(items.cli, name="items")
 cli.add_typer(new.cli, name="new")
@@ -91,6 +110,7 @@ def options(
 
 def run(arguments: list[str] | None = None) -> None:
     """Runs a command and exits with its code."""
+    open_closed_streams()
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         cli(args=arguments)
@@ -101,6 +121,21 @@ def run(arguments: list[str] | None = None) -> None:
             sys.stderr.write(masked_text("".join(traceback.format_exception(error))))
             sys.exit(1)
         _complain(error if isinstance(error, BoxError) else f"{type(error).__name__}: {error} (--debug tells where)", 1)
+
+
+def open_closed_streams() -> None:
+    """Puts the null device in place of standard input, output or error where it is closed (`2>&-`).
+
+    Else the next connection would get its number, and what writes to standard error would write into that connection.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is taken: this one.
+            os.open(os.devnull, os.O_RDWR)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", closefd=False))
 
 
 def _complain(error: BoxError | str, code: int) -> NoReturn:

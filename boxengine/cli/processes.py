@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,21 +22,25 @@ from boxengine.adapters.telemetry.ledger import ProcessLedgers
 from boxengine.adapters.telemetry.progress import ChildProcesses
 from boxengine.adapters.telemetry.prometheus import NumbersCollector
 from boxengine.cli.context import Globals
-from boxengine.cli.start import endpoints, stop_event
+from boxengine.cli.lifecycle import endpoints
+from boxengine.cli.signals import TELLING, held_back_in_children, stop_request
+from boxengine.cli.stacks import Stacks
 from boxengine.engine.health import Health
+from boxengine.errors import BoxError
 
 if TYPE_CHECKING:
     from boxengine.app.boxes import Boxes
 
 logger = logging.getLogger("boxengine.processes")
 LOOK_EVERY = 0.5
+SHORTEST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 STEADY = 60.0
 """Seconds; a child that ran for so long has started well, and its next death is not counted with the last."""
 
 
 @dataclass(slots=True)
-class _Child:
+class Place:
     """One place among the workers, and who fills it now."""
 
     slot: int
@@ -43,8 +48,14 @@ class _Child:
     name: str = ""
     started_at: float = 0.0
     starts: int = 0
-    deaths: int = 0
+    pause: float = 0.0
+    """Seconds between its last death and the start that followed."""
     start_at: float = 0.0
+
+    def next_pause(self) -> float:
+        """Twice the last one, so that a process that dies again and again leaves the machine to others."""
+        self.pause = min(LONGEST_PAUSE, max(SHORTEST_PAUSE, 2 * self.pause))
+        return self.pause
 
 
 class Supervisor:
@@ -59,35 +70,44 @@ class Supervisor:
         count: int,
         health: Callable[..., Health],
         grace: timedelta,
+        stacks: Stacks,
     ) -> None:
         """Args:
         command: what each child runs, without the global options; it gets ``--child`` besides.
         health: makes what the probes answer from; called with ``others``.
         grace: how long the children may take to stop.
+        stacks: tells of this process; its signal reaches the children, too.
         """
         self._boxes = boxes
         self._options = options
         self._command = command
         self._health = health
         self._grace = grace
-        self._children = [_Child(slot) for slot in range(1, count + 1)]
+        self._children = [Place(slot) for slot in range(1, count + 1)]
+        stacks.pass_on = partial(self._signal, TELLING)
 
     def run(self) -> int:
         """Until a signal; returns the exit code."""
-        with tempfile.TemporaryDirectory(prefix="boxengine-") as folder:
+        try:
+            shared = tempfile.TemporaryDirectory(prefix="boxengine-")
+        except OSError as error:
+            raise BoxError(
+                f"--processes needs a writable temporary folder, set TMPDIR to one: {error.strerror or error}"
+            ) from error
+        with shared as folder:
             ledgers = ProcessLedgers(Path(folder))
             health = self._health(others=ChildProcesses(ledgers))
             loop = health.loop("supervisor", limit=timedelta(seconds=10))
             registry = CollectorRegistry()
             registry.register(NumbersCollector(ledgers, clock=SystemClock()))
             services = endpoints(self._boxes, health, registry)
-            stopping = stop_event()
+            request = stop_request(before_end=partial(self._signal, signal.SIGKILL))
             for service in services:
                 service.start()
-            while not stopping.is_set():
+            while not request.is_set:
                 self._tend(ledgers)
                 loop.tick(pause=timedelta(seconds=LOOK_EVERY))
-                stopping.wait(LOOK_EVERY)
+                request.wait(LOOK_EVERY)
             health.stopping()
             code = self._stop()
             for service in services:
@@ -101,42 +121,59 @@ class Supervisor:
             if child.process is None and time.monotonic() >= child.start_at:
                 self._start(child, ledgers)
 
-    def _start(self, child: _Child, ledgers: ProcessLedgers) -> None:
+    def _start(self, child: Place, ledgers: ProcessLedgers) -> None:
         child.starts += 1
         child.name = f"{child.slot}" if child.starts == 1 else f"{child.slot}.{child.starts}"
         child.started_at = time.monotonic()
         command = [sys.executable, "-m", "boxengine", *self._options.arguments(), *self._command]
         command += ["--child", str(ledgers.path(child.name))]
-        # The pipe's other end closes when this process ends, however it ends: that stops the child.
-        child.process = subprocess.Popen(command, stdin=subprocess.PIPE)
+        try:
+            with held_back_in_children():
+                # This end of the pipe closes when this process ends, however it ends: that stops the child.
+                child.process = subprocess.Popen(command, stdin=subprocess.PIPE)
+        except OSError as error:
+            # Too many processes or too little memory just now.
+            logger.warning("process %s cannot be started: %s", child.slot, error)
+            child.start_at = child.started_at + child.next_pause()
+            return
         logger.info("process %s started", child.slot, extra={"pid": child.process.pid})
 
-    def _bury(self, child: _Child, ledgers: ProcessLedgers) -> None:
+    def _bury(self, child: Place, ledgers: ProcessLedgers) -> None:
         process = child.process
         if process is None:
             return
         now = time.monotonic()
-        child.deaths = 1 if now - child.started_at > STEADY else child.deaths + 1
-        pause = min(LONGEST_PAUSE, 0.5 * 2 ** (child.deaths - 1))
+        if now - child.started_at > STEADY:
+            child.pause = 0.0
+        pause = child.next_pause()
         logger.error("process %s ended with %s; another is started in %.1f s", child.slot, process.returncode, pause)
-        if process.stdin is not None:
-            process.stdin.close()
+        _let_go(process)
         ledgers.retire(child.name)
         child.process, child.start_at = None, now + pause
 
     def _stop(self) -> int:
         running = [child.process for child in self._children if child.process is not None]
         for process in running:
-            process.send_signal(signal.SIGTERM)
+            # Not a signal: Ctrl-C and systemd signal the children too, and a second one would cut their batches off.
+            _let_go(process)
         limit = time.monotonic() + self._grace.total_seconds()
         code = 0
         for process in running:
             try:
-                ended_with = process.wait(max(0.1, limit - time.monotonic()))
-                # One that was still starting had no handler for the signal yet, and no work either.
-                code = code if ended_with in (0, -signal.SIGTERM) else 1
+                code = 1 if process.wait(max(0.1, limit - time.monotonic())) else code
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
                 code = 1
         return code
+
+    def _signal(self, number: signal.Signals) -> None:
+        for child in self._children:
+            if child.process is not None:
+                child.process.send_signal(number)
+
+
+def _let_go(process: subprocess.Popen[bytes]) -> None:
+    """Closes the child's standard input, which asks it to stop."""
+    if process.stdin is not None:
+        process.stdin.close()

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
-import sys
 import threading
-from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from boxengine.app import garbage
-from boxengine.cli.context import Globals, connect, globals_of
+from boxengine.cli.context import connect, globals_of
+from boxengine.cli.lifecycle import Child, endpoints, live, names_in
+from boxengine.cli.stacks import Stacks
 
 if TYPE_CHECKING:
     from boxengine.app.assembly import Choices
@@ -32,7 +28,8 @@ GRACE = timedelta(seconds=1)
 def start(
     context: typer.Context,
     boxes: Annotated[
-        list[str] | None, typer.Option("--boxes", "-b", help="Boxes to work on, a,b or repeated; all if none named.")
+        list[str] | None,
+        typer.Option("--boxes", "--box", "-b", help="Boxes to work on, a,b or repeated; all if none named."),
     ] = None,
     concurrency: Annotated[int | None, typer.Option("--concurrency", "-c", min=1, help="Processor threads.")] = None,
     poll_concurrency: Annotated[
@@ -45,16 +42,18 @@ def start(
     processes: Annotated[int, typer.Option("--processes", min=1, help="Worker processes under one parent.")] = 1,
     child: Annotated[str | None, typer.Option("--child", hidden=True)] = None,
 ) -> None:
-    """Deliver items: poller and processor, until SIGTERM, SIGINT or SIGQUIT.
+    """Deliver items: poller and processor, until SIGTERM, SIGINT, SIGQUIT or SIGHUP.
 
-    The first signal lets the batches under way finish and exits with 0; a second one exits at once.
+    The first signal lets the batches under way finish and exits with 0; a second one, other than SIGHUP, exits at once.
 
     Examples: boxengine start; boxengine start -b order_outbox_item -c 8; boxengine start --processes 4
     """
-    options = globals_of(context)
-    names = [name.strip() for each in boxes or () for name in each.split(",") if name.strip()]
+    stacks, this_child = Stacks(), Child.at(child)
+    options, names = globals_of(context), names_in(boxes)
     with garbage.put_off():
         from boxengine.app.assembly import Choices, choose  # noqa: PLC0415 - see Globals.boxes
+        from boxengine.app.bucket_sizes import refuse_other_sizes  # noqa: PLC0415
+        from boxengine.app.shared_tables import refuse_shared_tables  # noqa: PLC0415
         from boxengine.engine.tactics import TACTICS  # noqa: PLC0415
 
         options.configure_logs()
@@ -70,47 +69,52 @@ def start(
         tactic=poll_tactic,
     )
     choose(loaded.resolved, names)
-    if processes > 1 and child is None:
+    servers = connect(loaded, writes=True)
+    if this_child is None:
+        refuse_shared_tables(loaded.resolved, servers.store)
+        refuse_other_sizes(loaded.resolved, names, servers.store)
+    if processes > 1 and this_child is None:
         from boxengine.app import assembly  # noqa: PLC0415
         from boxengine.cli.processes import Supervisor  # noqa: PLC0415
 
-        servers = connect(loaded)
         supervisor = Supervisor(
             loaded,
             options,
             ["start", *child_choices(choices)],
             count=processes,
             health=partial(assembly.health, servers),
-            grace=loaded.resolved.settings.processor.general_timeout + 5 * GRACE,
+            grace=loaded.resolved.settings.processor.general_timeout + 20 * GRACE,
+            stacks=stacks,
         )
         code = supervisor.run()
         servers.close()
         raise typer.Exit(code)
-    raise typer.Exit(_Process(loaded, connect(loaded), options, choices, child=child).run())
+    raise typer.Exit(_Process(loaded, servers, choices, child=this_child, stacks=stacks).run())
 
 
 class _Process:
     """One worker process from its start to its exit code."""
 
     def __init__(
-        self, boxes: Boxes, servers: Servers, options: Globals, choices: Choices, *, child: str | None
+        self, boxes: Boxes, servers: Servers, choices: Choices, *, child: Child | None, stacks: Stacks
     ) -> None:
         self._boxes = boxes
         self._servers = servers
-        self._options = options
         self._choices = choices
-        self._child = Path(child) if child else None
+        self._child = child
+        self._stacks = stacks
         self._settings = boxes.resolved.settings
 
     def run(self) -> int:
         from boxengine.adapters.telemetry.ledger import Ledger  # noqa: PLC0415 - see Globals.boxes
         from boxengine.app import assembly, default  # noqa: PLC0415
         from boxengine.app.boxes import Boxes  # noqa: PLC0415
-        from boxengine.cli.watchers import watchers  # noqa: PLC0415
+        from boxengine.app.watchers import watchers  # noqa: PLC0415
 
         partitions = self._choices.partitions or self._settings.poller.concurrency
-        ledger = Ledger(self._child) if self._child else None
+        ledger = Ledger(self._child.ledger) if self._child else None
         watching = watchers(self._settings, clock=self._servers.clock, partitions=partitions, ledger=ledger)
+        self._stacks.in_hand = watching.in_hand
         default.offer(Boxes(self._boxes.resolved, observer=watching.observer, tracer=watching.tracer))
         health = assembly.health(self._servers, **watching.health)
         worker = assembly.assemble(
@@ -121,28 +125,25 @@ class _Process:
             tracer=watching.tracer,
             health=health,
             services=[] if self._child else endpoints(self._boxes, health, watching.registry),
-            name=place(self._child),
+            name=self._child.place if self._child else "0",
         )
-        stopping = stop_event(die_with_parent=self._child is not None)
-        garbage.set_up_for_batches()
-        worker.start()
-        names = list(self._choices.boxes or self._boxes.resolved.pipelines)
-        logger.info("started: %s", ", ".join(names), extra={"pid": os.getpid()})
-        self._tell_notices()
-        stopping.wait()
-        logger.info("stopping: the batches under way are finished first")
-        stuck = worker.stop(within=self._settings.processor.general_timeout + GRACE)
-        for name in stuck:
-            logger.error("%s did not stop in time", name)
-        logger.info("stopped")
-        return 1 if stuck else 0
+        names = self._choices.boxes or self._boxes.resolved.pipelines
+        return live(
+            worker,
+            child=self._child,
+            within=self._settings.processor.general_timeout + GRACE,
+            logger=logger,
+            started=f"started: {', '.join(names)}",
+            stopping="stopping: the batches under way are finished first",
+            once_started=self._tell_notices,
+        )
 
     def _tell_notices(self) -> None:
         """What works but is probably not meant, and what the tables lack; from a thread, for the database may be down."""
         from boxengine.errors import BoxError  # noqa: PLC0415
         from boxengine.settings import notices  # noqa: PLC0415
 
-        if self._child is not None and self._child.stem != "1":
+        if self._child is not None and self._child.ledger.stem != "1":
             return
         for problem in notices(self._settings):
             logger.warning("%s", problem)
@@ -151,70 +152,25 @@ class _Process:
             for pipeline in self._boxes.resolved.pipelines.values():
                 try:
                     lacking = self._servers.store.table(pipeline.box).lacking
+                    stranded = self._servers.store.stranded(pipeline.box)
                 except BoxError:
                     return  # the loops tell, and try again
+                if stranded is not None:
+                    logger.error("box %s: %s", pipeline.box.name, stranded)
                 for what, loss in lacking.items():
                     logger.info("table %s has no %s: %s", pipeline.box.table, what, loss)
 
         threading.Thread(target=look, name="boxengine-tables", daemon=True).start()
 
 
-def place(child: Path | None) -> str:
-    """Which of several equal processes this is: what comes before the count of restarts in its ledger's name."""
-    return "0" if child is None else child.stem.partition(".")[0]
-
-
-def endpoints(boxes: Boxes, health: Any, registry: Any) -> list[Any]:
-    """The HTTP servers for probes and metrics, as configured."""
-    from boxengine.web import probes  # noqa: PLC0415 - see Globals.boxes
-    from boxengine.web.server import services  # noqa: PLC0415
-
-    settings = boxes.resolved.settings
-    wanted = []
-    if settings.probes.enabled:
-        wanted.append(("probes.port", settings.probes.port, probes.routes(ready=health.ready, alive=health.alive)))
-    if settings.metrics.enabled:
-        from boxengine.web import metrics  # noqa: PLC0415 - see watchers
-
-        wanted.append(("metrics.port", settings.metrics.port, metrics.routes(registry)))
-    return list(services(wanted))
-
-
-def stop_event(*, die_with_parent: bool = False, on_stop: Callable[[], None] = lambda: None) -> threading.Event:
-    """Set by the first signal to stop; the second ends the process at once.
-
-    Args:
-        die_with_parent: also stop when standard input ends, as it does when the parent that holds its other end is gone.
-    """
-    stopping = threading.Event()
-
-    def stop(number: int, _frame: object) -> None:
-        if stopping.is_set():
-            os._exit(128 + number)
-        stopping.set()
-        on_stop()
-
-    for name in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
-        signal.signal(name, stop)
-    if die_with_parent:
-
-        def watch() -> None:
-            os.read(sys.stdin.fileno(), 1)
-            stopping.set()
-
-        threading.Thread(target=watch, name="boxengine-parent", daemon=True).start()
-    return stopping
-
-
 def child_choices(choices: Choices) -> list[str]:
     """The options of ``start`` that give a child the same choices."""
-    given = replace(choices)
-    options = [part for name in given.boxes for part in ("--boxes", name)]
+    options = [part for name in choices.boxes for part in ("--boxes", name)]
     for option, value in (
-        ("--concurrency", given.processor_threads),
-        ("--poll-concurrency", given.partitions),
-        ("--poll-threads", given.poller_threads),
-        ("--poll-tactic", given.tactic),
+        ("--concurrency", choices.processor_threads),
+        ("--poll-concurrency", choices.partitions),
+        ("--poll-threads", choices.poller_threads),
+        ("--poll-tactic", choices.tactic),
     ):
         if value is not None:
             options += [option, str(value)]

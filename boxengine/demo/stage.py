@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
+from datetime import timedelta
 from importlib import resources
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from boxengine.app.boxes import Boxes, load
 from boxengine.app.servers import Servers, connect
 from boxengine.demo import payments, shop
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
+from boxengine.embedded.process import ServerProcess
 
 
 class Stage:
@@ -26,7 +27,7 @@ class Stage:
         self.config = folder / "outbox.yml"
         self._postgres = EmbeddedPostgres(folder / "postgres", durable=True)
         self._valkey = EmbeddedValkey(folder / "valkey")
-        self._worker: subprocess.Popen[bytes] | None = None
+        self._worker: ServerProcess | None = None
         self.boxes: Boxes
         self.servers: Servers
 
@@ -53,33 +54,26 @@ class Stage:
         }
 
     def start_worker(self) -> None:
-        """Starts ``boxengine start``."""
+        """Starts ``boxengine start``, out of reach of Ctrl-C: it has to stop before its servers do."""
         command = [sys.executable, "-m", "boxengine", "--config", str(self.config), "--log-format", "text", "start"]
-        with self.log.open("ab") as log:
-            self._worker = subprocess.Popen(command, stdout=log, stderr=log)
+        self._worker = ServerProcess(command, log_path=self.log, last_signal=signal.SIGTERM)
 
     def kill_worker(self) -> None:
         """Ends the worker as a crash would."""
         if self._worker is not None:
             self._worker.kill()
-            self._worker.wait()
             self._worker = None
 
     @property
     def worker_died(self) -> bool:
         """Whether the worker ended by itself."""
-        return self._worker is not None and self._worker.poll() is not None
+        return self._worker is not None and not self._worker.running
 
     def tear_down(self) -> None:
         """Stops everything that was started."""
         worker, self._worker = self._worker, None
-        if worker is not None and worker.poll() is None:
-            worker.send_signal(signal.SIGTERM)
-            try:
-                worker.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                worker.kill()
-                worker.wait()
+        if worker is not None:
+            worker.stop(signal.SIGTERM, patience=timedelta(seconds=20))
         if hasattr(self, "servers"):
             self.servers.close()
         self._valkey.stop()

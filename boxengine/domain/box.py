@@ -99,6 +99,8 @@ class Box:
     """Underscored model name, with an optional namespace: ``order_outbox_item``, ``combined/outbox_item``."""
     type: BoxType
     table: str
+    namespace: str = ""
+    """Keeps its coordination apart from that of a box with the same name in another installation (``redis.prefix``)."""
     owner: str | None = None
     bucket_size: int = 16
     partition_strategy: PartitionStrategy = number

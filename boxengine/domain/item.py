@@ -78,7 +78,8 @@ class Item(NamedTuple):
         """The engine's headers, over them the item's own ``options.headers``.
 
         The engine's are ``Outbox-Name``, ``Idempotency-Key`` (uuid), ``Sequence-ID`` (id), ``Created-At`` and
-        ``Dispatched-At`` (RFC 3339, microseconds); of a box with ``sequence`` also ``Sequence-Number`` (seq).
+        ``Dispatched-At`` (RFC 3339, microseconds); of an item with an event name also ``Event-Name``, of a box with
+        ``sequence`` also ``Sequence-Number`` (seq). An own header that is null takes the engine's away.
         """
         headers = {
             "Outbox-Name": self.box.name,
@@ -87,12 +88,24 @@ class Item(NamedTuple):
             "Created-At": rfc3339(self.raw_created_at),
             "Dispatched-At": rfc3339(self.dispatched_at),
         }
+        if self.event_name:
+            headers["Event-Name"] = self.event_name
         if self.seq is not None:
             headers["Sequence-Number"] = str(self.seq)
         own = self.options.get("headers")
         if own:
-            headers.update({str(name): str(value) for name, value in _mapping(own, "options.headers").items()})
+            for name, value in _mapping(own, "options.headers").items():
+                if value is None:
+                    headers.pop(str(name), None)
+                else:
+                    headers[str(name)] = str(value)
         return headers
+
+    @property
+    def null_headers(self) -> list[str]:
+        """Names in ``options.headers`` whose value is null, for receivers that can tell null from nothing."""
+        own = self.options.get("headers")
+        return [str(name) for name, value in _mapping(own, "options.headers").items() if value is None] if own else []
 
     @property
     def log_details(self) -> dict[str, Any]:

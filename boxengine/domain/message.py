@@ -31,11 +31,24 @@ class ReceivedMessage(NamedTuple):
     """None: a tombstone, which becomes an item with an empty payload."""
     headers: tuple[tuple[str, bytes | None], ...] = ()
     timestamp: datetime | None = None
+    cluster: str = ""
+    """Id of the cluster that the message was received from; empty where it is not known."""
+    unreadable: str = ""
+    """Why no item can be made of the message, where a part of it cannot be represented; that part is left out."""
 
     @property
     def place(self) -> str:
-        """``topic:partition:offset``: which message of all this is."""
+        """``topic:partition:offset``, for people. A topic that was deleted and created again uses its places again."""
         return f"{self.topic}:{self.partition}:{self.offset}"
+
+    @property
+    def identity(self) -> str:
+        """What tells the message from all others: its place, the cluster, and the time of the message.
+
+        Places repeat in a topic that was deleted and created again, and on another cluster.
+        """
+        moment = "" if self.timestamp is None else round(self.timestamp.timestamp() * 1000)
+        return f"{self.place}@{self.cluster}:{moment}"
 
 
 def item_attributes(message: ReceivedMessage, *, max_payload: int | None = None) -> dict[str, Any]:
@@ -43,14 +56,16 @@ def item_attributes(message: ReceivedMessage, *, max_payload: int | None = None)
 
     ``event_key`` is the message's key, so that its bucket, and with it the order, follows the key; without one it is the
     ``Idempotency-Key`` header, else topic and partition. ``dedup_key`` is that header, else ``source`` and ``id`` of a
-    CloudEvent, else the message's place; ``uuid`` follows from it.
+    CloudEvent, else the message's identity; ``uuid`` follows from it.
 
     Args:
         max_payload: bytes; None for no limit.
 
     Raises:
-        InvalidItem: the key or a header is not UTF-8, or the value is too large.
+        InvalidItem: the message is unreadable, its key or a header is not UTF-8, or its value is too large.
     """
+    if message.unreadable:
+        raise InvalidItem(message.unreadable)
     size = len(message.value or b"")
     if max_payload is not None and size > max_payload:
         raise InvalidItem(f"value of {size} bytes is over the limit of {max_payload} (max_payload_bytes)")
@@ -72,6 +87,20 @@ def remains(message: ReceivedMessage) -> dict[str, Any]:
         if attributes.get(name) is not None:
             attributes[name] = fitted(attributes[name])
     return attributes
+
+
+def former_identity(message: ReceivedMessage) -> str | None:
+    """The ``dedup_key`` under which earlier versions stored a message that brings no key of its own: its place alone.
+
+    None: the message brings a key.
+    """
+    return None if brings_a_key(message) else fitted(message.place)
+
+
+def brings_a_key(message: ReceivedMessage) -> bool:
+    """Whether its producer says what it is known by; else it is known by its place and time."""
+    known = {name.lower(): value for name, value in message.headers}
+    return bool(known.get(IDEMPOTENCY_KEY)) or all(known.get(name) for name in CLOUD_EVENT)
 
 
 def fitted(text: str) -> str:
@@ -96,7 +125,7 @@ def _attributes(message: ReceivedMessage, key: str | None, headers: dict[str, st
     by_name = {name.lower(): value for name, value in headers.items()}
     idempotency_key = by_name.get(IDEMPOTENCY_KEY) or _cloud_event(by_name)
     uuid = _uuid(idempotency_key)
-    dedup_key = fitted(str(uuid or idempotency_key or message.place))
+    dedup_key = fitted(str(uuid or idempotency_key or message.identity))
     kafka: dict[str, Any] = {"topic": message.topic, "partition": message.partition, "offset": message.offset}
     if message.timestamp is not None:
         kafka["timestamp"] = rfc3339(message.timestamp)

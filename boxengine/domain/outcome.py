@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
+from typing import ClassVar
 
 from boxengine.domain.item import Status
 
@@ -37,13 +39,70 @@ class FailedAttempt:
     error_log: str
 
 
+class DiscardCause(StrEnum):
+    """Why an item was discarded; a label of the metric."""
+
+    OVERTAKEN = "overtaken"
+    """A later item of its key had been delivered."""
+    STRATEGY = "strategy"
+    """A retry strategy said so for a reason of its own."""
+    BY_HAND = "by_hand"
+    """A person gave it up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """One item that a retry strategy gave up."""
+
+    id: int
+    cause: DiscardCause
+    errors_count: int
+    """As before: a discard is no attempt."""
+    error_log: str
+    """Why. The row keeps the log of its last failed attempt below it."""
+    status: ClassVar[Status] = Status.DISCARDED
+
+
 @dataclass(slots=True)
 class Settlement:
     """The outcomes of one batch. Items in none of the lists keep their rows untouched."""
 
     delivered: list[int] = field(default_factory=list)
-    discarded: list[int] = field(default_factory=list)
+    discarded: list[Discard] = field(default_factory=list)
     failed: list[FailedAttempt] = field(default_factory=list)
+
+    @property
+    def not_delivered(self) -> Sequence[FailedAttempt | Discard]:
+        """What is written about the items that did not go out."""
+        return (*self.failed, *self.discarded)
 
     def __bool__(self) -> bool:
         return bool(self.delivered or self.discarded or self.failed)
+
+    def __len__(self) -> int:
+        return len(self.delivered) + len(self.discarded) + len(self.failed)
+
+    def only(self, ids: Collection[int]) -> Settlement:
+        """The outcomes of these items."""
+        return Settlement(
+            [each for each in self.delivered if each in ids],
+            [discard for discard in self.discarded if discard.id in ids],
+            [attempt for attempt in self.failed if attempt.id in ids],
+        )
+
+    @property
+    def ids(self) -> list[int]:
+        """Of all items in it."""
+        return [*self.delivered, *(each.id for each in self.not_delivered)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unrecorded:
+    """What a store could not write of a settlement: outcomes that the table refuses, row by row."""
+
+    failed: Mapping[int, FailedAttempt]
+    """By id, rows that were made failed instead, for the reason that the log tells."""
+    left: Mapping[int, str]
+    """By id, rows that take no outcome at all, with the reason. They are as they were."""
+    undone: bool = False
+    """Whether the other outcomes were undone too, with all that the handlers had written: those items come again."""

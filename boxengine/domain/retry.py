@@ -70,7 +70,8 @@ BUILT_IN: dict[str, Callable[[], RetryStrategy]] = {
     "compacted_log": LatestAvailable,
     "no_delay": NoDelay,
 }
-DEFAULT = ("exponential_backoff", "latest_available")
+DEFAULT = ("exponential_backoff",)
+"""``latest_available``, which gives items up, is never asked unless somebody names it."""
 WAITING = frozenset({"exponential_backoff"})
 """Names of the strategies under which a failed row is not due before its pause is over."""
 READING_KEYS = frozenset({"latest_available", "compacted_log"})

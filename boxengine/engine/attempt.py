@@ -2,37 +2,60 @@
 
 from __future__ import annotations
 
+import threading
 import traceback
 from datetime import datetime
 
 from boxengine.domain.item import rfc3339
 from boxengine.domain.masking import masked_text
 from boxengine.domain.outcome import Failure
+from boxengine.errors import Abandoned
 
 TRACEBACK_LINES = 30
 LONGEST_REASON = 10_000
 """Characters; some libraries put the whole request into the message."""
 
 
+def ends_the_worker(error: BaseException) -> bool:
+    """Whether an error that came out of users' code is none of theirs, and must go on up: a crash, or Ctrl-C.
+
+    Only the main thread gets a real Ctrl-C, and no worker delivers in it: there it is a test or a script that is to end. What a
+    worker's threads meet was raised by users' code, ``SystemExit`` and ``CancelledError`` too, and fails one attempt.
+    """
+    in_main = threading.current_thread() is threading.main_thread()
+    return isinstance(error, Abandoned) or (isinstance(error, KeyboardInterrupt) and in_main)
+
+
 def reason_of(problem: object) -> str:
     """One sentence for what a transport answered or raised: with the causes of an error, outermost last."""
     match problem:
         case Failure(reason=reason):
-            return _text(reason)
+            return text_of(reason)
         case BaseException() as error:
             cause = f"{reason_of(error.__cause__)}. " if error.__cause__ is not None else ""
-            return f"{cause}{type(error).__name__}: {_text(error)}"
+            return f"{cause}{type(error).__name__}: {text_of(error)}"
         case False:
             return "returned False"
         case _:
-            return _text(problem)
+            return text_of(problem)
 
 
-def _text(value: object) -> str:
+def discard_log(strategy: object, *, later: int | None, now: datetime) -> str:
+    """The text that a discarded item's ``error_log`` begins with: time, which strategy, and why."""
+    reason = "says DISCARD" if later is None else f"item {later}, a later one of its key, was delivered"
+    return masked_text(f"{rfc3339(now)} discarded by {_name(strategy)}: {reason}").encode(errors="replace").decode()
+
+
+def _name(strategy: object) -> str:
+    """Of a class its name, of a function its own."""
+    return getattr(strategy, "__qualname__", None) or type(strategy).__qualname__
+
+
+def text_of(value: object) -> str:
     """What it says. An error whose own text raises must not undo the batch that it is written down with."""
     try:
         return str(value)
-    except Exception as error:  # users' classes
+    except BaseException as error:  # users' classes
         return f"(says nothing: {type(error).__name__})"
 
 

@@ -1,4 +1,5 @@
-"""How far behind each box is, for the metrics: its oldest pending row, and its job queue.
+"""How far behind each box is, for the metrics: its oldest pending row, the rows that no worker looks for, and its
+job queue.
 
 Of all workers of a box one looks, a few times a minute. The others say nothing, so that no two of them contradict each
 other; what an observer shows of a measurement it forgets by itself when nobody repeats it.
@@ -17,6 +18,8 @@ from boxengine.errors import QueueUnavailable, Unavailable
 from boxengine.ports import Clock, HistoryStore, JobQueue, Leases, Observer
 
 INTERVAL = timedelta(seconds=15)
+STRANDED_INTERVAL = timedelta(minutes=1)
+"""Rows in buckets that the box does not have appear with a change of the configuration: there is no hurry."""
 LEASE_TTL = timedelta(seconds=40)
 """So that the others take over soon from a worker that was killed, and leave it to one that only misses a turn."""
 
@@ -46,6 +49,8 @@ class Backlog:
         self._token = token
         self._chosen_for: set[str] = set()
         """Names of the leases that may be this worker's."""
+        self._stranded_at: dict[str, float] = {}
+        """When stranded rows were counted last, by box, on the monotonic clock."""
 
     def turn(self) -> timedelta:
         """Looks at all boxes; returns the pause until the next time."""
@@ -68,16 +73,26 @@ class Backlog:
 
     def _look(self, box: Box) -> None:
         if not self._chosen(box):
+            # When the other worker ends, the numbers must not be missing until this one's next minute is over.
+            self._stranded_at.pop(box.name, None)
             return
         since = self._store.oldest_pending(box)
         age = 0.0 if since is None else max(0.0, (self._clock.now() - since).total_seconds())
         self._observer.oldest_pending(box, seconds=age)
+        self._count_stranded(box)
         queue_state(
             self._queue,
             box,
             self._clock,
             lambda length, lag: self._observer.queue_measured(box, length=length, lag=lag),
         )
+
+    def _count_stranded(self, box: Box) -> None:
+        now, last = self._clock.monotonic(), self._stranded_at.get(box.name)
+        if last is not None and now - last < STRANDED_INTERVAL.total_seconds():
+            return
+        self._observer.stranded(box, items=self._store.stranded_items(box))
+        self._stranded_at[box.name] = now
 
     def _chosen(self, box: Box) -> bool:
         name = f"sbmt:outbox:backlog:{box.name}:lock"

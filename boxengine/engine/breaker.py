@@ -15,6 +15,9 @@ from enum import Enum, auto
 from boxengine.domain.box import CircuitPolicy
 from boxengine.ports import Clock, OpenCircuit
 
+LONGEST_ASKED = 3600.0
+"""Seconds. A receiver with a wrong clock or a wrong unit must not stop a box for days."""
+
 
 class Permit(Enum):
     """What a batch may do with a transport."""
@@ -85,14 +88,19 @@ class Breaker:
             if not self._hanging:
                 self._close()
 
-    def unreachable(self, reason: str, *, probe: bool = False) -> None:
-        """The receiver could not be reached."""
+    def unreachable(self, reason: str, *, probe: bool = False, retry_after: float | None = None) -> None:
+        """The receiver could not be reached.
+
+        Args:
+            retry_after: seconds for which it asked to be left alone; then the circuit opens at once.
+        """
         now, wall = self._clock.monotonic(), self._clock.now()
+        asked = None if retry_after is None else timedelta(seconds=min(LONGEST_ASKED, max(0.0, retry_after)))
         with self._lock:
             self.calm = False
             self._unreachable += 1
-            if self._may_open(probe=probe) and (probe or self._unreachable >= self._policy.failures):
-                self._open(reason, now, wall)
+            if self._may_open(probe=probe) and (probe or asked or self._unreachable >= self._policy.failures):
+                self._open(reason, now, wall, at_least=asked)
 
     def failed(self, attempts: int, reason: str, *, probe: bool = False) -> None:
         """So many attempts failed, and none succeeded. The receiver was there, as far as is known."""
@@ -136,13 +144,15 @@ class Breaker:
         # Batches that were under way when the circuit opened say nothing new.
         return self._circuit is None or (probe and self._probing)
 
-    def _open(self, reason: str, now: float, wall: datetime) -> None:
+    def _open(self, reason: str, now: float, wall: datetime, *, at_least: timedelta | None = None) -> None:
         self._probing = False
         self._pause = min(self._policy.longest_pause, max(self._policy.pause, 2 * self._pause))
-        self._try_at = now + self._pause.total_seconds()
+        # What the receiver asked for is no step of the doubling: its next pause begins where ours was.
+        pause = max(self._pause, at_least or self._pause)
+        self._try_at = now + pause.total_seconds()
         known = self._circuit
         since = wall if known is None else known.since
-        next_try = None if self._hanging else wall + self._pause
+        next_try = None if self._hanging else wall + pause
         self._circuit = OpenCircuit(
             box=self._box,
             transport=self._transport,

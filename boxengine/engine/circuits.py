@@ -98,12 +98,13 @@ class Circuits:
     def _tell(self, name: str, sent: Sent, failures: int, *, probe: bool) -> None:
         breaker = self._breakers[name]
         if name in sent.unreachable:
-            breaker.unreachable(_said(sent.unreachable[name]), probe=probe)
+            problem = sent.unreachable[name]
+            breaker.unreachable(_said(problem), probe=probe, retry_after=problem.retry_after)
         elif name in sent.through:
             breaker.succeeded()
         elif failures:
-            problem = next(problem for _, problem, where in sent.failed if where == name)
-            breaker.failed(failures, _said(problem), probe=probe)
+            first = next(problem for _, problem, where in sent.failed if where == name)
+            breaker.failed(failures, _said(first), probe=probe)
         elif probe:
             breaker.untried()
 

@@ -8,15 +8,19 @@ and goes to the dead letters; the others are stored in their order.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from boxengine.domain.box import Box
-from boxengine.domain.message import ReceivedMessage, item_attributes, remains
+from boxengine.domain.message import ReceivedMessage, item_attributes
+from boxengine.engine.attempt import ends_the_worker, text_of
+from boxengine.engine.dead_letters import CreateBatch, only
+from boxengine.engine.former_rows import FormerRows
 from boxengine.engine.outages import Outages
-from boxengine.errors import InvalidItem, SourceUnavailable, StoreUnavailable
+from boxengine.engine.repetitions import Repetition, Repetitions
+from boxengine.errors import GraveUnavailable, InvalidItem, SourceUnavailable, StoreUnavailable
 from boxengine.ports import (
     Clock,
     Consumed,
@@ -32,17 +36,10 @@ from boxengine.ports import (
 NOW = timedelta(0)
 LAG_EVERY = 15.0
 """Seconds between two words about the lag."""
-
-
-class CreateBatch(Protocol):
-    """Inserts items of one box and returns their ids in the order given (``Creator.create_batch``)."""
-
-    def __call__(
-        self, session: Any, batch: Sequence[Mapping[str, Any]], /, *, known: set[int] | None = None
-    ) -> list[int]:
-        """Args:
-        known: takes in the ids of items that were there already.
-        """
+SHARE = 3
+"""A try to put a dead letter away holds up all partitions, so between two tries they get this many times as long."""
+LONGEST_WAIT = 60.0
+"""Seconds between two tries at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +70,14 @@ class Consumer:
         observer: Observer,
         clock: Clock,
         limits: ConsumeLimits,
+        rules: Mapping[str, Callable[[ReceivedMessage], Any]] | None = None,
+        repetitions: Repetitions | None = None,
     ) -> None:
+        """Args:
+        repetitions: compares them with their rows; None: nobody does.
+        rules: what an item's attributes are worked out by, over those that the message has by itself; one that
+            returns None leaves its attribute as it is.
+        """
         self._box = box
         self._source = source
         self._inbox = inbox
@@ -85,6 +89,11 @@ class Consumer:
         self._clock = clock
         self._tell_lag_at = 0.0
         self._limits = limits
+        self._rules = dict(rules or {})
+        self._former = FormerRows()
+        self._repetitions = repetitions
+        self._waiting: dict[TopicPartition, _Waiting] = {}
+        """Partitions that wait for their dead letter to be taken."""
         self._columns: frozenset[str] = frozenset()
         self._broker = f"kafka ({box.name})"
 
@@ -98,6 +107,7 @@ class Consumer:
 
     def _consume(self) -> timedelta:
         try:
+            self._go_on_where_due()
             messages = self._source.receive(self._limits.batch_size, wait=self._limits.wait)
             began = self._clock.monotonic()
             if messages:
@@ -133,18 +143,26 @@ class Consumer:
                     self._commit(messages)
                 except _Unstorable as stop:
                     messages = self._halted(stop.message, stop.reason, messages)
+                except _Unburied as stop:
+                    messages = self._put_off(stop, messages)
                 else:
                     break
         except BaseException:
             self._source.put_back(messages)
             raise
+        self._passed(messages)
         return messages
 
     def _commit(self, messages: Sequence[ReceivedMessage]) -> None:
         """One transaction: every message an item of the box, or a dead letter."""
         began, tally = self._clock.monotonic(), _Tally()
         with self._inbox.transaction(self._box) as transaction:
-            self._insert(transaction, messages, tally)
+            former = self._former.among(transaction, messages)
+            tally.duplicates += former
+            self._insert(transaction, [each for each in messages if each not in former] if former else messages, tally)
+        self._former.committed(messages, former)
+        if self._repetitions is not None:
+            self._repetitions.tell(tally.contradictions)
         self._observer.consumed(self._box, tally.counts(messages), seconds=self._clock.monotonic() - began)
         for message, reason in tally.buried:
             self._track(
@@ -156,6 +174,8 @@ class Consumer:
             )
 
     def _insert(self, transaction: InboxTransaction, messages: Sequence[ReceivedMessage], tally: _Tally) -> None:
+        if not messages:
+            return
         known: set[int] = set()
         try:
             with transaction.savepoint():
@@ -163,25 +183,48 @@ class Consumer:
                 ids = self._create_batch(transaction.session, batch, known=known)
         except InvalidItem as refusal:
             if len(messages) == 1:
-                self._bury(transaction, messages[0], str(refusal))
-                tally.buried.append((messages[0], str(refusal)))
+                self._bury(transaction, messages[0], str(refusal), tally)
                 return
             middle = len(messages) // 2
             self._insert(transaction, messages[:middle], tally)
             self._insert(transaction, messages[middle:], tally)
         else:
-            tally.duplicates += _repeated(messages, ids, known)
+            self._take_note(transaction, list(_repeated(messages, ids, batch, known)), tally)
+
+    def _take_note(self, transaction: InboxTransaction, repeated: Sequence[Repetition], tally: _Tally) -> None:
+        tally.duplicates += [each.message for each in repeated]
+        if repeated and self._repetitions is not None:
+            tally.contradictions += self._repetitions.contradictions(transaction, repeated)
 
     def _attributes(self, message: ReceivedMessage) -> dict[str, Any]:
-        return only(self._columns, item_attributes(message, max_payload=self._limits.max_payload))
+        try:
+            attributes = item_attributes(message, max_payload=self._limits.max_payload)
+            for name, rule in self._rules.items():
+                value = rule(message)
+                if value is not None:
+                    attributes[name] = value
+        except InvalidItem:
+            raise
+        except BaseException as error:
+            if ends_the_worker(error):
+                raise
+            # It would be raised again for ever, and hold up everything behind this message.
+            raise InvalidItem(f"no item can be made of it: {type(error).__name__}: {text_of(error)}") from error
+        return only(self._columns, attributes)
 
     # ── what cannot be stored ────────────────────────────────────────────────────────────────────────
 
-    def _bury(self, transaction: InboxTransaction, message: ReceivedMessage, reason: str) -> None:
+    def _bury(self, transaction: InboxTransaction, message: ReceivedMessage, reason: str, tally: _Tally) -> None:
+        began = self._clock.monotonic()
         try:
-            self._dead_letters.bury(transaction, message, reason)
+            if self._dead_letters.bury(transaction, message, reason):
+                tally.buried.append((message, reason))
+            else:
+                tally.duplicates.append(message)
         except InvalidItem as error:
             raise _Unstorable(message, f"{reason}; nor can it be put away: {error}") from error
+        except GraveUnavailable as error:
+            raise _Unburied(message, f"{reason}; {error}", seconds=self._clock.monotonic() - began) from error
 
     def _halted(
         self, guilty: ReceivedMessage, reason: str, messages: Sequence[ReceivedMessage]
@@ -189,18 +232,61 @@ class Consumer:
         """Stops the guilty message's partition at it: skipping it would lose it, waiting for it would hold up the others."""
         self._source.halt(guilty)
         self._outages.failed(
-            f"consuming {guilty.topic}[{guilty.partition}] for {self._box.name}",
+            self._partition_of(guilty),
             InvalidItem(
                 f"stopped at offset {guilty.offset}, which can neither be stored nor put away: {reason}. "
                 "Configure a dead_letter for this source and restart, or wait for the partition to move"
             ),
             box=self._box,
         )
-        return [
-            message
-            for message in messages
-            if (message.topic, message.partition) != (guilty.topic, guilty.partition) or message.offset < guilty.offset
-        ]
+        return _before(guilty, messages)
+
+    def _put_off(self, stop: _Unburied, messages: Sequence[ReceivedMessage]) -> Sequence[ReceivedMessage]:
+        """Holds the partition at a message that cannot be put away now; the others go on."""
+        message = stop.message
+        self._source.halt(message)
+        pause = self._outages.failed(
+            self._partition_of(message),
+            GraveUnavailable(f"waits at offset {message.offset}, which cannot be stored: {stop.reason}"),
+            box=self._box,
+        )
+        wait = min(LONGEST_WAIT, max(pause, SHARE * stop.seconds))
+        self._waiting[message.topic, message.partition] = _Waiting(message, self._clock.monotonic() + wait)
+        return _before(message, messages)
+
+    def _go_on_where_due(self) -> None:
+        for wait in self._waiting.values():
+            if wait.until is not None and self._clock.monotonic() >= wait.until:
+                self._source.put_back([wait.message])
+                wait.until = None
+
+    def _passed(self, stored: Sequence[ReceivedMessage]) -> None:
+        """Ends the waiting of partitions whose dead letter has been taken."""
+        for message in stored if self._waiting else ():
+            wait = self._waiting.get((message.topic, message.partition))
+            if wait is not None and message.offset >= wait.message.offset:
+                del self._waiting[message.topic, message.partition]
+                self._outages.worked(self._partition_of(message))
+
+    def _partition_of(self, message: ReceivedMessage) -> str:
+        return f"consuming {message.topic}[{message.partition}] for {self._box.name}"
+
+
+def _before(guilty: ReceivedMessage, messages: Sequence[ReceivedMessage]) -> list[ReceivedMessage]:
+    """Those that can be stored while the guilty message's partition stands still at it."""
+    partition = (guilty.topic, guilty.partition)
+    return [
+        message
+        for message in messages
+        if (message.topic, message.partition) != partition or message.offset < guilty.offset
+    ]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    message: ReceivedMessage
+    until: float | None
+    """Monotonic; None: it is being tried again."""
 
 
 @dataclass(slots=True)
@@ -209,12 +295,14 @@ class _Tally:
 
     buried: list[tuple[ReceivedMessage, str]] = field(default_factory=list)
     duplicates: list[ReceivedMessage] = field(default_factory=list)
+    contradictions: list[Repetition] = field(default_factory=list)
 
     def counts(self, messages: Sequence[ReceivedMessage]) -> dict[TopicPartition, Consumed]:
         duplicates = _by_partition(self.duplicates)
         buried = _by_partition([message for message, _ in self.buried])
+        wrong = _by_partition([each.message for each in self.contradictions])
         return {
-            partition: Consumed(count, duplicates[partition], buried[partition])
+            partition: Consumed(count, duplicates[partition], buried[partition], wrong[partition])
             for partition, count in _by_partition(messages).items()
         }
 
@@ -223,12 +311,14 @@ def _by_partition(messages: Sequence[ReceivedMessage]) -> Counter[TopicPartition
     return Counter((message.topic, message.partition) for message in messages)
 
 
-def _repeated(messages: Sequence[ReceivedMessage], ids: Sequence[int], known: set[int]) -> Iterator[ReceivedMessage]:
+def _repeated(
+    messages: Sequence[ReceivedMessage], ids: Sequence[int], batch: Sequence[Mapping[str, Any]], known: set[int]
+) -> Iterator[Repetition]:
     """Those whose row was there already, in the table or earlier among these."""
     seen = set(known)
-    for message, id_ in zip(messages, ids, strict=False):  # a create middleware may have left some out
+    for message, id_, attributes in zip(messages, ids, batch, strict=False):  # a create middleware may leave some out
         if id_ in seen:
-            yield message
+            yield Repetition(message, id_, attributes)
         seen.add(id_)
 
 
@@ -239,52 +329,10 @@ class _Unstorable(Exception):
         self.reason = reason
 
 
-# ── where dead letters go ────────────────────────────────────────────────────────────────────────────
-
-
-class FailedRows:
-    """``DeadLetters`` in the box itself, as failed rows: where nothing else is configured."""
-
-    def __init__(self, box: Box, *, create_batch: CreateBatch, inbox: Inbox) -> None:
-        self._box = box
-        self._create_batch = create_batch
-        self._inbox = inbox
-
-    def bury(self, transaction: InboxTransaction, message: ReceivedMessage, reason: str) -> None:
-        attributes = only(self._inbox.columns(self._box), remains(message))
-        with transaction.savepoint():
-            (item_id,) = self._create_batch(transaction.session, [attributes])
-            transaction.reject(item_id, f"not processed: the message could not be stored as it is: {reason}")
-
-
-class OtherBox:
-    """``DeadLetters`` in a box of their own, in the same transaction, with the reason in their headers."""
-
-    def __init__(self, box: Box, *, create_batch: CreateBatch, inbox: Inbox) -> None:
-        self._box = box
-        self._create_batch = create_batch
-        self._inbox = inbox
-
-    def bury(self, transaction: InboxTransaction, message: ReceivedMessage, reason: str) -> None:
-        attributes = only(self._inbox.columns(self._box), remains(message))
-        if "options" in attributes:
-            options = attributes["options"]
-            headers = options["headers"] | dict(reason_headers(message, reason))
-            attributes["options"] = options | {"headers": headers}
-        with transaction.savepoint():
-            self._create_batch(transaction.session, [attributes])
-
-
-def reason_headers(message: ReceivedMessage, reason: str) -> list[tuple[str, str]]:
-    """What a dead letter carries beside the message's own headers."""
-    return [
-        ("Dead-Letter-Reason", reason),
-        ("Dead-Letter-Topic", message.topic),
-        ("Dead-Letter-Partition", str(message.partition)),
-        ("Dead-Letter-Offset", str(message.offset)),
-    ]
-
-
-def only(columns: frozenset[str], attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Those attributes for which there is a column. The payload has one in every table, under one name or another."""
-    return {name: value for name, value in attributes.items() if name in columns or name == "payload"}
+class _Unburied(Exception):
+    def __init__(self, message: ReceivedMessage, reason: str, *, seconds: float) -> None:
+        super().__init__(reason)
+        self.message = message
+        self.reason = reason
+        self.seconds = seconds
+        """How long it took to find that out."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from boxengine.engine.middleware import compose
-from boxengine.engine.pipeline import Middlewares, Pipeline
+from boxengine.engine.answers import discard, refusal, unfinished
+from boxengine.engine.attempt import reason_of
+from boxengine.engine.middleware import NotCalledOn, Refused, compose
+from boxengine.engine.pipeline import Middleware, Middlewares, Pipeline
 from boxengine.errors import InvalidItem
 from boxengine.ports import Clock, Observer, Tracer
 
@@ -59,6 +61,11 @@ class Creator:
         self._max_payload = max_payload
         self._middlewares = middlewares
 
+    @property
+    def rewrites(self) -> bool:
+        """Whether a create middleware may write something else than it is given."""
+        return bool(self._middlewares.create_batch)
+
     def create(self, session: Any, attributes: Mapping[str, Any], *, partition_by: Any = None) -> int:
         """Inserts one item through ``session`` and returns its id.
 
@@ -70,7 +77,7 @@ class Creator:
         def insert(_model: Any, attributes: Attributes) -> int:
             return self._insert(session, [attributes], partition_by)[0]
 
-        return int(compose(self._middlewares.create_item, insert)(self._model, row))
+        return int(self._through(self._middlewares.create_item, insert, row))
 
     def create_batch(
         self,
@@ -83,7 +90,8 @@ class Creator:
         """Inserts many items and returns their ids in the order given.
 
         Args:
-            partition_by: called with each item's attributes; overrides its event key for the bucket.
+            partition_by: called with each item's attributes; overrides its event key for the bucket. An item may also
+                have a ``partition_by`` among its attributes, which goes first.
             known: takes in the ids of rows that were there already.
 
         Raises:
@@ -96,7 +104,20 @@ class Creator:
         def insert(_model: Any, attributes: list[Attributes]) -> list[int]:
             return self._insert(session, attributes, partition_by, known)
 
-        return list(compose(self._middlewares.create_batch, insert)(self._model, rows))
+        return list(self._through(self._middlewares.create_batch, insert, rows))
+
+    def _through(self, middlewares: Sequence[Middleware], insert: Callable[..., Any], attributes: Any) -> Any:
+        """What ``insert`` returns, whatever the middlewares around it return.
+
+        Raises:
+            InvalidItem: one of them refused, or did not call on. What they raise comes through.
+        """
+        try:
+            return compose(middlewares, insert)(self._model, attributes)
+        except NotCalledOn as error:
+            raise InvalidItem(f"box {self.box.name}: {error}, so nothing was written") from error
+        except Refused as error:
+            raise InvalidItem(f"box {self.box.name}: {error}") from error
 
     def _insert(
         self, session: Any, rows: list[Attributes], partition_by: Any, known: set[int] | None = None
@@ -127,26 +148,40 @@ class Creator:
     def _prepare(self, row: Attributes, partition_by: Any, position: int) -> None:
         """Makes of what the caller gave what the table takes."""
         box, columns = self.box, self._rows.columns
+        own = None
         if not columns.issuperset(row):
-            raise InvalidItem(
-                f"box {box.name}, item {position}: unknown attribute {', '.join(sorted(row.keys() - columns))}; "
-                f"known: {', '.join(sorted(columns))}"
-            )
+            own = row.pop("partition_by", None)
+            self._check_names(row, position)
         key = row.get("event_key")
         if key is None or key == "":
             raise InvalidItem(f"box {box.name}, item {position}: event_key is missing")
         payload = self._payload(row.get("payload"), position)
         self._check_options(row.get("options"), position)
-        by = partition_by(row) if callable(partition_by) else partition_by
+        by = own
+        if by is None:
+            by = partition_by(row) if callable(partition_by) else partition_by
+        if unfinished(by):
+            # The default strategy would find digits even in the text of a coroutine.
+            raise InvalidItem(f"box {box.name}, item {position}: partition_by {reason_of(refusal(by))}")
         bucket = row.get("bucket")
         if bucket is None:
             bucket = self._bucket(key if by is None else by, position)
         if bucket not in box.buckets:
+            discard(bucket)
             # No worker would ever look there.
             raise InvalidItem(
                 f"box {box.name}, item {position}: bucket {bucket!r}, expected 0 to {box.bucket_size - 1}"
             )
         row["event_key"], row["payload"], row["bucket"] = str(key), payload, bucket
+
+    def _check_names(self, row: Attributes, position: int) -> None:
+        columns = self._rows.columns
+        unknown = sorted(row.keys() - columns)
+        if unknown:
+            raise InvalidItem(
+                f"box {self.box.name}, item {position}: unknown attribute {', '.join(unknown)}; "
+                f"known: {', '.join(sorted(columns))}"
+            )
 
     def _bucket(self, key: Any, position: int) -> int:
         try:

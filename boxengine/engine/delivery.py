@@ -7,7 +7,8 @@ already took; those items go out once more.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from operator import itemgetter
@@ -15,15 +16,20 @@ from typing import Any
 
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item, Status
-from boxengine.domain.outcome import FailedAttempt, Settlement, Verdict
-from boxengine.engine.attempt import error_log, reason_of
+from boxengine.domain.outcome import Discard, DiscardCause, FailedAttempt, Settlement, Unrecorded, Verdict
+from boxengine.engine.answers import discard, failed, refusal
+from boxengine.engine.attempt import discard_log, ends_the_worker, error_log, reason_of
+from boxengine.engine.care import ENDED, Caution
 from boxengine.engine.circuits import Circuits, Entry
-from boxengine.engine.middleware import compose
+from boxengine.engine.closing import Closing
+from boxengine.engine.kept_back import KeptBack
+from boxengine.engine.middleware import Passage
 from boxengine.engine.order import OrderWatch
 from boxengine.engine.pipeline import Middlewares, Pipeline
+from boxengine.engine.resting import Resting
 from boxengine.engine.sending import Sending, Watch
 from boxengine.engine.time_limit import TimeLimit
-from boxengine.engine.transports import Carrier, Routes, failed
+from boxengine.engine.transports import Carrier, Routes
 from boxengine.errors import StoreUnavailable, Unavailable
 from boxengine.ports import (
     Claim,
@@ -48,6 +54,10 @@ PROBE_LIMIT = 10
 """Rows of a batch that finds out whether a receiver is back."""
 FLUSH_AFTER = 1.0
 """Seconds after which a batch that sends one by one records what it has, so that a crash repeats little."""
+REGAINED = 10
+"""Rows by which batches grow again, one after the other, once memory did not suffice for a larger one."""
+MOST_NAMED = 20
+"""Ids in one line of a log."""
 _PAYLOAD = itemgetter(Item._fields.index("payload"))
 _CREATED_AT = itemgetter(Item._fields.index("raw_created_at"))
 
@@ -111,12 +121,14 @@ class Delivery:
         clock: Clock,
         error_tracker: ErrorTracker,
         order: OrderWatch | None = None,
+        paused: Callable[[Box], bool] = lambda _box: False,
         limits: Limits = Limits(),
     ) -> None:
         """Makes the box's transports; what their constructors raise comes through.
 
         Args:
             order: told of what was delivered; None: nobody watches the order.
+        paused: asked between any two items whether sending must stop, because somebody has paused the box.
         """
         self.box = pipeline.box
         self._routes = Routes(tuple(Carrier(spec) for spec in pipeline.transports))
@@ -140,10 +152,22 @@ class Delivery:
         self._clock = clock
         self._track = error_tracker
         self._order = order
+        self._paused = paused
+        self._kept_back = KeptBack(self.box, observer=observer)
         self._limits = limits
+        self._resting = Resting(clock)
+        self._affordable = limits.rows * self._large
+        """Rows of a batch that there was memory for."""
 
     def run(
-        self, hold: Hold, after: Mapping[int, int], *, until: float, first: bool = True, large: bool = False
+        self,
+        hold: Hold,
+        after: Mapping[int, int],
+        *,
+        until: float,
+        first: bool = True,
+        large: bool = False,
+        caution: Caution | None = None,
     ) -> BatchReport:
         """Claims, sends and settles one batch of the hold's buckets.
 
@@ -152,6 +176,7 @@ class Delivery:
             until: monotonic time at which sending stops between two items.
             first: whether it is the hold's first batch, the only one for which failures of untried rows are recalled.
             large: whether it may have ``LARGE`` times the rows, or ``LARGE_DELETING`` times.
+            caution: one item, and only if it has ended no worker before.
 
         Raises:
             StoreUnavailable: the database refused; the rows count as pending.
@@ -160,11 +185,19 @@ class Delivery:
         if entry.shut:
             # No look at the database either: it could only be told that nothing happened.
             return BatchReport(claimed=0, progressed=False, unreachable=entry.refused)
+        limit = min(self._affordable, self._limits.rows * (self._large if large else 1))
         try:
-            limit = self._limits.rows * (self._large if large else 1)
             if entry.probes:
                 limit = min(PROBE_LIMIT, limit)
-            return self._run(hold, after, limit, until=until, first=first, entry=entry, sent=sent)
+            if caution is not None:
+                limit = 1
+            report = self._run(hold, after, limit, until=until, first=first, entry=entry, sent=sent, caution=caution)
+        except MemoryError:
+            self._affordable = max(1, limit // 2)
+            raise
+        else:
+            self._affordable = min(self._affordable + REGAINED, self._limits.rows * self._large)
+            return report
         finally:
             self._circuits.leave(entry, sent[0] if sent else None)
 
@@ -175,6 +208,13 @@ class Delivery:
     def close(self) -> None:
         """Lets the transports free what they hold."""
         self._routes.close()
+
+    def closings(self) -> list[Closing]:
+        """The same, one by one."""
+        return [
+            Closing(f"transport {carrier.name} of box {self.box.name}", carrier.close)
+            for carrier in self._routes.carriers
+        ]
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -188,19 +228,29 @@ class Delivery:
         first: bool,
         entry: Entry,
         sent: list[Sending],
+        caution: Caution | None,
     ) -> BatchReport:
         box, started = self.box, self._clock.monotonic()
-        settlement = Settlement()
+        settlement, recalled = Settlement(), dict[int, RememberedFailure]()
         with self._store.claim(box, after, limit, only_outcomes=self._only_outcomes) as claim:
             items = claim.items
             if items:
 
                 def process(_batch: Batch) -> None:
-                    sent.append(self._process(claim, settlement, hold, until, fresh=first, refused=entry.refused))
+                    admission = _Admission(box, claim, settlement, recalled)
+                    if caution is None or self._is_safe(caution, admission):
+                        sent.append(self._process(admission, hold, until, fresh=first, refused=entry.refused))
 
                 with self._tracer.processing(box, items):
-                    compose(self._middlewares.batch_process, process)(Batch(box, items))
+                    if self._middlewares.batch_process:
+                        self._process_through_middlewares(claim, settlement, process, sent)
+                    else:
+                        process(Batch(box, items))
                     self._commit(claim, settlement)
+                if sent and sent[0].kept_back:
+                    self._kept_back.tell(sent[0].kept_back)
+        if recalled:
+            self._forget(recalled, items, settlement)
         if items:
             self._observer.settled(box, items, settlement, seconds=self._clock.monotonic() - started)
             if self._order is not None:
@@ -208,17 +258,48 @@ class Delivery:
         report = self._report(claim, settlement, after)
         return replace(report, unreachable=sent[0].unreachable, reached=sent[0].reached) if sent else report
 
+    def _process_through_middlewares(
+        self, claim: Claim, settlement: Settlement, process: Callable[[Batch], None], sent: Sequence[Sending]
+    ) -> None:
+        """Where a middleware fails after the transports, their deliveries are failed attempts, and their writes undone."""
+        passage = Passage(self._middlewares.batch_process, process, Batch(self.box, claim.items))
+        with suppress(_Undo), claim.savepoint() if self._routes.in_session else nullcontext():
+            passage.run()
+            if passage.problem is not None:
+                raise _Undo
+        if not passage.arrived and passage.problem is None:
+            self._kept_back.tell(claim.items)
+        elif passage.problem is not None:
+            if not sent or isinstance(passage.problem, Unavailable):
+                passage.value()  # raises: nothing was sent, or it is no item's fault
+            self._take_back(settlement, claim.items, passage.problem)
+
+    def _take_back(self, settlement: Settlement, items: Sequence[Item], problem: object) -> None:
+        taken, settlement.delivered = frozenset(settlement.delivered), []
+        for item in items:
+            if item.id in taken:
+                self._record_failure(settlement, item, problem, where="batch middleware", now=self._clock.now())
+
+    def _is_safe(self, caution: Caution, admission: _Admission) -> bool:
+        """Whether the one item may be sent. If not, it has failed for good, unless the box knows no such end."""
+        (item,) = admission.claim.items
+        if not caution.ends_workers(item):
+            return True
+        final = self.box.strict_order is not StrictOrder.BUCKET
+        now = admission.now
+        self._record_failure(admission.settlement, item, ENDED, where="worker", now=now, final=final)
+        return False
+
     def _process(
         self,
-        claim: Claim,
-        settlement: Settlement,
+        admission: _Admission,
         hold: Hold,
         until: float,
         *,
         fresh: bool,
         refused: Mapping[str, Unavailable],
     ) -> Sending:
-        admission = _Admission(self.box, claim, settlement)
+        claim, settlement = admission.claim, admission.settlement
         items = self._admit(admission, fresh=fresh)
         monotonic = self._clock.monotonic
         # From here, not from the claim on: slow payload builders must not use up the time in which to send.
@@ -227,7 +308,7 @@ class Delivery:
         def expired(begun: bool) -> bool:  # noqa: FBT001 - called between any two items
             now = monotonic()
             # One item goes out in any case: a cutoff that had passed before the first would let nothing ever be sent.
-            return now >= hold.valid_until or (begun and now >= deadline)
+            return now >= hold.valid_until or (begun and now >= deadline) or self._paused(self.box)
 
         sending = Sending(
             claim,
@@ -248,6 +329,12 @@ class Delivery:
     def _admit(self, admission: _Admission, *, fresh: bool) -> Sequence[Item]:
         """Those of the claimed items that may be sent now, with their payloads."""
         items = admission.claim.items
+        if admission.claim.unreadable:
+            items = self._refuse_unreadable(admission, items)
+        if self._resting:
+            items = self._resting.awake(items)
+        if not items:
+            return items
         tried = [item for item in items if item.processed_at is not None]
         if tried or (fresh and not self._are_new(items, admission.now)):
             items = self._recall(admission, items)
@@ -258,6 +345,13 @@ class Delivery:
         if self.box.payload_builder is not None:
             items = self._build_payloads(admission, items)
         return items
+
+    def _refuse_unreadable(self, admission: _Admission, items: Sequence[Item]) -> Sequence[Item]:
+        unreadable = admission.claim.unreadable
+        for item in items:
+            if item.id in unreadable:
+                self._refuse(admission, item, unreadable[item.id], where="table")
+        return [item for item in items if item.id not in unreadable]
 
     def _are_new(self, items: Sequence[Item], now: datetime) -> bool:
         """Whether none of them can have been tried, which spares fresh items a round trip."""
@@ -273,34 +367,36 @@ class Delivery:
             return items  # the memory is a help, not a promise
         if not remembered:
             return items
-        admitted = []
-        for item in items:
-            failure = remembered.get(item.id)
-            if failure is None or failure.errors_count <= item.errors_count:
-                admitted.append(item)
-            elif self.box.exhausted(failure.errors_count):
-                known = item._replace(errors_count=failure.errors_count)
-                self._refuse(admission, known, failure.error_msg, where="remembered")
-            else:
-                admitted.append(item._replace(errors_count=failure.errors_count))
-        return admitted
+        admission.recalled.update(remembered)
+        return [self._with_remembered_errors(item, remembered.get(item.id)) for item in items]
+
+    def _with_remembered_errors(self, item: Item, failure: RememberedFailure | None) -> Item:
+        """The item with what is remembered of it. That alone never uses its retries up: anybody may have written it."""
+        if failure is None or failure.uuid not in (None, item.uuid):
+            return item
+        count, most = failure.errors_count, self.box.max_retries
+        if most is not None:
+            count = min(count, most)
+        return item._replace(errors_count=count) if count > item.errors_count else item
 
     def _ask_strategies(self, admission: _Admission, items: Sequence[Item]) -> Sequence[Item]:
         admitted = []
         for item in items:
-            verdict = Verdict.PROCESS
+            verdict, strategy = Verdict.PROCESS, None
             if item.processed_at is not None:
                 try:
-                    verdict = admission.verdict(item, self._strategies)
+                    verdict, strategy = admission.verdict(item, self._strategies)
                 except StoreUnavailable:
                     raise
-                except Exception as error:  # a strategy is user's code
+                except BaseException as error:  # a strategy is user's code
+                    if ends_the_worker(error):
+                        raise
                     self._refuse(admission, item, error, where="retry strategy")
                     continue
             if verdict is Verdict.PROCESS:
                 admitted.append(item)
             elif verdict is Verdict.DISCARD:
-                admission.settlement.discarded.append(item.id)
+                admission.settlement.discarded.append(admission.discard(item, strategy))
         return admitted
 
     def _extend_options(self, admission: _Admission, items: Sequence[Item]) -> Sequence[Item]:
@@ -308,7 +404,9 @@ class Delivery:
         for item in items:
             try:
                 admitted.append(item.with_extra_options())
-            except Exception as error:  # the model's method is user's code
+            except BaseException as error:  # the model's method is user's code
+                if ends_the_worker(error):
+                    raise
                 self._refuse(admission, item, error, where="extra_options")
         return admitted
 
@@ -320,12 +418,14 @@ class Delivery:
             payload: Any = None
             try:
                 payload = build(item) if build is not None else item.payload
-            except Exception as error:  # a payload builder is user's code
+            except BaseException as error:  # a payload builder is user's code
+                if ends_the_worker(error):
+                    raise
                 problem = error
             if problem is None and not failed(payload):
                 admitted.append(item._replace(payload=payload))
                 continue
-            self._refuse(admission, item, problem or payload, where="payload builder")
+            self._refuse(admission, item, refusal(payload) if problem is None else problem, where="payload builder")
         return admitted
 
     def _refuse(self, admission: _Admission, item: Item, problem: object, *, where: str) -> None:
@@ -334,10 +434,10 @@ class Delivery:
         self._record_failure(admission.settlement, item, problem, where=where, now=admission.now)
 
     def _record_failure(
-        self, settlement: Settlement, item: Item, problem: object, *, where: str, now: datetime
+        self, settlement: Settlement, item: Item, problem: object, *, where: str, now: datetime, final: bool = False
     ) -> None:
         errors_count = item.errors_count + 1
-        status = Status.FAILED if self.box.exhausted(errors_count) else Status.PENDING
+        status = Status.FAILED if final or self.box.exhausted(errors_count) else Status.PENDING
         log = error_log(problem, where=where, now=now)
         settlement.failed.append(FailedAttempt(item.id, status, errors_count, log))
         if status is Status.FAILED:
@@ -355,14 +455,47 @@ class Delivery:
 
     def _commit(self, claim: Claim, settlement: Settlement) -> None:
         try:
-            claim.commit(settlement)
+            unrecorded = claim.commit(settlement)
         except StoreUnavailable:
-            self._remember(settlement)
+            self._resting.unrecorded(settlement.ids)
+            self._remember(claim.items, settlement)
             raise
+        if unrecorded is not None:
+            self._note_unrecorded(settlement, unrecorded)
+        if self._resting:
+            self._resting.recorded(settlement.ids)
 
-    def _remember(self, settlement: Settlement) -> None:
-        """Keeps failures that the database would not take, so that a poison item cannot be tried without end."""
-        failures = {f.id: RememberedFailure(f.errors_count, f.error_log[:200]) for f in settlement.failed}
+    def _note_unrecorded(self, settlement: Settlement, unrecorded: Unrecorded) -> None:
+        """Leaves in the settlement what is recorded, and tells of the rest."""
+        lost = settlement.ids if unrecorded.undone else [*unrecorded.failed, *unrecorded.left]
+        kept = settlement.only(set(settlement.ids).difference(lost))
+        settlement.delivered, settlement.discarded = kept.delivered, kept.discarded
+        settlement.failed = [*kept.failed, *unrecorded.failed.values()]
+        self._resting.unrecorded(unrecorded.left, for_good=True)
+        for item_id, reason in unrecorded.left.items():
+            what = "sent, but no outcome can be recorded, so it will be sent again"
+            self._track(f"{what}: {reason}", box_name=self.box.name, item_id=item_id)
+        for item_id, attempt in unrecorded.failed.items():
+            self._track(attempt.error_log, box_name=self.box.name, item_id=item_id)
+        if unrecorded.left:
+            ids = ", ".join(map(str, sorted(unrecorded.left)[:MOST_NAMED]))
+            self._observer.fetch_failed(self.box, f"no outcome can be recorded for item {ids}")
+
+    def _forget(self, recalled: Mapping[int, RememberedFailure], items: Sequence[Item], settlement: Settlement) -> None:
+        """Drops what was recalled and is recorded now, and what was recalled of other rows."""
+        settled, known = set(settlement.ids), {item.id: item for item in items}
+        spent = [
+            id_
+            for id_, failure in recalled.items()
+            if id_ in settled or self._with_remembered_errors(known[id_], failure) is known[id_]
+        ]
+        with suppress(Unavailable):  # it is compared with the row again, and its time is limited
+            self._memory.forget(self.box, spent)
+
+    def _remember(self, items: Sequence[Item], settlement: Settlement) -> None:
+        """Keeps failures that the database would not take, so that they count all the same."""
+        uuids = {item.id: item.uuid for item in items}
+        failures = {f.id: RememberedFailure(f.errors_count, f.error_log[:200], uuids[f.id]) for f in settlement.failed}
         if failures:
             try:
                 self._memory.remember(self.box, failures, ttl=self._limits.memory_ttl)
@@ -375,9 +508,8 @@ class Delivery:
         # after that. Who reads on from the last id meets the follower first. So does it under strict order when a
         # failed row below is due again. What is settled is not pending any more and need not be passed over.
         last_ids = {item.bucket: after[item.bucket] for item in items}
-        settled = len(settlement.delivered) + len(settlement.discarded) + len(settlement.failed)
-        if settled < len(items):
-            touched = {*settlement.delivered, *settlement.discarded, *(attempt.id for attempt in settlement.failed)}
+        if len(settlement) < len(items):
+            touched = set(settlement.ids)
             rest = [item for item in items if item.id not in touched]
             unsent = {item.bucket for item in rest if item.processed_at is None}
             exhausted -= unsent
@@ -411,14 +543,17 @@ class Delivery:
 class _Admission:
     """What the retry strategies may ask, about the items of one claim."""
 
-    def __init__(self, box: Box, claim: Claim, settlement: Settlement) -> None:
+    def __init__(self, box: Box, claim: Claim, settlement: Settlement, recalled: dict[int, RememberedFailure]) -> None:
         self.box = box
+        self.recalled = recalled
+        """Takes in the failures that were remembered outside the database."""
         self.claim = claim
         self.settlement = settlement
         self.now = claim.now
         self.failed: list[Item] = []
         """Those that failed before they could be sent."""
-        self._overtaken: frozenset[int] | None = None
+        self._overtaken: Mapping[int, int] | None = None
+        """By item, a later one of its key that was delivered. None: nobody has asked yet."""
 
     def later_delivered(self, item: Item) -> bool:
         if self._overtaken is None:
@@ -426,12 +561,23 @@ class _Admission:
             self._overtaken = self.claim.later_delivered(tried)
         return item.id in self._overtaken
 
-    def verdict(self, item: Item, strategies: Sequence[object]) -> Verdict:
-        """The first answer that is not PROCESS."""
+    def verdict(self, item: Item, strategies: Sequence[object]) -> tuple[Verdict, object]:
+        """The first answer that is not PROCESS, and who gave it."""
         for strategy in strategies:
             answer = strategy(item, self)  # type: ignore[operator]
             if not isinstance(answer, Verdict):
+                discard(answer)
                 raise TypeError(f"retry strategy {strategy!r} must return PROCESS, SKIP or DISCARD, not {answer!r}")
             if answer is not Verdict.PROCESS:
-                return answer
-        return Verdict.PROCESS
+                return answer, strategy
+        return Verdict.PROCESS, None
+
+    def discard(self, item: Item, strategy: object) -> Discard:
+        """The item as given up by this strategy."""
+        later = (self._overtaken or {}).get(item.id)
+        cause = DiscardCause.STRATEGY if later is None else DiscardCause.OVERTAKEN
+        return Discard(item.id, cause, item.errors_count, discard_log(strategy, later=later, now=self.now))
+
+
+class _Undo(Exception):
+    """Leaves a savepoint so that what was written in it is undone."""

@@ -53,6 +53,7 @@ class LoopProgress:
         self._limit = limit.total_seconds()
         self._clock = clock
         self._publish = publish
+        self._end: str | None = None
         self.tick()
 
     def tick(self, *, pause: timedelta = timedelta(0)) -> None:
@@ -69,8 +70,17 @@ class LoopProgress:
         if self._publish:
             self._publish(self.name, self._clock.monotonic(), math.inf)
 
+    def died(self, reason: str) -> None:
+        """The loop's thread has ended, though nobody asked it to."""
+        self._end = reason
+        self._deadline = -math.inf
+        if self._publish:
+            self._publish(self.name, self._last, self._last)
+
     def complaint(self, now: float) -> str | None:
         """Why the loop is not alive at ``now`` (monotonic seconds); None if it is."""
+        if self._end is not None:
+            return f"{self.name}: its thread has ended: {self._end}"
         if now <= self._deadline:
             return None
         return f"{self.name}: no progress for {now - self._last:.0f} s (limit {self._limit:.0f} s)"

@@ -9,8 +9,9 @@ from typing import assert_never
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Status
+from boxengine.engine.observation import NullObserver
 from boxengine.errors import BoxError, QueueUnavailable
-from boxengine.ports import FailureMemory, ItemFilter, ItemsStore
+from boxengine.ports import FailureMemory, ItemFilter, ItemsStore, Observer
 
 BATCH = 1000
 """Items per transaction."""
@@ -20,12 +21,16 @@ class Action(StrEnum):
     """What is done to items."""
 
     RETRY = "retry"
+    RESTART = "retry --force"
+    """A retry that no retry strategy may refuse."""
     DISCARD = "discard"
     DELETE = "delete"
 
 
+_RETRIED = frozenset({Status.PENDING, Status.FAILED, Status.DISCARDED})
 SUITABLE = {
-    Action.RETRY: frozenset({Status.PENDING, Status.FAILED, Status.DISCARDED}),
+    Action.RETRY: _RETRIED,
+    Action.RESTART: _RETRIED,
     Action.DISCARD: frozenset({Status.PENDING, Status.FAILED}),
     Action.DELETE: frozenset(Status),
 }
@@ -44,7 +49,9 @@ class Tally:
 class ItemActions:
     """Acts on the items of boxes."""
 
-    def __init__(self, store: ItemsStore, memory: FailureMemory) -> None:
+    def __init__(self, store: ItemsStore, memory: FailureMemory, *, observer: Observer | None = None) -> None:
+        """``observer``: told of items that are given up."""
+        self._observer = observer or NullObserver()
         self._store = store
         self._memory = memory
 
@@ -105,8 +112,14 @@ class ItemActions:
             case Action.RETRY:
                 self._forget(box, ids)
                 return self._store.retry(box, which, ids)
+            case Action.RESTART:
+                self._forget(box, ids)
+                return self._store.restart(box, which, ids)
             case Action.DISCARD:
-                return self._store.discard(box, which, ids)
+                done = self._store.discard(box, which, ids)
+                if done:
+                    self._observer.discarded_by_hand(box, done)
+                return done
             case Action.DELETE:
                 return self._store.delete(box, which, ids)
             case never:
@@ -138,7 +151,7 @@ def narrowed(action: Action, which: ItemFilter) -> ItemFilter:
         statuses = suitable - {Status.PENDING} if action is Action.DELETE else suitable
     elif not statuses:
         statuses = frozenset({Status.FAILED})
-    return replace(which, statuses=statuses, tried=which.tried or action is Action.RETRY)
+    return replace(which, statuses=statuses, tried=which.tried or action in (Action.RETRY, Action.RESTART))
 
 
 def _names(statuses: frozenset[Status]) -> str:

@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable
 
 from boxengine.domain.box import Box
-from boxengine.errors import Unavailable
+from boxengine.engine.attempt import text_of
+from boxengine.errors import SchemaMismatch, StoreConflict, Unavailable
 from boxengine.ports import Clock, ErrorTracker, Observer
 
 SHORTEST_PAUSE = 0.1
@@ -33,10 +34,11 @@ class Outages:
         self._clock = clock
         self._lock = threading.Lock()
         self._since: dict[str, float] = {}
+        self._told: set[str] = set()
         self._last: dict[str, float] = {}
         self._pauses: dict[str, float] = {}
 
-    def failed(self, what: str, error: Exception, *, box: Box | None = None, needed: bool = False) -> float:
+    def failed(self, what: str, error: BaseException, *, box: Box | None = None, needed: bool = False) -> float:
         """Takes note of a failure; returns the seconds to wait before the next try.
 
         Args:
@@ -44,19 +46,25 @@ class Outages:
             needed: whether the worker is not ready without it.
         """
         with self._lock:
-            first = what not in self._since
+            # One conflict of transactions is nothing that anybody need hear of; the next try settles it.
+            passing = isinstance(error, StoreConflict) and what not in self._since
+            first = what not in self._told and not passing
+            if first:
+                self._told.add(what)
             self._last[what] = self._clock.monotonic()
             self._since.setdefault(what, self._last[what])
             pause = min(LONGEST_PAUSE, max(SHORTEST_PAUSE, 2 * self._pauses.get(what, 0.0)))
             self._pauses[what] = pause
+        reason = text_of(error) or type(error).__name__
         if first:
-            self._observer.outage(what, str(error) or type(error).__name__)
-            if not isinstance(error, Unavailable):
-                self._track(error, what=what)  # a server that is down is nobody's bug: the line above says it all
+            self._observer.outage(what, reason)
+            if not isinstance(error, Unavailable | SchemaMismatch):
+                # A server that is down and a table that is missing are nobody's bug: the line above says it all.
+                self._track(error, what=what)
         if box is not None:
-            self._observer.fetch_failed(box, str(error))
+            self._observer.fetch_failed(box, reason)
         if needed:
-            self._missing(what, str(error) or type(error).__name__)
+            self._missing(what, reason)
         return pause
 
     def worked(self, what: str, *, began: float | None = None) -> None:
@@ -74,6 +82,9 @@ class Outages:
             since = self._since.pop(what, None)
             self._last.pop(what, None)
             self._pauses.pop(what, None)
+            told = what in self._told
+            self._told.discard(what)
         if since is not None:
-            self._observer.recovered(what, seconds=self._clock.monotonic() - since)
+            if told:
+                self._observer.recovered(what, seconds=self._clock.monotonic() - since)
             self._missing(what, None)

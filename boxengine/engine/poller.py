@@ -9,14 +9,16 @@ bucket and leaves the database alone, a round trip less on the way of a fresh it
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from itertools import islice
 
 from boxengine.domain.box import Box
 from boxengine.domain.job import ANY_ID, Job
-from boxengine.engine.middleware import compose
+from boxengine.engine.attempt import ends_the_worker
+from boxengine.engine.middleware import NotCalledOn, compose
 from boxengine.engine.outages import Outages
 from boxengine.engine.pauses import PauseWatch
 from boxengine.engine.pipeline import Middleware
@@ -27,6 +29,8 @@ from boxengine.ports import Clock, JobQueue, Leases, Observer, PendingRow, Queue
 
 LONGEST_IDLE = 5.0
 """Seconds between two checks of a box in which nothing happens while wake-ups work."""
+SURVEYED = 600.0
+"""The same where a survey tells of new rows."""
 LOOK_AGAIN = 0.4
 """The same while rows are due: whoever is at them may have died, and its leases run out any moment."""
 SHORTEST_LOOK = 0.02
@@ -51,6 +55,11 @@ class PollLimits:
     """Seconds that a turn waits for a task."""
 
 
+def never_quiet(_box: Box) -> bool:
+    """Of boxes that no survey looks at."""
+    return False
+
+
 class Poller:
     """One turn at a time; any number of threads may take turns."""
 
@@ -70,10 +79,12 @@ class Poller:
         tracer: Tracer,
         clock: Clock,
         token: str,
+        quiet: Callable[[Box], bool] = never_quiet,
         limits: PollLimits = PollLimits(),
     ) -> None:
         """Args:
         token: this worker's own, for the partitions' leases.
+        quiet: whether a survey has seen that the box has no pending row, and will see when it gets one.
         """
         self._schedule = schedule
         self._store = store
@@ -88,6 +99,7 @@ class Poller:
         self._limits = limits
         self._leases = _PartitionLeases(leases, token, ttl=limits.lease_ttl, clock=clock)
         self._poll_through = compose(middlewares, self._poll)
+        self._quiet = quiet
         self._idle: dict[str, float] = {}
         self._gaps: dict[Task, float] = {}
         self._empty_at: dict[str, float] = {}
@@ -118,11 +130,13 @@ class Poller:
             if task.partition is None:
                 next_in = self._check(box)
             else:
-                next_in, not_before = self._poll_through(task)
+                next_in, not_before = self._poll_or_put_off(task)
             self._outages.worked(what)
         except QueueUnavailable:
             raise
-        except Exception as error:  # one box's database or code must not stop the others
+        except BaseException as error:  # one box's database or code must not stop the others
+            if ends_the_worker(error):
+                raise
             next_in = not_before = self._outages.failed(what, error, box=box)
         finally:
             self._schedule.done(task, next_in=next_in, not_before=not_before)
@@ -158,6 +172,8 @@ class Poller:
         if found:
             self._idle.pop(box.name, None)
             return min(shortest, LOOK_AGAIN)
+        if self._quiet(box):
+            return SURVEYED
         if self._wakeups is None or not self._wakeups.reliable:
             return shortest
         # Writers wake the poller; checks are for those that do not, and grow rare while they find nothing.
@@ -167,17 +183,28 @@ class Poller:
 
     # ── a poll ───────────────────────────────────────────────────────────────────────────────────────
 
+    def _poll_or_put_off(self, task: Task) -> tuple[float, float]:
+        """Polls through the middlewares; one that does not call on puts the poll off, as a throttler does."""
+        try:
+            pauses: tuple[float, float] = self._poll_through(task)
+        except NotCalledOn:
+            decision = Decision(Answer.SKIP, retry_in=self._tactic.unprompted)
+            self._observer.throttled(
+                task.box,
+                task.partition or 0,
+                throttler="middleware",
+                status=decision.answer.value,
+                seconds=decision.retry_in,
+            )
+            return self._put_off(task, decision)
+        return pauses
+
     def _poll(self, task: Task) -> tuple[float, float]:
         """Polls one partition; returns the seconds until it wants to be polled again, and until it may be."""
         box, partition = task.box, task.partition or 0
         decision = self._ask_tactic(task)
         if decision is not GO:
-            # Put off is not answered: whoever asked is still waiting.
-            if task.told:
-                self._schedule.tell(box.name, self._schedule.take_told(task), within=decision.retry_in)
-            elif self._schedule.prompted(task):
-                self._schedule.wake(box.name, [partition], within=decision.retry_in)
-            return decision.retry_in, min(decision.retry_in, LONGEST_GAP)
+            return self._put_off(task, decision)
         if not self._leases.hold(box, partition):
             self._schedule.take_told(task)  # whoever has the lease was told as well
             return NEVER, SHORTEST_GAP
@@ -188,6 +215,14 @@ class Poller:
         self._observer.polled(box, partition, found=found, pushed=pushed, seconds=seconds)
         # Every bucket with due rows is now queued or in work, however many rows it has: its holder drains it.
         return NEVER, self._gap(task, found=bool(found), pushed=bool(pushed), seconds=seconds)
+
+    def _put_off(self, task: Task, decision: Decision) -> tuple[float, float]:
+        # Put off is not answered: whoever asked is still waiting.
+        if task.told:
+            self._schedule.tell(task.box.name, self._schedule.take_told(task), within=decision.retry_in)
+        elif self._schedule.prompted(task):
+            self._schedule.wake(task.box.name, [task.partition or 0], within=decision.retry_in)
+        return decision.retry_in, min(decision.retry_in, LONGEST_GAP)
 
     def _queue_found(self, task: Task, partition: int) -> tuple[int, int]:
         """Looks for due rows and queues their buckets; returns how many rows and jobs."""
@@ -253,9 +288,9 @@ class Poller:
         limits = self._limits
         buckets = box.partition(partition, self._schedule.partitions(box))
         rows = self._store.poll(box, buckets, limits.regular + limits.retryable)
-        regular = [row for row in rows if row.errors_count == 0][: limits.regular]
-        retryable = [row for row in rows if row.errors_count > 0][: limits.retryable]
-        if len(retryable) == limits.retryable and not regular:
+        regular = _fair([row for row in rows if row.errors_count == 0], limits.regular)
+        retryable = _fair([row for row in rows if row.errors_count > 0], limits.retryable)
+        if len(retryable) >= limits.retryable and not regular:
             regular = self._store.poll(box, buckets, limits.regular, regular_only=True)
         return [*regular, *retryable]
 
@@ -275,6 +310,16 @@ class Poller:
         gap = min(LONGEST_GAP, 2 * self._gaps.get(task, SHORTEST_GAP))
         self._gaps[task] = gap
         return gap
+
+
+def _fair(rows: Sequence[PendingRow], limit: int) -> Sequence[PendingRow]:
+    """About ``limit`` of the rows, of each bucket at least one: a bucket left out here would wait for the next check."""
+    if len(rows) <= limit:
+        return rows
+    firsts = {row.bucket: row for row in reversed(rows)}
+    chosen = set(firsts.values())
+    others = (row for row in rows if row not in chosen)
+    return sorted([*chosen, *islice(others, max(0, limit - len(chosen)))])
 
 
 class _PartitionLeases:

@@ -9,15 +9,20 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import islice
 
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
+from boxengine.engine.attempt import ends_the_worker
+from boxengine.engine.care import Care
 from boxengine.engine.delivery import BatchReport, Delivery
+from boxengine.engine.gone import GoneRows
 from boxengine.engine.keeper import LeaseKeeper
 from boxengine.engine.outages import Outages
+from boxengine.engine.pauses import PauseWatch
 from boxengine.engine.schedule import Schedule
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Clock, Hold, JobQueue, Observer
@@ -30,8 +35,13 @@ QUICK = 0.25
 """Seconds; a batch that took no longer is followed by a large one. With eight threads on two cores one of 500 takes 0.1."""
 LIGHT = 1_000_000
 """Bytes of a batch's payloads; after a heavier one none is large."""
+CAREFUL_ITEMS = 250
+"""Items of a bucket that are sent one by one once two holders died of it. A batch may have had more of one bucket in hand: an
+item beyond these costs a few deaths more."""
 CROWDED_PAUSE = timedelta(seconds=0.05)
 """After which a thread that is kept for the other boxes looks again."""
+ALL_PAUSED = timedelta(seconds=0.5)
+"""After which a thread looks again where every box is paused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +54,6 @@ class ProcessLimits:
     """After which a thread stops between two items (``cutoff_timeout``)."""
     turn: timedelta = timedelta(seconds=1)
     """After which a thread whose buckets have more hands them back to the queue."""
-    lease_ttl: timedelta = timedelta(seconds=4)
     threads: int = 4
 
 
@@ -57,7 +66,10 @@ class Processor:
         *,
         queue: JobQueue,
         keeper: LeaseKeeper,
+        care: Care | None = None,
         schedule: Schedule,
+        gone: GoneRows | None = None,
+        pauses: PauseWatch,
         outages: Outages,
         observer: Observer,
         clock: Clock,
@@ -65,12 +77,17 @@ class Processor:
     ) -> None:
         """Args:
         deliveries: by box name.
+        care: for buckets whose last holder died; None: they are worked on like any other.
+        gone: asked about jobs of which no row was found due; None: nobody counts those that are gone.
         """
         self._deliveries = deliveries
         self._boxes: Sequence[Box] = [delivery.box for delivery in deliveries.values()]
         self._queue = queue
         self._keeper = keeper
+        self._care = care
         self._schedule = schedule
+        self._pauses = pauses
+        self._gone = gone
         self._outages = outages
         self._observer = observer
         self._clock = clock
@@ -82,6 +99,8 @@ class Processor:
         """Threads at work, by box."""
         self._counting = threading.Lock()
         self._stopping = threading.Event()
+        self._unleft: list[tuple[Hold, frozenset[int]]] = []
+        """What Redis could not be told: this process lives, though it lost these buckets."""
 
     def turn(self) -> timedelta:
         """Waits for buckets with work and delivers them."""
@@ -108,11 +127,17 @@ class Processor:
         try:
             if self._stopping.is_set():
                 return None, timedelta(0)
-            boxes = self._open_boxes()
-            # Who may not take from all boxes does not wait inside: the door is for those that may, a moment later.
-            crowded = len(boxes) < len(self._boxes)
+            running = self._pauses.running(self._boxes)
+            if not running:
+                return None, ALL_PAUSED
+            boxes = self._open_boxes(running)
+            # A thread barred from some boxes must not block here and delay unrestricted ones.
+            crowded = len(boxes) < len(running)
             wait = timedelta(0) if crowded else self._limits.wait
-            hold = self._queue.take(boxes, wait=wait, ttl=self._limits.lease_ttl, share=self._limits.threads)
+            while self._unleft:
+                self._queue.leave(*self._unleft[-1])
+                self._unleft.pop()
+            hold = self._queue.take(boxes, wait=wait, ttl=self._keeper.ttl, share=self._limits.threads)
             if hold is None:
                 return None, CROWDED_PAUSE if crowded else timedelta(0)
             self._count(hold.box, +1)
@@ -121,12 +146,12 @@ class Processor:
         self._observer.taken(hold.box, jobs=len(hold.jobs), seconds=self._clock.monotonic() - started)
         return hold, timedelta(0)
 
-    def _open_boxes(self) -> Sequence[Box]:
+    def _open_boxes(self, boxes: Sequence[Box]) -> Sequence[Box]:
         """All but a box that has every thread but one: a transport that hangs must leave the other boxes that one."""
         most = self._limits.threads - 1
         if len(self._boxes) == 1 or most == 0:
-            return self._boxes
-        return [box for box in self._boxes if self._busy[box.name] < most]
+            return boxes
+        return [box for box in boxes if self._busy[box.name] < most]
 
     def _count(self, box: Box, change: int) -> None:
         with self._counting:
@@ -140,10 +165,15 @@ class Processor:
                 state = self._drain(hold)
             self._outages.worked(f"box {box.name}", began=started)
         except QueueUnavailable:
+            self._unleft.append((hold, frozenset(hold.buckets) - hold.orphaned))
             raise
-        except Exception as error:  # one box's database or code must not stop the others
+        except BaseException as error:  # one box's database or code must not stop the others
+            if ends_the_worker(error):
+                raise
             # The leases are left to run out: that is the pause before anybody tries these buckets again.
             self._outages.failed(f"box {box.name}", error, box=box)
+            with suppress(QueueUnavailable):
+                self._leave(hold, hold.buckets)
         finally:
             self._count(box, -1)
             self._observer.job_done(box, buckets, state=state, seconds=self._clock.monotonic() - started)
@@ -156,14 +186,19 @@ class Processor:
         cutoff, turn_over = now + self._limits.cutoff.total_seconds(), now + self._limits.turn.total_seconds()
         after = dict.fromkeys(sorted(hold.buckets), 0)
         claimed, first, width = 0, True, len(after)
+        if self._care is not None and hold.orphaned and not self._drain_with_care(self._care, hold, after, cutoff):
+            return "timeout"
         while after:
+            if self._pauses.paused(hold.box):
+                # The jobs wait in the queue, where the box is left alone until somebody resumes it.
+                self._hand_back(hold, after, timed_out=False)
+                break
             chosen, began = dict(islice(after.items(), width)), self._clock.monotonic()
             report = delivery.run(hold, chosen, until=cutoff, first=first, large=self._large[name])
+            if first:
+                self._look_for_gone_rows(hold, report)
             first = False
-            if self._clock.monotonic() - began > QUICK or report.weight > LIGHT:
-                self._large[name] = False
-            elif report.claimed >= WORTH_SHARING:
-                self._large[name] = True  # that a few rows were quick tells nothing of many
+            self._note_pace(name, report, seconds=self._clock.monotonic() - began)
             claimed += report.claimed
             width = _next_width(len(chosen), report)
             self._note_receivers(hold.box, report)
@@ -177,6 +212,52 @@ class Processor:
             if len(after) > 1 and report.claimed >= WORTH_SHARING and self._has_idle_threads(hold.box):
                 self._share(hold, after)
         return "processed" if claimed else "skipped"
+
+    def _note_pace(self, name: str, report: BatchReport, *, seconds: float) -> None:
+        if seconds > QUICK or report.weight > LIGHT:
+            self._large[name] = False
+        elif report.claimed >= WORTH_SHARING:
+            self._large[name] = True  # that a few rows were quick tells nothing of many
+
+    def _leave(self, hold: Hold, buckets: Collection[int]) -> None:
+        """Lets leases run out; but where the last holder died, the next is to be careful as well."""
+        left = set(buckets) - hold.orphaned
+        if left:
+            self._queue.leave(hold, left)
+
+    def _drain_with_care(self, care: Care, hold: Hold, after: dict[int, int], cutoff: float) -> bool:
+        """Sends what the last holders may have had in hand when they died; whether it came to the end of that.
+
+        Bucket by bucket, and one by one where a second holder died of it.
+
+        If not, the leases run out, and whoever takes these buckets next is careful too.
+        """
+        delivery = self._deliveries[hold.box.name]
+        doubtful = dict.fromkeys(sorted(hold.orphaned), CAREFUL_ITEMS)
+        while doubtful:
+            if self._stopping.is_set() or self._clock.monotonic() >= cutoff or self._pauses.paused(hold.box):
+                self._leave(hold, hold.buckets)
+                return False
+            bucket, left = next(iter(doubtful.items()))
+            whole = left == CAREFUL_ITEMS and not care.suspects(hold.box, bucket)
+            with nullcontext() if whole else care.one() as caution:
+                report = delivery.run(hold, {bucket: after[bucket]}, until=cutoff, caution=caution)
+            left = 0 if whole else left - 1
+            if not left or bucket in report.exhausted:
+                care.clear(hold.box, bucket)
+            self._note_receivers(hold.box, report)
+            self._go_on(hold, after, report, (bucket,))
+            self._wake_for_retries(hold.box, report)
+            del doubtful[bucket]
+            if left and report.claimed:
+                doubtful[bucket] = left  # behind the others
+            doubtful = {each: number for each, number in doubtful.items() if each in after}
+        return True
+
+    def _look_for_gone_rows(self, hold: Hold, report: BatchReport) -> None:
+        idle = report.exhausted - report.last_ids.keys()
+        if idle and self._gone is not None:
+            self._gone.look(hold, idle)
 
     def _note_receivers(self, box: Box, report: BatchReport) -> None:
         for name in report.reached:
@@ -195,14 +276,16 @@ class Processor:
             after[bucket] = 0  # what was passed over deserves another look
         if report.unreachable and not report.progressed:
             hold.buckets.clear()  # the others' items would go the same way
-        elif not report.progressed:
+        elif not report.progressed and not self._pauses.paused(hold.box):
             hold.buckets.difference_update(chosen)
-        for bucket in after.keys() - hold.buckets:
+        dropped = after.keys() - hold.buckets
+        self._leave(hold, dropped - report.exhausted)
+        for bucket in dropped:
             del after[bucket]
 
     def _has_idle_threads(self, box: Box) -> bool:
         """Whether a thread of this process waits for work and may take this box."""
-        return self._busy.total() < self._limits.threads and box in self._open_boxes()
+        return self._busy.total() < self._limits.threads and bool(self._open_boxes([box]))
 
     def _share(self, hold: Hold, after: dict[int, int]) -> None:
         """Hands half of the buckets back, for threads that have none."""

@@ -13,6 +13,8 @@ from boxengine.ports import Clock, HistoryStore, Leases, Observer
 
 INTERVAL = timedelta(minutes=10)
 LEASE_TTL = timedelta(seconds=60)
+LOOKS = 5
+"""So many parts of a table a pass looks at for old rows behind younger ones; the next pass goes on from there."""
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -29,7 +31,12 @@ class Retention:
         observer: Observer,
         clock: Clock,
         token: str,
+        looks: int | None = LOOKS,
     ) -> None:
+        """``looks``: for old rows behind younger ones, in each pass; None: through the whole table."""
+        self._looks = looks
+        self._swept: dict[str, int] = {}
+        """By box, the id up to which it has been looked for old rows behind younger ones in this round."""
         self._boxes = boxes
         self._store = store
         self._leases = leases
@@ -60,9 +67,9 @@ class Retention:
             return None
         try:
             retention = box.retention
-            return self._delete(box, [Status.DELIVERED], retention.delivered, lease=lease) + self._delete(
-                box, [Status.FAILED, Status.DISCARDED], retention.others, lease=lease
-            )
+            deleted = self._delete(box, [Status.DELIVERED], retention.delivered, lease=lease)
+            deleted += self._delete(box, [Status.FAILED, Status.DISCARDED], retention.others, lease=lease)
+            return deleted + self._sweep(box, lease=lease)
         finally:
             self._leases.release(lease, self._token)
 
@@ -83,6 +90,32 @@ class Retention:
                 start = None if oldest is None else max(until, oldest)
             else:
                 break
+        return deleted
+
+    def _sweep(self, box: Box, *, lease: str) -> int:
+        """Deletes old rows that stand behind younger ones: imported, filled in, or of a writer whose clock was wrong."""
+        retention, now = box.retention, self._clock.now()
+        before: dict[int, datetime] = {
+            Status.DELIVERED: now - retention.delivered,
+            Status.FAILED: now - retention.others,
+            Status.DISCARDED: now - retention.others,
+        }
+        deleted, looks, after = 0, 0, self._swept.get(box.name, 0)
+        while (self._looks is None or looks < self._looks) and self._may_go_on(lease):
+            began = self._clock.monotonic()
+            swept = self._store.sweep_finished(box, before, after=after, limit=retention.batch_size)
+            deleted += swept.deleted
+            if swept.deleted:
+                self._observer.deleted(box, rows=swept.deleted, seconds=self._clock.monotonic() - began)
+            if swept.deleted == retention.batch_size:
+                # There may be more where these were.
+                self._stopping.wait(retention.pause.total_seconds())
+                continue
+            if swept.last_id is None:
+                after = 0
+                break
+            looks, after = looks + 1, swept.last_id
+        self._swept[box.name] = after
         return deleted
 
     def _may_go_on(self, lease: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.ports import Clock
@@ -20,10 +20,15 @@ NEVER = float("inf")
 class Task:
     """One partition of one box to be polled, or, with no partition, the box to be checked for partitions with work."""
 
-    box: Box
+    box: Box = field(compare=False)
+    """Told apart by its name: the user's callables in it need be neither hashable nor comparable."""
     partition: int | None
     told: bool = False
     """Whether it need not be looked at: somebody said which of its buckets have work."""
+    box_name: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "box_name", self.box.name)
 
 
 class Schedule:

@@ -5,6 +5,10 @@ go one by one, and between two of them the deadline is looked at. Under strict o
 the one before it: batches are cut into waves that hold no key twice.
 
 Where a receiver cannot be reached (``Unavailable``), its items stay as they are, and so do the followers of their keys.
+The same goes for an item that a middleware did not hand on.
+
+Users' code runs here. Whatever it raises is a failed attempt, ``SystemExit`` and ``CancelledError`` too: no item may end
+the thread that works on it.
 """
 
 from __future__ import annotations
@@ -16,16 +20,20 @@ from typing import Any
 
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item
+from boxengine.engine.answers import failed, refusal
+from boxengine.engine.attempt import ends_the_worker
 from boxengine.engine.legs import Leg
-from boxengine.engine.middleware import compose
+from boxengine.engine.middleware import Passage
 from boxengine.engine.pipeline import Middleware
-from boxengine.engine.transports import Carrier, Routes, WrongResults, failed
+from boxengine.engine.transports import Carrier, Routes, WrongResults
 from boxengine.errors import NoAnswerInTime, Unavailable
 from boxengine.ports import Claim, Observer, Result, Tracer
 
 NOBODY: Mapping[str, Unavailable] = {}
 NARROWING_SPLITS = 12
 """How often a batch for which its transport raised may be halved to find the guilty items: enough for one in 4,096."""
+_NOT_CALLED_ON = object()
+"""In place of a result: a middleware did not call on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +88,8 @@ class Sending:
         """Transports that answered."""
         self.through: set[str] = set()
         """Transports that took at least one item."""
+        self.kept_back: list[Item] = []
+        """Items whose middleware did not call on."""
 
     def hold_back(self, items: Iterable[Item]) -> None:
         """These failed before they could be sent: under strict order their followers wait."""
@@ -98,7 +108,7 @@ class Sending:
                 self._send_one_by_one(group)
         for leg in {leg for legs in self._legs.values() for leg in legs if leg.calls}:
             self._watch.observer.transported(
-                self._watch.box, leg.name, items=leg.calls, failed=leg.failures, seconds=leg.seconds
+                self._watch.box, leg.name, items=leg.calls, failed=leg.failures, seconds=leg.seconds, calls=leg.calls
             )
             if leg.failures < leg.calls:
                 self.through.add(leg.name)
@@ -116,6 +126,9 @@ class Sending:
             return
         if self._held:
             items = [item for item in items if item.event_key not in self._held]
+        if any(carrier.wants_session for carrier in carriers):
+            self._send_in_session(carriers, items)
+            return
         for carrier in carriers:
             items = self._carry_batch(carrier, items)
         self.delivered += [item.id for item in items]
@@ -127,47 +140,110 @@ class Sending:
         if carrier.name in self.unreachable:
             self._hold(items)
             return ()
-        watch = self._watch
-        began = watch.monotonic()
         try:
-            with watch.tracer.sending(watch.box, carrier.name, items):
-                results = self._call_batch_in_savepoint(carrier, items)
-        except Exception as error:  # whatever a user's transport raises is a failed attempt
-            seconds = watch.monotonic() - began
-            watch.observer.transported(watch.box, carrier.name, items=len(items), failed=len(items), seconds=seconds)
+            return self._call_batch(carrier, items)
+        except BaseException as error:
+            if ends_the_worker(error):
+                raise
             if isinstance(error, Unavailable):
                 self._put_off(items, error, carrier.name)
                 return ()
             return self._narrow(carrier, items, error)
-        seconds = watch.monotonic() - began
-        bad = [place for place, result in enumerate(results) if result is not None and failed(result)]
-        watch.observer.transported(watch.box, carrier.name, items=len(items), failed=len(bad), seconds=seconds)
+
+    def _call_batch(self, carrier: Carrier, items: Sequence[Item]) -> Sequence[Item]:
+        """One call, told to those who watch however it ends; returns the items that the transport took."""
+        watch, bad = self._watch, None
+        began = watch.monotonic()
+        try:
+            with watch.tracer.sending(watch.box, carrier.name, items):
+                results = carrier.send_batch(items, self._claim)
+            bad = [place for place, result in enumerate(results) if result is not None and failed(result)]
+        finally:
+            refused = len(items if bad is None else bad)
+            seconds = watch.monotonic() - began
+            watch.observer.transported(watch.box, carrier.name, items=len(items), failed=refused, seconds=seconds)
         self.reached.add(carrier.name)
         if len(bad) < len(items):
             self.through.add(carrier.name)
         if not bad:
             return items
         for place in bad:
-            self._judge(items[place], results[place], carrier.name)
+            self._judge(items[place], refusal(results[place]), carrier.name)
         spoilt = set(bad)
         return [item for place, item in enumerate(items) if place not in spoilt]
 
-    def _call_batch_in_savepoint(self, carrier: Carrier, items: Sequence[Item]) -> Sequence[Result]:
-        if not carrier.wants_session:
-            return carrier.send_batch(items, self._claim)
-        with self._claim.savepoint():
-            return carrier.send_batch(items, self._claim)
+    def _send_in_session(
+        self, carriers: Sequence[Carrier], items: Sequence[Item], took: frozenset[Carrier] = frozenset()
+    ) -> None:
+        """One savepoint around all transports: what is written for an item must not stay unless all of them took it.
 
-    def _narrow(self, carrier: Carrier, items: Sequence[Item], error: Exception) -> Sequence[Item]:
+        Where some items were refused, everything is undone, and the transports that write through the session are called
+        again for the others. Where a transport raised, the batch is halved.
+
+        Args:
+            took: transports outside the session that have these items already and must not get them twice.
+        """
+        while items:
+            attempt = _Attempt(items, set(took), carriers[0])
+            try:
+                with self._claim.savepoint():
+                    self._carry_on(attempt, carriers)
+                    if len(attempt.left) < len(items):
+                        raise _Undo  # noqa: TRY301 - it is the raise that makes the savepoint undo what was written
+            except _Undo:
+                # However late it is: left pending, these items would go out twice through the transports that have them.
+                if self._must_stop() and not attempt.took:
+                    return
+                items, took = attempt.left, frozenset(attempt.took)
+            except BaseException as error:
+                if ends_the_worker(error):
+                    raise
+                self._halve_in_session(carriers, attempt, error)
+                return
+            else:
+                self.delivered += [item.id for item in items]
+                return
+
+    def _carry_on(self, attempt: _Attempt, carriers: Sequence[Carrier]) -> None:
+        for carrier in carriers:
+            if attempt.left and carrier not in attempt.took:
+                attempt.at = carrier
+                attempt.left = self._call_batch(carrier, attempt.left)
+                if not carrier.wants_session:
+                    attempt.took.add(carrier)
+
+    def _halve_in_session(self, carriers: Sequence[Carrier], attempt: _Attempt, error: BaseException) -> None:
+        if isinstance(error, Unavailable):
+            self._put_off(attempt.left, error, attempt.at.name)
+            return
+        for half in self._halves(attempt.at, attempt.left, error):
+            if self._must_stop() and not attempt.took:
+                return
+            if any(carrier.name in self.unreachable and carrier not in attempt.took for carrier in carriers):
+                self._hold(half)
+            else:
+                self._send_in_session(carriers, half, frozenset(attempt.took))
+
+    def _narrow(self, carrier: Carrier, items: Sequence[Item], error: BaseException) -> Sequence[Item]:
         """Halves a batch that raised, so that one poison item does not take the others with it."""
+        taken: list[Item] = []
+        for number, half in enumerate(self._halves(carrier, items, error)):
+            if number and self._must_stop():
+                break
+            taken += self._carry_batch(carrier, half)
+        return taken
+
+    def _halves(self, carrier: Carrier, items: Sequence[Item], error: BaseException) -> Sequence[Sequence[Item]]:
+        """The items in two parts to be tried by themselves; none, and all have failed, where that would tell nothing."""
         if len(items) == 1 or self._narrowing_left <= 0 or isinstance(error, WrongResults | NoAnswerInTime):
             for item in items:
                 self._judge(item, error, carrier.name)
             return ()
+        if self._must_stop():
+            return ()
         self._narrowing_left -= 1
         middle = len(items) // 2
-        taken = [*self._carry_batch(carrier, items[:middle])]
-        return taken if self._must_stop() else [*taken, *self._carry_batch(carrier, items[middle:])]
+        return items[:middle], items[middle:]
 
     def _must_stop(self) -> bool:
         """Whether the deadline has passed; once it has, nothing more is sent, or a later item could overtake."""
@@ -177,8 +253,8 @@ class Sending:
     # ── one by one ───────────────────────────────────────────────────────────────────────────────────
 
     def _send_one_by_one(self, items: Sequence[Item]) -> None:
-        # Kept by nobody: what refers to this object and is kept by it lives, with all items, until the collector comes.
-        one = compose(self._middlewares, self._carry_through)
+        # A local, not an attribute: on self it would form a cycle and keep the batch alive until the collector comes.
+        one = self._through_middlewares if self._middlewares else self._carry_through
         if self._in_session:
             one = partial(self._one_in_savepoint, one)
         must_stop, delivered = self._must_stop, self.delivered
@@ -188,18 +264,23 @@ class Sending:
                 return
             if ordered and self._order_key(item) in self._blocked:
                 continue
-            if self.unreachable and self._must_wait(item):
+            if (self.unreachable or self._held) and self._must_wait(item):
                 continue
             self._failed_at = "middleware"
             try:
                 result = one(item)
-            except Exception as error:  # whatever a user's code raises is a failed attempt
+            except BaseException as error:
+                if ends_the_worker(error):
+                    raise
                 self._judge(item, error, self._failed_at)
                 continue
-            if result is not None and failed(result):
-                self._judge(item, result, self._failed_at)
-            else:
+            if result is True:
                 delivered.append(item.id)
+            elif result is _NOT_CALLED_ON:
+                self.kept_back.append(item)
+                self._hold([item])
+            else:
+                self._judge(item, refusal(result), self._failed_at)
 
     def _one_in_savepoint(self, one: Callable[[Item], Result], item: Item) -> Result:
         """The item through middlewares and transports; unless all is well, nothing they wrote remains."""
@@ -207,14 +288,24 @@ class Sending:
         try:
             with self._claim.savepoint():
                 result = one(item)
-                if failed(result):
+                if result is not True:
                     raise _Undo  # noqa: TRY301 - it is the raise that makes the savepoint undo what was written
         except _Undo:
             pass
         return result
 
+    def _through_middlewares(self, item: Item) -> Result:
+        """True where the transports took the item and no middleware objects; else what failed first."""
+        passage = Passage(self._middlewares, self._carry_through, item)
+        passage.run()
+        if isinstance(passage.problem, BaseException):
+            raise passage.problem
+        if passage.problem is not None:
+            return passage.problem
+        return True if passage.arrived else _NOT_CALLED_ON
+
     def _carry_through(self, item: Item) -> Result:
-        """The item through all its transports; the first that fails ends it."""
+        """The item through all its transports; True, or the answer of the first that fails, which ends it."""
         watch = self._watch
         monotonic, sending = watch.monotonic, watch.tracer.sending
         for leg in self._legs_of(item):
@@ -222,9 +313,11 @@ class Sending:
             leg.calls += 1
             leg.failures += 1  # until it is known to be well
             began = monotonic()
-            with sending(watch.box, leg.name, (item,)):
-                result = leg.call(item)
-            leg.seconds += monotonic() - began
+            try:
+                with sending(watch.box, leg.name, (item,)):
+                    result = leg.call(item)
+            finally:
+                leg.seconds += monotonic() - began
             if result is not None and failed(result):
                 return result
             leg.failures -= 1
@@ -311,6 +404,18 @@ class Sending:
     def _fail(self, item: Item, problem: object, where: str) -> None:
         self.failed.append((item, problem, where))
         self._blocked.add(self._order_key(item))
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """How far a batch has come through transports of which one writes through the session."""
+
+    left: Sequence[Item]
+    """Those that no transport has refused."""
+    took: set[Carrier]
+    """Transports outside the session that have all of these."""
+    at: Carrier
+    """The transport that was called last."""
 
 
 class _Undo(Exception):

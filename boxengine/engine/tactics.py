@@ -45,6 +45,10 @@ class Decision:
 GO = Decision(Answer.NOOP)
 
 
+SHORTEST_DELAY = 0.01
+"""Seconds."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
     """The settings of the throttlers; times in seconds, queue sizes in jobs."""
@@ -55,6 +59,11 @@ class Pace:
     max_queue_size: int = 100
     min_queue_timelag: float = 5.0
     queue_delay: float = 0.1
+
+    @property
+    def delay(self) -> float:
+        """Seconds until a poll that was put off is tried again. Zero would keep a core and Redis busy."""
+        return max(SHORTEST_DELAY, self.queue_delay)
 
 
 @dataclass(frozen=True)
@@ -102,7 +111,7 @@ class QueueTooLong:
 
     def __call__(self, moment: Moment) -> Decision:
         if moment.queue.length > self._pace.max_queue_size:
-            return Decision(Answer.SKIP, self._pace.queue_delay)
+            return Decision(Answer.SKIP, self._pace.delay)
         return GO
 
 
@@ -121,10 +130,10 @@ class QueueTooShort:
             self._waiting.pop(name, None)
             return GO
         since = self._waiting.setdefault(name, moment.now)
-        if moment.now - since >= self._pace.queue_delay:
+        if moment.now - since >= self._pace.delay:
             del self._waiting[name]
             return GO
-        return Decision(Answer.THROTTLE, self._pace.queue_delay)
+        return Decision(Answer.THROTTLE, self._pace.delay)
 
 
 class QueueTooYoung:
@@ -138,7 +147,7 @@ class QueueTooYoung:
     def __call__(self, moment: Moment) -> Decision:
         pushed_at = moment.queue.oldest_pushed_at
         if pushed_at is not None and moment.unix_now - pushed_at < self._pace.min_queue_timelag:
-            return Decision(Answer.SKIP, self._pace.queue_delay)
+            return Decision(Answer.SKIP, self._pace.delay)
         return GO
 
 
@@ -213,7 +222,7 @@ def _low_priority(pace: Pace) -> Tactic:
 
 
 def _aggressive(pace: Pace) -> Tactic:
-    return Tactic((PausedBox(), QueueTooLong(pace)), unprompted=pace.queue_delay)
+    return Tactic((PausedBox(), QueueTooLong(pace)), unprompted=pace.delay)
 
 
 def _noop(_pace: Pace) -> Tactic:

@@ -7,16 +7,21 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 
+from boxengine.engine.attempt import ends_the_worker, text_of
 from boxengine.engine.health import Health, LoopProgress
 from boxengine.engine.outages import Outages
 from boxengine.ports import Clock
+
+RESTART_AFTER = 1.0
+"""Seconds until a thread that ended is replaced: what ended it may still be there."""
 
 
 class ThreadGroup:
     """Some threads that run the same turn.
 
     A turn returns how long to wait before the next one; only here is that waited for, on the stop event. A turn that
-    raises is told once per outage, waited out with growing pauses, and tried again.
+    raises is told once per outage, waited out with growing pauses, and tried again. A thread that ends all the same is
+    told of and replaced; until then the worker is not alive.
     """
 
     def __init__(
@@ -42,10 +47,8 @@ class ThreadGroup:
         self._outages = outages
         self._random = randomness
         self._stopping = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._run, name=f"boxengine-{name}-{number}", daemon=True)
-            for number in range(count)
-        ]
+        self._threads = [self._thread(f"boxengine-{name}-{number}") for number in range(count)]
+        self._replacing = threading.Lock()
         self._started = False
 
     def start(self) -> None:
@@ -63,24 +66,48 @@ class ThreadGroup:
         """Waits for the threads until the monotonic time given; names of those that still run."""
         if not self._started:
             return []
-        for thread in self._threads:
+        stuck = []
+        for number in range(len(self._threads)):
+            with self._replacing:
+                thread = self._threads[number]
             thread.join(max(0.0, until - self._clock.monotonic()))
-        return [thread.name for thread in self._threads if thread.is_alive()]
+            if thread.is_alive():
+                stuck.append(thread.name)
+        return stuck
 
-    def _run(self) -> None:
+    def _thread(self, name: str, *, instead_of: LoopProgress | None = None) -> threading.Thread:
+        return threading.Thread(target=self._run, args=(instead_of,), name=name, daemon=True)
+
+    def _run(self, instead_of: LoopProgress | None) -> None:
+        if instead_of is not None:
+            self._stopping.wait(RESTART_AFTER)
+            self._health.forget(instead_of)
         progress = self._health.loop(threading.current_thread().name, limit=self._limit)
-        while not self._stopping.is_set():
-            pause = self._take_turn(progress)
-            progress.tick(pause=timedelta(seconds=pause))
-            if pause:
-                self._stopping.wait(pause)
-        self._health.forget(progress)
+        try:
+            while not self._stopping.is_set():
+                pause = self._take_turn(progress)
+                progress.tick(pause=timedelta(seconds=pause))
+                if pause:
+                    self._stopping.wait(pause)
+        except BaseException as error:  # not of a turn: whoever is told of it has raised
+            self._replace(progress, error)
+        else:
+            self._health.forget(progress)
+
+    def _replace(self, progress: LoopProgress, error: BaseException) -> None:
+        progress.died(f"{type(error).__name__}: {text_of(error)}")
+        me = threading.current_thread()
+        with self._replacing:
+            self._threads[self._threads.index(me)] = successor = self._thread(me.name, instead_of=progress)
+            successor.start()
 
     def _take_turn(self, progress: LoopProgress) -> float:
         progress.tick()
         try:
             pause = self._turn().total_seconds()
-        except Exception as error:  # a loop must outlive whatever its turn raises
+        except BaseException as error:  # a loop must outlive whatever its turn raises, SystemExit too
+            if ends_the_worker(error):
+                raise
             # Threads that fail together should not all come back at the same moment.
             return self._outages.failed(self.name, error) * (0.5 + self._random.random() / 2)
         self._outages.worked(self.name)

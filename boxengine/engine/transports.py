@@ -4,38 +4,42 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 from boxengine.domain.item import Item
-from boxengine.domain.outcome import Failure
+from boxengine.engine.answers import failed, never_runs, refusal
+from boxengine.engine.attempt import reason_of
 from boxengine.engine.pipeline import TransportSpec
 from boxengine.engine.time_limit import TimeLimit
-from boxengine.errors import BoxError, Unavailable
+from boxengine.errors import BoxError, Unavailable, described
 from boxengine.ports import Claim, Result
 
 
 class WrongResults(BoxError):
-    """A batch transport answered with another number of results than it was given items."""
+    """A batch transport answered with something else than one result for each item."""
 
 
 class Carrier:
     """One transport of a box: made once, or anew for each call where it is disposable."""
 
     def __init__(self, spec: TransportSpec) -> None:
-        """Makes the transport; what its constructor raises comes through.
+        """Makes the transport.
 
         Raises:
-            BoxError: it has a time limit and takes ``session=``.
+            BoxError: its constructor raised, it has a time limit and takes ``session=``, or a call of it would not run its
+                code (``async def``).
         """
         self.name = spec.name
         self.event_name = spec.event_name
         self._build = spec.build
-        first = spec.build()
+        first = _made(spec)
         self._kept = None if spec.disposable else first
         self.disposable = spec.disposable
         self.has_batch = callable(getattr(first, "call_batch", None))
         self.has_single = callable(first)
+        self._refuse_what_never_runs(first)
         self.wants_session = _takes_session(first.call_batch if self.has_batch else first)
         self.single_wants_session = self.has_single and _takes_session(first)
         self.timeout = spec.timeout
@@ -67,10 +71,9 @@ class Carrier:
             call = partial(self._limit.call, call)
         options = {"session": claim.session} if self.wants_session else {}
         results = call(items, **options)
-        if not isinstance(results, Sequence) or len(results) != len(items):
-            answer = f"{len(results)} results" if isinstance(results, Sequence) else repr(results)
-            raise WrongResults(f"call_batch was given {len(items)} items and must return as many results, not {answer}")
-        return results
+        if isinstance(results, Sequence) and not isinstance(results, _TEXTS) and len(results) == len(items):
+            return results
+        raise _wrong(results, len(items))
 
     def close(self) -> None:
         """Lets the kept transport free what it holds."""
@@ -82,6 +85,18 @@ class Carrier:
 
     def _transport(self) -> Any:
         return self._build() if self._kept is None else self._kept
+
+    def _refuse_what_never_runs(self, transport: Any) -> None:
+        ways = {
+            "__call__": transport if self.has_single else None,
+            "call_batch": getattr(transport, "call_batch", None),
+        }
+        for way, call in ways.items():
+            kind = never_runs(call)
+            if kind is not None:
+                raise BoxError(
+                    f"transport {self.name}: its {way} is {kind}, whose code nobody would run; write a plain def"
+                )
 
 
 class Routes:
@@ -106,16 +121,40 @@ class Routes:
         return tuple(carrier for carrier in self.carriers if carrier.event_name in (None, event_name))
 
     def close(self) -> None:
-        for carrier in self.carriers:
-            carrier.close()
+        """Closes all, also where one raises."""
+        with ExitStack() as closing:
+            for carrier in self.carriers:
+                closing.callback(carrier.close)
 
 
-def failed(result: Result) -> bool:
-    """Whether a transport's answer means that the item is not delivered."""
-    return result is False or isinstance(result, Failure | Unavailable)
+_TEXTS = (str, bytes, bytearray, memoryview)
+"""Sequences too, but of no results."""
+
+
+def _wrong(results: object, wanted: int) -> BoxError:
+    """What is raised where ``call_batch`` did not return a result for each item."""
+    if isinstance(results, Unavailable):
+        return results
+    if results is not False and failed(results):
+        return WrongResults(f"call_batch {reason_of(refusal(results))}")
+    counted = isinstance(results, Sequence) and not isinstance(results, _TEXTS)
+    answer = f"{len(results)} results" if counted else f"{results!r:.200}"  # type: ignore[arg-type] # told by ``counted``
+    return WrongResults(f"call_batch was given {wanted} items and must return as many results in a list, not {answer}")
+
+
+def _made(spec: TransportSpec) -> Any:
+    try:
+        return spec.build()
+    except BoxError:
+        raise
+    except Exception as error:
+        raise BoxError(f"transport {spec.name}: its constructor raised {described(error)}") from error
 
 
 def _takes_session(call: Any) -> bool:
+    if not (inspect.isroutine(call) or isinstance(call, partial)):
+        # Of an instance its method: inspect compares what it is given, and a user's __eq__ may answer anything.
+        call = call.__call__
     try:
         parameters = inspect.signature(call).parameters
     except (TypeError, ValueError):

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
+from boxengine.engine.closing import CLOSING_TIME, Closing, close_all
 from boxengine.engine.health import Health
 from boxengine.engine.threads import ThreadGroup
-from boxengine.ports import Clock
+from boxengine.ports import Clock, ErrorTracker
 
 MOMENT = 0.5
 """Seconds that each kind of loop has for stopping, however late it is asked."""
@@ -42,21 +43,30 @@ class Worker:
         processors: Sequence[Loop],
         housekeeping: Sequence[Loop],
         services: Sequence[Service],
-        close: Sequence[Callable[[], None]],
+        release: Sequence[Closing] = (),
+        close: Sequence[Sequence[Closing]],
         health: Health,
         clock: Clock,
+        error_tracker: ErrorTracker,
+        closing_time: timedelta = CLOSING_TIME,
     ) -> None:
         """Args:
         sources: what brings work in (listener, poller); stopped first.
         processors: what delivers; finish what they hold.
         housekeeping: leases and retention; the leases are kept until the processors are done.
-        close: called last: transports, connections.
+        release: lets other workers take over; also called where a thread hangs.
+        close: called last, one group after the other: transports, connections. Not called where a thread hangs, which
+            may be using them.
+        closing_time: for ``release`` and for each group of ``close``.
         """
         self._sources = sources
         self._processors = processors
         self._housekeeping = housekeeping
         self._services = services
+        self._release = release
         self._close = close
+        self._track = error_tracker
+        self._closing_time = closing_time
         self._health = health
         self._clock = clock
         self._stopped = False
@@ -69,7 +79,7 @@ class Worker:
             loop.threads.start()
 
     def stop(self, *, within: timedelta) -> list[str]:
-        """Stops in order; returns the names of threads that had not stopped when the time was over."""
+        """Stops in order; returns the names of the threads, and of what was to be closed, that had not ended in time."""
         if self._stopped:
             return []
         self._stopped = True
@@ -78,12 +88,14 @@ class Worker:
         stuck = self._stop(self._sources, until)
         stuck += self._stop(self._processors, until)
         stuck += self._stop(self._housekeeping, until)
-        for service in self._services:
-            service.stop()
+        services = [Closing(f"the HTTP server {number}", each.stop) for number, each in enumerate(self._services, 1)]
+        unclosed = self._close_all(services) + self._close_all(self._release)
         if not stuck:
-            for close in self._close:
-                close()
-        return stuck
+            unclosed += [what for group in self._close for what in self._close_all(group)]
+        return stuck + unclosed
+
+    def _close_all(self, together: Sequence[Closing]) -> list[str]:
+        return close_all(together, within=self._closing_time, clock=self._clock, track=self._track)
 
     def _stop(self, loops: Sequence[Loop], until: float) -> list[str]:
         for loop in loops:

@@ -123,6 +123,12 @@ class KafkaSource(Section):
     """Larger messages are dead letters. Left out: no limit."""
     dead_letter: DeadLetter | None = None
     """Where messages go that cannot be stored: ``box: NAME`` or ``topic: NAME``. Left out: failed rows of the box itself."""
+    event_name: Text | None = None
+    """Of the items: a text, a template over the message (``{headers.Type}``), or a dotted path. Left out: its header."""
+    event_key: Text | None = None
+    """Of the items, likewise. Left out: the message's key."""
+    attributes: Mapping[str, Text] = Field(default_factory=dict)
+    """More columns of the table, each likewise."""
 
 
 class SourceSettings(Section):
@@ -172,7 +178,7 @@ class BoxSettings(Section):
     sequence: Flag = False
     """Whether items get gapless numbers per event key, sent as the header Sequence-Number."""
     key_index: Flag | None = None
-    """Whether the table has an index over (event_key, id). Left out: if latest_available may be asked."""
+    """Whether the table has an index over (event_key, id). Left out: if latest_available is among the retry strategies."""
     strict_order: Order = StrictOrder.NONE
     """false; true (= bucket): a failed item's bucket waits for it; key: only its key waits."""
     max_retries: CountOrZero | None = None
@@ -217,8 +223,8 @@ class BoxSettings(Section):
 
     @property
     def reads_keys(self) -> bool:
-        """Whether a strategy may look for later rows of a key; without retries none is ever asked."""
-        return self.retries != 0 and not retry.READING_KEYS.isdisjoint(self.strategies)
+        """Whether a strategy may look for later rows of a key: without ``max_retries`` too, after a retry by hand."""
+        return not retry.READING_KEYS.isdisjoint(self.strategies)
 
     @property
     def retries(self) -> int | None:

@@ -24,6 +24,7 @@ LARGEST_FILE = 1 << 20
 """Bytes."""
 MOST_VALUES = 20_000
 """Keys and values of one file, those that an alias stands for counted each time."""
+_TOO_MANY = f"more than {MOST_VALUES:,} values, those that aliases stand for included"
 _MERGE_TAG = "tag:yaml.org,2002:merge"
 _UNPRINTABLE = re.compile(r"[\x00\ud800-\udfff]")
 """What YAML's escapes can write, and neither a database nor UTF-8 can hold."""
@@ -88,7 +89,7 @@ def _parse(text: str, *, file: str, env: str) -> Document:
     form = _Form(file)
     try:
         # Within the try, for a character that YAML forbids is found as soon as the loader is made.
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text)
         node = loader.get_single_node()
         if node is None:
             return Document(file, {})
@@ -97,7 +98,7 @@ def _parse(text: str, *, file: str, env: str) -> Document:
             return Document(file, {}, tuple(form.problems))
         data = loader.construct_document(node)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        return _refused(file, _not_yaml(error, text))
+        return _refused(file, _TOO_MANY if isinstance(error, _TooManyValues) else _not_yaml(error, text))
     except (AttributeError, LookupError, TypeError):
         # How PyYAML answers a value that its own tag does not fit: !!int "", !!bool maybe.
         return _refused(file, "not YAML: a value does not fit its tag (!!...)")
@@ -115,6 +116,23 @@ def _not_yaml(error: Exception, text: str) -> str:
     return f"not YAML: {getattr(error, 'problem', None) or error}{place}{hint}"
 
 
+class _TooManyValues(ValueError):
+    """The file has more than may be read."""
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader. It gives up at too many values: a megabyte of them would take seconds and half a gigabyte."""
+
+    _nodes = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        self._nodes += 1
+        # A key is a node too.
+        if self._nodes > 2 * MOST_VALUES:
+            raise _TooManyValues
+        return super().compose_node(parent, index)
+
+
 class _Form:
     """Looks for what YAML lets pass but nobody means: keys that stand twice, keys that are not text, loops of aliases."""
 
@@ -130,7 +148,7 @@ class _Form:
         size = self._visit(node, ())
         if size > MOST_VALUES and not self.unusable:
             self.unusable = True
-            self._report((), f"more than {MOST_VALUES:,} values, those that aliases stand for included")
+            self._report((), _TOO_MANY)
 
     def _visit(self, node: yaml.Node, path: tuple[str | int, ...]) -> int:
         """Returns how many values the node is, with all that is in it."""

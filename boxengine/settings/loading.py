@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
@@ -14,10 +14,12 @@ from boxengine.errors import ConfigurationError, Problem
 from boxengine.settings import files, merge, rules
 from boxengine.settings.diagnosis import Finding, findings
 from boxengine.settings.origin import Origin, Path, dotted
+from boxengine.settings.rules import Rules
 from boxengine.settings.schema import Settings
 from boxengine.settings.values import CUT
 
 _DEEPEST = 10
+Needed = Callable[[Path, Settings], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,19 @@ def load(paths: Sequence[FilePath] | None, *, env: str | None, environ: Mapping[
 
 
 def examine(
-    paths: Sequence[FilePath] | None, *, env: str | None, environ: Mapping[str, str], cwd: FilePath
+    paths: Sequence[FilePath] | None,
+    *,
+    env: str | None,
+    environ: Mapping[str, str],
+    cwd: FilePath,
+    rules: Rules = rules.check,
+    needed: Needed = lambda _path, _settings: True,
 ) -> Examination:
     """Like ``load``, but hands over the problems together with what is valid, so that more can be found out.
+
+    Args:
+        rules: which contradictions to look for.
+        needed: whether the value at a path is needed: an environment variable that only others need may be missing.
 
     Raises:
         ConfigurationError: there is no configuration file at all.
@@ -61,12 +73,17 @@ def examine(
     problems = [problem for document in documents for problem in document.problems]
     problems += _missing_environment(documents, env)
     data, sources = merge.merge(documents)
-    found = merge.substitute(data, sources, environ)
+    unset: list[Finding] = []
+    found = merge.substitute(data, sources, environ, unset)
+    merge.add_defaults(data, sources, environ)
     origin = Origin(sources, tuple(document.file for document in documents))
 
+    found += unset
     settings = _validate(data, origin, found)
     broken = frozenset(finding.path for finding in found)
-    found += [finding for finding in rules.check(settings) if not depends_on(finding, broken)]
+    found += [finding for finding in rules(settings) if not depends_on(finding, broken)]
+    excused = [finding for finding in unset if not needed(finding.path, settings)]
+    found = [finding for finding in found if finding not in excused]
     problems += problems_of(found, origin)
     return Examination(settings, tuple(dict.fromkeys(problems)), frozenset(finding.path for finding in found))
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from boxengine.settings.diagnosis import Finding
 from boxengine.settings.files import Document
-from boxengine.settings.origin import Path, Source
+from boxengine.settings.origin import ENVIRONMENT, Path, Source
 
 # A default ends before the next variable, so that a text of a thousand unclosed ones is not read a thousand times.
 _VARIABLE = re.compile(r"\$?\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>(?:[^}$]|\$(?!\{))*))?\}")
@@ -48,22 +49,45 @@ def _forget(path: Path, sources: dict[Path, Source]) -> None:
         del sources[known]
 
 
-def substitute(data: dict[str, Any], sources: dict[Path, Source], environ: Mapping[str, str]) -> list[Finding]:
+def substitute(
+    data: dict[str, Any], sources: dict[Path, Source], environ: Mapping[str, str], unset: list[Finding]
+) -> list[Finding]:
     """Puts the environment's values in for ``${NAME}`` and ``${NAME:-default}`` in all texts, in place.
 
     The default stands for a variable that is unset or empty, as in a shell. ``$${NAME}`` is the text ``${NAME}``.
-    Returns a finding for each variable that is not set and has no default.
+    Adds to ``unset`` a finding for each variable that is not set and has no default; returns what else is wrong.
     """
-    substitution = _Substitution(sources, environ)
+    substitution = _Substitution(sources, environ, unset)
     for key, value in data.items():
         data[key] = substitution.apply((key,), value)
     return substitution.found
 
 
+FROM_THE_ENVIRONMENT: Mapping[tuple[str, str], str] = MappingProxyType(
+    {("database", "url"): "DATABASE_URL", ("redis", "url"): "REDIS_URL"}
+)
+"""Keys that have an environment variable for their default."""
+
+
+def add_defaults(data: dict[str, Any], sources: dict[Path, Source], environ: Mapping[str, str]) -> None:
+    """Puts in what the environment says for keys that no file has, in place."""
+    for (section, key), variable in FROM_THE_ENVIRONMENT.items():
+        value = environ.get(variable)
+        inner = data.get(section)
+        inner = {} if inner is None else inner
+        # A section that is no mapping is refused later on; Sentinels take the place of a URL.
+        if not value or not isinstance(inner, dict) or inner.get(key) is not None or inner.get("sentinels"):
+            continue
+        data[section] = {**inner, key: value}
+        sources.pop((section,), None)
+        sources[section, key] = Source(ENVIRONMENT, (variable,))
+
+
 class _Substitution:
-    def __init__(self, sources: dict[Path, Source], environ: Mapping[str, str]) -> None:
+    def __init__(self, sources: dict[Path, Source], environ: Mapping[str, str], unset: list[Finding]) -> None:
         self._sources = sources
         self._environ = environ
+        self._unset = unset
         self.found: list[Finding] = []
 
     def apply(self, path: Path, value: Any) -> Any:
@@ -75,7 +99,7 @@ class _Substitution:
 
     def _text(self, path: Path, text: str) -> str:
         if "<%" in text:
-            self._report(path, "ERB is not evaluated here; write ${NAME} for the environment")
+            self.found.append(Finding(path, "ERB is not evaluated here; write ${NAME} for the environment"))
         names: list[str] = []
 
         def put_in(match: re.Match[str]) -> str:
@@ -86,7 +110,8 @@ class _Substitution:
             if default is not None:
                 return self._environ.get(name) or default
             if name not in self._environ:
-                self._report(path, f"environment variable {name} is not set; set it, or write ${{{name}:-default}}")
+                message = f"environment variable {name} is not set; set it, or write ${{{name}:-default}}"
+                self._unset.append(Finding(path, message))
             return self._environ.get(name, "")
 
         result = _VARIABLE.sub(put_in, text)
@@ -98,6 +123,3 @@ class _Substitution:
         while path not in self._sources:
             path = path[:-1]
         return self._sources[path]
-
-    def _report(self, path: Path, message: str) -> None:
-        self.found.append(Finding(path, message))

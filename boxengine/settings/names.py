@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import re
-import traceback
 from types import ModuleType
 from typing import Any
+
+from boxengine.errors import described
 
 BOX_NAME = re.compile(r"[a-z][a-z0-9_]*(/[a-z][a-z0-9_]*)*")
 """Lower case with underscores, namespaces set off with a slash. Metrics, URLs and Redis keys are made of it."""
@@ -22,6 +23,14 @@ class CannotImport(Exception):
 def underscore(class_name: str) -> str:
     """``OrderOutboxItem`` -> ``order_outbox_item``; Ruby's ``Combined::OutboxItem`` -> ``combined/outbox_item``."""
     return "/".join(_WORD_STARTS.sub("_", part).lower() for part in class_name.split("::"))
+
+
+def box_name(model: type | str) -> str:
+    """The box of a model class: its ``__box_name__``, else its class name underscored. A name stays as it is."""
+    if isinstance(model, str):
+        return model
+    name = getattr(model, "__box_name__", None)
+    return str(name) if name else underscore(model.__name__)
 
 
 def default_table(box_name: str) -> str:
@@ -70,10 +79,10 @@ def import_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise CannotImport(_not_there(name)) from error
-        raise CannotImport(f"importing {name!r} failed: {error}{_place(error)}") from error
+        raise CannotImport(f"importing {name!r} failed: {described(error)}") from error
     except Exception as error:
         # A user's module may raise anything at all, and all of it is a mistake in the configuration to be listed.
-        raise CannotImport(f"importing {name!r} raised {type(error).__name__}: {error}{_place(error)}") from error
+        raise CannotImport(f"importing {name!r} raised {described(error)}") from error
 
 
 def _check_form(path: str, parts: list[str]) -> None:
@@ -85,9 +94,3 @@ def _not_there(name: str) -> str:
     parent, _, last = name.rpartition(".")
     where = f"package {parent!r} has no {last!r}" if parent else "there is no such module on the path"
     return f"cannot import {name!r}: {where}"
-
-
-def _place(error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "importlib" not in frame.filename and frame.filename != __file__]
-    return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""

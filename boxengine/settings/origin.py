@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+ENVIRONMENT = "environment"
+"""Stands for a file where a value comes from an environment variable alone."""
 Path = tuple[str | int, ...]
 """Keys and list positions from the top of the configuration to a value."""
 
@@ -42,7 +44,9 @@ class Origin:
         while source is None and path:
             source = next((source for leaf, source in self.sources.items() if leaf[: len(path)] == path), None)
             path = path[:-1]
-        return source.file if source else ", ".join(self.files)
+        if source is None:
+            return ", ".join(self.files)
+        return str(source) if source.file == ENVIRONMENT else source.file
 
 
 def dotted(path: Iterable[str | int]) -> str:

@@ -9,17 +9,40 @@ from typing import Any, cast
 
 from boxengine.domain import partitioning, retry
 from boxengine.domain.box import Backoff, Box, BoxType, Retention, StrictOrder
+from boxengine.domain.message_template import MessageTemplate
 from boxengine.domain.partitioning import PartitionStrategy
 from boxengine.domain.retry import RetryStrategy
+from boxengine.engine.answers import never_runs
 from boxengine.engine.pipeline import Middleware, Middlewares, Pipeline, TransportSpec
-from boxengine.errors import ConfigurationError, Problem
+from boxengine.errors import ConfigurationError, Problem, described
 from boxengine.ports import ErrorTracker
 from boxengine.settings import loading, rules, transports
 from boxengine.settings.boxes import BoxSettings
 from boxengine.settings.diagnosis import Finding
-from boxengine.settings.names import CannotImport, import_module, load_object
+from boxengine.settings.names import CannotImport, box_name, import_module, load_object
 from boxengine.settings.origin import Path
+from boxengine.settings.rules import Rules, boxes_with_paths, table_taken
 from boxengine.settings.schema import MiddlewaresSettings, Settings
+
+OURS = frozenset(
+    {
+        "bucket",
+        "created_at",
+        "dedup_key",
+        "error_log",
+        "errors_count",
+        "id",
+        "options",
+        "payload",
+        "processed_at",
+        "proto_payload",
+        "seq",
+        "status",
+        "updated_at",
+        "uuid",
+    }
+)
+"""Columns that no source's ``attributes`` may set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +57,8 @@ class Resolved:
     """None: errors go to the log."""
     sources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By the name of an inbox box: the arguments of its Kafka consumers (``topics``, ``group``, ``concurrency``,
-    ``bootstrap_servers``, ``config``), the top level's ``kafka`` worked in. Boxes without a source are left out."""
+    ``bootstrap_servers``, ``config``), the top level's ``kafka`` worked in, and ``attributes``: callables of a message
+    by the item's attribute. Boxes without a source are left out."""
 
 
 def resolve(settings: Settings, *, builtin_transports: Mapping[str, str]) -> Resolved:
@@ -63,20 +87,61 @@ def load_and_resolve(
     environ: Mapping[str, str],
     cwd: FilePath,
     builtin_transports: Mapping[str, str],
+    rules: Rules = rules.check,
 ) -> Resolved:
     """``load`` and ``resolve`` in one, so that wrong keys and unimportable classes are reported together.
 
     Raises:
         ConfigurationError: with every problem that was found.
     """
-    examination = loading.examine(paths, env=env, environ=environ, cwd=cwd)
+    examination = loading.examine(paths, env=env, environ=environ, cwd=cwd, rules=rules)
     resolver = _Resolver(examination.settings, builtin_transports)
-    resolved = resolver.run()
+    return _without_problems(resolver, resolver.run(), examination)
+
+
+def load_for_creating(
+    paths: Sequence[FilePath] | None, *, env: str | None, environ: Mapping[str, str], cwd: FilePath
+) -> Resolved:
+    """What a process needs that creates items and delivers none.
+
+    The pipelines have no transports and no strategies: nothing of the worker's is imported or made, and environment variables
+    that only the worker reads need not be set. All else is checked as for a worker.
+
+    Raises:
+        ConfigurationError: with every problem that was found.
+    """
+    examination = loading.examine(paths, env=env, environ=environ, cwd=cwd, needed=_read_by_creators)
+    resolver = _Resolver(examination.settings, {})
+    return _without_problems(resolver, resolver.run_for_creating(), examination)
+
+
+def _without_problems(resolver: _Resolver, resolved: Resolved, examination: loading.Examination) -> Resolved:
     new = [finding for finding in resolver.found if not loading.depends_on(finding, examination.broken)]
     problems: list[Problem] = [*examination.problems, *loading.problems_of(new, examination.settings.origin)]
     if problems:
         raise ConfigurationError(tuple(dict.fromkeys(problems)))
     return resolved
+
+
+def _read_by_creators(path: Path, settings: Settings) -> bool:
+    """Whether a process that only creates items reads the value there."""
+    match path:
+        case ("redis", *_):
+            return settings.wakes_by_redis
+        case ("middlewares", kind, *_):
+            return str(kind).startswith("create")
+        case (("outbox_items" | "inbox_items"), _, key, *_):
+            return key not in _OF_THE_WORKER
+        case (section, *_):
+            return section in _OF_ALL
+        case _:
+            return True
+
+
+_OF_ALL = frozenset({"app", "owner", "bucket_size", "max_payload_bytes", "wakeup"})
+"""Keys of the top level that creators read, besides boxes, middlewares and perhaps Redis."""
+_OF_THE_WORKER = frozenset({"transports", "retry_strategies", "source"})
+"""Keys of a box that they do not read."""
 
 
 class _Resolver:
@@ -88,10 +153,23 @@ class _Resolver:
 
     def run(self) -> Resolved:
         self._import_app()
-        pipelines = {
-            name: self._pipeline(path, name, box) for path, name, box in rules.boxes_with_paths(self._settings)
-        }
+        pipelines = {name: self._pipeline(path, name, box) for path, name, box in boxes_with_paths(self._settings)}
         return Resolved(self._settings, pipelines, self._middlewares(), self._error_tracker(), self._sources())
+
+    def run_for_creating(self) -> Resolved:
+        """Without what only a worker calls."""
+        self._import_app()
+        pipelines = {
+            name: Pipeline(
+                box=self._box(path, name, box, model := self._model((*path, "model"), box.model, name)),
+                transports=(),
+                retry_strategies=(),
+                model=model,
+            )
+            for path, name, box in boxes_with_paths(self._settings)
+        }
+        creating = {kind: self._middleware(kind) for kind in ("create_item", "create_batch")}
+        return Resolved(self._settings, pipelines, Middlewares(**creating), None)
 
     def _import_app(self) -> None:
         for position, name in enumerate(self._settings.app):
@@ -101,7 +179,7 @@ class _Resolver:
                 self.found.append(Finding(("app", position), str(error)))
 
     def _pipeline(self, path: Path, name: str, settings: BoxSettings) -> Pipeline:
-        model = self._model((*path, "model"), settings.model)
+        model = self._model((*path, "model"), settings.model, name)
         return Pipeline(
             box=self._box(path, name, settings, model),
             transports=self._transports((*path, "transports"), settings),
@@ -114,6 +192,7 @@ class _Resolver:
             name=name,
             type=BoxType.OUTBOX if path[0] == "outbox_items" else BoxType.INBOX,
             table=self._table(path, name, settings, model),
+            namespace=self._settings.redis.prefix or "",
             owner=self._settings.owner_of(settings),
             bucket_size=self._settings.bucket_size_of(settings),
             partition_strategy=self._partition_strategy((*path, "partition_strategy"), settings.partition_strategy),
@@ -124,23 +203,27 @@ class _Resolver:
             circuit_breaker=settings.circuit_breaker.policy(),
             sequence=self._sequence((*path, "sequence"), settings, model),
             key_index=_key_index(settings, model),
-            payload_builder=getattr(model, "build_payload", None),
+            payload_builder=self._payload_builder((*path, "model"), model),
             extra_options=self._hook((*path, "model"), model, "extra_options"),
             extra_log_details=self._hook((*path, "model"), model, "extra_log_details"),
         )
+
+    def _payload_builder(self, path: Path, model: type | None) -> Any:
+        found = getattr(model, "build_payload", None)
+        return found if self._runs(path, "its build_payload", found) else None
 
     def _hook(self, path: Path, model: type | None, name: str) -> Callable[..., object] | None:
         """A model's method of the item, its property, or a mapping that is the same for all items."""
         found = getattr(model, name, None)
         match found:
             case property(fget=get) if get is not None:
-                return get
+                found = get
             case Mapping():
                 return lambda _item: found
             case None:
                 return None
         if callable(found):
-            return cast("Callable[..., object]", found)
+            return cast("Callable[..., object]", found) if self._runs(path, f"its {name}", found) else None
         message = f"its {name} is {type(found).__name__}; expected a method of the item, a property, or a mapping"
         self.found.append(Finding(path, message))
         return None
@@ -153,30 +236,39 @@ class _Resolver:
             self.found.append(Finding(path, message))
         return settings.sequence or bool(getattr(model, "__box_sequence__", False))
 
-    def _model(self, path: Path, dotted_path: str | None) -> type | None:
+    def _model(self, path: Path, dotted_path: str | None, box: str) -> type | None:
+        """The class, if it is a model of this box: anything else would be found out when the first item is created."""
         if dotted_path is None:
             return None
         found = self._load(path, dotted_path)
-        if found is None or isinstance(found, type):
-            return found
-        self.found.append(Finding(path, f"{dotted_path} is {type(found).__name__}; expected a model class"))
+        if found is None:
+            return None
+        fault = _fault_of_model(found, box, outbox=path[0] == "outbox_items")
+        if fault is None:
+            return cast("type", found)
+        self.found.append(Finding(path, f"{dotted_path} {fault}"))
         return None
 
     def _table(self, path: Path, name: str, settings: BoxSettings, model: type | None) -> str:
-        mapped = getattr(model, "__tablename__", None)
+        mapped = None if model is None else model.__table__.fullname  # type: ignore[attr-defined]
         if mapped and settings.table and mapped != settings.table:
             message = f"is {settings.table!r}, but the model's is {mapped!r}; leave this key out"
             self.found.append(Finding((*path, "table"), message))
         table = mapped or settings.table_for(name)
-        other, other_has_model = self._tables.setdefault(table, (path, model is not None))
+        spelled_out = self._settings.spelled_out(str(table))
+        other, other_has_model = self._tables.setdefault(spelled_out, (path, model is not None))
         # Where neither has a model, the rules over the keys alone have seen it.
         if other != path and (other_has_model or model is not None):
-            self.found.append(rules.table_taken(path, table, other))
+            self.found.append(table_taken(path, table, other))
         return str(table)
 
     def _partition_strategy(self, path: Path, name: str) -> PartitionStrategy:
         built_in = partitioning.BUILT_IN.get(name)
-        return built_in or self._callable(path, name, "(key, bucket_size)") or partitioning.number
+        if built_in is not None:
+            return built_in
+        # Not asked for its truth, which may be anything: an object without items is false.
+        own = self._callable(path, name, "(key, bucket_size)")
+        return partitioning.number if own is None else own
 
     def _retry_strategies(self, path: Path, settings: BoxSettings) -> tuple[RetryStrategy, ...]:
         strategies: list[RetryStrategy] = []
@@ -197,7 +289,7 @@ class _Resolver:
                 spec = transports.specify(transport, self._settings, built_in=self._builtin_transports)
             except transports.Misconfigured as error:
                 for part, message in error.mistakes:
-                    self.found.append(Finding((*here, part) if part else here, message))
+                    self._report_once((*here, part) if part else here, message)
             else:
                 specs.append(spec)
         return tuple(specs)
@@ -210,7 +302,33 @@ class _Resolver:
                 if "bootstrap_servers" not in found[name]:
                     path = ("inbox_items", name, "source", "kafka", "bootstrap_servers")
                     self.found.append(Finding(path, "missing: expected here, or in kafka at the top level"))
+                found[name] |= self._message_rules(("inbox_items", name, "source", "kafka"), found[name])
+        self.found += rules.shared_topics(found)
         return found
+
+    def _message_rules(self, path: Path, arguments: dict[str, Any]) -> dict[str, Any]:
+        """What the item's attributes are worked out by; takes the keys for it out of the arguments."""
+        given: dict[tuple[str, ...], str] = {
+            ("attributes", name): text for name, text in arguments.pop("attributes", {}).items()
+        }
+        for name in ("event_name", "event_key"):
+            if name in arguments:
+                given[(name,)] = arguments.pop(name)
+        rules: dict[str, Callable[[Any], Any]] = {}
+        for key, text in given.items():
+            here = (*path, *key)
+            if key[-1] in OURS:
+                self.found.append(Finding(here, "is the consumer's to set"))
+            elif "." in text and "{" not in text:
+                rule = self._callable(here, text, "(message)")
+                if rule is not None:
+                    rules[key[-1]] = rule
+            else:
+                try:
+                    rules[key[-1]] = MessageTemplate(text)
+                except ValueError as error:
+                    self.found.append(Finding(here, f"{text!r}: {error}"))
+        return {"attributes": rules} if rules else {}
 
     def _middlewares(self) -> Middlewares:
         return Middlewares(**{kind: self._middleware(kind) for kind in MiddlewaresSettings.model_fields})
@@ -232,23 +350,60 @@ class _Resolver:
             try:
                 found = found()
             except Exception as error:
-                message = f"{dotted_path}() raised {type(error).__name__}: {error}; expected a class without arguments"
+                message = f"{dotted_path}() raised {described(error)}; expected a class without arguments"
                 self.found.append(Finding(path, message))
                 return None
         if found is None:
             return None
         if callable(found):
-            return cast("Callable[..., Any]", found)
+            return cast("Callable[..., Any]", found) if self._runs(path, dotted_path, found) else None
         message = f"{dotted_path} is not callable; expected a class whose instances are called as {shape}"
         self.found.append(Finding(path, message))
         return None
+
+    def _runs(self, path: Path, name: str, found: object) -> bool:
+        """Whether a call of it runs its code: the worker awaits nothing and goes through no generator."""
+        kind = never_runs(found)
+        if kind is not None:
+            self.found.append(Finding(path, f"{name} is {kind}, whose code nobody would run; write a plain def"))
+        return kind is None
 
     def _load(self, path: Path, dotted_path: str) -> Any:
         try:
             return load_object(dotted_path)
         except CannotImport as error:
-            self.found.append(Finding(path, str(error)))
+            self._report_once(path, str(error))
             return None
+
+    def _report_once(self, path: Path, message: str) -> None:
+        """A module that cannot be imported is one mistake, however many keys name something in it."""
+        broken = [finding for finding in self.found if finding.path[0] == "app" and finding.message == message]
+        if not broken:
+            self.found.append(Finding(path, message))
+
+
+_COLUMNS = ("event_key", "bucket", "status")
+"""What no table of items lacks."""
+
+
+def _fault_of_model(found: Any, box: str, *, outbox: bool) -> str | None:
+    """Why this is no model of the box; None if it is one."""
+    mixin = "boxengine.OutboxItem" if outbox else "boxengine.InboxItem"
+    if not isinstance(found, type):
+        return f"is {type(found).__name__}; expected a model class"
+    columns = getattr(getattr(found, "__table__", None), "columns", None)
+    if columns is None:
+        return f"is a class without a table; expected a SQLAlchemy model with the mixin {mixin} and a __tablename__"
+    lacking = [name for name in _COLUMNS if name not in columns]
+    if lacking:
+        return f"has no {', '.join(lacking)}; expected the mixin {mixin} among its bases"
+    side = getattr(found, "__box_type__", None)
+    if side is not None and (side == BoxType.OUTBOX) != outbox:
+        return f"is an {side} model; expected the mixin {mixin} among its bases, or the box under {side}_items"
+    own = box_name(found)
+    if own != box:
+        return f"belongs to the box {own}; rename this box, or write __box_name__ = {box!r} in the class"
+    return None
 
 
 def _key_index(settings: BoxSettings, model: type | None) -> bool:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
+from itertools import combinations
+from typing import Any
 
 from boxengine.domain import partitioning, retry
 from boxengine.domain.box import StrictOrder
@@ -15,16 +18,54 @@ from boxengine.settings.names import BOX_NAME, underscore
 from boxengine.settings.origin import Path, dotted
 from boxengine.settings.schema import Settings
 
-_SECTIONS = ("outbox_items", "inbox_items")
+_DRIVERS = {
+    "postgresql": ("psycopg",),
+    "mysql": ("pymysql", "mysqldb"),
+    "mariadb": ("pymysql", "mysqldb"),
+}
+"""By the database: what the worker can use, the usual one first."""
+_ASYNCHRONOUS = frozenset({"asyncpg", "psycopg_async", "aiomysql", "asyncmy", "aiosqlite"})
+
+
+Rules = Callable[[Settings], list[Finding]]
+"""Which contradictions are looked for."""
 
 
 def check(settings: Settings) -> list[Finding]:
-    """All contradictions between keys."""
+    """All contradictions between keys that anybody would meet."""
     found = [*_servers(settings), *_timing(settings), *_names(settings), *_tables(settings), *_dead_letters(settings)]
     for path, name, box in boxes_with_paths(settings):
         found += [*_name(path, name), *_order(path, box), *_strategies(path, box), *_pauses(path, box)]
         found += _retention(path, box)
     return found
+
+
+def check_for_worker(settings: Settings) -> list[Finding]:
+    """Those, and database URLs that only an application can use."""
+    return [*check(settings), *_drivers(settings)]
+
+
+def _drivers(settings: Settings) -> Iterator[Finding]:
+    for key in ("url", "replica_url", "listen_url"):
+        url = getattr(settings.database, key)
+        fault = None if url is None else fault_of_driver(url)
+        if fault is not None:
+            yield Finding(("database", key), fault)
+
+
+def fault_of_driver(url: str) -> str | None:
+    """Why the worker cannot work with what this URL names; None if it can."""
+    drivername = url.partition("://")[0]
+    backend, _, driver = drivername.partition("+")
+    usable = _DRIVERS.get(backend)
+    if usable is None:
+        return f"the worker does not work with {backend}; expected PostgreSQL (postgresql+psycopg://), MySQL or MariaDB"
+    if not driver or driver in usable:
+        return None
+    why = "is for asynchronous code, which the worker is not" if driver in _ASYNCHRONOUS else "is not supported"
+    return (
+        f"the driver {driver} {why}; expected {backend}+{usable[0]}:// (an application may use another URL of its own)"
+    )
 
 
 def notices(settings: Settings) -> list[Problem]:
@@ -63,8 +104,11 @@ def _servers(settings: Settings) -> Iterator[Finding]:
         for key in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"):
             if getattr(redis, key) is not None:
                 yield _finding(("redis", key), "has a meaning only with TLS: rediss://, or ssl under Sentinel", "url")
-    if redis.sentinels and redis.cluster:
-        yield _finding(("redis", "cluster"), "contradicts redis.sentinels; expected one of the two", "sentinels")
+    if redis.cluster:
+        message = (
+            "Redis Cluster is not supported: what changes together lies in different slots; use one server, or Sentinel"
+        )
+        yield Finding(("redis", "cluster"), message)
     if redis.sentinels and "url" in redis.model_fields_set:
         yield _finding(("redis", "url"), "contradicts redis.sentinels; expected one of the two", "sentinels")
 
@@ -104,7 +148,7 @@ def _tables(settings: Settings) -> Iterator[Finding]:
         if box.model is not None and box.table is None:
             continue
         table = box.table_for(name)
-        other = first.setdefault(table, path)
+        other = first.setdefault(settings.spelled_out(table), path)
         if other != path and other[-1] != name:
             yield table_taken(path, table, other)
 
@@ -113,6 +157,40 @@ def table_taken(path: Path, table: str, other: Path) -> Finding:
     """Two boxes on one table: each would deliver the other's items."""
     message = f"works on table {table!r}, as does {dotted(other)}; expected a table for each box"
     return Finding((*path, "table"), message, frozenset({(*other, "table"), (*path, "model"), (*other, "model")}))
+
+
+def shared_topics(sources: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+    """Two boxes that are members of one group for one topic: Kafka gives each partition to one of them by chance.
+
+    Args:
+        sources: by box, the arguments of its consumers, with the defaults worked in.
+    """
+    for (first, one), (second, other) in combinations(sources.items(), 2):
+        same_cluster = not _brokers(one).isdisjoint(_brokers(other))
+        shared = [topic for topic in other["topics"] if any(_may_be_one(topic, each) for each in one["topics"])]
+        if same_cluster and one["group"] == other["group"] and shared:
+            message = (
+                f"group {other['group']!r} reads topic {shared[0]!r} for inbox_items.{first} too: each message would reach one "
+                "of the two boxes by chance; expected a group for each box"
+            )
+            yield Finding(("inbox_items", second, "source", "kafka", "group"), message)
+
+
+def _brokers(source: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(each.strip() for each in str(source.get("bootstrap_servers", "")).split(","))
+
+
+def _may_be_one(topic: str, other: str) -> bool:
+    """Whether the two names, of which those that begin with ^ are patterns, have a topic in common, as far as one can tell."""
+    if topic == other:
+        return True
+    for pattern, name in ((topic, other), (other, topic)):
+        if pattern.startswith("^") and not name.startswith("^"):
+            try:
+                return re.match(pattern, name) is not None
+            except re.error:
+                return False
+    return False
 
 
 def _name(path: Path, name: str) -> Iterator[Finding]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, PrivateAttr
+from pydantic import BeforeValidator, Field, PrivateAttr, WithJsonSchema
 
 from boxengine.settings.boxes import BoxSettings, InboxSettings, KafkaSettings, Section, TransportSettings
 from boxengine.settings.origin import Origin
@@ -16,6 +17,8 @@ from boxengine.settings.values import (
     DatabaseUrl,
     DottedPaths,
     Flag,
+    Hidden,
+    HostNames,
     HostsAndPorts,
     Port,
     RedisUrl,
@@ -31,6 +34,7 @@ ENVIRONMENTS = ("default", "development", "test", "staging", "production")
 Tactic = Literal["default", "low-priority", "aggressive", "noop"]
 Wakeup = Literal["notify", "redis", "none"]
 LogFormat = Literal["auto", "json", "text"]
+ConsoleAuthentication = Literal["token", "basic", "none"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
@@ -44,14 +48,18 @@ class DatabaseSettings(Section):
     """Where to LISTEN, if ``url`` leads through PgBouncer: the PostgreSQL server itself."""
     prepared_statements: Flag | None = None
     """Whether PostgreSQL keeps prepared statements; left out: unless ``url`` leads through a connection pooler."""
+    comments: Flag = False
+    """Whether the statements of a delivery end in a comment with box, items and trace, in sqlcommenter's form."""
 
 
 class RedisSettings(Section):
-    """One server by its URL, a cluster by the URL of one of its nodes, or Sentinels and the name of their master."""
+    """One server by its URL, or Sentinels and the name of their master."""
 
     url: RedisUrl = "redis://127.0.0.1:6379/0"
-    cluster: Flag = False
-    """Whether ``url`` leads to a node of a Redis Cluster."""
+    prefix: Text | None = None
+    """What every key and channel begins with; left out: nothing, as sbmt-outbox has it."""
+    cluster: Annotated[Flag, WithJsonSchema({"const": False})] = False
+    """Redis Cluster is refused: what changes together lies in different slots there. Use one server, or Sentinel."""
     sentinels: HostsAndPorts = ()
     """``[host:port, ...]``; then ``master_name`` is needed, and ``url`` has no meaning."""
     master_name: Text | None = None
@@ -79,7 +87,7 @@ class PollerSettings(Section):
     """Partitions."""
     threads_count: Count = 1
     general_timeout: Seconds = timedelta(seconds=60)
-    """Length of a partition's lease."""
+    """The most seconds for which a partition's lease is taken; a lease of four seconds is enough for a poll."""
     regular_items_batch_size: Count = 200
     retryable_items_batch_size: Count = 100
     tactic: Tactic = "default"
@@ -97,11 +105,14 @@ class ProcessorSettings(Section):
 
     threads_count: Count = 4
     general_timeout: Seconds = timedelta(seconds=180)
-    """Length of a bucket's lease."""
+    """After so long a batch counts as hung: its leases, of a few seconds each, are renewed no more, and liveness fails. A stop
+    waits as long for the batches under way."""
     cutoff_timeout: Seconds = timedelta(seconds=90)
     """A job stops between items after so long, and leaves the rest pending."""
     brpop_delay: Seconds = timedelta(seconds=1)
     """Longest wait for a job."""
+    max_batch_bytes: Count = 64 * 1024 * 1024
+    """Bytes that the payloads of one batch may have together; a larger item goes alone."""
 
 
 class MiddlewaresSettings(Section):
@@ -143,6 +154,26 @@ class TracingSettings(Section):
     """Also one span per item and transport call, in the trace of the item's creation."""
 
 
+class ConsoleSettings(Section):
+    """``boxengine web``, and the console inside an application."""
+
+    authentication: Annotated[ConsoleAuthentication, BeforeValidator(lowered)] = "token"
+    """token: a page asks for one; basic: the browser asks, any name with a token as its password; none: whoever can
+    reach the port may do everything."""
+    operate_token: Text | None = None
+    """Lets its holder look and act. Left out, and no ``read_token`` either: ``boxengine web`` makes one up and prints it."""
+    read_token: Text | None = None
+    """Lets its holder look."""
+    secret: Text | None = None
+    """Signs sessions. Left out: made of the tokens; without tokens, another one for each process."""
+    allowed_hosts: HostNames = ()
+    """Names under which browsers may reach it. Left out: on a loopback address that address and localhost, else any."""
+    hide: Hidden = Field(default_factory=dict)
+    """By box, or ``*`` for all: ``true`` hides payloads, a list of key paths hides those values in payloads and options."""
+    trace_url: Text | None = None
+    """Where a trace is shown: a URL with ``{trace_id}``."""
+
+
 class Settings(Section):
     """All that the configuration says. Frozen; what is left out has its default."""
 
@@ -164,6 +195,7 @@ class Settings(Section):
     probes: ProbesSettings = Field(default_factory=ProbesSettings)
     logging: LoggingSettings = Field(default_factory=LoggingSettings)
     tracing: TracingSettings = Field(default_factory=TracingSettings)
+    console: ConsoleSettings = Field(default_factory=ConsoleSettings)
     polling_auto_disabled: Flag = False
     """Boxes start paused."""
     disposable_transports: Flag = False
@@ -190,6 +222,27 @@ class Settings(Section):
     def boxes(self) -> dict[str, BoxSettings]:
         """All boxes by name, outbox first."""
         return {**self.outbox_items, **self.inbox_items}
+
+    @property
+    def wakes_by_redis(self) -> bool:
+        """Whether commits wake the poller by way of Redis: also where the database has no notifications of its own."""
+        url = self.database.url
+        own = url is None or url.startswith("postgres")
+        return self.wakeup == "redis" or (self.wakeup == "notify" and not own)
+
+    @property
+    def wakeup_in_force(self) -> Wakeup:
+        """How commits wake the poller: a database that has no notifications of its own leaves them to Redis."""
+        return "redis" if self.wakes_by_redis else self.wakeup
+
+    def spelled_out(self, table: str) -> str:
+        """The table's name in one spelling, as far as the configuration tells: on MySQL with the database of the URL.
+
+        Which schema a bare name means on PostgreSQL only the server knows.
+        """
+        url = self.database.url or ""
+        database = urlsplit(url).path.strip("/") if url.startswith(("mysql", "mariadb")) else ""
+        return f"{database}.{table}" if database and "." not in table else table
 
     def bucket_size_of(self, box: BoxSettings) -> int:
         """The box's own, else the top level's."""

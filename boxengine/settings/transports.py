@@ -11,17 +11,18 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from boxengine.engine.answers import never_runs
 from boxengine.engine.pipeline import TransportSpec
 from boxengine.settings.boxes import KafkaSettings, KafkaSource, TransportSettings
 from boxengine.settings.diagnosis import findings, unknown_key
-from boxengine.settings.names import CannotImport, import_module, load_object
+from boxengine.settings.names import CannotImport, import_module
 from boxengine.settings.origin import dotted
 from boxengine.settings.schema import Settings
+from boxengine.settings.transport_names import KAFKA, CannotFind, find, short_name
 from boxengine.settings.values import Seconds
 
-KAFKA = "kafka"
-"""The short name whose arguments have defaults in the top level's ``kafka``."""
-
+_WAYS = ("__call__", "call_batch")
+"""How a transport may be called."""
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -39,10 +40,14 @@ def specify(transport: TransportSettings, settings: Settings, *, built_in: Mappi
     Raises:
         Misconfigured: there is no such class, it is no transport, or its arguments do not fit its signature.
     """
-    found = _find(transport.class_name, built_in)
+    name = short_name(transport.class_name)
+    try:
+        found = find(name, built_in=built_in, app=settings.app)
+    except CannotFind as error:
+        raise Misconfigured(("class", str(error))) from error
     arguments = dict(transport.arguments)
-    timeout = _timeout(arguments, found, transport.class_name)
-    if transport.class_name == KAFKA:
+    timeout = _timeout(arguments, found, name)
+    if name == KAFKA:
         arguments = kafka_arguments(arguments, settings.kafka)
     return TransportSpec(
         name=transport.name,
@@ -88,7 +93,7 @@ def _takes(found: Any, argument: str) -> bool:
 def kafka_arguments(arguments: Mapping[str, Any], defaults: KafkaSettings) -> dict[str, Any]:
     """A Kafka transport's own arguments over the defaults; ``config`` is merged key by key.
 
-    ``kafka: {required_acks: -1}`` among the arguments is how the reference writes them, and is understood.
+    ``kafka: {required_acks: -1}`` among the arguments is how sbmt-outbox writes them, and is understood.
 
     Raises:
         Misconfigured: that inner section is not in order.
@@ -96,11 +101,46 @@ def kafka_arguments(arguments: Mapping[str, Any], defaults: KafkaSettings) -> di
     own = dict(arguments)
     written = own.pop("kafka", None)
     try:
-        inner = KafkaSettings.model_validate(written).for_transports()
+        inner = KafkaSettings.model_validate(as_kafka_settings(written)).for_transports()
     except ValidationError as error:
         found = findings(error, written, model=KafkaSettings)
         raise Misconfigured(*((dotted(("kafka", *finding.path)), finding.message) for finding in found)) from error
     return _layered(defaults.for_transports(), inner, own)
+
+
+_SECONDS_OF_THE_REFERENCE = {
+    "connect_timeout": "socket.connection.setup.timeout.ms",
+    "ack_timeout": "request.timeout.ms",
+    "retry_backoff": "retry.backoff.ms",
+}
+"""Keys that sbmt-kafka_producer counts in seconds, and librdkafka's names for them, in milliseconds."""
+
+
+def as_kafka_settings(written: object) -> object:
+    """The keys of a ``kafka`` section written for sbmt-outbox, under the names that ``KafkaSettings`` has.
+
+    What is no key of that gem's and has a dot in its name is librdkafka's own, as there. What cannot be understood is
+    left as it is, to be refused with its path.
+    """
+    if not isinstance(written, Mapping):
+        return written
+    settings: dict[str, Any] = {}
+    config: dict[str, Any] = {}
+    for key, value in written.items():
+        if key == "servers":
+            settings["bootstrap_servers"] = value
+        elif key == "kafka_config" and isinstance(value, Mapping):
+            config |= value
+        elif key in _SECONDS_OF_THE_REFERENCE and isinstance(value, int | float):
+            config[_SECONDS_OF_THE_REFERENCE[key]] = round(value * 1000)
+        elif "." in key:
+            config[key] = value
+        else:
+            settings[key] = value
+    own = settings.get("config")
+    if config and isinstance(own, Mapping | None):
+        settings["config"] = {**config, **(own or {})}
+    return settings
 
 
 def kafka_source(source: KafkaSource, defaults: KafkaSettings) -> dict[str, Any]:
@@ -130,20 +170,6 @@ def _deep_merged(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str
     return result
 
 
-def _find(name: str, built_in: Mapping[str, str]) -> Any:
-    path = built_in.get(name, name)
-    try:
-        return load_object(path)
-    except CannotImport as error:
-        if "." in path or ":" in path:
-            raise Misconfigured(("class", str(error))) from error
-        choices = ", ".join(sorted(built_in))
-        message = (
-            f"no transport is called {name!r}; expected one of {choices}, or a dotted path such as package.module.Name"
-        )
-        raise Misconfigured(("class", message)) from error
-
-
 def _builder(found: Any, name: str, arguments: dict[str, Any]) -> Callable[[], Any]:
     factory = _factory(found)
     if factory is not None:
@@ -152,6 +178,7 @@ def _builder(found: Any, name: str, arguments: dict[str, Any]) -> Callable[[], A
     if isinstance(found, type):
         if not _instances_deliver(found):
             raise Misconfigured(("class", f"{name} has neither __call__(item, payload) nor call_batch(items)"))
+        _refuse_what_never_runs(name, {each: getattr(found, each) for each in _WAYS if _has(found, each)})
         _check(found, name, arguments)
         return functools.partial(found, **arguments)
     if isinstance(found, ModuleType) or not (callable(found) or hasattr(found, "call_batch")):
@@ -174,12 +201,25 @@ def _factory(found: Any) -> Callable[..., Any] | None:
 
 
 def _instances_deliver(cls: type) -> bool:
+    return any(_has(cls, name) for name in _WAYS)
+
+
+def _has(cls: type, name: str) -> bool:
     # Looked up in the classes themselves: every class has a __call__ from its metaclass, the one that makes instances.
-    return any(name in vars(base) for base in cls.__mro__ for name in ("__call__", "call_batch"))
+    return any(name in vars(base) for base in cls.__mro__)
+
+
+def _refuse_what_never_runs(name: str, ways: Mapping[str, Any]) -> None:
+    for way, call in ways.items():
+        kind = never_runs(call)
+        if kind is not None:
+            raise Misconfigured(("class", f"{way} of {name} is {kind}, whose code nobody would run; write a plain def"))
 
 
 def _ready_made(found: Any, name: str, arguments: dict[str, Any]) -> Callable[[], Any]:
     """A function, or an object that delivers, is the transport itself; arguments are given at each call."""
+    ways = {"call_batch": getattr(found, "call_batch", None), "__call__": found if callable(found) else None}
+    _refuse_what_never_runs(name, {way: call for way, call in ways.items() if call is not None})
     if not arguments:
         return lambda: found
     if not callable(found):

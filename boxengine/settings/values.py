@@ -200,6 +200,24 @@ def _dead_letter(value: object) -> dict[str, str]:
             raise ValueError("expected box: NAME or topic: NAME")
 
 
+def _hidden(value: object) -> dict[str, tuple[str, ...] | None]:
+    if not isinstance(value, Mapping):
+        raise ValueError("expected box names, each with true or a list of key paths")  # noqa: TRY004 - pydantic's way
+    return {str(box): _hidden_of(box, rule) for box, rule in value.items() if rule is not False}
+
+
+def _hidden_of(box: object, rule: object) -> tuple[str, ...] | None:
+    match rule:
+        case True | None:
+            return None
+        case str():
+            return (rule,)
+        case list() | tuple() if all(isinstance(path, str) and path for path in rule):
+            return tuple(rule)
+        case _:
+            raise ValueError(f"expected true or a list of key paths for {box}")
+
+
 def _servers(value: object) -> str:
     if isinstance(value, list | tuple):
         return ",".join(_text(server) for server in value if server is not CUT)
@@ -226,6 +244,25 @@ DottedPaths = Annotated[
     BeforeValidator(_one_or_more),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
 ]
+HostNames = Annotated[
+    tuple[Text, ...],
+    BeforeValidator(_comma_separated),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+"""A list, or text with commas."""
+Hidden = Annotated[
+    Mapping[str, tuple[str, ...] | None],
+    BeforeValidator(_hidden),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "additionalProperties": {
+                "anyOf": [{"type": "boolean"}, {"type": "string"}, {"type": "array", "items": {"type": "string"}}]
+            },
+        }
+    ),
+]
+"""By box: None for the whole payload, else the key paths."""
 DatabaseUrl = Annotated[str, BeforeValidator(_database_url), WithJsonSchema({"type": "string"})]
 RedisUrl = Annotated[str, BeforeValidator(_redis_url), WithJsonSchema({"type": "string"})]
 HostsAndPorts = Annotated[

@@ -1,1 +1,39 @@
+"""What an application imports in its own tests: no servers, no worker, no waiting.
 
+::
+
+    from boxengine.testing import MemoryBoxes, RecordingTransport, make_item
+
+    def test_a_transport_sends_the_payload():
+        transport = Webhook(url="https://example.test")
+        transport(make_item(payload=b"{}"), b"{}")
+
+    def test_an_order_is_announced(boxes):                 # a fixture of the pytest plugin
+        place_order(session, bicycle)
+        assert boxes.emitted(OrderOutboxItem) == [{"event_name": "order_placed", "payload": {"what": "a bicycle"}}]
+        boxes.drain()                                      # delivers what is due; raises what a transport raised
+
+``MemoryBoxes`` keeps the items in memory; ``DatabaseBoxes`` finds them where the application wrote them, inside the
+test's own transaction too. Both send through the worker's own engine: middlewares, retry strategies, strict order and
+batches behave as they do in production. ``boxengine.testing.plugin`` has the pytest fixtures.
+"""
+
+from __future__ import annotations
+
+from boxengine.testing.connected import DatabaseBoxes
+from boxengine.testing.draining import Drained, NotDelivered, Undelivered
+from boxengine.testing.emitted import Emitted
+from boxengine.testing.items import make_item
+from boxengine.testing.memory import MemoryBoxes
+from boxengine.testing.recording import RecordingTransport
+
+__all__ = [
+    "DatabaseBoxes",
+    "Drained",
+    "Emitted",
+    "MemoryBoxes",
+    "NotDelivered",
+    "RecordingTransport",
+    "Undelivered",
+    "make_item",
+]

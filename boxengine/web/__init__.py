@@ -1,1 +1,47 @@
+"""What answers over HTTP: probes and metrics, and the console, which needs the extra ``web``."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from boxengine.app.boxes import Boxes
+    from boxengine.web.console.access import Authenticate, Authentication
+
+
+def app(
+    boxes: Boxes | None = None,
+    *,
+    authenticate: Authenticate | None = None,
+    authentication: Authentication | None = None,
+    read_only: bool = False,
+    allowed_hosts: Sequence[str] = (),
+) -> Starlette:
+    """The console, to be mounted into an application: ``app.mount("/boxengine", boxengine.web.app(authenticate=...))``.
+
+    Args:
+        boxes: the configuration; None: read from the usual place, as ``boxengine.load()`` does.
+        authenticate: called with each request (Starlette's); returns who asks, as a ``Who`` or as the name of somebody who may
+            operate, or None for nobody. It may be ``async``, and may raise FastAPI's ``HTTPException``.
+        authentication: ``token``, ``basic`` or ``none``; None: as configured. Of no meaning with ``authenticate``.
+        read_only: nobody may change anything.
+        allowed_hosts: names under which browsers may reach it, besides those that are configured; none of both: any.
+
+    Raises:
+        BoxError: nobody could sign in: there is neither ``authenticate`` nor a token.
+        ConfigurationError: the configuration is wrong.
+        ModuleNotFoundError: the extra is not installed: ``pip install 'boxengine[web]'``.
+    """
+    from boxengine.app.boxes import load  # noqa: PLC0415 - a worker's probes need none of this
+    from boxengine.web.console.application import build  # noqa: PLC0415
+
+    return build(
+        boxes or load(),
+        authenticate=authenticate,
+        authentication=authentication,
+        read_only=read_only,
+        hosts=allowed_hosts,
+    )

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 from tests.chaos.record import Attempt
 
+FAILED = 1
+"""``status`` of a row that was given up."""
 DELIVERED = 2
 """``status`` of a delivered row."""
 
@@ -78,6 +80,8 @@ def judge(
     orders: Mapping[str, Order],
     injections: Sequence[Injection],
     slack: float,
+    doomed: Collection[tuple[str, int]] = (),
+    touched: Collection[tuple[str, int]] = (),
 ) -> Findings:
     """Compares what was committed with what was received.
 
@@ -87,10 +91,16 @@ def judge(
         attempts: in the order in which they were received.
         injections: the faults that may repeat what was in work; empty where none may.
         slack: seconds, see ``Injection.strikes``.
+        doomed: box and id of what must end as failed.
+        touched: box and id of what somebody else wrote to; nothing is promised about it.
     """
+    if touched:
+        rows = [row for row in rows if (row.box, row.id) not in touched]
+        committed = set(committed).difference(touched)
+        attempts = [attempt for attempt in attempts if (attempt.box, attempt.id) not in touched]
     repeats = list(_repeats(attempts))
     return Findings(
-        lost=list(_lost(rows, committed, attempts)),
+        lost=list(_lost(rows, committed, attempts, frozenset(doomed))),
         reordered=list(_reordered(attempts, orders)),
         duplicates=len(repeats),
         unexplained=[
@@ -106,7 +116,10 @@ def judge(
 
 
 def _lost(
-    rows: Sequence[SourceRow], committed: Collection[tuple[str, int]], attempts: Sequence[Attempt]
+    rows: Sequence[SourceRow],
+    committed: Collection[tuple[str, int]],
+    attempts: Sequence[Attempt],
+    doomed: frozenset[tuple[str, int]],
 ) -> Iterator[str]:
     received = {(attempt.box, attempt.id) for attempt in attempts if attempt.taken}
     known = {(row.box, row.id) for row in rows}
@@ -115,7 +128,10 @@ def _lost(
     for box, id_ in sorted(received - known):
         yield f"item {id_} of {box} was delivered, and was never committed"
     for row in rows:
-        if row.status != DELIVERED:
+        if (row.box, row.id) in doomed:
+            if row.status != FAILED:
+                yield f"item {row.id} of {row.box} ended with status {row.status}; it must fail"
+        elif row.status != DELIVERED:
             yield f"item {row.id} of {row.box} ended with status {row.status}"
         elif (row.box, row.id) not in received:
             yield f"item {row.id} of {row.box} counts as delivered, and nobody received it"

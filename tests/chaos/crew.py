@@ -131,6 +131,12 @@ class Crew:
             self.running.remove(worker)
             self.problems.append(f"{worker.log.stem} ended by itself with exit code {worker.exit_code()}")
 
+    def replace_those_that_ended_with(self, code: int) -> None:
+        """They were meant to end so: for each another is hired."""
+        for worker in [each for each in self.running if each.exit_code() == code]:
+            self.running.remove(worker)
+            self.hire()
+
     def close(self) -> None:
         """Ends whoever still runs, by force."""
         for worker in self.running:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tests.chaos.stage import Stage
 
@@ -44,4 +44,6 @@ class Fault:
     """Starts the first workers."""
     around: Callable[[Stage], AbstractContextManager[None]] = nothing
     """What is there for all injections, and gone afterwards."""
+    transports: Mapping[str, str] = field(default_factory=dict)
+    """By box, another transport of the recorder's than the usual one."""
     note: str = ""

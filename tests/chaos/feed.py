@@ -30,10 +30,19 @@ class Feed:
     """
 
     def __init__(
-        self, boxes: Boxes, url: str, *, shares: Mapping[str, float], items: int, rate: float, randomness: random.Random
+        self,
+        boxes: Boxes,
+        url: str,
+        *,
+        connect_args: Mapping[str, Any],
+        shares: Mapping[str, float],
+        items: int,
+        rate: float,
+        randomness: random.Random,
     ) -> None:
         """Args:
         url: of the database, past any proxy.
+        connect_args: of the driver.
         shares: of each box, adding up to 1.
         items: at least so many are committed in all.
         rate: items per second, on average.
@@ -43,8 +52,7 @@ class Feed:
         self._items = items
         self._rate = rate
         self._random = randomness
-        options = "-c statement_timeout=30s -c default_transaction_read_only=off"
-        self._engine = create_engine(url, poolclass=NullPool, connect_args={"connect_timeout": 5, "options": options})
+        self._engine = create_engine(url, poolclass=NullPool, connect_args=dict(connect_args))
         self._hurry = threading.Event()
         self._thread = threading.Thread(target=self._run, name="chaos feed", daemon=True)
         self._error: BaseException | None = None

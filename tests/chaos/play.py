@@ -52,7 +52,9 @@ def play(name: str, fault: Fault, servers: Servers, folder: Path, plan: Plan, *,
     """
     began = time.monotonic()
     randomness = random.Random(f"{plan.seed} {name}")
-    with staged(folder, servers, items=plan.items, rate=plan.rate, randomness=randomness) as stage:
+    with staged(
+        folder, servers, items=plan.items, rate=plan.rate, randomness=randomness, transports=fault.transports
+    ) as stage:
         problems = _perform(stage, fault, times=plan.times(fault), until=until)
         row = _judged(name, fault, stage, problems, seconds=time.monotonic() - began)
         if row.broken or plan.keep:
@@ -93,6 +95,8 @@ def _judged(name: str, fault: Fault, stage: Stage, problems: Sequence[str], *, s
         orders=ORDERS,
         injections=injections if fault.repeats else (),
         slack=SLACK,
+        doomed=stage.doomed,
+        touched=stage.touched,
     )
     return Row(
         fault=name,

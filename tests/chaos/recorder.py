@@ -10,12 +10,20 @@ short ends without its mark; it counts as never received, and the next one begin
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+from urllib.parse import quote
 
+ELSEWHERE = "chaos_elsewhere"
+"""A schema (on MariaDB a database) with tables of the same names, of which no row may ever change."""
+DEADLY = b" deadly "
+"""What the payload of an item holds that ends its worker."""
+EXIT = 77
+"""The worker's exit code then."""
 END = ";"
 """Of a line that is whole."""
 
@@ -40,7 +48,7 @@ class OneByOne:
         answers = [item.errors_count >= refusals(item.payload) for item in items]
         at, pid = time.monotonic(), os.getpid()
         lines = [
-            f"{at:.6f} {pid} {item.box_name} {item.id} {item.bucket} {item.event_key} {int(taken)} {END}\n"
+            f"{at:.6f} {pid} {item.box_name} {item.id} {item.bucket} {quote(item.event_key, safe='')} {int(taken)} {END}\n"
             for item, taken in zip(items, answers, strict=True)
         ]
         os.write(self._handle, ("\n" + "".join(lines)).encode())
@@ -55,6 +63,74 @@ class InBatches(OneByOne):
         return self._receive(items)
 
 
+async def _never_awaited() -> bool:
+    return True
+
+
+def _raising(error: type[BaseException]) -> Callable[[], Any]:
+    def raises() -> Any:
+        raise error("as a handler that misbehaves")
+
+    return raises
+
+
+RAISED: tuple[type[BaseException], ...] = (
+    SystemExit,
+    KeyboardInterrupt,
+    asyncio.CancelledError,
+    GeneratorExit,
+    RecursionError,
+)
+ANSWERED: tuple[Callable[[], Any], ...] = (
+    _never_awaited,
+    lambda: (each for each in [True]),
+    lambda: ValueError("returned, not raised"),
+    lambda: NotImplemented,
+)
+
+
+class MisbehavingOneByOne(OneByOne):
+    """What it refuses it refuses in ways that no transport should have."""
+
+    def __call__(self, item: Any, payload: Any) -> Any:
+        if super().__call__(item, payload):
+            return True
+        ways = (*(_raising(error) for error in RAISED), *ANSWERED)
+        return ways[item.id % len(ways)]()
+
+
+class MisbehavingInBatches(InBatches):
+    """The same for whole batches."""
+
+    def call_batch(self, items: Sequence[Any]) -> list[Any]:
+        answers = super().call_batch(items)
+        return [taken or ANSWERED[item.id % len(ANSWERED)]() for item, taken in zip(items, answers, strict=True)]
+
+
+class InSession(OneByOne):
+    """Changes the surroundings of the engine's session, as schema-per-tenant applications do."""
+
+    def __call__(self, item: Any, payload: Any, *, session: Any = None) -> bool:
+        connection = session.connection()
+        kind = "SET LOCAL" if item.id % 2 else "SET"
+        postgres = connection.dialect.name == "postgresql"
+        connection.exec_driver_sql(f"{kind} search_path TO {ELSEWHERE}" if postgres else f"USE {ELSEWHERE}")
+        return self._receive([item])[0]
+
+
+class DeadlyInBatches(InBatches):
+    """One item ends the process, wherever it is in the batch."""
+
+    def call_batch(self, items: Sequence[Any]) -> list[bool]:
+        deadly = [place for place, item in enumerate(items) if DEADLY in bytes(item.payload)]
+        if deadly:
+            if deadly[0]:
+                self._receive(items[: deadly[0]])
+            os._exit(EXIT)
+        return super().call_batch(items)
+
+
 def refusals(payload: bytes) -> int:
-    """How often an item with this payload is refused."""
-    return int(bytes(payload).split(b" ", 1)[0])
+    """How often an item with this payload is refused; never, where somebody else has written the payload."""
+    count = bytes(payload).split(b" ", 1)[0]
+    return int(count) if count.isdigit() else 0

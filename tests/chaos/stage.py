@@ -7,23 +7,26 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import psycopg
 from redis import Redis
-from sqlalchemy import create_engine
+from sqlalchemy import Connection, create_engine
 
 from boxengine.adapters.sql import schema
 from boxengine.app.boxes import load
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
 from tests.chaos.checker import Injection, Order, SourceRow
 from tests.chaos.crew import Crew, Kind
+from tests.chaos.database import Database, MariaDB, PostgreSQL
 from tests.chaos.feed import Feed
 from tests.chaos.record import Attempt, read
 from tests.eventually import eventually
+from tests.servers.mariadb import MariaDBServer
 from tests.servers.proxy import FaultProxy
 
 STRICT, KEYED, PLAIN = "strict_outbox_item", "keyed_outbox_item", "plain_outbox_item"
@@ -31,7 +34,7 @@ SHARES = {STRICT: 0.5, KEYED: 0.25, PLAIN: 0.25}
 ORDERS = {STRICT: Order.BUCKET, KEYED: Order.KEY, PLAIN: Order.UNLESS_REFUSED}
 GENERAL_TIMEOUT = 10.0
 """Seconds; after which the database ends the transaction of a worker that has fallen silent."""
-_POSTGRES, _REDIS = "CHAOS_POSTGRES_URL", "CHAOS_REDIS_URL"
+_DATABASE, _REDIS = "CHAOS_DATABASE_URL", "CHAOS_REDIS_URL"
 """Environment variables that lead a worker elsewhere than the configuration."""
 _IN_WORK_SOON = 20.0
 """Seconds to wait for a moment at which something is in work; after that the fault comes anyway."""
@@ -39,12 +42,24 @@ _IN_WORK_SOON = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """One PostgreSQL, one Valkey and one copy of the code, for all faults of a run."""
+    """One database server, one Valkey and one copy of the code, for all faults of a run."""
 
-    postgres: EmbeddedPostgres
+    database: Database
     redis: EmbeddedValkey
     code: Path
     """Where the workers find boxengine and their transports."""
+
+    @property
+    def postgres(self) -> EmbeddedPostgres:
+        """For the faults that PostgreSQL alone has."""
+        assert isinstance(self.database, PostgreSQL)
+        return self.database.server
+
+    @property
+    def mariadb(self) -> MariaDBServer:
+        """For the faults that MariaDB alone has."""
+        assert isinstance(self.database, MariaDB)
+        return self.database.server
 
 
 @dataclass(slots=True)
@@ -58,10 +73,18 @@ class Stage:
     crew: Crew
     feed: Feed
     randomness: random.Random
-    postgres_proxy: FaultProxy
+    database_proxy: FaultProxy
     redis_proxy: FaultProxy
     """Both stand before the servers for those who are ``behind_proxies``."""
+    application_proxy: FaultProxy
+    """Before the database for the feed."""
+    cleanup: ExitStack
+    """What is to be closed after the verdict."""
     injections: list[Injection] = field(default_factory=list)
+    doomed: set[tuple[str, int]] = field(default_factory=set)
+    """Box and id of items that must end as failed."""
+    touched: set[tuple[str, int]] = field(default_factory=set)
+    """Box and id of items that a fault wrote to; nothing is promised about them."""
     _never: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -71,9 +94,9 @@ class Stage:
     @property
     def behind_proxies(self) -> Kind:
         """A worker that reaches both servers through the proxies."""
-        postgres, redis = self.servers.postgres.url(self.database), self.servers.redis.url()
+        database, redis = self.servers.database.url(self.database), self.servers.redis.url()
         return Kind(
-            environment={_POSTGRES: self.postgres_proxy.url(postgres), _REDIS: self.redis_proxy.url(redis)},
+            environment={_DATABASE: self.database_proxy.url(database), _REDIS: self.redis_proxy.url(redis)},
         )
 
     @contextmanager
@@ -84,8 +107,10 @@ class Stage:
             victims: processes that it strikes; all if none is named.
         """
         begin = time.monotonic()
-        yield
-        self.injections.append(Injection(begin, time.monotonic(), frozenset(victims) or None))
+        try:
+            yield
+        finally:
+            self.injections.append(Injection(begin, time.monotonic(), frozenset(victims) or None))
 
     def pause(self, least: float, most: float) -> None:
         """Lets a random time pass, in seconds."""
@@ -108,8 +133,14 @@ class Stage:
         self.pause(0.5, 5.0)
 
     @contextmanager
+    def session(self) -> Iterator[Connection]:
+        """A connection past the proxy, in autocommit, for what every database understands."""
+        with self.servers.database.session(self.database) as connection:
+            yield connection
+
+    @contextmanager
     def sql(self, database: str | None = None) -> Iterator[psycopg.Connection]:
-        """A connection past the proxy, in autocommit."""
+        """The same for PostgreSQL, as its driver's connection."""
         dsn = self.servers.postgres.url(database or self.database).replace("+psycopg", "")
         options = "-c statement_timeout=0 -c default_transaction_read_only=off"
         with psycopg.connect(dsn, autocommit=True, options=options, application_name="chaos") as connection:
@@ -123,17 +154,17 @@ class Stage:
 
     def rows(self) -> list[SourceRow]:
         """All rows of all boxes."""
-        with self.sql() as connection:
+        with self.session() as connection:
             return [
                 SourceRow(box, id_, status)
                 for box in ORDERS
-                for id_, status in connection.execute(f"SELECT id, status FROM {box}s ORDER BY id".encode())
+                for id_, status in connection.exec_driver_sql(f"SELECT id, status FROM {box}s ORDER BY id")
             ]
 
     def pending(self) -> int:
         """Rows that wait."""
-        with self.sql() as connection:
-            counts = [connection.execute(f"SELECT count(*) FROM {box}s WHERE status = 0".encode()) for box in ORDERS]
+        with self.session() as connection:
+            counts = [connection.exec_driver_sql(f"SELECT count(*) FROM {box}s WHERE status = 0") for box in ORDERS]
             return sum(row[0] for cursor in counts for row in cursor)
 
     def attempts(self) -> list[Attempt]:
@@ -144,33 +175,57 @@ class Stage:
 
 
 @contextmanager
-def staged(folder: Path, servers: Servers, *, items: int, rate: float, randomness: random.Random) -> Iterator[Stage]:
-    """A stage with empty boxes, dropped afterwards; the folder stays. The feed is not started yet."""
+def staged(
+    folder: Path,
+    servers: Servers,
+    *,
+    items: int,
+    rate: float,
+    randomness: random.Random,
+    transports: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Stage]:
+    """A stage with empty boxes, dropped afterwards; the folder stays. The feed is not started yet.
+
+    Args:
+        transports: by box, another of the recorder's than the usual one.
+    """
     folder.mkdir(parents=True)
     name = f"chaos_{secrets.token_hex(4)}"
-    url = servers.postgres.create_database(name)
+    servers.database.create(name)
+    url, own_url = servers.database.url(name), servers.database.own_url(name)
     with ExitStack() as stack:
-        stack.callback(_drop, servers.postgres, name)
+        stack.callback(servers.database.drop, name)
         with Redis.from_url(servers.redis.url()) as client:
             client.flushall()
-        postgres_proxy = stack.enter_context(FaultProxy.before(url))
+        database_proxy = stack.enter_context(FaultProxy.before(url))
         redis_proxy = stack.enter_context(FaultProxy.before(servers.redis.url()))
         config = folder / "outbox.yml"
-        config.write_text(_configuration(url, servers.redis.url(), folder / "record"))
+        config.write_text(_configuration(url, servers.redis.url(), folder / "record", transports))
         boxes = load(config)
-        engine = create_engine(url)
+        engine = create_engine(own_url)
         schema.create(engine, [pipeline.box for pipeline in boxes.resolved.pipelines.values()])
         engine.dispose()
         crew = Crew(folder, servers.code)
         stack.callback(crew.close)
-        feed = Feed(boxes, url, shares=SHARES, items=items, rate=rate, randomness=random.Random(randomness.random()))
-        yield Stage(folder, servers, name, crew, feed, randomness, postgres_proxy, redis_proxy)
+        application = stack.enter_context(FaultProxy.before(url))
+        through = application.url(own_url)
+        feed = Feed(
+            boxes,
+            through,
+            connect_args=servers.database.feed_arguments,
+            shares=SHARES,
+            items=items,
+            rate=rate,
+            randomness=random.Random(randomness.random()),
+        )
+        yield Stage(folder, servers, name, crew, feed, randomness, database_proxy, redis_proxy, application, stack)
 
 
-def _configuration(database: str, redis: str, record_path: Path) -> str:
+def _configuration(database: str, redis: str, record_path: Path, transports: Mapping[str, str]) -> str:
     """JSON is YAML."""
 
-    def box(transport: str, *, pause: float, **options: object) -> dict[str, object]:
+    def box(name: str, transport: str, *, pause: float, **options: object) -> dict[str, object]:
+        transport = transports.get(name, transport)
         return {
             "transports": {f"tests.chaos.recorder.{transport}": {"path": str(record_path), "pause": pause}},
             "minimal_retry_interval": 0.1,
@@ -180,19 +235,15 @@ def _configuration(database: str, redis: str, record_path: Path) -> str:
 
     return json.dumps(
         {
-            "database": {"url": f"${{{_POSTGRES}:-{database}}}"},
+            "database": {"url": f"${{{_DATABASE}:-{database}}}"},
             "redis": {"url": f"${{{_REDIS}:-{redis}}}"},
             "probes": {"enabled": False},
             "processor": {"general_timeout": GENERAL_TIMEOUT, "cutoff_timeout": 5},
             "outbox_items": {
-                STRICT: box("InBatches", pause=0.004, strict_order=True),
-                KEYED: box("OneByOne", pause=0.0005, strict_order="key"),
-                PLAIN: box("InBatches", pause=0.004, max_retries=5, retry_strategies=["exponential_backoff"]),
+                STRICT: box(STRICT, "InBatches", pause=0.004, strict_order=True),
+                KEYED: box(KEYED, "OneByOne", pause=0.0005, strict_order="key"),
+                # Named, because an older version's default discards items that a later one of their key has overtaken.
+                PLAIN: box(PLAIN, "InBatches", pause=0.004, max_retries=5, retry_strategies=["exponential_backoff"]),
             },
         }
     )
-
-
-def _drop(postgres: EmbeddedPostgres, database: str) -> None:
-    with psycopg.connect(postgres.url().replace("+psycopg", ""), autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE {database} WITH (FORCE)".encode())

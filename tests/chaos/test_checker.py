@@ -24,6 +24,8 @@ def findings(
     rows: dict[int, int] | None = None,
     committed: tuple[int, ...] = (),
     injections: tuple[Injection, ...] = (),
+    doomed: tuple[int, ...] = (),
+    touched: tuple[int, ...] = (),
 ) -> Findings:
     statuses = dict.fromkeys((each.id for each in attempts), DELIVERED) if rows is None else rows
     return judge(
@@ -33,6 +35,8 @@ def findings(
         orders={BOX: order},
         injections=injections,
         slack=2.0,
+        doomed={(BOX, id_) for id_ in doomed},
+        touched={(BOX, id_) for id_ in touched},
     )
 
 
@@ -47,6 +51,19 @@ def test_all_delivered_once_and_in_order_is_sound() -> None:
 @pytest.mark.parametrize("status", [0, 1, 3])
 def test_a_row_that_did_not_end_delivered_is_lost(status: int) -> None:
     assert findings(rows={1: status}).lost == [f"item 1 of {BOX} ended with status {status}"]
+
+
+@pytest.mark.parametrize(("status", "told"), [(1, 0), (0, 1), (DELIVERED, 1), (3, 1)])
+def test_a_row_that_must_fail_is_lost_unless_it_did(status: int, told: int) -> None:
+    assert len(findings(rows={1: status}, doomed=(1,)).lost) == told
+
+
+def test_of_a_row_that_somebody_else_wrote_to_nothing_is_promised_and_of_the_others_all() -> None:
+    attempts = (attempt(3), attempt(1), attempt(1), attempt(2))
+    found = findings(*attempts, rows={1: 0, 2: 0, 3: DELIVERED}, committed=(1, 2, 3), touched=(1,))
+    assert found.lost == [f"item 2 of {BOX} ended with status 0"]
+    assert len(found.reordered) == 1
+    assert found.duplicates == 0
 
 
 def test_a_row_marked_delivered_that_nobody_received_is_lost() -> None:

@@ -1,24 +1,44 @@
-"""Two faults of the chaos suite, on a small scale; ``make chaos`` plays all of them."""
+"""Three faults of the chaos suite, on a small scale; ``make chaos`` and ``make chaos-mariadb`` play all of them."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
-from tests.chaos.catalogue import FAULTS
+from tests.chaos.catalogue import FAULTS, NOT_ON_MARIADB, ON_MARIADB
+from tests.chaos.database import MariaDB, PostgreSQL
 from tests.chaos.play import Plan, play
 from tests.chaos.snapshot import copy_of_the_code
 from tests.chaos.stage import Servers
+from tests.servers.mariadb import MariaDBFromSystem, MariaDBServer
+from tests.servers.promised import promised_servers, require
 
 
 @pytest.mark.parametrize("name", ["sigkill-worker", "postgres-immediate"])
 def test_nothing_is_lost_and_nothing_reordered(
     name: str, tmp_path: Path, own_postgres: EmbeddedPostgres, own_redis: EmbeddedValkey
 ) -> None:
-    servers = Servers(own_postgres, own_redis, copy_of_the_code(tmp_path / "code"))
+    servers = Servers(PostgreSQL(own_postgres), own_redis, copy_of_the_code(tmp_path / "code"))
     plan = Plan(items=2_000, rate=1_000.0, seed=1, most_times=1)
     row = play(name, FAULTS[name], servers, tmp_path / "stage", plan)
     assert (row.times, row.items >= 2_000) == (1, True)
     assert (row.lost, row.reordered) == (0, 0), row.problems
+
+
+def test_on_mariadb_nothing_is_lost_and_nothing_reordered_either(tmp_path: Path, own_redis: EmbeddedValkey) -> None:
+    require(MariaDBFromSystem().offer(), promised_servers(os.environ))
+    with MariaDBServer(tmp_path / "own") as server:
+        servers = Servers(MariaDB(server), own_redis, copy_of_the_code(tmp_path / "code"))
+        plan = Plan(items=1_000, rate=1_000.0, seed=1, most_times=1)
+        row = play("mariadb-kill", ON_MARIADB["mariadb-kill"], servers, tmp_path / "stage", plan)
+    assert (row.times, row.items >= 1_000) == (1, True)
+    assert (row.lost, row.reordered) == (0, 0), row.problems
+
+
+def test_a_fault_that_mariadb_does_not_have_is_named_with_its_reason() -> None:
+    """Its own faults of the server and the network bear the database's name."""
+    named_anew = {name for name in FAULTS if "postgres" in name or name == "terminate-connections"}
+    assert set(FAULTS) - set(ON_MARIADB) - named_anew == set(NOT_ON_MARIADB)

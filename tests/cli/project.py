@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from signal import Signals
 from typing import Any
 from unittest.mock import patch
 
@@ -33,10 +35,24 @@ class Gate:
     def __init__(self, folder):
         self.folder = Path(folder)
     def __call__(self, item, payload):
+        with (self.folder / "calls").open("a") as calls:
+            calls.write(f"{item.id}\\n")
         (self.folder / "reached").write_text(str(item.id))
         pause = threading.Event()
         while not (self.folder / "open").exists():
             pause.wait(0.01)
+
+class Unclosable:
+    """Delivers; raises or hangs when it is closed, and keeps a thread that Python would wait for."""
+    def __init__(self, how):
+        self.how = how
+    def __call__(self, item, payload):
+        if self.how == "hang":
+            threading.Thread(target=threading.Event().wait).start()
+    def close(self):
+        if self.how == "hang":
+            threading.Event().wait()
+        raise KeyboardInterrupt("no")
 
 class Fussy:
     """Refuses the keys in the file `refused`, or all where it says *; writes down what it delivers."""
@@ -164,23 +180,43 @@ outbox_items:
 
 
 class Worker:
-    """A running ``boxengine start``."""
+    """A running ``boxengine start``, in a process group of its own, as a shell starts it."""
 
     def __init__(self, folder: Path, options: Sequence[str]) -> None:
         self.log = folder / f"worker-{os.urandom(3).hex()}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "boxengine", "start", *options], cwd=folder, stdout=log, stderr=log
+                [sys.executable, "-m", "boxengine", "start", *options],
+                cwd=folder,
+                stdout=log,
+                stderr=log,
+                process_group=0,
             )
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: Signals) -> None:
         self.process.send_signal(number)
+
+    def signal_group(self, number: Signals) -> None:
+        """To the process and its children, as a terminal or systemd does."""
+        os.killpg(self.process.pid, number)
+
+    def ended_after(self, send: Callable[[Signals], None], number: Signals) -> bool:
+        """Sends once more unless it has ended; whether it has. A repetition within a moment is not taken for a second signal."""
+        if self.process.poll() is None:
+            send(number)
+        return self.process.poll() is not None
+
+    def logged(self, text: str) -> list[dict[str, Any]]:
+        """The lines whose message has the text."""
+        return [line for line in self.lines() if text in line["message"]]
 
     def kill(self) -> None:
         """As a crash would end it."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            self.signal_group(signal.SIGKILL)
 
     def stop(self) -> int:
         """SIGTERM; the exit code."""

@@ -37,15 +37,38 @@ def test_db_check_fails_until_the_table_is_there(project: Project) -> None:
     assert "all in order" in project.run("db", "check")
 
 
+def test_rows_in_buckets_that_nobody_serves_are_told_of_by_db_check_and_by_status(ready: Project) -> None:
+    ready.fill(4)
+    ready.execute("UPDATE order_outbox_items SET bucket = 99 WHERE id = 1")
+    assert "1 pending rows in buckets outside" in ready.run("db", "check", expect=1)
+    ready.run("status")
+    assert "1 pending rows in buckets outside" in ready.errors
+
+
 def test_db_ddl_prints_sql_that_makes_a_table_which_passes_the_check(project: Project) -> None:
     script = project.run("db", "ddl")
     project.execute(*(statement for statement in script.split(";") if statement.strip()))
     assert "all in order" in project.run("db", "check")
 
 
-def test_turning_retries_on_takes_another_db_create_and_until_then_is_told_of(ready: Project) -> None:
+def test_db_upgrade_completes_a_table_of_an_earlier_version_and_then_has_nothing_to_do(ready: Project) -> None:
+    ready.execute(
+        "DROP INDEX ix_order_outbox_items_failed",
+        "ALTER TABLE order_outbox_items DROP COLUMN available_at, RESET (autovacuum_vacuum_threshold)",
+    )
+    printed = ready.run("db", "upgrade", "--sql")
+    assert "CREATE INDEX CONCURRENTLY ix_order_outbox_items_failed" in printed
+    assert ready.run("db", "upgrade", "--sql") == printed, "printing changes nothing"
+    done = ready.run("db", "upgrade")
+    assert "1/4 order_outbox_items: add the column available_at" in done
+    assert "1 boxes, nothing to do" in ready.run("db", "upgrade")
+    assert "all in order" in ready.run("db", "check")
+
+
+def test_asking_for_latest_available_takes_another_db_create_and_until_then_is_told_of(ready: Project) -> None:
     assert "(event_key, id)" not in ready.run("db", "ddl")
-    ready.config.write_text(ready.config.read_text().replace("    transports:", "    max_retries: 3\n    transports:"))
+    strategies = "    max_retries: 3\n    retry_strategies: [exponential_backoff, latest_available]\n    transports:"
+    ready.config.write_text(ready.config.read_text().replace("    transports:", strategies))
     told = "table order_outbox_items has no index over event_key and id"
     assert f"warning: order_outbox_item: {told}" in ready.run("db", "check")
     with ready.worker() as worker:
@@ -110,6 +133,16 @@ def test_pause_and_resume_show_in_status(ready: Project) -> None:
     assert json.loads(ready.run("status", "--json"))[0]["paused"] is False
 
 
+def test_a_pause_that_is_forgotten_leaves_the_box_to_polling_auto_disabled(ready: Project) -> None:
+    for stopped in (True, False):
+        ready.config.write_text(ready.config.read_text() + f"\npolling_auto_disabled: {str(stopped).lower()}\n")
+        ready.run("resume" if stopped else "pause", "order_outbox_item")
+        assert json.loads(ready.run("status", "--json"))[0]["paused"] is not stopped
+        assert "polling_auto_disabled" in ready.run("pause", "order_outbox_item", "--forget")
+        assert json.loads(ready.run("status", "--json"))[0]["paused"] is stopped
+        ready.config.write_text(ready.config.read_text().replace("polling_auto_disabled", "# polling_auto_disabled"))
+
+
 def test_cleanup_deletes_what_is_older_than_its_retention_and_nothing_else(ready: Project) -> None:
     ready.fill(20)
     ready.execute(
@@ -141,8 +174,8 @@ def test_config_show_names_the_source_of_each_value_and_masks_secrets(project: P
     rows = {row["key"]: row for row in json.loads(project.run("config", "show", "--json"))}
     assert rows["database.url"]["source"] == "outbox.yml"
     assert rows["poller.rate_limit"]["source"] == "default"
-    project.config.write_text(project.config.read_text().replace("redis://", "redis://user:secret@"))
-    assert "secret" not in project.run("config", "show")
+    project.config.write_text(project.config.read_text().replace("redis://", "redis://user:hunter2@"))
+    assert "hunter2" not in project.run("config", "show")
 
 
 def test_config_check_and_schema(project: Project) -> None:

@@ -51,6 +51,28 @@ def test_the_commands_are_known_before_anything_is_imported_that_they_work_with(
     assert unneeded & modules == set()
 
 
+def test_a_pause_imports_no_database_driver(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
+    project = Project(tmp_path, database=postgres_url, redis=redis_url)
+    arguments = ["--config", str(project.config), "pause", "order_outbox_item"]
+    run = f"from boxengine.cli import main\ntry: main.run({arguments!r})\nexcept SystemExit: pass\nprint()"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{run}\nimport json, sys; print(json.dumps(sorted(sys.modules)))"],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "order_outbox_item: paused" in done.stdout
+    modules = set(json.loads(done.stdout.splitlines()[-1]))
+    assert "boxengine.adapters.redis.pauses" in modules
+    assert {"sqlalchemy", "psycopg", "rich.console", "boxengine.adapters.sql.store"} & modules == set()
+
+
+def test_a_configuration_is_loaded_without_what_writes_rows() -> None:
+    modules = imported("import boxengine.app.boxes")
+    assert {"sqlalchemy", "psycopg", "redis", "boxengine.adapters.telemetry.opentelemetry"} & modules == set()
+
+
 def test_a_model_does_not_import_the_engine() -> None:
     modules = imported("from boxengine import OutboxItem")
     assert "sqlalchemy.orm" in modules

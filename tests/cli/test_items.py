@@ -213,7 +213,7 @@ def test_under_strict_order_by_key_the_followers_of_a_parked_key_go_on_in_order(
     assert first_deliveries_in_order(project.deliveries(), committed)
 
 
-def test_a_retried_item_is_tried_again_though_redis_remembers_its_failures(
+def test_what_redis_remembers_fails_no_item_that_was_never_tried(
     tmp_path: Path, postgres_url: str, redis_url: str
 ) -> None:
     project = fussy(tmp_path, refused="", database=postgres_url, redis=redis_url)
@@ -222,12 +222,28 @@ def test_a_retried_item_is_tried_again_though_redis_remembers_its_failures(
     with redis.Redis.from_url(redis_url) as client:
         client.mset({f"outbox:{BOX}:{number}": meta for number in (1, 2)})
     with project.worker() as worker:
-        eventually(lambda: project.counts() == {1: 2})  # not tried: Redis says that they have failed too often
-        with redis.Redis.from_url(redis_url) as client:
-            client.mset({f"outbox:{BOX}:{number}": meta for number in (1, 2)})
-        project.run("items", "retry", BOX, "--yes")
         eventually(lambda: project.counts() == {2: 2})
         assert worker.stop() == 0
+
+
+def test_a_retried_item_that_was_overtaken_is_discarded_again_unless_forced(
+    tmp_path: Path, postgres_url: str, redis_url: str
+) -> None:
+    latest = "    retry_strategies: [exponential_backoff, latest_available]\n"
+    project = fussy(tmp_path, refused="0", database=postgres_url, redis=redis_url, more=latest)
+    project.fill(1, keys=1)
+    with project.worker() as worker:
+        eventually(lambda: project.counts() == {1: 1})
+        (tmp_path / "refused").write_text("")
+        project.fill(1, keys=1)
+        eventually(lambda: project.counts() == {1: 1, 2: 1})
+        project.run("items", "retry", BOX, "--yes")
+        eventually(lambda: project.counts() == {2: 1, 3: 1})
+        assert [line["id"] for line in project.deliveries()] == [2]
+        project.run("items", "retry", BOX, "--status", "discarded", "--force", "--yes")
+        eventually(lambda: project.counts() == {2: 2})
+        assert worker.stop() == 0
+    assert [line["id"] for line in project.deliveries()] == [2, 1]
 
 
 def on_a_terminal(project: Project, command: list[str], typed: str) -> tuple[str, int]:
@@ -255,3 +271,37 @@ def on_a_terminal(project: Project, command: list[str], typed: str) -> tuple[str
     finally:
         os.close(ours)
     return screen.decode(), process.wait(timeout=60)
+
+
+# ── once more ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_replayed_items_are_delivered_again_behind_those_of_their_key_and_marked(project: Project) -> None:
+    project.fill(4, keys=2)
+    with project.worker():
+        eventually(lambda: len(project.deliveries()) == 4)
+    assert answer(project, "replay", BOX, "--event-key", "1", "--dry-run") == {
+        "box": BOX,
+        "action": "replay",
+        "items": 2,
+        "dry_run": True,
+    }
+    assert answer(project, "replay", BOX, "--event-key", "1", "--yes") == {
+        "box": BOX,
+        "action": "replay",
+        "items": 2,
+        "copied": 2,
+    }
+    with project.worker():
+        eventually(lambda: len(project.deliveries()) == 6)
+    again = project.deliveries()[4:]
+    assert [each["event_key"] for each in again] == ["1", "1"]
+    assert all(each["headers"]["Replay-Of"] for each in again)
+
+
+def test_replay_needs_to_be_told_which_items_and_to_be_confirmed(project: Project) -> None:
+    project.call("items", "replay", BOX, "--yes", expect=1)
+    assert "too much" in project.errors
+    project.call("items", "replay", BOX, "--ids", "1", expect=2)
+    assert "--yes" in project.errors
+    project.call("items", "replay", BOX, "--ids", "1", "--option", "headers=1", "--yes", expect=2)

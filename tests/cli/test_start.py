@@ -55,37 +55,6 @@ def test_committed_items_are_delivered_once_and_in_order_and_sigterm_ends_with_0
     assert first_deliveries_in_order(deliveries, committed)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
-def test_a_signal_lets_the_item_under_way_finish(
-    tmp_path: Path, postgres_url: str, redis_url: str, number: int
-) -> None:
-    gate = f"transports.Gate: {{folder: '{tmp_path}'}}"
-    project = Project(tmp_path, database=postgres_url, redis=redis_url, transports=gate)
-    project.run("db", "create")
-    project.fill(1)
-    with project.worker() as worker:
-        eventually((tmp_path / "reached").exists)
-        worker.signal(signal.Signals(number))
-        eventually(lambda: any("stopping" in line["message"] for line in worker.lines()))
-        (tmp_path / "open").touch()
-        assert worker.process.wait(timeout=60) == 0
-    assert project.counts() == {2: 1}
-
-
-def test_a_second_signal_exits_at_once(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
-    gate = f"transports.Gate: {{folder: '{tmp_path}'}}"
-    project = Project(tmp_path, database=postgres_url, redis=redis_url, transports=gate)
-    project.run("db", "create")
-    project.fill(1)
-    with project.worker() as worker:
-        eventually((tmp_path / "reached").exists)
-        worker.signal(signal.SIGTERM)
-        eventually(lambda: any("stopping" in line["message"] for line in worker.lines()))
-        worker.signal(signal.SIGTERM)
-        assert worker.process.wait(timeout=60) == 128 + signal.SIGTERM
-    assert project.counts() == {0: 1}
-
-
 def test_kill_9_in_mid_drain_loses_nothing_and_reorders_nothing(project: Project) -> None:
     committed = project.fill(20_000)
     kill_a_worker_in_mid_drain(project)
@@ -170,6 +139,25 @@ def test_a_transport_that_raises_fails_its_items_with_the_reason_and_the_worker_
         log = connection.exec_driver_sql("SELECT error_log FROM order_outbox_items LIMIT 1").scalar_one()
     assert "RuntimeError: the receiver is on fire" in log
     assert "transports.Broken" in log
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "told"), [("raise", 0, "KeyboardInterrupt: no"), ("hang", 1, "did not stop in time")]
+)
+def test_a_transport_that_cannot_be_closed_is_told_and_holds_up_neither_the_stop_nor_the_other_transports(
+    tmp_path: Path, postgres_url: str, redis_url: str, how: str, code: int, told: str
+) -> None:
+    project = Project(
+        tmp_path, database=postgres_url, redis=redis_url, transports=f"transports.Unclosable: {{how: {how}}}, {FILE}"
+    )
+    project.run("db", "create")
+    project.fill(1)
+    with project.worker() as worker:
+        all_delivered(project, 1)
+        assert worker.stop() == code
+        (line,) = worker.logged(told)
+        assert "transport transports.Unclosable of box order_outbox_item" in f"{line}"
+        assert worker.logged("stopped")
 
 
 # ── outages ──────────────────────────────────────────────────────────────────────────────────────────

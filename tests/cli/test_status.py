@@ -15,6 +15,7 @@ import pytest
 from redis import Redis
 
 from boxengine.adapters.redis.workers import RedisWorkers
+from boxengine.cli.status_view import view
 from boxengine.embedded import EmbeddedValkey
 from boxengine.ports import OpenCircuit, WorkerInfo
 from tests.cli.project import FILE, Project
@@ -58,9 +59,59 @@ def test_it_prints_a_table_for_people(project: Project) -> None:
     project.fill(3)
     project.call("pause", "payment_outbox_item")
     shown = project.call("status")
-    lines = {line.split()[1]: line for line in shown.splitlines() if "_item" in line}
-    assert "3" in lines["order_outbox_item"]
+    lines = {line.split()[0]: line.split() for line in shown.splitlines() if "_item" in line}
+    cells = lines["order_outbox_item"]
+    assert (cells[1:7], cells[-5:]) == (["outbox", "3", "0", "0", "0", "0"], ["s", "0", "-", "on", "0"])
     assert "paused" in lines["payment_outbox_item"]
+
+
+LONG = "international_shipments/customs_declaration_inbox_item"
+
+
+def row_of(box: str, **values: Any) -> dict[str, Any]:
+    counts = dict.fromkeys(("pending", "retrying", "failed", "delivered", "discarded"), 1_234_567)
+    workers = [
+        {
+            "id": "4f1c9a02b7",
+            "host": "worker-7d9f.prod.example",
+            "pid": 17,
+            "threads": 4,
+            "started_at": "2026-01-31T12:00:00Z",
+        }
+    ]
+    return {
+        "box": box,
+        "type": "inbox" if "inbox" in box else "outbox",
+        **counts,
+        "precision": dict.fromkeys(counts, "about"),
+        "oldest_pending_seconds": 1_000_000.0,
+        "queue": 120,
+        "queue_lag_seconds": 90.0,
+        "paused": False,
+        "workers": workers,
+        "circuits": [],
+        **values,
+    }
+
+
+@pytest.mark.parametrize("width", [80, 120, 300])
+def test_a_narrow_terminal_shows_all_that_a_wide_one_shows(width: int) -> None:
+    shown = view([row_of("order_outbox_item"), row_of(LONG)], width=width)
+    assert max(map(len, shown.splitlines())) <= width
+    words = shown.split()
+    assert {"order_outbox_item", "outbox", LONG, "inbox", "1,234,567", "11", "days,", "120", "4f1c9a02b7"} <= {
+        *words,
+        *(word.strip("(),:") for word in words),
+    }
+    assert "…" not in shown
+
+
+def test_what_strangers_put_into_redis_does_not_steer_the_terminal() -> None:
+    odd = {"id": "a\x1b[2J", "host": "h\nx", "pid": 1, "threads": 1, "started_at": "2026"}
+    circuit = {"transport": "k", "since": "2026", "next_try": None, "worker": "w", "reason": "\x1b]0;owned\x07"}
+    shown = view([row_of(LONG, workers=[odd], circuits=[circuit])], width=80)
+    assert all(character.isprintable() or character == "\n" for character in shown)
+    assert "h\\nx" in shown
 
 
 def test_it_names_the_workers_of_each_box_until_they_stop(project: Project) -> None:

@@ -16,7 +16,7 @@ from boxengine.adapters.sql import schema
 from boxengine.adapters.sql.engine import connect
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.domain.box import Box
-from tests.conformance.stores import Harness
+from tests.conformance.stores import MAX_BATCH_BYTES, Harness
 
 
 class SqlHarness(Harness):
@@ -33,7 +33,7 @@ class SqlHarness(Harness):
         self._engines = [connect(url, connections=5) for _ in range(2)]
         for engine in self._engines:
             sa.event.listen(engine, "connect", partial(_execute, set_zone))
-        self.store, self.other = map(SqlStore, self._engines)
+        self.store, self.other = (SqlStore(engine, max_batch_bytes=MAX_BATCH_BYTES) for engine in self._engines)
         self._direct = sa.create_engine(url, connect_args=dict(connect_args), isolation_level="AUTOCOMMIT")
         self._run("CREATE TABLE effects (id int PRIMARY KEY, body varchar(100) NOT NULL)")
 
@@ -75,6 +75,15 @@ class SqlHarness(Harness):
     def set_row(self, box: Box, row_id: int, **columns: Any) -> None:
         changes = ", ".join(f"{name} = :{name}" for name in columns)
         self._run(f"UPDATE {box.table} SET {changes} WHERE id = :row_id", row_id=row_id, **_plain(columns))
+
+    def refuse(self, box: Box, row_id: int, *, even_failed: bool = False) -> None:
+        # Pending and untouched, as it is, it stays allowed.
+        allowed = "status = 0 AND processed_at IS NULL" + ("" if even_failed else " OR status = 1")
+        (row,) = self._run(
+            f"SELECT uuid FROM {box.table} WHERE id = {row_id}"
+        )  # a constraint over the id MariaDB refuses
+        condition = f"uuid <> '{row['uuid']}' OR ({allowed})"
+        self._run(f"ALTER TABLE {box.table} ADD CONSTRAINT refuses_{row_id} CHECK ({condition})".replace(":", "\\:"))
 
     def add_effect(self, session: Any, text: str) -> None:
         session.execute(

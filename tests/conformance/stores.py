@@ -17,6 +17,8 @@ from boxengine.domain.box import Box, BoxType
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import HistoryStore, Store
 
+MAX_BATCH_BYTES = 1_000_000
+"""Of every store's claims."""
 NAMES = ("memory", "postgresql", "mysql")
 
 
@@ -73,6 +75,10 @@ class Harness(ABC):
         """Changes a row as an operator with a console would."""
 
     @abstractmethod
+    def refuse(self, box: Box, row_id: int, *, even_failed: bool = False) -> None:
+        """From here on the row takes no outcome, or none but to be made failed."""
+
+    @abstractmethod
     def add_effect(self, session: Any, text: str) -> None:
         """Writes a business row through a claim's session."""
 
@@ -104,7 +110,7 @@ class MemoryHarness(Harness):
         super().__init__()
         self._broken = False
         self._clock = ManualClock()
-        self._memory = MemoryStore(self._clock, fault=self._fault)
+        self._memory = MemoryStore(self._clock, fault=self._fault, max_batch_bytes=MAX_BATCH_BYTES)
         self.store = self._memory
         self.other = self._memory.twin()
 
@@ -123,6 +129,9 @@ class MemoryHarness(Harness):
 
     def set_row(self, box: Box, row_id: int, **columns: Any) -> None:
         self._memory.update(box, row_id, **columns)
+
+    def refuse(self, box: Box, row_id: int, *, even_failed: bool = False) -> None:
+        self._memory.refuse(box, row_id, even_failed=even_failed)
 
     def add_effect(self, session: Any, text: str) -> None:
         session.add(text)

@@ -10,7 +10,7 @@ import pytest
 
 from boxengine.domain.box import Backoff, Retention, StrictOrder
 from boxengine.domain.item import Status, rfc3339
-from boxengine.domain.outcome import FailedAttempt, Settlement
+from boxengine.domain.outcome import Discard, DiscardCause, FailedAttempt, Settlement
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import Claim
 from tests.conformance import stores
@@ -24,6 +24,11 @@ AWAY_AT_ONCE = Retention(delivered=timedelta(0))
 def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
     with stores.open_harness(request.param, request) as opened:
         yield opened
+
+
+def overtaken(row: int) -> Discard:
+    """What a claim's settlement has of a discarded row."""
+    return Discard(row, DiscardCause.OVERTAKEN, 0, "overtaken by 9")
 
 
 def write_and_fail(harness: Harness, claim: Claim, text: str) -> None:
@@ -167,7 +172,7 @@ def test_a_commit_writes_every_kind_of_outcome(harness: Harness) -> None:
         claim.commit(
             Settlement(
                 delivered=[delivered],
-                discarded=[discarded],
+                discarded=[overtaken(discarded)],
                 failed=[
                     FailedAttempt(retried, Status.PENDING, 1, "timeout"),
                     FailedAttempt(failed, Status.FAILED, 6, "gone"),
@@ -175,10 +180,11 @@ def test_a_commit_writes_every_kind_of_outcome(harness: Harness) -> None:
             )
         )
     assert harness.statuses(box, delivered, discarded, retried, failed, untouched) == [2, 3, 0, 1, 0]
-    for row, errors, log in ((delivered, 0, None), (discarded, 0, None), (retried, 1, "timeout"), (failed, 6, "gone")):
+    logs = {delivered: None, discarded: "overtaken by 9", retried: "timeout", failed: "gone"}
+    for row, errors in ((delivered, 0), (discarded, 0), (retried, 1), (failed, 6)):
         written = harness.row(box, row)
         assert written is not None
-        assert (written["errors_count"], written["error_log"]) == (errors, log)
+        assert (written["errors_count"], written["error_log"]) == (errors, logs[row])
         assert claim.now <= written["processed_at"] <= harness.now()
         assert claim.now <= written["updated_at"] <= harness.now()
     left = harness.row(box, untouched)
@@ -196,12 +202,23 @@ def test_a_failed_attempt_replaces_the_error_log(harness: Harness) -> None:
     assert (written["errors_count"], written["error_log"]) == (2, "new")
 
 
+def test_a_discard_says_why_above_the_log_of_the_last_failure(harness: Harness) -> None:
+    box = harness.make_box(max_retries=5, backoff=None)
+    row = harness.insert(box, errors_count=2, error_log="old: " + "x" * 60_000, processed_at=harness.ago(hours=1))
+    with harness.store.claim(box, {0: 0}, 10) as claim:
+        claim.commit(Settlement(discarded=[Discard(row, DiscardCause.OVERTAKEN, 2, "overtaken by 9")]))
+    written = harness.row(box, row)
+    assert written is not None
+    assert (written["status"], written["errors_count"]) == (3, 2)
+    assert written["error_log"].startswith("overtaken by 9\nold: xxx")
+
+
 def test_delivered_rows_are_deleted_where_retention_is_zero(harness: Harness) -> None:
     box = harness.make_box(retention=AWAY_AT_ONCE)
     delivered, discarded, failed = (harness.insert(box) for _ in range(3))
     with harness.store.claim(box, {0: 0}, 10) as claim:
         attempt = FailedAttempt(failed, Status.FAILED, 1, "down")
-        claim.commit(Settlement(delivered=[delivered], discarded=[discarded], failed=[attempt]))
+        claim.commit(Settlement(delivered=[delivered], discarded=[overtaken(discarded)], failed=[attempt]))
     assert harness.statuses(box, delivered, discarded, failed) == [None, 3, 1]
 
 
@@ -259,10 +276,10 @@ def test_a_later_delivered_item_of_the_key_and_event_is_seen(harness: Harness) -
     box = harness.make_box(max_retries=5)
     overtaken = harness.insert(box, event_key="a", event_name="changed")
     unnamed = harness.insert(box, event_key="b")
-    harness.insert(box, event_key="a", event_name="changed", status=int(Status.DELIVERED))
-    harness.insert(box, event_key="b", status=int(Status.DELIVERED))
+    later = harness.insert(box, event_key="a", event_name="changed", status=int(Status.DELIVERED))
+    also_later = harness.insert(box, event_key="b", status=int(Status.DELIVERED))
     with harness.store.claim(box, {0: 0}, 10) as claim:
-        assert claim.later_delivered(claim.items) == {overtaken, unnamed}
+        assert claim.later_delivered(claim.items) == {overtaken: later, unnamed: also_later}
 
 
 @pytest.mark.parametrize(
@@ -284,7 +301,7 @@ def test_a_later_item_of_another_kind_overtakes_nobody(
     harness.insert(box, event_key=key, event_name=event, status=int(status))
     with harness.store.claim(box, {0: 0}, 1) as claim:
         assert [item.id for item in claim.items] == [row]
-        assert claim.later_delivered(claim.items) == frozenset()
+        assert claim.later_delivered(claim.items) == {}
 
 
 def test_an_earlier_delivered_item_overtakes_nobody(harness: Harness) -> None:
@@ -292,8 +309,8 @@ def test_an_earlier_delivered_item_overtakes_nobody(harness: Harness) -> None:
     harness.insert(box, status=int(Status.DELIVERED))
     harness.insert(box)
     with harness.store.claim(box, {0: 0}, 1) as claim:
-        assert claim.later_delivered(claim.items) == frozenset()
-        assert claim.later_delivered([]) == frozenset()
+        assert claim.later_delivered(claim.items) == {}
+        assert claim.later_delivered([]) == {}
 
 
 def test_what_a_session_wrote_commits_with_the_outcomes(harness: Harness) -> None:

@@ -13,7 +13,7 @@ from tests.conformance import coordination
 from tests.conformance.coordination import TTL, Rig, make_box
 
 BOX = make_box()
-TIMEOUT = RememberedFailure(2, "timeout")
+TIMEOUT = RememberedFailure(2, "timeout", uuid="0f6b7b3e-3e63-4a51-8d11-0d4b7a1d8e55")
 
 
 @pytest.fixture(params=coordination.NAMES)

@@ -8,6 +8,7 @@ import pytest
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Status
+from boxengine.ports import Swept
 from tests.conformance import stores
 from tests.conformance.stores import Harness
 
@@ -61,6 +62,17 @@ def test_a_delayed_row_waits_from_the_moment_on_at_which_it_may_go(harness: Harn
     row = harness.row(box, longer)
     assert row is not None
     assert harness.store.oldest_pending(box) == row["created_at"]
+
+
+def test_pending_rows_in_buckets_that_the_box_does_not_have_are_counted(harness: Harness) -> None:
+    box = harness.make_box()
+    for bucket in (0, box.bucket_size - 1):
+        harness.insert(box, bucket=bucket)
+    assert harness.store.stranded_items(box) == 0
+    for bucket in (-1, box.bucket_size, box.bucket_size + 7):
+        harness.insert(box, bucket=bucket)
+    harness.insert(box, bucket=box.bucket_size, status=int(Status.DELIVERED))
+    assert harness.store.stranded_items(box) == 3
 
 
 def test_the_oldest_finished_row_is_of_the_statuses_asked_for(harness: Harness) -> None:
@@ -134,3 +146,34 @@ def test_pending_rows_are_never_deleted(harness: Harness) -> None:
         limit=10,
     )
     assert harness.statuses(box, pending) == [0]
+
+
+def test_a_sweep_deletes_what_is_old_of_each_status_wherever_it_stands(harness: Harness) -> None:
+    box = harness.make_box()
+    young = insert(harness, box, Status.DELIVERED, hours_ago=1)
+    delivered, failed, discarded = (insert(harness, box, Status(status), hours_ago=5) for status in FINISHED)
+    kept, pending = insert(harness, box, Status.FAILED, hours_ago=3), insert(harness, box, Status.PENDING, hours_ago=9)
+    before = {2: harness.ago(hours=2), 1: harness.ago(hours=4), 3: harness.ago(hours=4), 0: harness.now()}
+    assert harness.store.sweep_finished(box, before, after=0, limit=10) == Swept(3, pending)
+    assert harness.statuses(box, young, delivered, failed, discarded, kept, pending) == [2, None, None, None, 1, 0]
+    assert harness.store.sweep_finished(box, before, after=pending, limit=10) == Swept(0, None)
+
+
+def test_a_sweep_takes_no_more_than_its_limit_and_only_what_stands_after_an_id(harness: Harness) -> None:
+    box = harness.make_box()
+    rows = [insert(harness, box, Status.DELIVERED, hours_ago=5) for _ in range(4)]
+    before = {2: harness.ago(hours=2)}
+    assert harness.store.sweep_finished(box, before, after=rows[0], limit=2).deleted == 2
+    assert harness.statuses(box, *rows) == [2, None, None, 2]
+
+
+def test_a_sweep_does_not_wait_for_a_row_that_somebody_holds(harness: Harness) -> None:
+    box = harness.make_box()
+    pending, old = (
+        insert(harness, box, Status.PENDING, hours_ago=5),
+        insert(harness, box, Status.DELIVERED, hours_ago=5),
+    )
+    with harness.other.claim(box, {0: 0}, 10) as claim:
+        assert [item.id for item in claim.items] == [pending]
+        swept = harness.store.sweep_finished(box, {2: harness.ago(hours=2)}, after=0, limit=10)
+    assert swept == Swept(1, old)

@@ -108,6 +108,15 @@ def test_what_was_put_back_before_a_halted_message_comes_again(source: MessageSo
     assert offsets(receive(source, 4), 1)[:4] == [0, 1, 2, 3]
 
 
+def test_a_halted_partition_goes_on_once_its_message_is_put_back(source: MessageSource) -> None:
+    found = receive(source, PARTITIONS * EACH)
+    guilty = next(message for message in found if (message.partition, message.offset) == (1, 4))
+    source.halt(guilty)
+    assert nothing_comes(source)
+    source.put_back([guilty])
+    assert offsets(receive(source, 6), 1) == [4, 5, 6, 7, 8, 9]
+
+
 def test_the_lag_of_a_partition_is_what_is_not_acknowledged_yet(source: MessageSource) -> None:
     found = receive(source, PARTITIONS * EACH)
     source.acknowledge([message for message in found if message.partition == 0 and message.offset < 7])

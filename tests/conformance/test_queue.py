@@ -466,3 +466,71 @@ def test_jobs_of_a_box_nobody_asked_for_stay(rig: Rig) -> None:
     rig.queue.push(other, [job(1)])
     assert rig.finds_nothing(BOX)
     assert rig.queue.state(other).length == 1
+
+
+# ── buckets whose holder died ────────────────────────────────────────────────────────────────────────
+
+
+def died(rig: Rig, *buckets: int) -> Hold:
+    """A hold of these buckets whose leases have run out, and nobody has said a word."""
+    rig.queue.push(BOX, [job(bucket) for bucket in buckets])
+    hold = rig.take(BOX, ttl=SECOND)
+    rig.pass_time(2 * SECOND)
+    rig.queue.push(BOX, [job(bucket) for bucket in buckets])
+    return hold
+
+
+def test_a_bucket_is_nobodys_orphan_at_first(rig: Rig) -> None:
+    rig.queue.push(BOX, [job(1), job(2)])
+    assert rig.take(BOX).orphaned == frozenset()
+
+
+def test_buckets_whose_leases_ran_out_are_told_to_the_next_holder_as_orphaned(rig: Rig) -> None:
+    died(rig, 1, 2)
+    rig.queue.push(BOX, [job(3)])
+    hold = rig.take(BOX)
+    assert hold.buckets == {1, 2, 3}
+    assert hold.orphaned == {1, 2}
+
+
+def test_a_bucket_is_orphaned_once_for_each_holder_that_died(rig: Rig) -> None:
+    died(rig, 1)
+    hold = rig.take(BOX)
+    rig.queue.release(hold, {1})
+    rig.queue.push(BOX, [job(1)])
+    assert rig.take(BOX).orphaned == frozenset()
+
+
+def test_buckets_that_were_released_or_handed_back_are_no_orphans(rig: Rig) -> None:
+    rig.queue.push(BOX, [job(1), job(2)])
+    hold = rig.take(BOX)
+    rig.queue.release(hold, {1})
+    rig.queue.hand_back(hold, [job(2)])
+    rig.queue.push(BOX, [job(1)])
+    assert rig.take(BOX).orphaned == frozenset()
+
+
+def test_buckets_that_their_holder_leaves_to_run_out_are_no_orphans(rig: Rig) -> None:
+    rig.queue.push(BOX, [job(1), job(2)])
+    hold = rig.take(BOX, ttl=SECOND)
+    rig.queue.leave(hold, {1})
+    assert rig.queue.push(BOX, [job(1)]) == 0, "the leases are still there"
+    rig.pass_time(2 * SECOND)
+    rig.queue.push(BOX, [job(1), job(2)])
+    assert rig.take(BOX).orphaned == {2}
+
+
+def test_who_lost_a_bucket_to_another_leaves_that_one_alone(rig: Rig) -> None:
+    late = died(rig, 1)
+    rig.take(BOX, ttl=SECOND)
+    rig.queue.leave(late, {1})
+    rig.pass_time(2 * SECOND)
+    rig.queue.push(BOX, [job(1)])
+    assert rig.take(BOX).orphaned == {1}
+
+
+def test_a_queue_that_forgot_everything_knows_of_no_orphans(rig: Rig) -> None:
+    died(rig, 1)
+    rig.flush_all()
+    rig.queue.push(BOX, [job(1)])
+    assert rig.take(BOX).orphaned == frozenset()

@@ -123,6 +123,15 @@ def test_pauses_do_not_grow_past_the_maximum(harness: Harness) -> None:
     assert due(harness, box) == [over]
 
 
+@pytest.mark.parametrize("strict", list(StrictOrder))
+def test_a_row_tried_before_that_has_no_failed_attempts_is_due_at_once(harness: Harness, strict: StrictOrder) -> None:
+    """A retry by hand leaves such rows; they hold nobody back either."""
+    box = harness.make_box(max_retries=None, backoff=PAUSE, strict_order=strict)
+    moment = harness.now() + timedelta(minutes=1)  # as after a clock that went back
+    rows = [harness.insert(box, errors_count=0, processed_at=moment), harness.insert(box)]
+    assert due(harness, box) == rows
+
+
 def test_without_a_backoff_a_failed_attempt_is_due_at_once(harness: Harness) -> None:
     box = harness.make_box(max_retries=5, backoff=None)
     row = insert_tried(harness, box, seconds_ago=0)
@@ -172,6 +181,18 @@ def test_the_outlook_of_another_box_is_its_own(harness: Harness) -> None:
     box, other = harness.make_box(), harness.make_box()
     harness.insert(other, available_at=harness.ago(seconds=LATER))
     assert harness.store.outlook(box, ALL_BUCKETS) == ([], None)
+
+
+def test_of_many_boxes_those_with_pending_rows_are_named_whatever_these_wait_for(harness: Harness) -> None:
+    boxes = [harness.make_box() for _ in range(5)]
+    assert harness.store.pending(boxes) == frozenset()
+    assert harness.store.pending([]) == frozenset()
+    harness.insert(boxes[1])
+    harness.insert(boxes[2], available_at=harness.ago(seconds=LATER))
+    harness.insert(boxes[3], status=Status.DELIVERED)
+    harness.insert(boxes[4], status=Status.FAILED)
+    assert harness.store.pending(boxes) == {boxes[1].name, boxes[2].name}
+    assert harness.store.pending(boxes[2:]) == {boxes[2].name}
 
 
 # ── order ────────────────────────────────────────────────────────────────────────────────────────────

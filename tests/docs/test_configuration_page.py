@@ -67,3 +67,9 @@ def test_a_key_has_its_row_with_its_default_and_a_meaning(key: str) -> None:
 
 def test_the_page_has_no_key_that_is_not_there() -> None:
     assert set(page()) <= set(WANTED)
+
+
+def test_no_key_stands_twice() -> None:
+    for section in re.split(r"^(?=## )", PAGE.read_text(), flags=re.MULTILINE):
+        listed = [row["key"] for row in ROW.finditer(section)]
+        assert sorted(listed) == sorted(set(listed))

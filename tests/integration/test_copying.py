@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 from sqlalchemy import Engine, NullPool, create_engine, event, select, text
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
@@ -195,3 +195,34 @@ def test_beneath_an_async_session_they_are_inserted(desk: Desk, postgres_url: st
 
     ids = asyncio.run(_insert_async(postgres_url))
     assert [row["id"] for row in desk.read("id")] == ids
+
+
+def test_under_another_search_path_ids_come_from_that_schemas_own_sequence(postgres_url: str) -> None:
+    engine = create_engine(postgres_url)
+    schema.create(engine, [BOX])
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE SCHEMA tenant")
+        connection.exec_driver_sql("SET LOCAL search_path TO tenant")
+        schema.tables([BOX])[0].create(connection, checkfirst=False)
+    rows = SqlRows(BOX)
+    many = [{"event_key": "k", "bucket": 0, "payload": b""} for _ in range(MANY)]
+    with engine.begin() as connection:
+        assert max(rows.insert(connection, many).ids) == MANY
+    with engine.begin() as connection:
+        connection.exec_driver_sql("SET LOCAL search_path TO tenant")
+        assert max(rows.insert(connection, many).ids) == MANY
+        assert rows.insert(connection, many[:1]).ids == [MANY + 1]
+    engine.dispose()
+
+
+def test_after_a_column_has_changed_its_type_only_the_batch_that_meets_it_fails(desk: Desk) -> None:
+    written = SqlRows(BOX)  # an application keeps it for as long as it runs
+    with desk.engine.begin() as connection:
+        written.insert(connection, rows())
+        connection.execute(text("ALTER TABLE order_outbox_items ALTER COLUMN bucket TYPE bigint"))
+    with pytest.raises(OperationalError), desk.engine.begin() as connection:
+        written.insert(connection, rows())
+    with desk.engine.begin() as connection:
+        written.insert(connection, rows())
+    assert len(desk.read()) == 2 * MANY
+    assert not desk.inserts

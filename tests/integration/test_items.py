@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -17,12 +18,15 @@ from boxengine.adapters.sql.store import SqlStore
 from boxengine.domain.box import Backoff, Box, BoxType, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.engine.item_actions import Action, ItemActions, Tally
+from boxengine.engine.observation import NullObserver
 from boxengine.errors import BoxError, QueueUnavailable
 from boxengine.ports import ItemFilter, RememberedFailure, Signal
 from tests.conformance.sql_stores import SqlHarness, mysql, postgresql
 
 ALL = ItemFilter()
 PENDING, FAILED, DELIVERED, DISCARDED = map(int, Status)
+BECOMES = {Action.RETRY: PENDING, Action.RESTART: PENDING, Action.DISCARD: DISCARDED, Action.DELETE: None}
+"""The status of a failed row after each action."""
 
 
 class Bench:
@@ -141,7 +145,7 @@ def test_a_row_is_shown_with_all_it_has_and_a_page_leaves_the_payload_out(bench:
     assert (row.payload, row.options, row.error_log) == (b"\x00\xff", {"key": "7"}, "no: why")
     assert (row.status, row.errors_count, row.created_at) == (FAILED, 3, moment)
     assert row.uuid == "018f1e1e-0000-7000-8000-000000000001"
-    assert row.processed_at is not None
+    assert isinstance(row.processed_at, datetime)
     assert row.processed_at.utcoffset() == timedelta(0)
     (listed,) = bench.store.page(bench.box, ALL, after=0, limit=10)
     assert listed.payload is None
@@ -155,13 +159,50 @@ def test_a_row_that_is_not_there_is_none(bench: Bench) -> None:
 # ── acting ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_retry_makes_failed_rows_due_at_once_as_if_never_tried_and_keeps_their_error_log(bench: Bench) -> None:
+def test_a_retry_makes_failed_rows_due_at_once_and_they_still_count_as_tried(bench: Bench) -> None:
     item = bench.insert(FAILED, error_log="the reason")
+    before = bench.harness.row(bench.box, item)
     assert bench.run(Action.RETRY) == Tally(changed=1, left=0)
+    row = bench.harness.row(bench.box, item)
+    assert row is not None
+    assert before is not None
+    assert (row["status"], row["errors_count"], row["error_log"]) == (0, 0, "the reason")
+    assert row["processed_at"] == before["processed_at"]
+    assert [due.id for due in bench.harness.store.poll(bench.box, range(4), 10)] == [item]
+
+
+def test_a_retried_row_that_no_attempt_has_a_moment_of_counts_as_tried(bench: Bench) -> None:
+    """Imported, or rejected on its way in: the retry strategies are asked about it, too."""
+    item = bench.insert(FAILED, processed_at=None)
+    bench.run(Action.RETRY)
+    row = bench.harness.row(bench.box, item)
+    assert row is not None
+    assert row["processed_at"] is not None
+    assert [due.id for due in bench.harness.store.poll(bench.box, range(4), 10)] == [item]
+
+
+def test_a_forced_retry_makes_rows_as_if_never_tried(bench: Bench) -> None:
+    item = bench.insert(FAILED, error_log="the reason")
+    assert bench.run(Action.RESTART) == Tally(changed=1, left=0)
     row = bench.harness.row(bench.box, item)
     assert row is not None
     assert (row["status"], row["errors_count"], row["processed_at"], row["error_log"]) == (0, 0, None, "the reason")
     assert [due.id for due in bench.harness.store.poll(bench.box, range(4), 10)] == [item]
+
+
+def test_a_discard_by_hand_says_so_above_the_log_of_the_last_failure_and_is_told(bench: Bench) -> None:
+    first, other = bench.insert(FAILED, error_log="the reason"), bench.insert(FAILED, error_log=None)
+    told: list[int] = []
+    watching = type("Watching", (NullObserver,), {"discarded_by_hand": lambda _self, _box, ids: told.extend(ids)})()
+    ItemActions(bench.store, bench.memory, observer=watching).run(bench.box, Action.DISCARD, ALL)
+    for item, last in ((first, ["the reason"]), (other, [])):
+        row = bench.store.get(bench.box, item)
+        assert row is not None
+        assert row.error_log is not None
+        head, *rest = row.error_log.split("\n")
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z discarded by hand", head)
+        assert rest == last
+    assert sorted(told) == [first, other]
 
 
 def test_without_a_status_an_action_is_for_failed_rows_alone(bench: Bench) -> None:
@@ -171,7 +212,7 @@ def test_without_a_status_an_action_is_for_failed_rows_alone(bench: Bench) -> No
         assert bench.actions.count(bench.box, action, ALL) == 1
         assert bench.run(action) == Tally(changed=1, left=0)
         assert bench.statuses(*others) == [PENDING, DELIVERED, DISCARDED, PENDING]
-        assert bench.statuses(failed) == [{"retry": PENDING, "discard": DISCARDED, "delete": None}[action]]
+        assert bench.statuses(failed) == [BECOMES[action]]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +265,7 @@ def test_rows_that_a_worker_holds_are_passed_over_without_waiting_and_reported(b
         assert [item.id for item in claim.items] == held
         assert bench.run(action, of(PENDING, FAILED)) == Tally(changed=5, left=20)
     assert bench.statuses(*held) == [PENDING] * 20
-    assert bench.statuses(*free) == [{"retry": PENDING, "discard": DISCARDED, "delete": None}[action]] * 5
+    assert bench.statuses(*free) == [BECOMES[action]] * 5
 
 
 def test_a_retry_forgets_what_was_remembered_outside_the_database(bench: Bench) -> None:
@@ -287,7 +328,7 @@ def test_whatever_lets_other_rows_go_on_wakes_the_workers(
     assert bench.signals == []
     bench.insert(FAILED)
     bench.run(action)
-    expected = action is Action.RETRY or strict is not StrictOrder.NONE
+    expected = action in (Action.RETRY, Action.RESTART) or strict is not StrictOrder.NONE
     assert bench.signals == ([Signal(bench.box.name, None)] if expected else [])
 
 
@@ -329,7 +370,7 @@ def test_an_old_table_shows_its_rows_and_takes_every_action(
     engine = connect(url, connections=2)
     with engine.begin() as connection:
         connection.exec_driver_sql(ddl)
-        for n in (1, 2, 3):
+        for n in (1, 2, 3, 4):
             row = f"'018f1e1e00007000800000000000000{n}', {n}, 1, 1, 'hi', 2, {at}, {at}, {at}"
             connection.exec_driver_sql(f"INSERT INTO order_items ({columns}) VALUES ({row})")
     items = SqlItems(SqlStore(engine))
@@ -337,11 +378,16 @@ def test_an_old_table_shows_its_rows_and_takes_every_action(
     shown = items.get(BOX, 2)
     assert shown is not None
     assert (shown.event_key, shown.payload, shown.options, shown.error_log) == ("2", b"hi", None, None)
+    assert isinstance(shown.created_at, datetime)
     assert shown.created_at.isoformat() == "2026-02-03T04:05:06+00:00"
     for n, action in enumerate(Action, start=1):
         which = ItemFilter(event_key=str(n), created_from=shown.created_at)
         assert actions.run(BOX, action, which) == Tally(changed=1, left=0)
     with engine.connect() as connection:
         left = connection.exec_driver_sql("SELECT event_key, status FROM order_items ORDER BY id").all()
-    assert [(str(event_key), status) for event_key, status in left] == [("1", PENDING), ("2", DISCARDED)]
+    assert [(str(event_key), status) for event_key, status in left] == [
+        ("1", PENDING),
+        ("2", PENDING),
+        ("3", DISCARDED),
+    ]
     engine.dispose()

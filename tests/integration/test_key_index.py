@@ -181,8 +181,8 @@ class Explaining:
     def execute(self, sql: str, values: Any) -> None:
         self._cursor.execute(f"EXPLAIN {sql}", values)
 
-    def fetchall(self) -> list[tuple[str]]:
-        return [(str(self._cursor.fetchall()),)]
+    def fetchall(self) -> list[tuple[str, int]]:
+        return [(str(self._cursor.fetchall()), 0)]
 
 
 def test_later_items_of_a_key_are_found_by_it(engine: Engine) -> None:
@@ -200,4 +200,4 @@ def test_later_items_of_a_key_are_found_by_it(engine: Engine) -> None:
         explaining: Any = Explaining(cursor)
         (plan,) = map(str, statements.later_delivered(explaining, items))
     assert f"ix_{NEEDY.table}_key" in plan, plan
-    assert plan.count("Scan") == plan.count("Index Scan"), plan
+    assert plan.count("Scan") == plan.count("Index Scan") + plan.count("Bitmap Heap Scan"), plan

@@ -126,6 +126,13 @@ def test_a_savepoint_says_whose_fault_it_is(engine: Engine) -> None:
     assert [tuple(each) for each in found] == [(1, 1, "no good: 100 %")]
 
 
+def test_stored_payloads_are_read_by_id_own_ones_of_the_transaction_too(engine: Engine) -> None:
+    (before,) = insert(engine, INBOX, rows("a", payload=b"\x00\xff"))
+    with closing(SqlStore(engine)) as store, SqlInbox(store).transaction(INBOX) as transaction:
+        (now,) = SqlRows(INBOX).insert(transaction.session, rows("b", payload=b"b")).ids
+        assert transaction.stored_payloads([before, now, now + 1]) == {before: b"\x00\xff", now: b"b"}
+
+
 def test_a_wake_up_that_cannot_be_sent_does_not_cost_the_caller_its_commit(engine: Engine) -> None:
     def send(_signals: list[Signal]) -> None:
         raise QueueUnavailable("Redis is down")

@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from boxengine.adapters.redis.connection import connect
+from boxengine.adapters.redis.pauses import RedisPauses
 from boxengine.adapters.redis.queue import RedisJobQueue
 from boxengine.adapters.redis.wakeups import RedisNotifier, RedisWakeups
 from boxengine.adapters.system import SystemClock
@@ -80,9 +81,10 @@ def test_a_named_lease_is_a_key_of_that_name(rig: RedisRig) -> None:
 @pytest.mark.parametrize("box_type", list(BoxType))
 def test_an_items_failures_are_the_references_item_meta(rig: RedisRig, box_type: BoxType) -> None:
     box = make_box("combined/item", box_type)
-    rig.failures.remember(box, {42: RememberedFailure(3, "x" * 300)}, ttl=TTL)
+    rig.failures.remember(box, {42: RememberedFailure(3, "x" * 300, uuid="u-1")}, ttl=TTL)
     meta = json.loads(cast("bytes", rig.client.get(f"{box_type.value}:combined/item:42")))
-    assert list(meta) == ["version", "timestamp", "errors_count", "error_msg"]
+    assert list(meta) == ["version", "timestamp", "errors_count", "error_msg", "uuid"]
+    assert meta["uuid"] == "u-1"
     assert (meta["version"], meta["errors_count"], meta["error_msg"]) == (1, 3, "x" * 200)
     assert abs(meta["timestamp"] - rig.clock.now().timestamp()) < 3600
 
@@ -380,3 +382,25 @@ def test_applications_with_channels_of_their_own_do_not_wake_each_other(redis_ur
         RedisNotifier(client, channel="shop:wakeups").notify([Signal("a", 2)])
         assert wakeups.wait(WAIT) == [Signal("a", 2)]
         wakeups.close()
+
+
+def test_the_pauses_of_hundreds_of_boxes_take_one_command_and_are_heard_without_the_right_to_sort(
+    redis_url: str,
+) -> None:
+    client = connect(redis_url)
+    boxes = [make_box(f"box_{number}") for number in range(300)]
+    pauses = RedisPauses(client)
+    pauses.set(boxes[7], polling_enabled=False)
+    pauses.polling_enabled(boxes)
+    before = calls_of(client, "sort", "hget")
+    assert pauses.polling_enabled(boxes) == {"box_7": False}
+    assert calls_of(client, "sort", "hget") - before == 1
+    client.delete("boxengine:outbox_boxes")
+    client.set("boxengine:outbox_boxes", "a stranger's")  # as good as no permission
+    assert pauses.polling_enabled(boxes) == {"box_7": False}
+    client.close()
+
+
+def calls_of(client: redis.Redis, *names: str) -> int:
+    stats: dict[str, Any] = client.info("commandstats")
+    return sum(int(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"]) for name in names)

@@ -31,6 +31,7 @@ class Explaining:
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
+        self.answer: tuple[Any, ...] | None = None
         self.read = 0
         """Rows that all nodes over the table took and threw away."""
 
@@ -44,8 +45,9 @@ class Explaining:
                 kept = node["Actual Rows"] * node["Actual Loops"]
                 self.read += kept + node.get("Rows Removed by Filter", 0) * node["Actual Loops"]
 
-    def fetchone(self) -> None:
-        """There is no row."""
+    def fetchone(self) -> Any:
+        """What a statement would answer; by default that there is no row."""
+        return self.answer
 
 
 def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -91,3 +93,13 @@ def test_a_deletion_looks_at_the_beginning_of_the_table_only(
     start = NOW - ago
     statements.delete(cursor, statuses, start, start + timedelta(seconds=LIMIT // 2), LIMIT)
     assert cursor.read <= (LOOKED_THROUGH + 2) * LIMIT
+
+
+@pytest.mark.parametrize("after", [0, ROWS // 2])
+def test_a_sweep_looks_at_a_part_of_the_table_only(
+    statements: PostgresStatements, cursor: Explaining, after: int
+) -> None:
+    before: dict[int, datetime] = dict.fromkeys([*DELIVERED, *GIVEN_UP], NOW - timedelta(days=30))
+    cursor.answer = (0, None)
+    statements.sweep(cursor, before, after, LIMIT)
+    assert cursor.read <= LOOKED_THROUGH * LIMIT + 2 * LIMIT

@@ -52,8 +52,7 @@
 **5. Processing**
 - defaults: test_process_defaults
 - lease: test_a_lease_is_renewed_while_a_slow_job_goes_on_and_nobody_else_gets_the_bucket
-- gone, or not pending (a job only hints at rows, so both are nothing to do):
-  test_an_item_that_is_gone_or_not_pending_is_skipped_quietly
+- gone, or not pending: test_an_item_that_is_gone_is_an_error_and_one_that_is_not_pending_is_skipped_quietly
 - Redis meta with more errors than the row: test_what_redis_remembers_of_a_failure_counts_when_the_row_knows_less,
   test_what_redis_remembers_of_a_failure_with_retries_left_is_counted_on
 - tried before, retry strategies in order: test_retry_strategies_are_asked_in_order_about_items_tried_before
@@ -73,7 +72,7 @@
 - cutoff: test_past_the_cutoff_a_job_stops_between_items_and_the_rest_stays_pending_for_the_next
 
 **6. Retry strategies**
-- default: test_the_default_strategies
+- default: test_the_default_strategy_discards_nothing
 - names and dotted paths: test_strategies_by_name, test_a_strategy_by_its_dotted_path, test_no_delay
 - backoff: test_exponential_backoff
 - ours, jitter: test_jitter_shortens_a_pause_by_a_part_that_follows_from_the_id

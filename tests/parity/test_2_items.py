@@ -126,7 +126,7 @@ def test_error_log_of_a_transport_that_does_not_raise(rig: Rig, answer: object, 
 
 
 def test_indexes(make_rig: MakeRig) -> None:
-    rig = make_rig(box={"max_retries": 1})
+    rig = make_rig(box={"max_retries": 1, "retry_strategies": ["exponential_backoff", "latest_available"]})
     indexes = {index["name"]: index for index in sa.inspect(rig.engine).get_indexes(rig.box().table)}
     partial = rig.engine.dialect.name == "postgresql"
     pending = indexes[f"ix_{rig.box().table}_{'pending' if partial else 'status'}"]

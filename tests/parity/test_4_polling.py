@@ -13,17 +13,24 @@ import pytest
 import boxengine
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Failure
+from boxengine.engine import poller
 from tests.eventually import eventually
 from tests.integration.engine.receivers import Gate, Receiver
 from tests.integration.engine.rig import BOX, Rig
 from tests.integration.engine.watcher import Watcher
-from tests.parity.harness import QUEUE, RETRIES, MakeRig, Spy, servers_of
+from tests.parity.harness import QUEUE, RETRIES, MakeRig, Spy, create_until, servers_of
 
 OTHER = "other_outbox_item"
 ONE_PARTITION = {"tactic": "aggressive", "concurrency": 1}
 
 
 LONG_AGO = 1_700_000_000
+
+
+@pytest.fixture(autouse=True)
+def asked_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queue's length is asked for at each poll: an "empty" reading of a moment ago may let one poll through."""
+    monkeypatch.setattr(poller, "EMPTY_FOR", 0.0)
 
 
 def busy(spy: Spy, *, length: int, bucket: int = 99, pushed_at: int = LONG_AGO) -> None:
@@ -87,10 +94,9 @@ def skips_while_the_queue_is_long(rig: Rig, spy: Spy) -> Watcher:
     with rig.worker(processor_threads=1) as watcher:
         assert gate.entered.wait(30)
         busy(spy, length=10)
-        rig.create(*range(4))
-        watcher.wait_for(lambda: ("redis_queue_size", "skip") in watcher.throttles)
+        created = create_until(rig, lambda: ("redis_queue_size", "skip") in watcher.throttles)
         gate.open()
-        watcher.wait_for_settled(8)
+        watcher.wait_for_settled(4 + created)
     return watcher
 
 
@@ -147,8 +153,10 @@ def test_tactic_low_priority_skips_while_the_oldest_job_is_young(make_rig: MakeR
         spy.client.lpush(QUEUE, f"7:{int(time.time())}:1")
         rig.create(2)
         watcher.wait_for(lambda: ("redis_queue_time_lag", "skip") in watcher.throttles)
-        assert spy.elements()
-        assert all(element.startswith(b"7:") for element in spy.elements())
+        # The poller may have queued the first item's bucket beside the job that it did not put there itself.
+        queued = {element.partition(b":")[0] for element in spy.elements()}
+        assert b"7" in queued
+        assert b"2" not in queued
         gate.open()
         watcher.wait_for_settled(2)
 
@@ -184,11 +192,12 @@ def test_tactic_noop(make_rig: MakeRig, spy: Spy) -> None:
     rig.create(*range(4))
     with rig.worker(processor_threads=1) as watcher:
         assert gate.entered.wait(30)
-        before = len(watcher.polls)
         busy(spy, length=10)
-        watcher.wait_for(lambda: len(watcher.polls) > before + 2)
+        before = len(watcher.polls)
+        # A commit asks for a poll, which any other tactic would put off.
+        created = create_until(rig, lambda: len(watcher.polls) > before)
         gate.open()
-        watcher.wait_for_settled(4)
+        watcher.wait_for_settled(4 + created)
     assert watcher.throttles == []
 
 

@@ -137,14 +137,15 @@ def test_an_item_goes_to_the_transports_of_its_event_name_and_to_those_of_all(ri
     assert (min(paid.ids), len(paid.ids)) == (ids["paid"], 2)
 
 
-def test_an_item_that_is_gone_or_not_pending_is_skipped_quietly(rig: Rig, spy: Spy) -> None:
+def test_an_item_that_is_gone_is_an_error_and_one_that_is_not_pending_is_skipped_quietly(rig: Rig, spy: Spy) -> None:
     receiver = Receiver()
     rig.carry(receiver)
     done = rig.insert(status=2, bucket=1)
     spy.client.lpush(QUEUE, f"1:1700000000:{done},{done + 1000}")
-    (item_id,) = rig.create(1)
-    rig.deliver(1)
+    (item_id,) = rig.create(2)
+    watcher = rig.deliver(1)
     assert receiver.ids == [item_id]
+    assert watcher.fetch_failures == [f"item {done + 1000}, named by a job, is gone"]
     assert rig.tracked == []
 
 

@@ -22,9 +22,12 @@ def refuse_bad(item: Item) -> Failure | None:
     return Failure("no") if item.payload == b"bad" else None
 
 
-def test_the_default_strategies(rig: Rig) -> None:
+LATEST = {**RETRIES, "retry_strategies": ["exponential_backoff", "latest_available"]}
+
+
+def test_the_default_strategy_discards_nothing(rig: Rig) -> None:
     strategies = rig.boxes.pipeline("order_outbox_item").retry_strategies
-    assert [type(strategy) for strategy in strategies] == [ExponentialBackoff, LatestAvailable]
+    assert [type(strategy) for strategy in strategies] == [ExponentialBackoff]
 
 
 @pytest.mark.parametrize(
@@ -107,16 +110,17 @@ def test_no_delay(make_rig: MakeRig) -> None:
 
 
 def test_latest_available_discards_when_a_later_one_is_delivered(make_rig: MakeRig) -> None:
-    rig = make_rig(box=RETRIES)
+    rig = make_rig(box=LATEST)
     rig.carry(Receiver(refuse_bad))
     (bad,) = rig.create(1, payload=b"bad")
-    rig.create(1)
+    (later,) = rig.create(1)
     rig.deliver(3)
     assert rig.row(bad).status == Status.DISCARDED
+    assert f"item {later}, a later one of its key, was delivered" in rig.row(bad).error_log
 
 
 def test_latest_available_keeps_trying_while_the_later_one_is_undelivered(make_rig: MakeRig) -> None:
-    rig = make_rig(box={**RETRIES, "max_retries": 1})
+    rig = make_rig(box={**LATEST, "max_retries": 1})
     rig.carry(Receiver(refuse_bad))
     bad, also_bad = rig.create(1, 1, payload=b"bad")
     rig.deliver(4)
@@ -124,7 +128,7 @@ def test_latest_available_keeps_trying_while_the_later_one_is_undelivered(make_r
 
 
 def test_latest_available_is_by_event_name_too(make_rig: MakeRig) -> None:
-    rig = make_rig(box=RETRIES)
+    rig = make_rig(box=LATEST)
     rig.carry(Receiver(FailsFirst(1, guilty=lambda item: item.payload == b"bad")))
     (bad,) = rig.create(1, payload=b"bad", event_name="created")
     rig.create(1, event_name="paid")

@@ -129,10 +129,12 @@ class Noted:
         self.spans: list[tuple[datetime, datetime, int]] = []
         """From, before, and how many rows."""
         self._store = store
-        self.counts, self.oldest_pending, self.oldest_finished = (
+        self.counts, self.oldest_pending, self.stranded_items, self.oldest_finished, self.sweep_finished = (
             store.counts,
             store.oldest_pending,
+            store.stranded_items,
             store.oldest_finished,
+            store.sweep_finished,
         )
 
     def delete_finished(

@@ -124,6 +124,14 @@ def test_aliases_and_merges_that_stand_for_a_billion_values_are_refused_unread(
     ]
 
 
+@pytest.mark.parametrize("unit", ["1, ", "{k: v}, "])
+def test_a_file_of_too_many_values_is_given_up_before_its_end(tmp_path: Path, unit: str) -> None:
+    _, problems = read(tmp_path, f"a: [{unit * 50_000} }} and no YAML any more".encode())
+    assert [problem.message for problem in problems] == [
+        "more than 20,000 values, those that aliases stand for included"
+    ]
+
+
 def test_an_anchor_used_in_many_boxes_is_no_bomb(tmp_path: Path) -> None:
     boxes = "".join(f"  box{number}: {{<<: *defaults}}\n" for number in range(200))
     found, problems = read(

@@ -43,6 +43,7 @@ KEYS = {
     f"{BOX}:job_queue": "list",
     f"{BOX}:queued": "hash",
     f"{BOX}:wanted": "set",
+    f"boxengine:in_work:{BOX}": "hash",
     f"sbmt:outbox:processor:{BOX}:0:lock": "string",
 }
 OTHER_KEYS = {

@@ -8,6 +8,8 @@ import subprocess
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import pymysql
 
@@ -30,22 +32,88 @@ class MariaDBFromSystem:
     def start(self, folder: Path, stack: ExitStack) -> Offer:
         """Start it; its address is a SQLAlchemy URL without database."""
         offer = self.offer()
-        account = unprivileged_account()
-        data = private_folder(folder / "mariadb", account=account)
-        stack.callback(shutil.rmtree, data, ignore_errors=True)
-        _initialise(data, account)
-        port = free_port()
-        process = ServerProcess(_command(offer.detail, data, port), log_path=folder / "mariadb.log", account=account)
-        stack.callback(process.stop, signal.SIGTERM, patience=timedelta(seconds=20))
-        process.wait_until(lambda: _answers(port, data), patience=timedelta(seconds=60))
-        return Offer(offer.server, offer.how, offer.detail, f"mysql+pymysql://root@127.0.0.1:{port}")
+        server = stack.enter_context(MariaDBServer(folder))
+        return Offer(offer.server, offer.how, offer.detail, server.url())
 
 
-def _command(program: str, data: Path, port: int) -> list[str]:
+class MariaDBServer:
+    """A server that a test may stop, kill, freeze and start again, on the same port with the same data.
+
+    As a context manager it runs on entry, and on exit it is gone with its data.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._log_path = folder / "mariadb.log"
+        self._account = unprivileged_account()
+        self._data = private_folder(folder / "mariadb", account=self._account)
+        self._temporary = private_folder(folder / "mariadb-tmp", account=self._account)
+        self._port = free_port()
+        self._process: ServerProcess | None = None
+
+    def url(self, database: str = "", *, user: str = "root") -> str:
+        """SQLAlchemy URL of a database, or of the server; driver PyMySQL."""
+        address = f"mysql+pymysql://{user}@127.0.0.1:{self._port}"
+        return f"{address}/{database}" if database else address
+
+    def start(self) -> None:
+        """Start and return when connections are served.
+
+        :raises ServerNotStarted: with the end of the log.
+        """
+        if not any(self._data.iterdir()):
+            _initialise(self._data, self._account)
+        program = find_program("mariadbd")
+        if program is None:
+            raise ServerNotStarted("no mariadbd on PATH; Debian: mariadb-server")
+        command = _command(program, self._data, self._temporary, self._port)
+        self._process = ServerProcess(command, log_path=self._log_path, account=self._account)
+        self._process.wait_until(lambda: _answers(self._port, self._data), patience=timedelta(seconds=60))
+
+    def stop(self) -> None:
+        """Shut down in good order. Harmless when it is not running."""
+        if self._process is not None:
+            self._process.stop(signal.SIGTERM, patience=timedelta(seconds=20))
+
+    def crash(self) -> None:
+        """End with SIGKILL; what was committed is there after ``start``. Harmless when it is not running."""
+        if self._process is not None:
+            self._process.kill()
+
+    def freeze(self) -> None:
+        """Keep connections open and answer nothing."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Go on where ``freeze`` stopped it."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self._discard()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._discard()
+
+    def _discard(self) -> None:
+        self.stop()
+        for folder in (self._data, self._temporary):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _command(program: str, data: Path, temporary: Path, port: int) -> list[str]:
     return [
         program,
         "--no-defaults",
         f"--datadir={data}",
+        f"--tmpdir={temporary}",  # a server deletes the temporary tables of others there when it starts
         "--bind-address=127.0.0.1",
         f"--port={port}",
         "--socket=socket",  # relative to the data folder, for the path of a socket is limited to 107 bytes

@@ -28,7 +28,7 @@ class FaultProxy:
 
     ``cut`` resets what is open and what comes; ``stall`` keeps connections open and lets nothing through, as when a
     cable is pulled; ``slow`` delays every piece of data; ``heal`` passes again, and lets out what was held back;
-    ``redirect`` leads to another server.
+    ``redirect`` and ``lead_new_to`` lead to another server.
 
     As a context manager it listens on entry and on exit closes everything.
     """
@@ -80,11 +80,15 @@ class FaultProxy:
 
     def redirect(self, url: str) -> None:
         """Lead what comes from now on to another server, and reset what is open, as a failover does."""
+        self.lead_new_to(url)
+        self._reset_all()
+
+    def lead_new_to(self, url: str) -> None:
+        """Lead what comes from now on to another server, and leave what is open where it is, as a moved address does."""
         parsed = make_url(url)
         assert parsed.host is not None
         assert parsed.port is not None
         self._target = (parsed.host, parsed.port)
-        self._reset_all()
 
     def __enter__(self) -> Self:
         self._spawn(self._accept, name="proxy: accept")

@@ -21,6 +21,7 @@ def sources(environ: Mapping[str, str]) -> dict[str, Source]:
         "redis": _given("redis", "BOXENGINE_TEST_REDIS_URL", environ) or ValkeyFromWheel(),
         "mariadb": _given("mariadb", "BOXENGINE_TEST_MYSQL_URL", environ) or MariaDBFromSystem(),
         "pgbouncer": SystemProgram("pgbouncer", package="pgbouncer"),
+        "chromium": SystemProgram("chromium", package="chromium"),
         "redis-server": SystemProgram("redis-server", package="redis-server"),
         "kafka": _given("kafka", "BOXENGINE_TEST_KAFKA_BOOTSTRAP", environ) or kafka,
     }

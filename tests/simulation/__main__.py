@@ -16,13 +16,14 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from itertools import count
 
 from tests.simulation.history import History
+from tests.simulation.promises import Violation
 from tests.simulation.verdict import broken_promises, judge
 
 CHUNK = 200
 SHOWN = 20
 """Failing seeds named in full."""
 
-Findings = dict[int, list[str]]
+Findings = dict[int, list[Violation]]
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
 """Holds a history to the promises of SEMANTICS 9, from what was sent and what was committed alone.
 
-The checker knows the policies of the boxes and nothing of the engine. ``violations`` returns one sentence for each
-broken promise; an empty list means that the history is sound.
+The checker knows the policies of the boxes and nothing of the engine. ``violations`` returns each broken promise with a
+sentence that tells where; an empty list means that the history is sound.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from boxengine.adapters.memory.rows import Row
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status
+from tests.simulation.promises import Promise, Violation
 from tests.simulation.record import Change, Record, Send
 from tests.simulation.timeline import ItemLife, lives
 
@@ -19,27 +20,41 @@ NOT_THE_ITEMS_FAULT = frozenset(
     {"item refused", "item raises", "item sent, then raises", "middleware raises", "payload builder raises"}
 )
 HARMLESS = frozenset({"foreign jobs", "duplicate jobs", "wake-up twice"})
+PAUSES_UNHEARD = frozenset({"redis unavailable", "redis answer lost", "redis down", "pause", "worker pauses"})
+"""Faults with which a worker may not hear of a pause in time, or may act on what it heard long before."""
 WHOLE_BATCH = frozenset({"batch raises", "batch sent, then raises"})
 
 
-def violations(record: Record) -> list[str]:
+def violations(record: Record) -> list[Violation]:
     """Every broken promise of one history."""
-    found = [f"the engine raised what no fault explains:\n{error}" for error in record.errors]
+    return [Violation(promise, text) for promise, text in _checks(record)]
+
+
+def _checks(record: Record) -> Iterator[tuple[Promise, str]]:
+    for error in record.errors:
+        yield Promise.SOUND, f"the engine raised what no fault explains:\n{error}"
     for name, box in record.boxes.items():
         known = lives(record, name)
-        found += _legal_changes(record, box)
+        yield from _each(Promise.FINAL, _finished_rows_stay(record, box))
+        yield from _each(Promise.ATTEMPTS, _attempts_counted(record, box))
+        yield from _each(Promise.OVERTAKEN, _discarded_for_a_reason(record, box))
         for life in known.values():
-            found += _ended(life, known)
-            found += _acknowledged(record, life)
-            found += _failed_in_time(record, box, life)
-            found += _not_too_early(box, life)
-            found += _sent_once(record, box, life)
-            found += _poison_stays_alone(record, box, life)
-        found += _in_order(record, box, known)
-        found += _effects_once(record, box, known)
-    found += _fenced(record)
-    found += _prompt(record)
-    return found
+            yield from _each(Promise.ENDS, _ended(life, known))
+            yield from _each(Promise.ACKNOWLEDGED, _acknowledged(record, life))
+            yield from _each(Promise.ATTEMPTS, _failed_in_time(record, box, life))
+            yield from _each(Promise.PAUSES, _not_too_early(box, life))
+            yield from _each(Promise.ONCE, _sent_once(record, box, life))
+            yield from _each(Promise.ISOLATED, _poison_stays_alone(record, box, life))
+        yield from _each(Promise.OVERTAKEN, _overtaken_items_stay(record, box, known))
+        yield from _each(Promise.ORDER, _in_order(record, box, known))
+        yield from _each(Promise.EFFECTS, _effects_once(record, box, known))
+    yield from _each(Promise.FENCED, _fenced(record))
+    yield from _each(Promise.STOPPED, _stopped(record))
+    yield from _each(Promise.PROMPT, _prompt(record))
+
+
+def _each(promise: Promise, texts: Iterator[str]) -> Iterator[tuple[Promise, str]]:
+    return ((promise, text) for text in texts)
 
 
 # ── no loss ──────────────────────────────────────────────────────────────────────────────────────────
@@ -61,24 +76,35 @@ def _is_parked(life: ItemLife, known: dict[int, ItemLife]) -> bool:
     )
 
 
-def _legal_changes(record: Record, box: Box) -> Iterator[str]:
-    """Who may do what to a row."""
+def _engine_changes(record: Record, box: Box) -> Iterator[tuple[Change, Row]]:
+    """What anybody but an operator did to a committed row, and the row before it."""
     for change in record.changes:
-        before, after = change.before, change.after
-        if change.box != box.name or before is None or change.by == "operator":
-            continue
-        if before.status != Status.PENDING and after is not None:
+        if change.box == box.name and change.before is not None and change.by != "operator":
+            yield change, change.before
+
+
+def _finished_rows_stay(record: Record, box: Box) -> Iterator[str]:
+    for change, before in _engine_changes(record, box):
+        if before.status != Status.PENDING and change.after is not None:
             yield f"item {before.id} was {Status(before.status).name} and was changed once more by {change.by}"
-        if after is None and not _may_be_deleted(box, change, before):
+        if change.after is None and not _may_be_deleted(box, change, before):
             yield f"item {before.id} was deleted by {change.by} while {Status(before.status).name}"
-        if (
-            after is not None
-            and after.status == Status.PENDING
-            and after.errors_count <= before.errors_count
-            and change.by == "engine"
-        ):
+
+
+def _attempts_counted(record: Record, box: Box) -> Iterator[str]:
+    for change, before in _engine_changes(record, box):
+        after = change.after
+        if after is None or after.status != Status.PENDING or change.by != "engine":
+            continue
+        if after.errors_count <= before.errors_count:
             yield f"item {before.id}: a failed attempt was not counted"
-        if after is not None and after.status == Status.DISCARDED and not _is_overtaken(record, box, change, before):
+
+
+def _discarded_for_a_reason(record: Record, box: Box) -> Iterator[str]:
+    for change, before in _engine_changes(record, box):
+        if change.after is None or change.after.status != Status.DISCARDED:
+            continue
+        if not _is_overtaken(record, box, change, before):
             yield f"item {before.id} was discarded, and no later item of its key had been delivered"
 
 
@@ -97,6 +123,24 @@ def _is_overtaken(record: Record, box: Box, change: Change, row: Row) -> bool:
         for other in record.changes
         if other.box == box.name and other.after is not None and other.step <= change.step
     )
+
+
+def _overtaken_items_stay(record: Record, box: Box, known: dict[int, ItemLife]) -> Iterator[str]:
+    """Under ``latest_available`` nothing that was tried before goes out once a later item of its key is delivered."""
+    if box.name not in record.latest_available:
+        return
+    for life in known.values():
+        for send in life.sends:
+            opened = send.claim.opened
+            row = life.row_at(opened)
+            if row is None or row.processed_at is None:
+                continue
+            for other in known.values():
+                if other.id <= life.id or (other.key, other.event_name) != (life.key, life.event_name):
+                    continue
+                later = other.row_at(opened)
+                if later is not None and later.status == Status.DELIVERED:
+                    yield f"item {life.id} was sent at step {send.step}, after item {other.id} of its key was delivered"
 
 
 SLOW = 0.1
@@ -170,7 +214,9 @@ def _not_too_early(box: Box, life: ItemLife) -> Iterator[str]:
             continue
         if row.available_at is not None and send.claim.now < row.available_at:
             yield f"item {life.id} was sent before it was available"
-        if box.backoff is not None and row.processed_at is not None and row.status == Status.PENDING:
+        # A row without failed attempts is due at once, whatever its processed_at: an operator has had it retried.
+        tried = row.processed_at is not None and row.errors_count > 0 and row.status == Status.PENDING
+        if box.backoff is not None and row.processed_at is not None and tried:
             due = row.processed_at + box.backoff.pause(row.errors_count, row.id)
             if send.claim.now < due:
                 yield f"item {life.id} was tried again within its pause, at step {send.step}"
@@ -183,9 +229,13 @@ def _sent_once(record: Record, box: Box, life: ItemLife) -> Iterator[str]:
     """More than one clean send of an item to a transport needs a reason; so does a send after the outcome."""
     allowed = 1 + sum(change.by == "operator" for change in life.changes)
     clean: dict[str, int] = defaultdict(int)
+    written: set[tuple[str, int]] = set()
     for send in life.sends:
+        if send.transactional and (send.transport, id(send.claim)) in written:
+            continue  # what was written before was undone, because of another item: see _effects_once
         if send.claim.committed and life.id not in send.claim.failures:
             clean[send.transport] += 1
+            written.add((send.transport, id(send.claim)))
     for transport, count in clean.items():
         if count > allowed:
             yield f"item {life.id} was sent to {transport} {count} times, and every time all went well"
@@ -220,9 +270,22 @@ def _fenced(record: Record) -> Iterator[str]:
             yield f"{claim.worker} asked again for buckets that it had been refused, at step {claim.opened}"
         # The leases are looked at before an item or batch begins, not before each of its transports.
         # A batch that raised is narrowed down to the guilty item first.
-        transports = max(len(routes) for routes in record.routes[claim.box].values())
-        if claim.late_calls > transports and not claim.batch_raised:
+        if claim.late_calls > _transports(record, claim.box) and not claim.batch_raised:
             yield f"{claim.worker} went on sending after its leases had run out: {claim.late_calls} calls"
+
+
+def _stopped(record: Record) -> Iterator[str]:
+    """A pause is looked at before an item or batch begins, not before each of its transports."""
+    if record.faults.keys() & PAUSES_UNHEARD:
+        return
+    for claim in record.claims:
+        if claim.calls_of_a_paused_box > _transports(record, claim.box):
+            yield f"{claim.worker} went on sending items of a paused box: {claim.calls_of_a_paused_box} calls"
+
+
+def _transports(record: Record, box: str) -> int:
+    """The most that an item of the box has to reach."""
+    return max(len(routes) for routes in record.routes[box].values())
 
 
 # ── order ────────────────────────────────────────────────────────────────────────────────────────────

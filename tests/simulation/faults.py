@@ -119,11 +119,14 @@ class StoreSide:
         self._record = record
         self.poll = self._store.poll
         self.outlook = self._store.outlook
+        self.pending = self._store.pending
         self.ping = self._store.ping
         self.counts = self._store.counts
         self.oldest_pending = self._store.oldest_pending
+        self.stranded_items = self._store.stranded_items
         self.oldest_finished = self._store.oldest_finished
         self.delete_finished = self._store.delete_finished
+        self.sweep_finished = self._store.sweep_finished
 
     @contextmanager
     def claim(

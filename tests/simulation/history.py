@@ -65,7 +65,7 @@ class History:
             self._run()
         finally:
             self.scheduler.kill_all()
-        self.record.effects = list(self.servers.store.effects)
+            self.record.effects = list(self.servers.store.effects)
         return self.record
 
     # ── phases ───────────────────────────────────────────────────────────────────────────────────────
@@ -88,7 +88,7 @@ class History:
         self.faults.active = False
         self.faults.redis_up = True
         for plan in self.scenario.boxes:
-            self.servers.pauses.set(plan.box, polling_enabled=True)
+            self.pause(plan.box, paused=False)
         if not any(worker.working for worker in self.workers):
             self.hire()
 
@@ -152,13 +152,21 @@ class History:
         """A strand of the outside world."""
         self.scheduler.spawn(name, self._outside, body).context["role"] = name
 
+    def pause(self, box: Box, *, paused: bool) -> None:
+        """An operator pauses a box, or resumes it."""
+        self.servers.pauses.set(box, polling_enabled=not paused)
+        if not paused:
+            self.record.paused_since.pop(box.name, None)
+        else:
+            self.record.paused_since.setdefault(box.name, self.scheduler.now)
+
     def act(self, box: Box, row: Row, *, discard: bool) -> None:
         """An operator discards an item, or has a failed one tried again; not while a claim has locked it."""
         try:
             if discard:
                 self.servers.store.update(box, row.id, status=Status.DISCARDED, processed_at=self.clock.now())
             else:
-                self.servers.store.update(box, row.id, status=Status.PENDING, errors_count=0, processed_at=None)
+                self.servers.store.update(box, row.id, status=Status.PENDING, errors_count=0)
         except (StoreUnavailable, KeyError):
             return
         self.servers.memory.forget(box, [row.id])

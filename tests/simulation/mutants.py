@@ -1,16 +1,15 @@
 """Deliberate bugs: each breaks one rule of the engine or of the database's twin, and the simulation must notice.
 
-A mutant is a patch that a test applies for as long as it runs histories. Its docstring is the bug.
+A mutant names the promise that must break; its docstring is the bug. To add one: a function that performs the surgery,
+``@breaks(promise)`` above it, and its name in ``MUTANTS``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
-
-import pytest
 
 from boxengine.adapters.memory import queue as memory_queue
 from boxengine.adapters.memory import rows as memory_rows
@@ -22,6 +21,7 @@ from boxengine.domain.job import Job
 from boxengine.domain.outcome import Settlement
 from boxengine.engine.delivery import Delivery
 from boxengine.engine.keeper import LeaseKeeper
+from boxengine.engine.pauses import PauseWatch
 from boxengine.engine.poller import Poller
 from boxengine.engine.processor import Processor
 from boxengine.engine.schedule import NEVER, Schedule
@@ -29,14 +29,14 @@ from boxengine.engine.sending import Sending
 from boxengine.engine.transports import Carrier
 from boxengine.errors import QueueUnavailable, StoreUnavailable
 from boxengine.ports import Hold
-
-Mutant = Callable[[pytest.MonkeyPatch], None]
-
+from tests.simulation.mutation import Mutant, Surgery, breaks
+from tests.simulation.promises import Promise
 
 # ── locks and leases ─────────────────────────────────────────────────────────────────────────────────
 
 
-def bucket_lock_absent(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.ONCE, only=("worker pauses",))
+def bucket_lock_absent(patch: Surgery) -> None:
     """The database does not lock buckets: leases alone decide, and they run out."""
     made = MemoryClaim.__init__
 
@@ -47,7 +47,8 @@ def bucket_lock_absent(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemoryClaim, "__init__", unlocked)
 
 
-def refused_buckets_ignored(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.FENCED)
+def refused_buckets_ignored(patch: Surgery) -> None:
     """What the database refused is asked for again at once, instead of waiting until the lease has run out."""
     run = Delivery.run
 
@@ -57,26 +58,31 @@ def refused_buckets_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Delivery, "run", forgetful)
 
 
-def leases_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.FENCED, only=("worker pauses",))
+def leases_not_looked_at(patch: Surgery) -> None:
     """Sending goes on however late it is."""
     patch.setattr(Sending, "_must_stop", lambda _self: False)
 
 
-def lost_lease_comes_back(patch: pytest.MonkeyPatch) -> None:
+@breaks(
+    Promise.FENCED, only=("leases lost", "wake-up twice", "transport slow", "commit acknowledged late"), first=1_500
+)
+def lost_lease_comes_back(patch: Surgery) -> None:
     """Found by the simulation: the keeper renewed a hold whose buckets had been lost, and its thread went on sending."""
 
     def renew(self: Any, hold: Hold) -> None:
         before = self._clock.monotonic()
         try:
-            self._queue.extend(hold, ttl=self._ttl)
+            self._queue.extend(hold, ttl=self.ttl)
         except QueueUnavailable:
             return
-        hold.valid_until = before + self._ttl.total_seconds()
+        hold.valid_until = before + self.ttl.total_seconds()
 
     patch.setattr(LeaseKeeper, "_renew", renew)
 
 
-def wanted_flag_dropped(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.PROMPT, only=())
+def wanted_flag_dropped(patch: Surgery) -> None:
     """A bucket that was asked for while in work is let go without another look."""
 
     def release(self: Any, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
@@ -91,7 +97,8 @@ def wanted_flag_dropped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemoryJobQueue, "release", release)
 
 
-def released_with_rows_left(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.PROMPT, only=())
+def released_with_rows_left(patch: Surgery) -> None:
     """Every bucket counts as exhausted after its first batch."""
     read = MemoryClaim._read
 
@@ -102,7 +109,8 @@ def released_with_rows_left(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemoryClaim, "_read", all_exhausted)
 
 
-def cut_session_may_commit(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.ONCE, only=("pause", "transport slow"))
+def cut_session_may_commit(patch: Surgery) -> None:
     """A session that the server has ended still records its outcomes: no fencing in the database."""
 
     def commit(self: Any, settlement: Settlement) -> None:
@@ -118,7 +126,8 @@ def cut_session_may_commit(patch: pytest.MonkeyPatch) -> None:
 # ── reading on ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def cursor_past_unsettled_rows(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.ORDER)
+def cursor_past_unsettled_rows(patch: Surgery) -> None:
     """Rows that were claimed and not sent are passed over; their followers go first."""
     report = Delivery._report
 
@@ -129,12 +138,12 @@ def cursor_past_unsettled_rows(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Delivery, "_report", careless)
 
 
-def _reads_on_after_settled(patch: pytest.MonkeyPatch, *, strict: bool) -> None:
+def _reads_on_after_settled(patch: Surgery, *, strict: bool) -> None:
     report = Delivery._report
 
     def careless(self: Delivery, claim: Any, settlement: Settlement, after: Mapping[int, int]) -> Any:
         found = report(self, claim, settlement, after)
-        settled = {*settlement.delivered, *settlement.discarded, *(attempt.id for attempt in settlement.failed)}
+        settled = {*settlement.delivered, *(each.id for each in settlement.not_delivered)}
         if (self.box.strict_order is not StrictOrder.NONE) is strict and all(i.id in settled for i in claim.items):
             return replace(found, last_ids={item.bucket: item.id for item in claim.items})
         return found
@@ -142,12 +151,14 @@ def _reads_on_after_settled(patch: pytest.MonkeyPatch, *, strict: bool) -> None:
     patch.setattr(Delivery, "_report", careless)
 
 
-def cursor_past_failed_rows_under_strict_order(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.ORDER, only=("item refused",))
+def cursor_past_failed_rows_under_strict_order(patch: Surgery) -> None:
     """Found by the simulation: a failed row whose pause ended while its bucket was drained was overtaken."""
     _reads_on_after_settled(patch, strict=True)
 
 
-def cursor_past_rows_not_yet_committed(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.ORDER, only=(), first=2_900)
+def cursor_past_rows_not_yet_committed(patch: Surgery) -> None:
     """Found by the simulation: a row committed below the last id read was overtaken by the next of its key."""
     _reads_on_after_settled(patch, strict=False)
 
@@ -155,7 +166,8 @@ def cursor_past_rows_not_yet_committed(patch: pytest.MonkeyPatch) -> None:
 # ── sending ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def delivered_before_sent(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.ACKNOWLEDGED)
+def delivered_before_sent(patch: Surgery) -> None:
     """A batch is marked delivered before the deadline is looked at and before a transport has it."""
 
     def send_whole(self: Any, carriers: Sequence[Any], items: Sequence[Item]) -> None:
@@ -167,37 +179,36 @@ def delivered_before_sent(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Sending, "_send_whole", send_whole)
 
 
-def first_transport_is_enough(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.ACKNOWLEDGED)
+def first_transport_is_enough(patch: Surgery) -> None:
     """Of several transports only the first is called."""
     send = Sending._send_whole
     patch.setattr(Sending, "_send_whole", lambda self, carriers, items: send(self, carriers[:1], items))
 
 
-def refusals_ignored(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.ACKNOWLEDGED)
+def refusals_ignored(patch: Surgery) -> None:
     """What a batch transport answers about single items is not looked at."""
 
-    def carry_batch(self: Any, carrier: Any, items: Sequence[Item]) -> Sequence[Item]:
-        try:
-            self._call_batch_in_savepoint(carrier, items)
-        except Exception as error:
-            return tuple(self._narrow(carrier, items, error))
-        return items
-
-    patch.setattr(Sending, "_carry_batch", carry_batch)
+    send = Carrier.send_batch
+    patch.setattr(Carrier, "send_batch", lambda self, items, claim: [None for _ in send(self, items, claim)])
 
 
-def results_in_wrong_order(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.ACKNOWLEDGED)
+def results_in_wrong_order(patch: Surgery) -> None:
     """A batch's results are taken for those of other items."""
     send = Carrier.send_batch
     patch.setattr(Carrier, "send_batch", lambda self, items, claim: send(self, items, claim)[::-1])
 
 
-def raised_is_delivered(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.ACKNOWLEDGED)
+def raised_is_delivered(patch: Surgery) -> None:
     """An error of a batch transport is taken for success."""
     patch.setattr(Sending, "_narrow", lambda _self, _carrier, items, _error: items)
 
 
-def no_narrowing(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.ISOLATED, only=())
+def no_narrowing(patch: Surgery) -> None:
     """One poison item makes its whole batch fail."""
 
     def narrow(self: Any, carrier: Any, items: Sequence[Item], error: Exception) -> Sequence[Item]:
@@ -208,7 +219,8 @@ def no_narrowing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Sending, "_narrow", narrow)
 
 
-def savepoint_keeps_everything(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.EFFECTS)
+def savepoint_keeps_everything(patch: Surgery) -> None:
     """What a failed attempt wrote through the session is committed with the rest."""
 
     @contextmanager
@@ -218,20 +230,54 @@ def savepoint_keeps_everything(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemoryClaim, "savepoint", savepoint)
 
 
-def savepoint_inside_the_middlewares(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.EFFECTS, only=("item refused",))
+def each_transport_has_its_own_savepoint(patch: Surgery) -> None:
+    """What the first transport of a batch wrote for an item stays though the second refuses the item."""
+
+    def send_in_session(self: Any, carriers: Sequence[Carrier], items: Sequence[Item], took: Any = frozenset()) -> None:
+        for carrier in carriers:
+            with self._claim.savepoint():
+                items = self._carry_batch(carrier, items)
+        self.delivered += [item.id for item in items]
+
+    patch.setattr(Sending, "_send_in_session", send_in_session)
+
+
+@breaks(Promise.ONCE, only=("item refused",))
+def all_transports_are_called_again(patch: Surgery) -> None:
+    """After a refusal also those outside the session get the items again that they have already."""
+    send = Sending._send_in_session
+
+    def forgetful(self: Any, carriers: Sequence[Carrier], items: Sequence[Item], took: Any = frozenset()) -> None:
+        attempted = self._carry_on
+
+        def carry_on(attempt: Any, carriers: Sequence[Carrier]) -> None:
+            attempt.took.clear()
+            attempted(attempt, carriers)
+
+        self._carry_on = carry_on
+        send(self, carriers, items, took)
+
+    patch.setattr(Sending, "_send_in_session", forgetful)
+
+
+@breaks(Promise.EFFECTS)
+def savepoint_inside_the_middlewares(patch: Surgery) -> None:
     """Found by the simulation: a middleware that failed after the transport left the transport's writes standing."""
-    patch.setattr(Sending, "_one_in_savepoint", lambda self, item: self._one(item))
+    patch.setattr(Sending, "_one_in_savepoint", lambda _self, one, item: one(item))
 
 
 # ── order ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def waves_ignored(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.ORDER, only=("item refused",))
+def waves_ignored(patch: Surgery) -> None:
     """Under strict order a whole batch goes out at once, keys twice and all."""
     patch.setattr(Sending, "_waves", lambda _self, items: [items])
 
 
-def blocked_keys_forgotten(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.ORDER)
+def blocked_keys_forgotten(patch: Surgery) -> None:
     """Under strict order the followers of an item that has just failed go on."""
 
     def fail(self: Any, item: Item, problem: object, where: str) -> None:
@@ -240,12 +286,14 @@ def blocked_keys_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Sending, "_fail", fail)
 
 
-def unsent_failures_do_not_block(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.ORDER, only=("payload builder raises",))
+def unsent_failures_do_not_block(patch: Surgery) -> None:
     """Found by the simulation: an item that failed before it was sent did not hold back its followers in the batch."""
     patch.setattr(Sending, "hold_back", lambda _self, _items: None)
 
 
-def routes_one_after_the_other(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.ORDER)
+def routes_one_after_the_other(patch: Surgery) -> None:
     """All items of one event name go before all of the next, whatever their keys."""
 
     def by_route(self: Any, items: Sequence[Item]) -> Any:
@@ -257,7 +305,8 @@ def routes_one_after_the_other(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Sending, "_by_route", by_route)
 
 
-def bucket_order_by_key_only(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.ORDER, only=())
+def bucket_order_by_key_only(patch: Surgery) -> None:
     """Found by the simulation: strict order by bucket grouped items by event name as if only keys had an order."""
     by_route = Sending._by_route
 
@@ -271,12 +320,14 @@ def bucket_order_by_key_only(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Sending, "_by_route", by_key)
 
 
-def parked_keys_go_on(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.ORDER)
+def parked_keys_go_on(patch: Surgery) -> None:
     """A failed item does not park its key."""
     patch.setattr(memory_rows, "UNFINISHED", frozenset({Status.PENDING}))
 
 
-def waiting_items_hold_nothing_back(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.ORDER)
+def waiting_items_hold_nothing_back(patch: Surgery) -> None:
     """The query does not know strict order: followers of an item in its pause are due."""
     due = memory_rows.Rows.due
 
@@ -286,22 +337,32 @@ def waiting_items_hold_nothing_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(memory_rows.Rows, "due", unordered)
 
 
+@breaks(Promise.STOPPED, only=("box paused", "transport slow"))
+def pauses_not_looked_at(patch: Surgery) -> None:
+    """What is queued or held goes on, whatever people say."""
+    patch.setattr(PauseWatch, "running", lambda _self, boxes: boxes)
+    patch.setattr(PauseWatch, "paused", lambda _self, _box: False)
+
+
 # ── outcomes ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def one_retry_too_few(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.ATTEMPTS)
+def one_retry_too_few(patch: Surgery) -> None:
     """An item is failed with its last retry still to come."""
     patch.setattr(
         Box, "exhausted", lambda self, count: self.max_retries is not None and count >= max(1, self.max_retries)
     )
 
 
-def retries_without_end(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.ATTEMPTS)
+def retries_without_end(patch: Surgery) -> None:
     """``max_retries`` is not looked at."""
     patch.setattr(Box, "exhausted", lambda _self, _count: False)
 
 
-def failures_not_counted(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.ATTEMPTS)
+def failures_not_counted(patch: Surgery) -> None:
     """A failed attempt leaves the row's count as it was."""
     record = Delivery._record_failure
 
@@ -313,24 +374,41 @@ def failures_not_counted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Delivery, "_record_failure", uncounted)
 
 
-def backoff_ignored(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.PAUSES)
+def backoff_ignored(patch: Surgery) -> None:
     """A failed item is due at once."""
     patch.setattr(memory_rows, "_is_past_its_pause", lambda _box, _row, _now: True)
 
 
-def discarded_for_one_undelivered(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.OVERTAKEN, only=("item refused",))
+def discarded_for_one_undelivered(patch: Surgery) -> None:
     """As the reference does it: a later item counts though it has not been delivered."""
 
-    def later(self: Any, items: Sequence[Item]) -> frozenset[int]:
+    def later(self: Any, items: Sequence[Item]) -> Mapping[int, int]:
         last: dict[tuple[str, str | None], int] = {}
         for row in self._database.rows(self._box):
             last[row.event_key, row.event_name] = row.id
-        return frozenset(item.id for item in items if last.get((item.event_key, item.event_name), 0) > item.id)
+        found = ((item.id, last.get((item.event_key, item.event_name), 0)) for item in items)
+        return {item_id: later for item_id, later in found if later > item_id}
 
     patch.setattr(MemoryClaim, "later_delivered", later)
 
 
-def failed_commit_writes_half(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.OVERTAKEN, only=("item refused", "operator"))
+def strategies_asked_only_after_failed_attempts(patch: Surgery) -> None:
+    """An item that an operator has had retried goes out unasked, after a later one of its key."""
+    ask = Delivery._ask_strategies
+
+    def forgetful(self: Any, admission: Any, items: Sequence[Item]) -> Sequence[Item]:
+        unasked = {item.id for item in items if item.errors_count == 0}
+        asked = {item.id for item in ask(self, admission, [item for item in items if item.id not in unasked])}
+        return [item for item in items if item.id in asked | unasked]
+
+    patch.setattr(Delivery, "_ask_strategies", forgetful)
+
+
+@breaks(Promise.EFFECTS, only=("commit fails",))
+def failed_commit_writes_half(patch: Surgery) -> None:
     """No rollback: a commit that fails leaves the delivered marked and forgets the failed."""
     commit = MemoryClaim.commit
 
@@ -344,7 +422,8 @@ def failed_commit_writes_half(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemoryClaim, "commit", half)
 
 
-def retention_takes_all(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.FINAL)
+def retention_takes_all(patch: Surgery) -> None:
     """Rows are deleted for their age alone."""
 
     def delete(self: Any, box: Box, statuses: Any, *, created_from: Any, created_before: Any, limit: int) -> int:
@@ -360,7 +439,8 @@ def retention_takes_all(patch: pytest.MonkeyPatch) -> None:
 # ── loops ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def failed_polls_never_come_back(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.ENDS)
+def failed_polls_never_come_back(patch: Surgery) -> None:
     """A partition whose poll raised is not put back on the agenda."""
     done = Schedule.done
 
@@ -371,7 +451,8 @@ def failed_polls_never_come_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Schedule, "done", lose)
 
 
-def asked_during_a_poll_forgotten(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.PROMPT, only=(), first=2_650)
+def asked_during_a_poll_forgotten(patch: Surgery) -> None:
     """A wake-up that comes while its partition is polled is lost."""
     done = Schedule.done
 
@@ -382,17 +463,20 @@ def asked_during_a_poll_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Schedule, "done", forget)
 
 
-def corrupt_jobs_raise(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.SOUND)
+def corrupt_jobs_raise(patch: Surgery) -> None:
     """A foreign element in the queue ends the turn of whoever pops it."""
     patch.setattr(memory_queue, "_decode", Job.decode)
 
 
-def checks_never_made(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.ENDS)
+def checks_never_made(patch: Surgery) -> None:
     """The poller trusts wake-ups alone."""
     patch.setattr(Poller, "_check", lambda _self, _box: 1.0)
 
 
-def buckets_never_let_go(patch: pytest.MonkeyPatch) -> None:
+@breaks(Promise.PROMPT)
+def buckets_never_let_go(patch: Surgery) -> None:
     """A thread goes on with its buckets though nothing in them can be sent."""
     run = Delivery.run
 
@@ -421,6 +505,8 @@ MUTANTS: tuple[Mutant, ...] = (
     raised_is_delivered,
     no_narrowing,
     savepoint_keeps_everything,
+    each_transport_has_its_own_savepoint,
+    all_transports_are_called_again,
     savepoint_inside_the_middlewares,
     waves_ignored,
     blocked_keys_forgotten,
@@ -429,11 +515,13 @@ MUTANTS: tuple[Mutant, ...] = (
     bucket_order_by_key_only,
     parked_keys_go_on,
     waiting_items_hold_nothing_back,
+    pauses_not_looked_at,
     one_retry_too_few,
     retries_without_end,
     failures_not_counted,
     backoff_ignored,
     discarded_for_one_undelivered,
+    strategies_asked_only_after_failed_attempts,
     failed_commit_writes_half,
     retention_takes_all,
     failed_polls_never_come_back,
@@ -442,29 +530,3 @@ MUTANTS: tuple[Mutant, ...] = (
     checks_never_made,
     buckets_never_let_go,
 )
-
-BEGINNING: Mapping[Mutant, int] = {
-    cursor_past_rows_not_yet_committed: 2_900,
-    asked_during_a_poll_forgotten: 2_650,
-    lost_lease_comes_back: 1_500,
-}
-"""The seed from which rare ones are looked for; before it nothing is found for a minute."""
-
-FOCUS: Mapping[Mutant, tuple[str, ...]] = {
-    bucket_lock_absent: ("worker pauses",),
-    lost_lease_comes_back: ("leases lost", "wake-up twice", "transport slow", "commit acknowledged late"),
-    cut_session_may_commit: ("pause", "transport slow"),
-    cursor_past_rows_not_yet_committed: (),
-    asked_during_a_poll_forgotten: (),
-    wanted_flag_dropped: (),
-    unsent_failures_do_not_block: ("payload builder raises",),
-    failed_commit_writes_half: ("commit fails",),
-    discarded_for_one_undelivered: ("item refused",),
-    leases_not_looked_at: ("worker pauses",),
-    released_with_rows_left: (),
-    bucket_order_by_key_only: (),
-    waves_ignored: ("item refused",),
-    cursor_past_failed_rows_under_strict_order: ("item refused",),
-    no_narrowing: (),
-}
-"""Mutants that few histories meet are looked for in histories with these faults; found without, too, but later."""

@@ -47,6 +47,7 @@ def _replace_workers(history: History) -> None:
 
 def _flush(history: History) -> str:
     history.servers.flush_redis()
+    history.record.paused_since.clear()
     return "everything forgotten"
 
 
@@ -119,7 +120,7 @@ def _pause(history: History) -> str:
 def _pause_box(history: History) -> str:
     box = history.random.choice(history.boxes)
     enabled = history.random.random() < 0.5
-    history.servers.pauses.set(box, polling_enabled=enabled)
+    history.pause(box, paused=not enabled)
     return f"{box.name} {'resumed' if enabled else 'paused'}"
 
 

@@ -8,12 +8,15 @@ from typing import Any
 
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
+from boxengine.engine.pauses import REFRESH
 from boxengine.ports import Hold, Result
 from tests.simulation.faults import Faults
 from tests.simulation.record import ClaimRecord, Record, Send
 from tests.simulation.scenario import Scenario
 from tests.simulation.scheduler import Scheduler
 
+PAUSE_HEARD = REFRESH + 0.1
+"""Virtual seconds after which every worker that reaches Redis knows of a pause."""
 POISON = b"poison"
 """The payload of an item that no transport ever takes."""
 
@@ -53,10 +56,12 @@ class Receiver:
         send.acknowledged = True
         return None
 
-    def batch(self, items: Sequence[Item]) -> Sequence[Result]:
+    def batch(self, items: Sequence[Item], session: Any = None) -> Sequence[Result]:
         """Takes many items; fails for some, or as a whole, before or after some of them were taken."""
         claim = self._begin(items)
         ids = [item.id for item in items]
+        if session is not None and claim.refused:
+            claim.batch_raised = True  # it was undone because of a refused item, and is sent again without that one
         strikes, random = self._faults.strikes, self._scheduler.random
         if strikes("batch raises", f"items {ids}"):
             _fail_together(claim, ids)
@@ -73,7 +78,7 @@ class Receiver:
                 claim.failures.add(item.id)
                 results.append(Failure("refused"))
             else:
-                sends.append(self._receive(claim, item, None))
+                sends.append(self._receive(claim, item, session))
                 results.append(True)
             if len(results) == breaks_at:
                 _fail_together(claim, ids)
@@ -93,6 +98,8 @@ class Receiver:
         hold = strand.context["hold"]
         if hold.valid_until <= self._scheduler.now or self._belongs_to_another(hold, items):
             claim.late_calls += 1
+        if self._scheduler.now - self._record.paused_since.get(claim.box, self._scheduler.now) > PAUSE_HEARD:
+            claim.calls_of_a_paused_box += 1
         self._faults.step(f"{self.name} is called")
         if self._faults.strikes("transport slow"):
             self._scheduler.sleep(self._scheduler.random.choice([0.05, 0.5, 3.0, 12.0]))
@@ -154,7 +161,7 @@ def _fail_together(claim: ClaimRecord, ids: Sequence[int]) -> None:
 
 
 def transport(shape: str, receiver: Receiver) -> Any:
-    """A transport of this shape: single, batch, both, session."""
+    """A transport of this shape: single, batch, both, session, session batch."""
     return _SHAPES[shape](receiver)
 
 
@@ -182,6 +189,14 @@ class _Batch:
         return self.receiver.batch(items)
 
 
+class _SessionBatch:
+    def __init__(self, receiver: Receiver) -> None:
+        self.receiver = receiver
+
+    def call_batch(self, items: Sequence[Item], *, session: Any) -> Sequence[Result]:
+        return self.receiver.batch(items, session)
+
+
 class _Both(_Single):
     def call_batch(self, items: Sequence[Item]) -> Sequence[Result]:
         return self.receiver.batch(items)
@@ -191,5 +206,6 @@ _SHAPES: dict[str, Callable[[Receiver], Any]] = {
     "single": _Single,
     "session": _Session,
     "batch": _Batch,
+    "session batch": _SessionBatch,
     "both": _Both,
 }

@@ -32,6 +32,8 @@ class ClaimRecord:
     batch_raised: bool = False
     asked_again: bool = False
     """It asked for a bucket that the database had refused to the same hold."""
+    calls_of_a_paused_box: int = 0
+    """Calls of transports begun when every worker had had the time to hear of the pause."""
     late_calls: int = 0
     """Calls of transports begun after the leases had run out, or long after somebody else had them."""
 
@@ -86,6 +88,8 @@ class Record:
     """Seconds."""
     holders: dict[tuple[str, int], tuple[str, float]] = field(default_factory=dict)
     """By box and bucket, the token of the hold that took it last, and when."""
+    paused_since: dict[str, float] = field(default_factory=dict)
+    """By name of each box that is paused now, virtual seconds."""
     claims: list[ClaimRecord] = field(default_factory=list)
     sends: list[Send] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)

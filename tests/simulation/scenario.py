@@ -55,7 +55,7 @@ class BoxPlan:
     box: Box
     strategies: tuple[RetryStrategy, ...]
     routes: tuple[tuple[str, str | None, str], ...]
-    """Transport name, event name, shape: single, batch, both, session."""
+    """Transport name, event name, shape: single, batch, both, session, session batch."""
     item_middleware: bool
     payload_builder: bool
     keys: int
@@ -171,7 +171,7 @@ def _box(random: Random, number: int) -> BoxPlan:
 
 _ROUTES = (
     (("all", None, "batch"),),
-    (("all", None, "batch"),),
+    (("first", None, "session batch"), ("second", None, "batch")),
     (("all", None, "single"),),
     (("all", None, "session"),),
     (("all", None, "both"),),

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 from greenlet import getcurrent, greenlet
 
 from boxengine.adapters.memory.clock import ManualClock
+from boxengine.errors import Abandoned
 from tests.simulation.record import Record
 
 Answer = TypeVar("Answer")
@@ -24,7 +25,7 @@ TICK = 0.002
 """Longest time in seconds that passes between two switches."""
 
 
-class Crash(BaseException):
+class Crash(Abandoned):
     """The process of this strand is gone: nothing catches this, as nothing runs after SIGKILL."""
 
 
@@ -212,8 +213,10 @@ class SimulatedLock:
         self._changed = SimulatedCondition(scheduler)
         self._held = False
 
-    def acquire(self, *, timeout: float | None = None) -> bool:
+    def acquire(self, *, blocking: bool = True, timeout: float | None = None) -> bool:
         """Whether it was had within so many virtual seconds."""
+        if not blocking:
+            timeout = 0.0
         if not self._changed.wait_for(lambda: not self._held, timeout):
             return False
         self._held = True

@@ -1,24 +1,78 @@
-"""The simulation bites: each deliberate bug is noticed within few seeds."""
+"""The simulation bites: each deliberate bug breaks the promise that it names, within few seeds."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tests.simulation.mutants import BEGINNING, FOCUS, MUTANTS, Mutant
-from tests.simulation.verdict import broken_promises
+from boxengine.domain.outcome import Settlement
+from boxengine.engine.delivery import Delivery
+from boxengine.engine.sending import Sending
+from tests.simulation.mutants import MUTANTS, backoff_ignored
+from tests.simulation.mutation import Mutant, MutantMisfit, Surgery, breaks, hunt
+from tests.simulation.promises import Promise
 
 SEEDS = 4000
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_a_deliberate_bug_is_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
-    mutant(monkeypatch)
-    first = BEGINNING.get(mutant, 0)
-    seeds = (*range(first, SEEDS), *range(first))
-    assert any(broken_promises(seed, only=FOCUS.get(mutant)) for seed in seeds), mutant.__doc__
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_deliberate_bug_breaks_the_promise_it_names(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert hunt(mutant, monkeypatch, seeds=(*range(mutant.first, SEEDS), *range(mutant.first))), mutant.bug
 
 
 def test_every_mutant_tells_its_bug() -> None:
     assert len(MUTANTS) >= 15
-    assert all(mutant.__doc__ for mutant in MUTANTS)
-    assert FOCUS.keys() <= set(MUTANTS)
+    assert all(mutant.bug for mutant in MUTANTS)
+
+
+def test_every_promise_but_soundness_has_a_mutant_that_breaks_it() -> None:
+    assert {mutant.promise for mutant in MUTANTS} >= set(Promise) - {Promise.SOUND}
+
+
+# ── a mutant that does not fit the code is an error, whatever it breaks ──────────────────────────────
+
+
+def test_a_mutant_of_an_attribute_that_is_gone_is_a_misfit(monkeypatch: pytest.MonkeyPatch) -> None:
+    @breaks(Promise.ENDS)
+    def outdated(surgery: Surgery) -> None:
+        surgery.setattr(Sending, "_send_everything", lambda _self: None)
+
+    with pytest.raises(MutantMisfit, match="_send_everything does not exist"):
+        hunt(outdated, monkeypatch, seeds=range(1))
+
+
+def test_a_mutant_of_a_method_whose_arguments_changed_is_a_misfit(monkeypatch: pytest.MonkeyPatch) -> None:
+    @breaks(Promise.ENDS)
+    def outdated(surgery: Surgery) -> None:
+        surgery.setattr(Sending, "send", lambda self: self.failed.clear())
+
+    with pytest.raises(MutantMisfit, match="arguments of Sending"):
+        hunt(outdated, monkeypatch, seeds=range(1))
+
+
+@pytest.mark.parametrize("promise", [Promise.ENDS, Promise.SOUND])
+def test_a_mutant_that_calls_what_is_gone_is_a_misfit(promise: Promise, monkeypatch: pytest.MonkeyPatch) -> None:
+    @breaks(promise)
+    def outdated(surgery: Surgery) -> None:
+        surgery.setattr(Delivery, "_commit", lambda self, claim, _settlement: self.commit_all(claim, Settlement()))
+
+    with pytest.raises(MutantMisfit, match="commit_all"):
+        hunt(outdated, monkeypatch, seeds=range(50))
+
+
+def test_a_mutant_that_makes_the_engine_raise_is_a_misfit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless that is the promise it names."""
+
+    @breaks(Promise.ENDS)
+    def unrelated(surgery: Surgery) -> None:
+        surgery.setattr(Sending, "_must_stop", lambda _self: int("soon"))
+
+    with pytest.raises(MutantMisfit, match="soon"):
+        hunt(unrelated, monkeypatch, seeds=range(50))
+
+
+def test_a_bug_that_breaks_another_promise_is_not_taken_for_the_one_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    misnamed = replace(backoff_ignored, promise=Promise.EFFECTS)
+    assert not hunt(misnamed, monkeypatch, seeds=range(50))
+    assert hunt(backoff_ignored, monkeypatch, seeds=range(50))

@@ -13,6 +13,7 @@ from boxengine.adapters.memory.wakeups import MemoryWakeups
 from boxengine.domain.item import Item
 from boxengine.engine.delivery import Delivery, Limits
 from boxengine.engine.keeper import LeaseKeeper
+from boxengine.engine.lease_length import LeaseLength
 from boxengine.engine.listener import Listener
 from boxengine.engine.observation import NullObserver, NullTracer
 from boxengine.engine.outages import Outages
@@ -130,12 +131,14 @@ class SimulatedWorker:
         self._schedule = Schedule(boxes, partitions=scenario.partitions, clock=clock)
         self._schedule._changed = cast("Any", SimulatedCondition(scheduler))
         leases = coordination(self._servers.leases)
+        self.pauses = PauseWatch(coordination(self._servers.pauses), boxes, clock=clock, resumed=self._schedule.wake)
+        self.pauses._lock = cast("Any", SimulatedLock(scheduler))
         self._poller = Poller(
             self._schedule,
             store=self._store,
             queue=self._queue,
             leases=leases,
-            pauses=PauseWatch(coordination(self._servers.pauses), boxes, clock=clock),
+            pauses=self.pauses,
             wakeups=self.wakeups,
             tactic=TACTICS[scenario.tactic](PACE),
             middlewares=(),
@@ -148,7 +151,10 @@ class SimulatedWorker:
         )
         self._listener = Listener(self.wakeups, self._schedule, queue_told=self._poller.queue_told)
         self._keeper = LeaseKeeper(
-            self._queue, clock=clock, ttl=scenario.lease_ttl, longest=max(timedelta(seconds=10), scenario.cutoff)
+            self._queue,
+            clock=clock,
+            length=LeaseLength(scenario.lease_ttl, round_trips=0, observer=NullObserver()),
+            longest=max(timedelta(seconds=10), scenario.cutoff),
         )
         memory = coordination(self._servers.memory)
         self._processor = Processor(
@@ -156,6 +162,7 @@ class SimulatedWorker:
             queue=self._queue,
             keeper=self._keeper,
             schedule=self._schedule,
+            pauses=self.pauses,
             outages=self._outages,
             observer=NullObserver(),
             clock=clock,
@@ -163,7 +170,6 @@ class SimulatedWorker:
                 wait=timedelta(seconds=2),
                 cutoff=scenario.cutoff,
                 turn=scenario.turn,
-                lease_ttl=scenario.lease_ttl,
                 threads=scenario.threads,
             ),
         )
@@ -193,6 +199,7 @@ class SimulatedWorker:
             tracer=NullTracer(),
             clock=PreemptiveClock(self.clock, self._scheduler),
             error_tracker=self._track,
+            paused=self.pauses.paused,
             limits=Limits(
                 rows=self._scenario.rows,
                 flush_after=self._scenario.flush_after,

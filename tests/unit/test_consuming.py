@@ -14,10 +14,11 @@ from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.source import MemorySource
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.message import ReceivedMessage
-from boxengine.engine.consuming import LAG_EVERY, ConsumeLimits, Consumer
+from boxengine.engine.consuming import LAG_EVERY, SHARE, ConsumeLimits, Consumer
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.outages import Outages
-from boxengine.errors import InvalidItem, StoreUnavailable
+from boxengine.engine.repetitions import TELL_EVERY, Repetitions
+from boxengine.errors import GraveUnavailable, InvalidItem, StoreUnavailable
 from boxengine.ports import Consumed, InboxTransaction, TopicPartition
 
 BOX = Box(name="order_inbox_item", type=BoxType.INBOX, table="order_inbox_items")
@@ -33,9 +34,17 @@ class Counts(NullObserver):
     def __init__(self) -> None:
         self.consumed_batches: list[dict[TopicPartition, Consumed]] = []
         self.lags: list[dict[TopicPartition, int]] = []
+        self.outages: list[tuple[str, str]] = []
+        self.recovered_from: list[str] = []
 
     def consumed(self, box: Box, counts: Mapping[TopicPartition, Consumed], *, seconds: float) -> None:
         self.consumed_batches.append(dict(counts))
+
+    def outage(self, what: str, reason: str) -> None:
+        self.outages.append((what, reason))
+
+    def recovered(self, what: str, *, seconds: float) -> None:
+        self.recovered_from.append(what)
 
     def lagging(self, box: Box, lags: Mapping[TopicPartition, int]) -> None:
         self.lags.append(dict(lags))
@@ -44,13 +53,22 @@ class Counts(NullObserver):
 class World:
     """An inbox and dead letters in lists, with transactions that can be undone; the message ``bad`` is refused."""
 
-    def __init__(self, *messages: ReceivedMessage, graves: bool = True) -> None:
+    def __init__(self, *messages: ReceivedMessage, graves: bool = True, batch_size: int = 100) -> None:
         self.session: Any = self
         self.stored: list[str] = []
         self.dead: list[str] = []
         self.told: list[str] = []
         self.calls: list[int] = []
         self.failing: list[Exception] = []
+        self.former: dict[str, int] = {}
+        """Offsets of rows that an earlier version stored, by their key."""
+        self.looks: list[int] = []
+        """How many keys were looked up each time."""
+        self.payloads: dict[str, bytes] = {}
+        self.compared: list[int] = []
+        """How many rows were read for their payload each time."""
+        self.refusing: set[str] = set()
+        """Places of messages that the dead letters do not take now."""
         self.clock = ManualClock()
         self.observer = Counts()
         self._graves = graves
@@ -61,11 +79,12 @@ class World:
             inbox=self,
             create_batch=self.create_batch,
             dead_letters=self,
-            outages=Outages(observer=NullObserver(), error_tracker=self.tell, clock=self.clock),
+            outages=Outages(observer=self.observer, error_tracker=self.tell, clock=self.clock),
             error_tracker=self.tell,
             observer=self.observer,
             clock=self.clock,
-            limits=ConsumeLimits(batch_size=100),
+            limits=ConsumeLimits(batch_size=batch_size),
+            repetitions=Repetitions(BOX, error_tracker=self.tell, clock=self.clock),
         )
 
     def columns(self, box: Box) -> frozenset[str]:
@@ -97,6 +116,14 @@ class World:
     def reject(self, item_id: int, reason: str) -> None:
         raise AssertionError
 
+    def stored_options(self, dedup_keys: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+        self.looks.append(len(dedup_keys))
+        return {key: {"kafka": {"offset": self.former[key]}} for key in dedup_keys if key in self.former}
+
+    def stored_payloads(self, item_ids: Sequence[int]) -> Mapping[int, bytes]:
+        self.compared.append(len(item_ids))
+        return {id_: self.payloads[self.stored[id_]] for id_ in item_ids}
+
     def create_batch(
         self, session: Any, batch: Sequence[Mapping[str, Any]], /, *, known: set[int] | None = None
     ) -> list[int]:
@@ -106,18 +133,23 @@ class World:
             assert attributes.keys() == {"dedup_key", "event_key", "payload"}
             if attributes["payload"] == b"bad":
                 raise InvalidItem("refused")
-            key = attributes["dedup_key"]
+            key = attributes["dedup_key"].partition("@")[0]
             if key not in self.stored:
                 self.stored.append(key)
+                self.payloads[key] = attributes["payload"]
             ids.append(self.stored.index(key))
         if known is not None:
             known.update(id_ for id_ in ids if id_ < len(before))
         return ids
 
-    def bury(self, transaction: InboxTransaction, message: ReceivedMessage, reason: str) -> None:
+    def bury(self, transaction: InboxTransaction, message: ReceivedMessage, reason: str) -> bool:
         if not self._graves:
             raise InvalidItem("no grave")
+        if message.place in self.refusing:
+            self.clock.advance(timedelta(seconds=2))
+            raise GraveUnavailable("the dead-letter topic graves does not take it: too large")
         self.dead.append(f"{message.place} {reason}")
+        return True
 
     def tell(self, error: BaseException | str, /, **context: Any) -> None:
         self.told.append(str(error))
@@ -179,6 +211,43 @@ def test_an_outage_of_the_store_is_waited_out_with_growing_pauses_and_told_to_no
     assert world.told == []
 
 
+def keyed(offset: int, value: str) -> ReceivedMessage:
+    return message(offset, value=value)._replace(headers=(("Idempotency-Key", b"one"),))
+
+
+def test_a_repeated_key_with_another_payload_is_counted_and_told_once_a_minute() -> None:
+    world = World(keyed(0, "first"), keyed(1, "first"), keyed(2, "second"), keyed(3, "third"))
+    world.consumer.turn()
+    assert world.observer.consumed_batches == [{("orders", 0): Consumed(4, 3, 0, 2)}]
+    (line,) = world.told
+    assert "orders:0:2" in line
+    assert "Idempotency-Key one" in line
+    world.source.put_back([keyed(3, "third")])
+    world.consumer.turn()
+    assert len(world.told) == 1
+    world.clock.advance(timedelta(seconds=TELL_EVERY))
+    world.source.put_back([keyed(3, "third")])
+    world.consumer.turn()
+    assert "1 more since" in world.told[1]
+
+
+def test_messages_that_are_new_or_known_by_their_place_are_compared_with_nothing() -> None:
+    world = World(keyed(0, "first"), message(1))
+    world.consumer.turn()
+    world.source.put_back([message(1)])
+    world.consumer.turn()
+    assert (world.compared, world.told) == ([], [])
+
+
+def test_a_contradiction_is_told_only_once_its_batch_is_stored() -> None:
+    world = World(keyed(0, "first"), keyed(1, "second"))
+    world.failing = [StoreUnavailable("gone")]
+    world.consumer.turn()
+    assert world.told == []
+    world.consumer.turn()
+    assert len(world.told) == 1
+
+
 def test_each_commit_tells_how_many_messages_were_new_known_and_dead_by_partition() -> None:
     again = message(1)._replace(headers=(("Idempotency-Key", b"orders:0:0"),))
     world = World(message(0), again, message(2, value="bad"), message(0, partition=1))
@@ -209,3 +278,66 @@ def test_the_lag_is_told_now_and_then_also_while_nothing_can_be_stored(error: Ex
     world.clock.advance(timedelta(seconds=LAG_EVERY))
     world.consumer.turn()
     assert world.observer.lags == [{("orders", 0): 5}, {("orders", 0): 0}]
+
+
+def test_rows_that_an_older_version_stored_under_their_place_are_repetitions() -> None:
+    world = World(*map(message, range(3)))
+    world.former = {"orders:0:0": 0, "orders:0:1": 99}
+    world.consumer.turn()
+    assert world.stored == ["orders:0:1", "orders:0:2"], "the row of the second one is that of another message"
+    assert world.observer.consumed_batches == [{("orders", 0): Consumed(3, 1)}]
+    assert world.source.committed == {("orders", 0): 3}
+
+
+def test_a_partition_is_looked_up_where_it_begins_or_jumps_and_as_long_as_something_is_found() -> None:
+    world = World(*(message(offset) for offset in (0, 1, 2, 3, 10, 11)), batch_size=1)
+    world.former = {"orders:0:0": 0}
+    for _ in range(6):
+        world.consumer.turn()
+    assert world.stored == [f"orders:0:{offset}" for offset in (1, 2, 3, 10, 11)]
+    assert world.looks == [1, 1, 1], "at offsets 0, 1 and 10"
+
+
+def test_a_message_that_brings_its_own_key_is_not_looked_up() -> None:
+    own = (("Idempotency-Key", b"mine"),)
+    event = (("ce_source", b"/s"), ("ce_id", b"1"))
+    world = World(message(0)._replace(headers=own), message(1)._replace(headers=event))
+    world.consumer.turn()
+    assert (world.looks, len(world.stored)) == ([], 2)
+
+
+def test_where_a_dead_letter_is_refused_only_its_partition_waits_and_the_reason_names_the_dead_letter_topic() -> None:
+    first = [message(n, value="bad" if n in {1, 3} else "good") for n in range(5)]
+    world = World(*first, *(message(n, partition=1) for n in range(3)))
+    world.refusing = {"orders:0:3"}
+    world.consumer.turn()
+    assert world.source.committed == {("orders", 0): 3, ("orders", 1): 3}
+    assert world.stored == ["orders:0:0", "orders:0:2", "orders:1:0", "orders:1:1", "orders:1:2"]
+    assert world.dead == ["orders:0:1 refused"]
+    world.consumer.turn()
+    assert world.source.committed == {("orders", 0): 3, ("orders", 1): 3}
+    assert world.observer.outages == [
+        (
+            "consuming orders[0] for order_inbox_item",
+            "waits at offset 3, which cannot be stored: refused; the dead-letter topic graves does not take it: too large",
+        )
+    ]
+    world.refusing.clear()
+    world.clock.advance(timedelta(seconds=SHARE * 2))
+    world.consumer.turn()
+    assert world.source.committed == {("orders", 0): 5, ("orders", 1): 3}
+    assert world.dead == ["orders:0:1 refused", "orders:0:3 refused"]
+    assert world.observer.recovered_from == ["consuming orders[0] for order_inbox_item"]
+
+
+def test_a_refused_dead_letter_is_tried_again_only_after_the_others_had_their_time() -> None:
+    world = World(message(0, value="bad"))
+    world.refusing = {"orders:0:0"}
+    tries = []
+    for _ in range(100):
+        before = world.clock.monotonic()
+        world.consumer.turn()
+        tries.append(world.clock.monotonic() - before)
+        world.clock.advance(timedelta(seconds=1))
+    blocked = sum(tries)
+    assert 0 < blocked <= 1.1 * (100 + blocked) / (1 + SHARE), "a try takes two seconds, and all partitions wait for it"

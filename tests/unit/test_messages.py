@@ -27,7 +27,7 @@ def test_a_message_is_known_by_its_idempotency_key_in_one_spelling() -> None:
 def test_without_an_idempotency_key_a_message_is_known_by_its_place_with_a_uuid_that_is_always_the_same() -> None:
     first, again = item_attributes(message()), item_attributes(message(value=b"other"))
     other = item_attributes(message()._replace(offset=42))
-    assert first["dedup_key"] == again["dedup_key"] == "orders:3:41"
+    assert first["dedup_key"] == again["dedup_key"] == "orders:3:41@:"
     assert first["uuid"] == again["uuid"] != other["uuid"]
 
 

@@ -12,7 +12,7 @@ from redis.connection import Connection, SSLConnection, UnixDomainSocketConnecti
 from redis.sentinel import SentinelConnectionPool, SentinelManagedSSLConnection
 
 from boxengine.adapters.redis.connection import connect, milliseconds, translated
-from boxengine.app.servers import redis_client
+from boxengine.app.redis_server import redis_client
 from boxengine.errors import BoxError, QueueUnavailable
 from boxengine.settings import load
 
@@ -112,7 +112,7 @@ def test_a_wrong_url_is_refused_without_repeating_its_password() -> None:
     ],
 )
 def test_errors_of_the_driver_are_translated_with_their_cause(error: Exception) -> None:
-    with pytest.raises(QueueUnavailable, match=r"cannot push jobs: .+") as caught, translated("push jobs"):
+    with pytest.raises(QueueUnavailable, match=r"Redis: .+") as caught, translated("push jobs"):
         raise error
     assert caught.value.__cause__ is error
 

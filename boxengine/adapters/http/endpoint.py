@@ -8,20 +8,31 @@ from threading import Lock
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from boxengine.adapters.http.guard import Guard
+from boxengine.adapters.http.guard import Guard, is_private_literal
 from boxengine.domain.masking import masked_text
 from boxengine.errors import BoxError
 
 READ_AT_MOST = 64 * 1024
 """Bytes of an answer that are read so that the connection can be used again; beyond that it is closed."""
+FINAL = 200
+"""Statuses below are interim answers."""
+WITHOUT_BODY = frozenset({204, 304})
 
 
 class NoAnswer(Exception):
-    """The receiver did not answer; ``sent`` tells whether it may have got the request."""
+    """The receiver did not answer."""
 
-    def __init__(self, reason: str, *, sent: bool) -> None:
-        super().__init__(reason)
-        self.sent = sent
+
+class NotConnected(NoAnswer):
+    """There was no connection, so nothing was sent: refused, no such name, no route, TLS failed."""
+
+
+class BrokenOff(NoAnswer):
+    """The connection broke before an answer. Whether the receiver got the request is unknown."""
+
+
+class NotInTime(NoAnswer):
+    """The receiver has the request, as far as is known, and is silent."""
 
 
 class Answer(NamedTuple):
@@ -39,7 +50,8 @@ class Endpoint:
     Redirects are not followed and proxies from the environment not used: either would lead past the guard.
 
     Raises:
-        BoxError: ``urllib3`` is missing, or the URL is no absolute http(s) URL, or carries credentials.
+        BoxError: ``urllib3`` is missing, or the URL is no absolute http(s) URL, carries credentials, or has a private
+            address that is not allowed.
     """
 
     def __init__(
@@ -55,6 +67,8 @@ class Endpoint:
             raise BoxError(f"http: url {masked_text(url)!r}: expected http://... or https://...")
         if parts.username or parts.password:
             raise BoxError("http: credentials in the url end up in logs; send them with `headers`")
+        if not allow_private and is_private_literal(parts.hostname):
+            raise BoxError(f"http: url: {parts.hostname} is not a public address; allow_private: true permits it")
         self.host = parts.hostname
         self._secure = parts.scheme == "https"
         self._port = parts.port or (443 if self._secure else 80)
@@ -72,20 +86,26 @@ class Endpoint:
         """One request to the first address that can be connected to.
 
         Raises:
-            NoAnswer: nothing answered in time.
+            NotConnected, BrokenOff, NotInTime: there was no answer.
             AddressRefused: the host may not be called.
             ValueError: a header that cannot be sent.
         """
         refused: Exception | None = None
+        known = self._urllib3.exceptions
         for address in self._guard.addresses():
             try:
                 return self._exchange(self._pool(address), body, headers)
-            except (self._urllib3.exceptions.NewConnectionError, self._urllib3.exceptions.ConnectTimeoutError) as error:
+            except (known.NewConnectionError, known.ConnectTimeoutError, known.SSLError) as error:
+                # TLS fails in the handshake, before anything is sent.
                 refused = error
-            except self._urllib3.exceptions.HTTPError as error:
-                raise NoAnswer(f"{type(error).__name__}: {error}", sent=True) from error
+            except known.ReadTimeoutError as error:
+                raise NotInTime(f"{type(error).__name__}: {error}") from error
+            except known.HTTPError as error:
+                raise BrokenOff(f"{type(error).__name__}: {error}") from error
         self._guard.forget()
-        raise NoAnswer(f"cannot be connected to: {refused}", sent=False) from refused
+        # urllib3 puts the connection's repr in front of the system's reason.
+        reason = refused.__cause__ if isinstance(refused, known.NewConnectionError) and refused.__cause__ else refused
+        raise NotConnected(f"no connection to port {self._port}: {reason}") from refused
 
     def close(self) -> None:
         """Closes idle connections; a later ``send`` opens new ones."""
@@ -100,12 +120,22 @@ class Endpoint:
             self._method,
             self._target,
             body=body,
-            headers={"Host": self._host_header, **headers},
+            headers=headers if "host" in headers else {"Host": self._host_header, **headers},
             redirect=False,
             retries=False,
             preload_content=False,
         )
-        return Answer(response.status, response.reason or "", response.headers, self._read(response, deadline))
+        if response.status < FINAL:
+            # The real answer would follow on this connection, and be taken for the next item's.
+            response.close()
+            raise BrokenOff(f"answered {response.status}, which is no final answer")
+        if _ends_where_it_says(response):
+            body = self._read(response, deadline)
+        else:
+            # Before anything is read: reading to an end gives the connection back.
+            response.close()
+            body = b""
+        return Answer(response.status, response.reason or "", response.headers, body)
 
     def _read(self, response: Any, deadline: float) -> bytes:
         """The answer's beginning. The status has been heard, so whatever goes wrong from here on costs only the connection."""
@@ -142,3 +172,12 @@ class Endpoint:
             cert_reqs="CERT_REQUIRED",
             **options,
         )
+
+
+def _ends_where_it_says(response: Any) -> bool:
+    """Whether both ends agree where the answer ended; else its rest would be taken for the answer to the next request."""
+    lengths = {part.strip() for value in response.headers.getlist("content-length") for part in value.split(",")}
+    coded = "transfer-encoding" in response.headers
+    if response.status in WITHOUT_BODY:
+        return not coded and lengths <= {"0"}
+    return not (coded and lengths) and len(lengths) <= 1 and all(map(str.isdecimal, lengths))

@@ -10,9 +10,38 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from threading import Lock
 
+PRIVATE = tuple(
+    map(
+        ip_network,
+        (
+            "0.0.0.0/8",  # this host
+            "10.0.0.0/8",
+            "100.64.0.0/10",  # shared by providers, and by some clouds' internal services
+            "127.0.0.0/8",
+            "169.254.0.0/16",  # link-local, with the clouds' metadata services
+            "172.16.0.0/12",
+            "192.0.0.0/24",
+            "192.0.2.0/24",
+            "192.88.99.0/24",  # relays of 6to4
+            "192.168.0.0/16",
+            "198.18.0.0/15",
+            "198.51.100.0/24",
+            "203.0.113.0/24",
+            "224.0.0.0/4",  # multicast
+            "240.0.0.0/4",  # reserved, and broadcast
+            "2001::/23",
+            "2001:db8::/32",
+            "3fff::/20",
+        ),
+    )
+)
+"""From IANA's registries of special addresses. Written out, because what ``ipaddress`` takes for global differs between
+versions of Python: some call ``fec0::/10`` so."""
+GLOBAL_V6 = IPv6Network("2000::/3")
+"""All that has been given out so far; everything else is special."""
 NAT64 = IPv6Network("64:ff9b::/96")
 REMEMBERED = 30.0
 """Seconds for which a name's addresses are kept."""
@@ -32,7 +61,9 @@ def is_public(address: str) -> bool:
     inner = _embedded(ip)
     if inner is not None:
         return is_public(str(inner))
-    return ip.is_global and not ip.is_multicast and not ip.is_reserved
+    if isinstance(ip, IPv6Address) and ip not in GLOBAL_V6:
+        return False
+    return not any(ip in network for network in PRIVATE if network.version == ip.version)
 
 
 def _embedded(ip: IPv4Address | IPv6Address) -> IPv4Address | None:
@@ -41,6 +72,14 @@ def _embedded(ip: IPv4Address | IPv6Address) -> IPv4Address | None:
     if ip in NAT64:
         return IPv4Address(int(ip) & 0xFFFF_FFFF)
     return ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)
+
+
+def is_private_literal(host: str) -> bool:
+    """Whether a host is an address, not a name, and no public one: no answer of a name server will ever change that."""
+    try:
+        return not is_public(host)
+    except ValueError:
+        return False
 
 
 def resolve(host: str, port: int) -> list[str]:

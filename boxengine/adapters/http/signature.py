@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from boxengine.errors import BoxError
 
 PREFIX = "whsec_"
+ASYMMETRIC = "whsk_"
+FROM_URLS = str.maketrans("-_", "+/")
 
 
 class Signer:
@@ -38,11 +40,17 @@ class Signer:
 
 
 def _key(secret: str) -> bytes:
+    if secret.startswith(ASYMMETRIC):
+        raise BoxError(
+            f"http: a secret that starts with {ASYMMETRIC} is for signatures v1a; expected one for v1: {PREFIX}..."
+        )
     if not secret.startswith(PREFIX):
         key = secret.encode()
     else:
+        # Some write it without its padding, or in the alphabet for URLs.
+        encoded = secret.strip().removeprefix(PREFIX).rstrip("=").translate(FROM_URLS)
         try:
-            key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
+            key = base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
         except binascii.Error as error:
             raise BoxError(f"http: a secret that starts with {PREFIX} must go on in base64") from error
     if not key:

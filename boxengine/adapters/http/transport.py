@@ -11,26 +11,35 @@ from threading import Lock
 from typing import Any, Literal
 
 from boxengine.adapters.cloudevents import CloudEvents
-from boxengine.adapters.http.endpoint import Answer, Endpoint, NoAnswer
+from boxengine.adapters.http.endpoint import Answer, BrokenOff, Endpoint, NotConnected, NotInTime
 from boxengine.adapters.http.guard import AddressRefused
+from boxengine.adapters.http.headers import of_an_item, of_the_configuration
 from boxengine.adapters.http.pause import Pause, retry_after
 from boxengine.adapters.http.signature import Signer
 from boxengine.adapters.serializers import SerializationContext, Serializer
 from boxengine.adapters.serializers import serializer as find_serializer
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
-from boxengine.errors import BoxError
+from boxengine.errors import BoxError, Unavailable
 
 SHOWN = 200
 """Characters of an answer that go into the reason of a failure."""
 PAUSING = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+"""The receiver says that it did not look at the item."""
+BREAKS = 3
+"""How often an item may meet a broken connection or a 502 before it is taken for the cause: it may crash its receiver."""
+REMEMBERED = 1_000
+"""Items that met one."""
+
+Result = Failure | Unavailable | None
 
 
 class HttpTransport:
     """Sends items to a webhook, several at a time, those of one event key one after the other.
 
-    Where an item fails, the later ones of its key in the same batch are not sent. Redirects are not followed. Where the
-    receiver answers 429 or 503 with ``Retry-After``, it is not called before that time; items fail meanwhile.
+    Where an item fails, the later ones of its key in the same batch are not sent. Redirects are not followed. A receiver
+    that cannot be connected to, or answers 429 or 503, costs no attempt: the result is ``Unavailable``. After
+    ``Retry-After`` it is not called before that time, an hour at most.
 
     Args:
         url: absolute, http or https, without credentials.
@@ -82,35 +91,43 @@ class HttpTransport:
             ca_file=ca_file,
         )
         self._url = url
-        self._headers = {name: str(value) for name, value in (headers or {}).items()}
+        try:
+            self._headers = of_the_configuration({name: str(value) for name, value in (headers or {}).items()})
+        except ValueError as error:
+            raise BoxError(f"http: {error}") from error
         self._signer = Signer(secrets) if secrets else None
         self._cloud_events = CloudEvents(source=source, content_type=content_type) if format == "cloudevents" else None
         self._content_type = content_type
         self._serializer = find_serializer(serializer)
         self._now = now
         self._pause = Pause()
+        self._breaks: dict[str, int] = {}
+        """How often items met a broken connection, by uuid, oldest first."""
         self._concurrency = concurrency
         self._lock = Lock()
         self._threads: ThreadPoolExecutor | None = None
 
-    def __call__(self, item: Item, payload: Any) -> Failure | None:
+    def __call__(self, item: Item, payload: Any) -> Result:
         left = self._pause.left()
+        host = self._endpoint.host
         if left > 0:
-            return Failure(f"http: {self._endpoint.host} asked to be left alone for another {left:.0f} s (Retry-After)")
+            reason = f"http: {host} asked to be left alone for another {left:.0f} s (Retry-After)"
+            return Unavailable(reason, retry_after=left)
         try:
             body, headers = self._request(item, payload)
             answer = self._endpoint.send(body, headers)
-        except NoAnswer as error:
-            unknown = "; whether it got the request is unknown" if error.sent else ""
-            return Failure(f"http: no answer from {self._endpoint.host}{unknown}: {error}")
-        except AddressRefused as error:
-            return Failure(f"http: {error}")
+        except (NotConnected, AddressRefused) as error:
+            return Unavailable(f"http: nothing was sent to {host}: {error}")
+        except BrokenOff as error:
+            return self._broken(item, f"http: no answer from {host}; whether it got the request is unknown: {error}")
+        except NotInTime as error:
+            return Failure(f"http: no answer from {host}; whether it got the request is unknown: {error}")
         except (TypeError, ValueError) as error:
             return Failure(f"http: no request could be made: {error}")
-        return self._judged(answer)
+        return self._judged(item, answer)
 
-    def call_batch(self, items: Sequence[Item]) -> list[Failure | None]:
-        results: list[Failure | None] = [None] * len(items)
+    def call_batch(self, items: Sequence[Item]) -> list[Result]:
+        results: list[Result] = [None] * len(items)
         by_key: dict[str, list[int]] = {}
         for index, item in enumerate(items):
             by_key.setdefault(item.event_key, []).append(index)
@@ -118,10 +135,11 @@ class HttpTransport:
         def deliver(indexes: Sequence[int]) -> None:
             for place, index in enumerate(indexes):
                 results[index] = self._safely(items[index])
-                if results[index] is not None:
+                result = results[index]
+                if result is not None:
                     held_back = Failure(f"http: held back, because item {items[index].id} of the same key failed")
                     for later in indexes[place + 1 :]:
-                        results[later] = held_back
+                        results[later] = result if isinstance(result, Unavailable) else held_back
                     return
 
         if len(by_key) == 1:
@@ -138,9 +156,11 @@ class HttpTransport:
             threads.shutdown()
         self._endpoint.close()
 
-    def _safely(self, item: Item) -> Failure | None:
+    def _safely(self, item: Item) -> Result:
         try:
             return self(item, item.payload)
+        except Unavailable as outage:
+            return outage
         except Exception as error:  # a user's serializer may raise anything, and only this item fails
             return Failure(f"http: {type(error).__name__}: {error}")
 
@@ -148,20 +168,23 @@ class HttpTransport:
         own = list(item.headers.items())
         body = self._serializer(payload, SerializationContext(item, self._url, own)) or b""
         headers: dict[str, str] = {"content-type": self._content_type}
-        headers |= {str(name).lower(): str(value) for name, value in own}
+        headers |= of_an_item(own)
         if self._cloud_events is not None:
             headers |= self._cloud_events.http_headers(item)
-        headers |= {name.lower(): value for name, value in self._headers.items()}
+        headers |= self._headers
         if self._signer is not None:
             headers |= self._signer.headers(message_id=item.uuid, timestamp=int(self._now()), body=body)
         # Left as text, a header beyond Latin-1 could not be sent at all.
         return body, {name: value if value.isascii() else value.encode() for name, value in headers.items()}
 
-    def _judged(self, answer: Answer) -> Failure | None:
+    def _judged(self, item: Item, answer: Answer) -> Result:
         status = answer.status
         if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+            if self._breaks:
+                self._breaks.pop(item.uuid, None)
             return None
         reason = f"http: {status} {answer.reason} from {self._endpoint.host}"
+        seconds = None
         if status in PAUSING:
             seconds = retry_after(answer.headers.get("retry-after"), now=datetime.fromtimestamp(self._now(), UTC))
             if seconds:
@@ -172,7 +195,22 @@ class HttpTransport:
         if status == HTTPStatus.GONE:
             reason += " (the receiver wants no more of these)"
         shown = " ".join(answer.body.decode(errors="replace").split())[:SHOWN]
-        return Failure(f"{reason}: {shown}" if shown else reason)
+        if shown:
+            reason += f": {shown}"
+        if status in PAUSING:
+            return Unavailable(reason, retry_after=seconds)
+        return self._broken(item, reason) if status == HTTPStatus.BAD_GATEWAY else Failure(reason)
+
+    def _broken(self, item: Item, reason: str) -> Failure | Unavailable:
+        """A receiver that goes away in mid-request is restarted, as a rule; but an item may be what crashes it."""
+        with self._lock:
+            times = self._breaks.pop(item.uuid, 0) + 1
+            if times >= BREAKS:
+                return Failure(f"{reason} ({times} times in a row for this item)")
+            self._breaks[item.uuid] = times
+            if len(self._breaks) > REMEMBERED:
+                del self._breaks[next(iter(self._breaks))]
+        return Unavailable(reason)
 
     def _executor(self) -> ThreadPoolExecutor:
         with self._lock:

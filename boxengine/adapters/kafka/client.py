@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from boxengine.errors import BoxError
@@ -37,6 +38,8 @@ class Client:
     """``KafkaError``: made of ``(code, text)``, holds the codes as attributes."""
     exception: type[Exception]
     """``KafkaException``: its first argument is a ``KafkaError``."""
+    admin: Callable[[Mapping[str, Any], str, float], int] | None = None
+    """Asks for ``max.message.bytes`` of a topic: of a producer's configuration, the topic, and seconds for the answer."""
 
     def make_producer(self, config: Mapping[str, Any]) -> Any:
         """A producer of this configuration.
@@ -86,4 +89,20 @@ def load_client() -> Client:
         import confluent_kafka  # noqa: PLC0415 - an optional dependency, needed from here on
     except ImportError as error:
         raise BoxError('the kafka transport needs confluent-kafka: pip install "boxengine[kafka]"') from error
-    return Client(confluent_kafka.Producer, confluent_kafka.KafkaError, confluent_kafka.KafkaException)
+    return Client(confluent_kafka.Producer, confluent_kafka.KafkaError, confluent_kafka.KafkaException, largest_message)
+
+
+def largest_message(config: Mapping[str, Any], topic: str, seconds: float) -> int:
+    """``max.message.bytes`` of a topic.
+
+    Raises:
+        Exception: the broker does not answer, or may not be asked.
+    """
+    admin: Any = import_module("confluent_kafka.admin")
+    of_a_producer = {"acks", "transactional.id", "delivery.timeout.ms", "message.timeout.ms"}
+    connection = {key: value for key, value in config.items() if key not in of_a_producer}
+    resource = admin.ConfigResource(admin.ResourceType.TOPIC, topic)
+    # Kept in a variable: a client that nobody holds answers no more. What it has no use for is no news.
+    client = admin.AdminClient({**connection, "enable.idempotence": False, "log_level": 3}, logger=LibrdkafkaLog())
+    asked = client.describe_configs([resource], request_timeout=seconds)
+    return int(asked[resource].result(seconds)["max.message.bytes"].value)

@@ -23,6 +23,43 @@ DEFAULTS: Mapping[str, Any] = {
 }
 TIMEOUT_KEYS = ("delivery.timeout.ms", "message.timeout.ms")
 MILLISECOND = timedelta(milliseconds=1)
+ERRORS_ONLY = "delivery.report.only.error"
+CONSUMER_ONLY = frozenset(
+    {
+        "allow.auto.create.topics",
+        "auto.commit.enable",
+        "auto.commit.interval.ms",
+        "auto.offset.reset",
+        "check.crcs",
+        "consume.callback.max.messages",
+        "coordinator.query.interval.ms",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "enable.partition.eof",
+        "fetch.error.backoff.ms",
+        "fetch.max.bytes",
+        "fetch.message.max.bytes",
+        "fetch.min.bytes",
+        "fetch.queue.backoff.ms",
+        "fetch.wait.max.ms",
+        "group.id",
+        "group.instance.id",
+        "group.protocol",
+        "group.protocol.type",
+        "group.remote.assignor",
+        "heartbeat.interval.ms",
+        "isolation.level",
+        "max.partition.fetch.bytes",
+        "max.poll.interval.ms",
+        "offset.store.method",
+        "partition.assignment.strategy",
+        "queued.max.messages.kbytes",
+        "queued.min.messages",
+        "session.timeout.ms",
+        "statistics.interval.ms",
+    }
+)
+"""What librdkafka knows of consumers alone, and how often a consumer measures its lag."""
 ALL_ACKS = ("all", "-1")
 
 
@@ -41,7 +78,7 @@ def producer_config(
     fewer acknowledgements than all, or no retries, switch idempotence off, which librdkafka insists on.
 
     Raises:
-        BoxError: no servers, or settings under which nothing would be acknowledged.
+        BoxError: no servers, or settings under which nothing would be acknowledged, or nothing ever given up.
     """
     own = dict(config or {})
     merged: dict[str, Any] = dict(DEFAULTS)
@@ -61,6 +98,9 @@ def producer_config(
     if str(acks) == "0":
         raise BoxError("kafka: with acks 0 nothing is ever acknowledged, so nothing could count as delivered")
     merged.update(own)
+    if is_on(merged.get(ERRORS_ONLY, False)):
+        raise BoxError(f"kafka: {ERRORS_ONLY} must be false: nothing would say that a message was delivered")
+    delivery_timeout_of(merged)
     if transactional_id is not None:
         merged["transactional.id"] = transactional_id
         # A transaction must outlive the messages in it; past this time the broker aborts what a dead worker left open.
@@ -72,7 +112,21 @@ def producer_config(
 
 def delivery_timeout_of(config: Mapping[str, Any]) -> timedelta:
     """How long librdkafka tries to deliver a message before it reports a failure."""
-    value = next(config[key] for key in TIMEOUT_KEYS if key in config)
-    if int(value) <= 0:
-        raise BoxError("kafka: without an end to delivery.timeout.ms a batch could wait for ever")
-    return timedelta(milliseconds=int(value))
+    key = next(key for key in TIMEOUT_KEYS if key in config)
+    try:
+        milliseconds = int(config[key])
+    except (TypeError, ValueError):
+        raise BoxError(f"kafka: {key} {config[key]!r}: expected milliseconds") from None
+    if milliseconds <= 0:
+        raise BoxError(f"kafka: {key} must be more than 0: a batch could wait for ever")
+    return timedelta(milliseconds=milliseconds)
+
+
+def is_on(value: Any) -> bool:
+    """Whether a setting of librdkafka's is true, in one of the spellings that it takes."""
+    return value if isinstance(value, bool) else str(value).lower() in {"true", "t", "1"}
+
+
+def without_consumer_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A consumer's configuration as far as it is of use to a producer for the same brokers."""
+    return {key: value for key, value in config.items() if key not in CONSUMER_ONLY}

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from operator import itemgetter, methodcaller
 from typing import Any
 
 from boxengine.adapters.kafka.client import LibrdkafkaLog
 from boxengine.adapters.kafka.consumer_client import ConsumerClient, load_consumer_client, words
 from boxengine.adapters.kafka.statistics import Extent, extents
+from boxengine.adapters.kafka.topic_ids import Change, TopicIds
 from boxengine.domain.message import ReceivedMessage
 from boxengine.errors import BoxError, SourceUnavailable
 from boxengine.ports import TopicPartition
@@ -26,7 +29,9 @@ MOVED = frozenset(
     {
         "ILLEGAL_GENERATION",
         "UNKNOWN_MEMBER_ID",
+        "FENCED_MEMBER_EPOCH",
         "REBALANCE_IN_PROGRESS",
+        "STALE_MEMBER_EPOCH",
         "_ASSIGNMENT_LOST",
         "_IN_PROGRESS",
         "_NO_OFFSET",
@@ -36,6 +41,13 @@ MOVED = frozenset(
 """Answers to a commit that come with a rebalance. The next owner receives the messages again, and knows them."""
 PASSING = frozenset({"_PARTITION_EOF", "_MAX_POLL_EXCEEDED"})
 """What librdkafka reports though it goes on by itself."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+NO_TIMESTAMP = -1
+BEGINNING = -2
+"""librdkafka's ``OFFSET_BEGINNING``."""
+_HEADERS = methodcaller("headers")
+"""Of a header whose name is not UTF-8, confluent-kafka returns a list with a hole and leaves its exception pending: the
+interpreter raises it at some later statement, or crashes at the hole. A call through ``methodcaller`` is checked."""
 SILENT = frozenset({"_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE", "_TIMED_OUT", "_AUTHENTICATION", "_SSL"})
 """What the client's own threads report where no broker can be reached."""
 
@@ -71,6 +83,13 @@ class KafkaSource:
         self._done: dict[TopicPartition, int] = {}
         """The next offset to be acknowledged of each owned partition of which any has been."""
         self._extents: Mapping[TopicPartition, Extent] = {}
+        self._committed: dict[TopicPartition, int] = {}
+        """The next offset of each partition as the broker has it from this consumer, kept when the partition moves."""
+        self._cluster: str | None = None
+        """The cluster's id; None: not asked since partitions were assigned."""
+        self._topic_ids = TopicIds(self._client.topic_ids(self._config))
+        self._begun_anew: dict[TopicPartition, int] = {}
+        """The next offset to be handed out of each owned partition that went back to its beginning."""
         self._postponed: Any = None
         """An error that came along with messages."""
         self._unreachable: str | None = None
@@ -86,12 +105,14 @@ class KafkaSource:
             self._raise_postponed()
             if self._stored:
                 self._commit(consumer)
-            first = consumer.poll(wait.total_seconds())
-            if first is None:
+            self._ask_for_topics(consumer)
+            messages = self._taken(consumer, limit, wait)
+            if messages is None:
                 self._ask_whether_reachable(consumer)
                 return []
-            # What has come by now and no more: waiting for company would only delay.
-            return self._usable([first, *consumer.consume(max(1, limit - 1), timeout=0)])
+            if not messages:
+                self._raise_postponed()
+            return messages
 
     def acknowledge(self, messages: Sequence[ReceivedMessage]) -> None:
         for message in messages:
@@ -137,11 +158,13 @@ class KafkaSource:
             try:
                 # Calls _revoked, which commits what is stored.
                 consumer.close()
-            except self._client.exception:
+            except Exception:  # the consumer is gone either way
                 logger.warning("a Kafka consumer could not leave its group", exc_info=True)
-        self._owned.clear()
         self._stored.clear()
         self._done.clear()
+        self._begun_anew.clear()
+        self._topic_ids.forget(self._owned)
+        self._owned.clear()
         self._extents = {}
 
     # ── the consumer ─────────────────────────────────────────────────────────────────────────────────
@@ -164,19 +187,59 @@ class KafkaSource:
         offline = {key: value for key, value in self._config.items() if key != "bootstrap.servers"}
         self._make({**offline, "log_level": 0}).close()
 
-    def _usable(self, received: Iterable[Any]) -> list[ReceivedMessage]:
+    def _taken(self, consumer: Any, limit: int, wait: timedelta) -> list[ReceivedMessage] | None:
+        """What librdkafka has; None: nothing came in time."""
+        try:
+            first = consumer.poll(wait.total_seconds())
+            if first is None:
+                return None
+            # What has come by now and no more: waiting for company would only delay.
+            return self._usable(consumer, [first, *consumer.consume(max(1, limit - 1), timeout=0)])
+        except BaseException:
+            # Messages may have left librdkafka without reaching us, and its position is behind them. Only a new consumer
+            # begins at the committed offsets again.
+            self.close()
+            raise
+
+    def _usable(self, consumer: Any, received: Iterable[Any]) -> list[ReceivedMessage]:
         messages: list[ReceivedMessage] = []
         for each in received:
             error = each.error()
             if error is None:
-                messages.append(message_of(each))
+                messages.append(message_of(each, cluster=self._cluster_id(consumer, each.topic())))
             elif error.name() not in PASSING:
                 self._postponed = error
+        if messages and self._topic_ids.unsure(self._owned):
+            others = self._leave_other_topics(consumer)
+            messages = [each for each in messages if (each.topic, each.partition) not in others]
         if messages:
             self._unreachable = None
-        else:
-            self._raise_postponed()
+            self._look_for_steps_back(messages)
+        if self._begun_anew:
+            places = {(each.topic, each.partition): each.offset + 1 for each in messages}
+            self._begun_anew |= {place: places[place] for place in self._begun_anew.keys() & places.keys()}
         return messages
+
+    def _cluster_id(self, consumer: Any, topic: str) -> str:
+        if self._cluster is None:
+            self._cluster = consumer.list_topics(topic, timeout=SILENCE).cluster_id or ""
+        return self._cluster
+
+    def _look_for_steps_back(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Reports offsets below one that was committed, once for each step back."""
+        for message in messages:
+            partition = (message.topic, message.partition)
+            committed = self._committed.get(partition, 0)
+            if message.offset < committed:
+                del self._committed[partition]
+                logger.warning(
+                    "the offsets of %s[%d] went back from %d to %d: the topic was deleted and created again, the group's "
+                    "offsets were set back, or this is another cluster. Messages that are stored already are recognised "
+                    "by their dedup_key",
+                    *partition,
+                    committed,
+                    message.offset,
+                )
 
     def _raise_postponed(self) -> None:
         error, self._postponed = self._postponed, None
@@ -203,23 +266,56 @@ class KafkaSource:
         """Called by librdkafka now and then."""
         self._extents = extents(statistics)
 
+    # ── topics that were created again ───────────────────────────────────────────────────────────────
+
+    def _ask_for_topics(self, consumer: Any) -> None:
+        """Now and then: librdkafka goes on at its old position in a topic that was created again under its name."""
+        if self._owned and self._unreachable is None and self._topic_ids.takes_turn(self._monotonic()):
+            try:
+                self._leave_other_topics(consumer)
+            except self._client.exception as error:
+                self._topic_ids.give_up(self._monotonic())
+                logger.debug("the topics' ids could not be asked for: %s", words(error))
+
+    def _leave_other_topics(self, consumer: Any) -> frozenset[TopicPartition]:
+        """Goes back to the beginning of partitions whose topic is another one than before; returns these."""
+        cluster = self._cluster_id(consumer, next(iter(self._owned))[0])
+
+        def committed(partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+            answers = consumer.committed([self._client.partition(*each) for each in partitions], timeout=SILENCE)
+            return {(each.topic, each.partition): each.metadata or "" for each in answers if each.error is None}
+
+        changes = self._topic_ids.changes(self._owned, committed=committed, cluster=cluster)
+        places = frozenset(change.partition for change in changes)
+        for place in places:
+            # What was acknowledged are messages of the topic that is gone.
+            for known in (self._stored, self._done, self._committed):
+                known.pop(place, None)
+            self._begun_anew[place] = BEGINNING
+        self._seek(dict.fromkeys(places, BEGINNING))
+        _tell_of(changes)
+        return places
+
     # ── positions ────────────────────────────────────────────────────────────────────────────────────
 
     def _seek(self, starts: Mapping[TopicPartition, int]) -> None:
         """A partition that cannot be set back must not go on either: a new consumer begins where the group left off."""
         try:
-            for partition, offset in starts.items():
+            for partition, start in starts.items():
                 if self._consumer is not None and partition in self._owned:
+                    # A message of the topic that is gone must not lead past those of the new one.
+                    offset = min(start, self._begun_anew.get(partition, start))
                     self._consumer.seek(self._client.partition(*partition, offset))
                     # It may have been halted further on.
                     self._consumer.resume([self._client.partition(*partition)])
-        except self._client.exception:
+        except Exception:
+            logger.warning("a Kafka consumer could not be set back, and is made anew", exc_info=True)
             self.close()
 
     def _commit(self, consumer: Any, only: Iterable[TopicPartition] | None = None) -> None:
         """Commits what is stored, and waits for it. What the broker will not have stays for the next time."""
         wanted = self._stored.keys() if only is None else self._stored.keys() & set(only)
-        offsets = [self._client.partition(*partition, self._stored[partition]) for partition in wanted]
+        offsets = [self._offset_of(partition) for partition in wanted]
         if not offsets:
             return
         self._committing_since = self._monotonic()
@@ -235,14 +331,19 @@ class KafkaSource:
         refusal = None
         for answer in answers:
             if answer.error is None:
-                self._stored.pop((answer.topic, answer.partition), None)
+                partition = (answer.topic, answer.partition)
+                self._committed[partition] = self._stored.pop(partition, answer.offset)
             elif answer.error.name() not in MOVED:
                 refusal = answer.error
         if refusal is not None:
             raise self._client.exception(refusal)
 
+    def _offset_of(self, partition: TopicPartition) -> Any:
+        return self._client.partition(*partition, self._stored[partition], self._topic_ids.metadata(partition))
+
     def _assigned(self, _consumer: Any, partitions: Sequence[Any]) -> None:
         self._owned |= set(_names(partitions))
+        self._cluster = None
 
     def _revoked(self, consumer: Any, partitions: Sequence[Any]) -> None:
         """Between two batches, so nothing is in flight: all that was received is stored or put back."""
@@ -254,8 +355,10 @@ class KafkaSource:
         self._lost(consumer, partitions)
 
     def _lost(self, _consumer: Any, partitions: Sequence[Any]) -> None:
+        self._topic_ids.forget(_names(partitions))
         for partition in _names(partitions):
             self._owned.discard(partition)
+            self._begun_anew.pop(partition, None)
             self._stored.pop(partition, None)
             self._done.pop(partition, None)
 
@@ -270,18 +373,48 @@ class KafkaSource:
             raise SourceUnavailable(f"kafka: {words(error)}") from error
 
 
-def message_of(received: Any) -> ReceivedMessage:
-    """What librdkafka received, as a value."""
+def message_of(received: Any, *, cluster: str = "") -> ReceivedMessage:
+    """What librdkafka received, as a value. What cannot be represented is left out, and named in ``unreadable``."""
+    problems: list[str] = []
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    try:
+        headers = tuple(_HEADERS(received) or ())
+    except (SystemError, UnicodeError) as error:
+        cause = error.__cause__ or error
+        problems.append(f"the headers cannot be read, a name among them may not be UTF-8: {cause}")
     kind, milliseconds = received.timestamp()
+    moment = None
+    if kind and milliseconds != NO_TIMESTAMP:
+        try:
+            moment = EPOCH + timedelta(milliseconds=milliseconds)
+        except OverflowError:
+            problems.append(f"the timestamp {milliseconds} is no date: Kafka's timestamps are milliseconds since 1970")
     return ReceivedMessage(
         received.topic(),
         received.partition(),
         received.offset(),
         received.key(),
         received.value(),
-        tuple(received.headers() or ()),
-        datetime.fromtimestamp(milliseconds / 1000, UTC) if kind else None,
+        headers,
+        moment,
+        cluster,
+        "; ".join(problems),
     )
+
+
+def _tell_of(changes: Iterable[Change]) -> None:
+    """One line for each topic."""
+    lines = sorted((change.partition[0], change.before, change.now, change.partition[1]) for change in changes)
+    for (topic, before, now), group in groupby(lines, key=itemgetter(0, 1, 2)):
+        numbers = ", ".join(str(number) for *_, number in group)
+        logger.warning(
+            "topic %s was deleted and created again (its id was %s and is %s): the committed offsets belong to the "
+            "topic that is gone, so its partitions owned here (%s) are read from their beginning",
+            topic,
+            before,
+            now,
+            numbers,
+        )
 
 
 def _names(partitions: Sequence[Any]) -> list[TopicPartition]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from boxengine.adapters.kafka.topic_ids import AskIds, ask_broker
 from boxengine.errors import BoxError
 
 
@@ -17,6 +19,8 @@ class ConsumerClient:
     """``TopicPartition``."""
     error: type[Any]
     exception: type[Exception]
+    topic_ids: Callable[[Mapping[str, Any]], AskIds] = ask_broker
+    """Of a consumer's configuration."""
 
 
 def load_consumer_client() -> ConsumerClient:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from boxengine.adapters.kafka.config import is_on
 from boxengine.errors import BoxError
 
 DEFAULTS: Mapping[str, Any] = {
@@ -44,15 +45,15 @@ def consumer_config(
     """
     own = dict(config or {})
     wrong = [
-        f"{key} must be {str(value).lower()}" for key, value in OURS.items() if _flag(own.get(key, value)) != value
+        f"{key} must be {str(value).lower()}" for key, value in OURS.items() if is_on(own.get(key, value)) != value
     ]
     if wrong:
         raise BoxError(f"kafka: {', '.join(wrong)}: offsets are committed once the messages are stored, never before")
-    merged = {**DEFAULTS, "bootstrap.servers": bootstrap_servers, "group.id": group, **own, **OURS}
+    defaults = dict(DEFAULTS)
+    if own.get("group.protocol") == "consumer":
+        # There the broker assigns the partitions, and librdkafka refuses a strategy of the client's.
+        del defaults["partition.assignment.strategy"]
+    merged = {**defaults, "bootstrap.servers": bootstrap_servers, "group.id": group, **own, **OURS}
     if STATIC_MEMBER in own:
         merged[STATIC_MEMBER] = f"{own[STATIC_MEMBER]}-{slot}"
     return merged
-
-
-def _flag(value: Any) -> bool:
-    return value if isinstance(value, bool) else str(value).lower() in {"true", "1"}

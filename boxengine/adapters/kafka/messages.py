@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from boxengine.adapters.cloudevents import CloudEvents
@@ -11,6 +13,13 @@ from boxengine.adapters.template import ItemTemplate
 from boxengine.domain.item import Item
 from boxengine.errors import BoxError
 
+ANY = -1
+"""librdkafka chooses the partition by the key."""
+NOW = 0
+"""librdkafka takes the time at which it is given the message."""
+LARGEST = 2**31 - 1
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND = timedelta(milliseconds=1)
 NOT_IN_TOPICS = re.compile(r"[^a-zA-Z0-9._-]")
 
 
@@ -22,12 +31,16 @@ class Message(NamedTuple):
     key: str
     headers: Any
     """A dict, or a list of pairs."""
+    partition: int = ANY
+    timestamp: int = NOW
+    """Milliseconds since 1970."""
 
 
 class MessageEncoder:
     """Knows topic, key, headers and serializer of one transport.
 
-    The key is ``key``, else the item's ``options.key``, else its event key.
+    The key is ``key``, else the item's ``options.key``, else its event key; ``options.partition`` and
+    ``options.timestamp`` are the message's.
     """
 
     def __init__(
@@ -53,17 +66,56 @@ class MessageEncoder:
         headers: Any = item.headers
         if self._cloud_events is not None:
             headers |= self._cloud_events.kafka_headers(item)
+        options = item.options if item.raw_options else {}
+        if options.get("headers"):
+            headers |= dict.fromkeys(item.null_headers)
         if self._needs_context:
             headers = list(headers.items())
             value = self._serializer(item.payload, SerializationContext(item, topic, headers))
         else:
             value = self._serializer(item.payload, None)
         # Most items have no options, and reading them parses JSON.
-        key = item.event_key if self._key is None and not item.raw_options else self._key_of(item)
-        return Message(topic, value, key, headers)
+        if not options:
+            return Message(topic, value, item.event_key if self._key is None else self._key(item), headers)
+        return Message(
+            topic,
+            value,
+            self._key_of(item, options),
+            headers,
+            _partition(options),
+            _timestamp(options.get("timestamp")),
+        )
 
-    def _key_of(self, item: Item) -> str:
+    def _key_of(self, item: Item, options: Mapping[str, Any]) -> str:
         if self._key is not None:
             return self._key(item)
-        key = item.options.get("key")
+        key = options.get("key")
         return item.event_key if key is None else str(key)
+
+
+def _partition(options: Mapping[str, Any]) -> int:
+    partition = options.get("partition")
+    if partition is None:
+        return ANY
+    try:
+        number = int(partition)
+    except (TypeError, ValueError):
+        number = ANY
+    if isinstance(partition, bool | float) or not 0 <= number <= LARGEST:
+        raise ValueError(f"options.partition {partition!r}: expected the number of a partition")
+    return number
+
+
+def _timestamp(given: Any) -> int:
+    """From milliseconds since 1970, or ISO 8601; a moment without a zone is UTC."""
+    if given is None:
+        return NOW
+    if isinstance(given, int) and not isinstance(given, bool) and given > 0:
+        return given
+    try:
+        moment = datetime.fromisoformat(given)
+    except (TypeError, ValueError):
+        raise ValueError(f"options.timestamp {given!r}: expected milliseconds since 1970, or ISO 8601") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - EPOCH) // MILLISECOND

@@ -21,6 +21,8 @@ from boxengine.adapters.kafka.live import LiveProducer
 from boxengine.adapters.kafka.messages import Message
 from boxengine.adapters.kafka.reasons import REFUSED_TOGETHER, Answer, answer, no_broker
 from boxengine.adapters.kafka.receipts import Receipts
+from boxengine.adapters.kafka.sizes import TopicLimits
+from boxengine.errors import Unavailable
 
 CONNECT = 10.0
 """Seconds for the first answer of a broker, before anything is handed over."""
@@ -44,18 +46,30 @@ class SharedProducer:
         self._missing = missing
         self._timeout = delivery_timeout_of(config)
         self._connect = min(CONNECT, self._timeout.total_seconds())
+        self._limits = TopicLimits(config, client)
         self._lock = Lock()
         self._live: LiveProducer | None = None
+        self._alone = Lock()
+        """Held while one message is on its way through the producer that has nothing else."""
+        self._lonely: LiveProducer | None = None
 
     def send(self, messages: Sequence[Message]) -> list[Answer]:
         """Hands over all messages, waits for all their reports, returns what became of each."""
+        results: list[Answer] = []
+        for run in self._limits.runs(messages):
+            results += [self._send_alone(run.messages[0])] if run.suspect else self._send(run.messages)
+            if isinstance(results[-1], Unavailable):
+                # What comes after it could overtake it.
+                return results + results[-1:] * (len(messages) - len(results))
+        return results
+
+    def _send(self, messages: Sequence[Message]) -> list[Answer]:
         live = self._usable()
         error = live.connect(messages[0].topic, self._connect)
         if error is not None:
             return [no_broker(error, seconds=self._connect, last_error=live.last_error)] * len(messages)
         deadline = time.monotonic() + self._timeout.total_seconds()
         receipts = self._attempt(live, messages, deadline)
-        self._single_out(live, messages, receipts, deadline)
         if live.broken is not None:
             self._retire(live)
         results: list[Answer] = [None] * len(messages)
@@ -63,15 +77,20 @@ class SharedProducer:
             live.answered()
             return results
         for index, error in receipts.errors.items():
-            results[index] = answer(error, timeout=self._timeout, last_error=live.last_error)
+            partition = messages[index].partition
+            results[index] = answer(error, partition=partition, timeout=self._timeout, last_error=live.last_error)
+        self._single_out(messages, receipts, results)
         return results
 
     def close(self) -> None:
         """Stops the producer; a later ``send`` makes a new one."""
         with self._lock:
             live, self._live = self._live, None
-        if live is not None:
-            live.retire()
+        with self._alone:
+            lonely, self._lonely = self._lonely, None
+        for each in (live, lonely):
+            if each is not None:
+                each.retire()
 
     def _usable(self) -> LiveProducer:
         with self._lock:
@@ -117,16 +136,56 @@ class SharedProducer:
                     receipts.report(index, self._client.make_error("_QUEUE_FULL", "Local: Queue full"))
                 return
 
-    def _single_out(self, live: LiveProducer, messages: Sequence[Message], receipts: Receipts, deadline: float) -> None:
-        """Sends alone what a broker refused together: one bad message makes it refuse a whole record batch."""
-        together = sorted(index for index, error in receipts.errors.items() if error.name() in REFUSED_TOGETHER)
-        if len(together) < 2:  # noqa: PLR2004 - one alone is guilty
-            return
-        for index in together:
-            if time.monotonic() > deadline or live.broken is not None:
+    def _single_out(self, messages: Sequence[Message], receipts: Receipts, results: list[Answer]) -> None:
+        """Sends alone what a broker refused together: one bad message makes it refuse a whole record batch.
+
+        The guilty one need not be among these messages: librdkafka puts those of all threads into one.
+        """
+        together = sorted(
+            index
+            for index, error in receipts.errors.items()
+            if error.name() in REFUSED_TOGETHER and index not in receipts.unsent
+        )
+        overtaken = _overtaken(messages, receipts)
+        for place, index in enumerate(together):
+            if index in overtaken:
+                # Sent now, it would come after its followers without anybody being told: a failed attempt says so.
+                continue
+            results[index] = self._send_alone(messages[index])
+            if isinstance(results[index], Unavailable):
+                for later in together[place:]:
+                    results[later] = results[index]
                 return
-            alone = self._attempt(live, messages[index : index + 1], deadline)
-            if alone.errors:
-                receipts.errors[index] = alone.errors[0]
-            else:
-                del receipts.errors[index]
+
+    def _send_alone(self, message: Message) -> Answer:
+        """Through a producer that has nothing else: what the broker refuses now is this message's own fault."""
+        with self._alone:
+            if self._lonely is None:
+                self._lonely = LiveProducer(self._config, self._client, missing=self._missing)
+            live = self._lonely
+            error = live.connect(message.topic, self._connect)
+            if error is not None:
+                return no_broker(error, seconds=self._connect, last_error=live.last_error)
+            receipts = self._attempt(live, (message,), time.monotonic() + self._timeout.total_seconds())
+            if live.broken is not None:
+                self._lonely = None
+                live.retire()
+        if not receipts.errors:
+            live.answered()
+            return None
+        return answer(
+            receipts.errors[0], partition=message.partition, timeout=self._timeout, last_error=live.last_error
+        )
+
+
+def _overtaken(messages: Sequence[Message], receipts: Receipts) -> set[int]:
+    """Places of messages that were refused although a later one of their topic and key went through."""
+    through: set[tuple[str, str]] = set()
+    overtaken: set[int] = set()
+    for index in range(len(messages) - 1, -1, -1):
+        key = (messages[index].topic, messages[index].key)
+        if index not in receipts.errors:
+            through.add(key)
+        elif key in through:
+            overtaken.add(index)
+    return overtaken

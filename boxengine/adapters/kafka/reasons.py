@@ -32,7 +32,7 @@ REASONS: Mapping[str, str] = {
     "RECORD_LIST_TOO_LARGE": TOO_LARGE,
     "UNKNOWN_TOPIC_OR_PART": UNKNOWN_TOPIC,
     "_UNKNOWN_TOPIC": UNKNOWN_TOPIC,
-    "_UNKNOWN_PARTITION": "unknown partition",
+    "_UNKNOWN_PARTITION": "the topic has no such partition",
     "TOPIC_EXCEPTION": "the topic's name is not valid",
     "_INVALID_ARG": "librdkafka refuses the message",
     "TOPIC_AUTHORIZATION_FAILED": NOT_AUTHORISED,
@@ -51,6 +51,7 @@ REASONS: Mapping[str, str] = {
     "NOT_ENOUGH_REPLICAS": "too few replicas in sync: see min.insync.replicas",
     "NOT_ENOUGH_REPLICAS_AFTER_APPEND": "too few replicas in sync: see min.insync.replicas; the broker may have it",
 }
+UNKNOWN_PARTITION = "_UNKNOWN_PARTITION"
 REFUSED_TOGETHER = frozenset({"MSG_SIZE_TOO_LARGE", "INVALID_RECORD", "_INVALID_DIFFERENT_RECORD"})
 """Errors that a broker reports for a whole record batch, guilty and innocent messages alike."""
 
@@ -59,7 +60,6 @@ ITEM_FAULTS = REFUSED_TOGETHER | {
     "TOPIC_AUTHORIZATION_FAILED",
     "TOPIC_EXCEPTION",
     "UNKNOWN_TOPIC_OR_PART",
-    "_UNKNOWN_PARTITION",
     "_UNKNOWN_TOPIC",
 }
 """Errors of single messages: others of the same transaction may yet succeed without them."""
@@ -104,10 +104,26 @@ OUTAGES = (
 """Errors of brokers, connections and producers: every message would have met them. Those of a message count as an attempt."""
 
 
-def answer(error: Any, *, timeout: timedelta, last_error: Any = None) -> Failure | Unavailable:
-    """What an error means for its message. ``last_error`` is what the connection last complained about."""
+def is_items_fault(error: Any, *, partition: int) -> bool:
+    """Whether others of the same transaction may yet succeed without the message.
+
+    Args:
+        partition: that the message asked for. Where it asked for none, its partition was taken away under it, for the
+            topic was created again with fewer.
+    """
+    return error.name() in ITEM_FAULTS or (error.name() == UNKNOWN_PARTITION and partition >= 0)
+
+
+def answer(error: Any, *, partition: int, timeout: timedelta, last_error: Any = None) -> Failure | Unavailable:
+    """What an error means for its message.
+
+    Args:
+        partition: that the message asked for; negative: none.
+        last_error: what the connection last complained about.
+    """
     reason = explain(error, timeout=timeout, last_error=last_error)
-    return Unavailable(reason) if error.name() in OUTAGES or error.fatal() else Failure(reason)
+    moved = error.name() == UNKNOWN_PARTITION and partition < 0
+    return Unavailable(reason) if moved or error.name() in OUTAGES or error.fatal() else Failure(reason)
 
 
 def no_broker(error: Any, *, seconds: float, last_error: Any) -> Unavailable:

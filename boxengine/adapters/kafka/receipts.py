@@ -22,6 +22,8 @@ class Receipts:
         self._complete = Event()
         self.errors: dict[int, Any] = {}
         """``KafkaError`` by the message's place in the batch."""
+        self.unsent: set[int] = set()
+        """Places of those among them that librdkafka did not even take."""
         if not count:
             self._complete.set()
 
@@ -51,14 +53,23 @@ class Receipts:
         """
         produce, report = producer.produce, self.report
         for index in range(first, len(messages)):
-            topic, value, key, headers = messages[index]
+            topic, value, key, headers, partition, timestamp = messages[index]
             try:
-                produce(topic, value, key, on_delivery=partial(report, index), headers=headers)
+                produce(
+                    topic,
+                    value,
+                    key,
+                    partition,
+                    on_delivery=partial(report, index),
+                    timestamp=timestamp,
+                    headers=headers,
+                )
             except BufferError:
                 return index
             except client.exception as error:
+                self.unsent.add(index)
                 report(index, error.args[0])
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, OverflowError) as error:
                 # A value or header that librdkafka's binding cannot take, such as a header's name that is no text.
                 report(index, client.make_error("_INVALID_ARG", str(error)))
         return None

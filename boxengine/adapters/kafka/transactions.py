@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from threading import Lock, Thread
@@ -22,16 +22,17 @@ from boxengine.adapters.kafka.config import delivery_timeout_of
 from boxengine.adapters.kafka.live import ALL_DOWN
 from boxengine.adapters.kafka.messages import Message
 from boxengine.adapters.kafka.reasons import (
-    ITEM_FAULTS,
     PURGED,
     REFUSED_TOGETHER,
     UNANSWERED,
     Answer,
     answer,
     explain,
+    is_items_fault,
     no_broker,
 )
 from boxengine.adapters.kafka.receipts import Receipts
+from boxengine.adapters.kafka.sizes import TopicLimits
 from boxengine.errors import Unavailable
 
 logger = logging.getLogger(__name__)
@@ -183,6 +184,7 @@ class TransactionalProducers:
         self._missing = missing
         self._config = config
         self._client = client
+        self._limits = TopicLimits(config, client)
         self._prefix = prefix
         self._timeout = delivery_timeout_of(config)
         self._lock = Lock()
@@ -196,22 +198,37 @@ class TransactionalProducers:
         A broker refuses a record batch whole, so messages under suspicion go into transactions of their own.
         """
         with self._slot() as slot:
-            ending = slot.commit(messages)
-            if ending.begun and not self._fenced:
-                self._fence_the_others()
-            results = self._results(ending, slot, len(messages))
-            spoilers = {index: error.name() for index, error in ending.errors.items() if error.name() in ITEM_FAULTS}
-            if ending.aborted is None or not spoilers:
-                return results
-            innocent = [index for index in range(len(messages)) if index not in ending.errors]
-            suspects = [index for index, name in spoilers.items() if name in REFUSED_TOGETHER]
-            for group in (innocent, *([index] for index in sorted(suspects))):
-                again = slot.commit([messages[index] for index in group]) if group else Ending({})
-                for index, result in zip(group, self._results(again, slot, len(group)), strict=True):
-                    results[index] = result
-                if again.aborted is not None and not again.errors:
-                    break
+            results: list[Answer] = []
+            for run in self._limits.runs(messages):
+                results += self._send(slot, run.messages)
+                if isinstance(results[-1], Unavailable):
+                    # What comes after it could overtake it.
+                    return results + results[-1:] * (len(messages) - len(results))
             return results
+
+    def _send(self, slot: Slot, messages: Sequence[Message]) -> list[Answer]:
+        ending = slot.commit(messages)
+        if ending.begun and not self._fenced:
+            self._fence_the_others()
+        results = self._results(ending, slot, messages)
+        spoilers = {
+            index: error.name()
+            for index, error in ending.errors.items()
+            if is_items_fault(error, partition=messages[index].partition)
+        }
+        if ending.aborted is None or not spoilers or len(messages) == 1:
+            return results
+        suspects = {index for index, name in spoilers.items() if name in REFUSED_TOGETHER}
+        for index in suspects:
+            results[index] = self._put_off(ending, slot)
+        for group in _in_order(messages, suspects, without=ending.errors.keys() - suspects):
+            rest = [messages[index] for index in group]
+            again = slot.commit(rest)
+            for index, result in zip(group, self._results(again, slot, rest), strict=True):
+                results[index] = result
+            if again.aborted is not None and not again.errors:
+                break
+        return results
 
     def close(self) -> None:
         """Lets all producers go; a later ``send`` makes new ones."""
@@ -219,17 +236,18 @@ class TransactionalProducers:
             for slot in self._free:
                 slot.drop()
 
-    def _results(self, ending: Ending, slot: Slot, count: int) -> list[Answer]:
+    def _results(self, ending: Ending, slot: Slot, messages: Sequence[Message]) -> list[Answer]:
         if ending.aborted is None and not ending.errors:
-            return [None] * count
+            return [None] * len(messages)
         everyone = None
         if ending.aborted is not None:
             everyone = self._put_off(ending, slot)
-        results: list[Answer] = [everyone] * count
+        results: list[Answer] = [everyone] * len(messages)
         for index, error in ending.errors.items():
             if error.name() in PURGED and everyone is not None:
                 continue
-            results[index] = answer(error, timeout=self._timeout, last_error=slot.last_error)
+            partition = messages[index].partition
+            results[index] = answer(error, partition=partition, timeout=self._timeout, last_error=slot.last_error)
         return results
 
     def _make(self, number: int) -> Slot:
@@ -273,3 +291,18 @@ class TransactionalProducers:
         finally:
             with self._lock:
                 self._free.append(slot)
+
+
+def _in_order(messages: Sequence[Message], alone: Container[int], *, without: Container[int]) -> Iterator[list[int]]:
+    """The places of the messages in groups: those under suspicion alone, the others with their neighbours."""
+    group: list[int] = []
+    for index in range(len(messages)):
+        if index in alone:
+            if group:
+                yield group
+            yield [index]
+            group = []
+        elif index not in without:
+            group.append(index)
+    if group:
+        yield group

@@ -20,6 +20,11 @@ class MemoryPauses:
         with self._lock:
             self._enabled[box.type, box.name] = polling_enabled
 
+    def forget(self, box: Box) -> None:
+        """The box follows the configuration again."""
+        with self._lock:
+            self._enabled.pop((box.type, box.name), None)
+
     def polling_enabled(self, boxes: Sequence[Box]) -> Mapping[str, bool]:
         """By box name, for those boxes that somebody paused or resumed."""
         with self._lock:

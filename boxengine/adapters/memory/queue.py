@@ -25,6 +25,8 @@ class _Lane:
     wanted: set[int] = field(default_factory=set)
     leases: dict[int, tuple[str, float]] = field(default_factory=dict)
     """Bucket to token and end."""
+    in_work: dict[int, str] = field(default_factory=dict)
+    """Bucket to the token of whoever took it and has not let go of it."""
 
 
 class MemoryJobQueue:
@@ -102,6 +104,7 @@ class MemoryJobQueue:
             lane.wanted -= kept
             for bucket in own - kept:
                 del lane.leases[bucket]
+                lane.in_work.pop(bucket, None)
         hold.buckets -= asked - kept
         return kept
 
@@ -112,8 +115,17 @@ class MemoryJobQueue:
             for bucket in hold.buckets:
                 if self._holder(lane, bucket) == hold.token:
                     del lane.leases[bucket]
+                    lane.in_work.pop(bucket, None)
             self._enqueue(lane, jobs)
         hold.buckets.clear()
+
+    def leave(self, hold: Hold, buckets: Iterable[int]) -> None:
+        """The leases of these buckets are to run out by themselves; nobody is to think that their holder died."""
+        with self._changed:
+            in_work = self._lane(hold.box).in_work
+            for bucket in buckets:
+                if in_work.get(bucket) == hold.token:
+                    del in_work[bucket]
 
     def unattended(self, box: Box, buckets: Iterable[int]) -> list[int]:
         """Those of the buckets that are neither in work nor queued; ascending."""
@@ -185,6 +197,9 @@ class MemoryJobQueue:
                 lane.leases[job.bucket] = (hold.token, hold.valid_until)
                 lane.wanted.discard(job.bucket)
                 hold.buckets.add(job.bucket)
+                if lane.in_work.get(job.bucket) is not None:
+                    hold.orphaned |= {job.bucket}
+                lane.in_work[job.bucket] = hold.token
                 taken.append(job)
                 ids_taken += len(job.ids)
             elif holder != hold.token:

@@ -120,6 +120,6 @@ class Rows:
 def _is_past_its_pause(box: Box, row: Row, now: datetime) -> bool:
     if row.available_at is not None and row.available_at > now:
         return False
-    if box.backoff is None or row.processed_at is None:
+    if box.backoff is None or row.processed_at is None or row.errors_count == 0:
         return True
     return row.processed_at + box.backoff.pause(row.errors_count, row.id) <= now

@@ -41,6 +41,7 @@ class MemorySource:
     def put_back(self, messages: Sequence[ReceivedMessage]) -> None:
         for message in reversed(messages):
             self._positions[message.topic, message.partition] = message.offset
+            self.halted.pop((message.topic, message.partition), None)
 
     def halt(self, message: ReceivedMessage) -> None:
         self.halted[message.topic, message.partition] = message.offset

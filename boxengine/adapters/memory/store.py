@@ -18,10 +18,12 @@ from uuid import NAMESPACE_OID, uuid5
 from boxengine.adapters.memory.rows import Row, Rows
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status
-from boxengine.domain.outcome import Settlement
+from boxengine.domain.outcome import FailedAttempt, Settlement, Unrecorded
 from boxengine.errors import StoreUnavailable
-from boxengine.ports import Clock, Outlook, PendingRow
+from boxengine.ports import Clock, Outlook, PendingRow, Swept
 
+LOOKED_AT = 100
+"""Rows of a look for old ones behind younger ones."""
 Step = Literal["ping", "poll", "claim", "later_delivered", "commit", "committed", "history"]
 """Where a fault can strike. ``committed`` comes after the write: raising there loses only the acknowledgement."""
 
@@ -40,6 +42,12 @@ class _Database:
     held_buckets: set[tuple[str, int]] = field(default_factory=set)
     locked_rows: set[tuple[str, int]] = field(default_factory=set)
     effects: list[Any] = field(default_factory=list)
+    refusals: dict[tuple[str, int], bool] = field(default_factory=dict)
+    """By box and id, rows that refuse their outcome; whether they also refuse to be made failed."""
+    spoilt: dict[tuple[str, int], str] = field(default_factory=dict)
+    """By box and id, rows that cannot be read, and why."""
+    max_batch_bytes: int = 64 * 1024 * 1024
+    """Of the payloads of one claim; a larger item is claimed alone."""
     open_claims: dict[int, MemoryClaim] = field(default_factory=dict)
     """By identity, in the order in which they were opened."""
 
@@ -77,7 +85,12 @@ class MemoryClaim:
             self.refused: frozenset[int] = frozenset(buckets).difference(self._granted)
             self.items: Sequence[Item]
             self.exhausted: frozenset[int]
-            self.items, self.exhausted = self._read(buckets, limit)
+            self.items, self.exhausted = self._within_bytes(*self._read(buckets, limit))
+            self.unreadable: Mapping[int, str] = {
+                item.id: database.spoilt[box.name, item.id]
+                for item in (self.items if database.spoilt else ())
+                if (box.name, item.id) in database.spoilt
+            }
             database.held_buckets.update((box.name, bucket) for bucket in self._granted)
             database.locked_rows.update((box.name, item.id) for item in self.items)
 
@@ -95,6 +108,19 @@ class MemoryClaim:
         found.sort(key=_by_id)
         return [row.as_item(self._box, dispatched_at=self.now) for row in found[:limit]], frozenset(exhausted)
 
+    def _within_bytes(self, items: list[Item], exhausted: frozenset[int]) -> tuple[list[Item], frozenset[int]]:
+        """Of each bucket its first items, as far as all of them together stay within the bytes of a batch."""
+        kept: list[Item] = []
+        used, left = 0, set[int]()
+        for item in items:
+            size = len(item.payload or b"")
+            if item.bucket in left or (kept and used + size > self._database.max_batch_bytes):
+                left.add(item.bucket)
+                continue
+            used += size
+            kept.append(item)
+        return kept, exhausted - left
+
     @contextmanager
     def savepoint(self) -> Iterator[None]:
         """Forgets what the block added to the session if it raises; the error goes on to the caller."""
@@ -105,7 +131,7 @@ class MemoryClaim:
             del self.session.effects[before:]
             raise
 
-    def later_delivered(self, items: Sequence[Item]) -> frozenset[int]:
+    def later_delivered(self, items: Sequence[Item]) -> Mapping[int, int]:
         """See ``Claim.later_delivered``."""
         self._fault("later_delivered")
         last: dict[tuple[str, str | None], int] = {}
@@ -115,10 +141,11 @@ class MemoryClaim:
             for row in self._database.rows(self._box):
                 if row.status == Status.DELIVERED:
                     last[row.event_key, row.event_name] = row.id
-        return frozenset(item.id for item in items if last.get((item.event_key, item.event_name), 0) > item.id)
+        found = ((item.id, last.get((item.event_key, item.event_name), 0)) for item in items)
+        return {item_id: later for item_id, later in found if later > item_id}
 
-    def commit(self, settlement: Settlement) -> None:
-        """Applies the settlement and the session's effects at once, and frees the buckets.
+    def commit(self, settlement: Settlement) -> Unrecorded | None:
+        """Applies the settlement and the session's effects at once, and frees the buckets; but for rows that refuse it.
 
         Raises:
             StoreUnavailable: a fault was injected, or the connection was cut.
@@ -129,10 +156,31 @@ class MemoryClaim:
             self._insist_on_connection()
             if not self._open:
                 raise RuntimeError("this claim has ended; a settlement after that would be recorded without its lock")
-            self._write(settlement)
-            self._database.effects += self.session.effects
+            unrecorded = self._refused(settlement) if self._database.refusals else None
+            if unrecorded is None:
+                self._write(settlement)
+                self._database.effects += self.session.effects
             self.close()
         self._fault("committed")
+        return unrecorded
+
+    def _refused(self, settlement: Settlement) -> Unrecorded | None:
+        """Writes what can be written of a settlement, if a row in it refuses its outcome."""
+        refusals = self._database.refusals
+        refused = [each for each in settlement.ids if (self._box.name, each) in refusals]
+        if not refused:
+            return None
+        counts = {item.id: item.errors_count for item in self.items}
+        left = {each: "refused" for each in refused if refusals[self._box.name, each]}
+        failed = {
+            each: FailedAttempt(each, Status.FAILED, counts[each], "its outcome could not be recorded: refused")
+            for each in refused
+            if each not in left
+        }
+        undone = bool(self.session.effects)
+        others = settlement.only(() if undone else set(settlement.ids).difference(refused))
+        self._write(replace(others, failed=[*others.failed, *failed.values()]))
+        return Unrecorded(failed=failed, left=left, undone=undone)
 
     def _write(self, settlement: Settlement) -> None:
         rows, now = self._database.rows(self._box), self._database.clock.now()
@@ -142,8 +190,10 @@ class MemoryClaim:
                 rows.remove(row.id)
             else:
                 rows.put(replace(row, status=Status.DELIVERED, processed_at=now, updated_at=now))
-        for row in self._pending(rows, settlement.discarded):
-            rows.put(replace(row, status=Status.DISCARDED, processed_at=now, updated_at=now))
+        discards = {discard.id: discard for discard in settlement.discarded}
+        for row in self._pending(rows, list(discards)):
+            log = "\n".join(filter(None, (discards[row.id].error_log, row.error_log)))
+            rows.put(replace(row, status=Status.DISCARDED, error_log=log, processed_at=now, updated_at=now))
         attempts = {attempt.id: attempt for attempt in settlement.failed}
         for row in self._pending(rows, list(attempts)):
             attempt = attempts[row.id]
@@ -188,11 +238,16 @@ class MemoryStore:
 
     Args:
         clock: the store's clock, shared by all twins as a database's is.
+        max_batch_bytes: of the payloads of one claim, as in ``processor.max_batch_bytes``.
         fault: called with each step before it happens; what it raises (``StoreUnavailable``, for one) ends the step.
     """
 
-    def __init__(self, clock: Clock, *, fault: Callable[[Step], None] = _no_fault) -> None:
+    def __init__(
+        self, clock: Clock, *, fault: Callable[[Step], None] = _no_fault, max_batch_bytes: int | None = None
+    ) -> None:
         self._database = _Database(clock)
+        if max_batch_bytes is not None:
+            self._database.max_batch_bytes = max_batch_bytes
         self._fault = fault
 
     def twin(self, *, fault: Callable[[Step], None] = _no_fault) -> MemoryStore:
@@ -263,6 +318,30 @@ class MemoryStore:
                 raise KeyError(row_id)
             self._database.rows(box).put(replace(row, **columns))
 
+    def put(self, box: Box, row: Row) -> None:
+        """Adds a committed row as it is, or takes it for the one of the same id."""
+        with self._database.lock:
+            self._database.rows(box).put(row)
+
+    def remove(self, box: Box, row_id: int) -> None:
+        """Takes a row away as if its transaction had never committed; harmless where there is none."""
+        with self._database.lock:
+            self._database.rows(box).remove(row_id)
+
+    def spoil(self, box: Box, row_id: int, reason: str = "the row cannot be read") -> None:
+        """From here on nobody can read the row."""
+        with self._database.lock:
+            self._database.spoilt[box.name, row_id] = reason
+
+    def refuse(self, box: Box, row_id: int, *, even_failed: bool = False) -> None:
+        """From here on the row takes no outcome, as a constraint or a trigger of a table has it.
+
+        Args:
+            even_failed: it cannot be made failed either.
+        """
+        with self._database.lock:
+            self._database.refusals[box.name, row_id] = even_failed
+
     def rows(self, box: Box) -> list[Row]:
         """All committed rows in id order."""
         with self._database.lock:
@@ -310,6 +389,14 @@ class MemoryStore:
             due = [bucket for bucket in buckets if any(rows.due(box, bucket, now))]
             return Outlook(due, rows.next_delayed(now))
 
+    def pending(self, boxes: Sequence[Box]) -> frozenset[str]:
+        """See ``Store.pending``."""
+        self._fault("poll")
+        with self._database.lock:
+            return frozenset(
+                box.name for box in boxes if any(row.status == Status.PENDING for row in self._database.rows(box))
+            )
+
     @contextmanager
     def claim(
         self,
@@ -345,10 +432,16 @@ class MemoryStore:
         since = [max(row.created_at, row.available_at or row.created_at) for row in pending]
         return min((each for each in since if each <= self._database.clock.now()), default=None)
 
+    def stranded_items(self, box: Box) -> int:
+        """See ``HistoryStore.stranded_items``."""
+        self._fault("history")
+        pending = [row for row in self.rows(box) if row.status == Status.PENDING]
+        return min(sum(not 0 <= row.bucket < box.bucket_size for row in pending), 10_000)
+
     def oldest_finished(self, box: Box, statuses: Sequence[int]) -> datetime | None:
         """See ``HistoryStore.oldest_finished``."""
         self._fault("history")
-        return min((row.created_at for row in self.rows(box) if row.status in statuses), default=None)
+        return next((row.created_at for row in self.rows(box) if row.status in statuses), None)
 
     def delete_finished(
         self, box: Box, statuses: Sequence[int], *, created_from: datetime, created_before: datetime, limit: int
@@ -363,6 +456,18 @@ class MemoryStore:
             for row in doomed:
                 rows.remove(row.id)
         return len(doomed)
+
+    def sweep_finished(self, box: Box, before: Mapping[int, datetime], *, after: int, limit: int) -> Swept:
+        """See ``HistoryStore.sweep_finished``; looks at ``LOOKED_AT`` rows."""
+        self._fault("history")
+        with self._database.lock:
+            rows = self._database.rows(box)
+            looked = list(islice((row for row in rows if row.id > after), LOOKED_AT))
+            finished = (row for row in looked if row.status != Status.PENDING and row.status in before)
+            doomed = list(islice((row for row in finished if row.created_at < before[row.status]), limit))
+            for row in doomed:
+                rows.remove(row.id)
+        return Swept(len(doomed), looked[-1].id if looked else None)
 
 
 def _by_id(row: Row) -> int:

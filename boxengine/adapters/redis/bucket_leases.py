@@ -27,7 +27,7 @@ return lost
 """
 
 _RELEASE = """
-local wanted, token, lease_prefix = KEYS[1], ARGV[1], ARGV[2]
+local wanted, in_work, token, lease_prefix = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local kept = {}
 for i = 3, #ARGV do
   local lease = lease_prefix .. ARGV[i] .. ':lock'
@@ -36,10 +36,17 @@ for i = 3, #ARGV do
       kept[#kept + 1] = ARGV[i]
     else
       redis.call('DEL', lease)
+      redis.pcall('HDEL', in_work, ARGV[i])
     end
   end
 end
 return kept
+"""
+
+_LEAVE = """
+for i = 2, #ARGV do
+  if redis.pcall('HGET', KEYS[1], ARGV[i]) == ARGV[1] then redis.call('HDEL', KEYS[1], ARGV[i]) end
+end
 """
 
 
@@ -53,6 +60,7 @@ class BucketLeases:
         self._clock = clock
         self._extend = client.register_script(_EXTEND)
         self._release = client.register_script(_RELEASE)
+        self._leave = client.register_script(_LEAVE)
 
     def extend(self, hold: Hold, *, ttl: timedelta) -> frozenset[int]:
         """Renews the leases of the hold's buckets and returns those that were lost; unless some were, the hold lasts longer."""
@@ -72,6 +80,13 @@ class BucketLeases:
             return frozenset()
         arguments: Arguments = [hold.token, keys.bucket_lease_prefix(hold.box), *asked]
         with translated("release leases"):
-            kept = frozenset(map(int, self._release(keys=[keys.wanted(hold.box)], args=arguments)))
+            kept = frozenset(
+                map(int, self._release(keys=[keys.wanted(hold.box), keys.in_work(hold.box)], args=arguments))
+            )
         hold.buckets -= asked - kept
         return kept
+
+    def leave(self, hold: Hold, buckets: Iterable[int]) -> None:
+        """The leases of these buckets are to run out by themselves; nobody is to think that their holder died."""
+        with translated("leave leases"):
+            self._leave(keys=[keys.in_work(hold.box)], args=[hold.token, *buckets])

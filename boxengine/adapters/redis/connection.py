@@ -11,12 +11,23 @@ from typing import Any
 import redis
 from redis.backoff import NoBackoff
 from redis.connection import SSLConnection, parse_url
-from redis.exceptions import AskError, ClusterCrossSlotError, MovedError, RedisError
+from redis.exceptions import (
+    AskError,
+    ClusterCrossSlotError,
+    ConnectionError,  # noqa: A004 - as redis-py has it
+    MovedError,
+    NoPermissionError,
+    RedisError,
+    TimeoutError,  # noqa: A004 - as redis-py has it
+)
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from boxengine.errors import BoxError, QueueUnavailable
 
+_NO_SCRIPTS = (
+    "; boxengine needs scripts (EVAL, EVALSHA, SCRIPT LOAD): allow them to its user (+@scripting), and on the server"
+)
 Arguments = list[str | int | float | bytes]
 """Of a script, after its keys."""
 
@@ -114,9 +125,21 @@ def translated(what: str) -> Iterator[None]:
     try:
         yield
     except (MovedError, AskError, ClusterCrossSlotError) as error:
-        raise QueueUnavailable(f"cannot {what}: {_NO_CLUSTER}") from error
-    except (RedisError, OSError) as error:
-        raise QueueUnavailable(f"cannot {what}: {str(error) or type(error).__name__}") from error
+        raise QueueUnavailable(f"Redis: cannot {what}: {_NO_CLUSTER}") from error
+    except (ConnectionError, TimeoutError, OSError) as error:
+        # In the same words whatever was being done: an outage that several loops meet is told once.
+        reason = str(error).rstrip(".") or type(error).__name__
+        raise QueueUnavailable(f"Redis: {reason}; check redis.url, and that the server runs") from error
+    except RedisError as error:
+        hint = _NO_SCRIPTS if _refuses_scripts(error) else ""
+        raise QueueUnavailable(f"Redis: cannot {what}: {str(error) or type(error).__name__}{hint}") from error
+
+
+def _refuses_scripts(error: RedisError) -> bool:
+    """Whether the user's rights, or a server on which the command was renamed or taken away, leave no way to run a script."""
+    told = str(error).lower()
+    refused = isinstance(error, NoPermissionError) or "unknown command" in told
+    return refused and ("eval" in told or "'script" in told)
 
 
 def milliseconds(span: timedelta) -> int:

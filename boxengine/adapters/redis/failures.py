@@ -40,7 +40,7 @@ return found
 
 
 class RedisFailures:
-    """``FailureMemory`` over one key per item: JSON with version, timestamp, errors_count and error_msg."""
+    """``FailureMemory`` over one key per item: JSON with version, timestamp, errors_count, error_msg, and uuid, which is ours."""
 
     def __init__(self, client: redis.Redis, *, clock: Clock) -> None:
         self._client = client
@@ -82,13 +82,16 @@ def _encode(failure: RememberedFailure, timestamp: int) -> str:
         "errors_count": failure.errors_count,
         "error_msg": failure.error_msg[:_ERROR_MSG_LENGTH],
     }
+    if failure.uuid is not None:
+        meta["uuid"] = failure.uuid
     return json.dumps(meta, separators=(",", ":"))
 
 
 def _decode(value: str | bytes) -> RememberedFailure | None:
     try:
         meta = json.loads(value)
-        failure = RememberedFailure(int(meta["errors_count"]), str(meta.get("error_msg") or "")[:_ERROR_MSG_LENGTH])
+        uuid, message = meta.get("uuid"), str(meta.get("error_msg") or "")[:_ERROR_MSG_LENGTH]
+        failure = RememberedFailure(int(meta["errors_count"]), message, None if uuid is None else str(uuid))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
     return failure if 0 <= failure.errors_count <= _MOST_ERRORS else None

@@ -42,3 +42,4 @@ def _expected(box: Box) -> Iterator[tuple[str, bytes]]:
     yield keys.job_queue(box), b"list"
     yield keys.queued(box), b"hash"
     yield keys.wanted(box), b"set"
+    yield keys.in_work(box), b"hash"

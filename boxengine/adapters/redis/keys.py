@@ -1,4 +1,7 @@
-"""Names of the keys in Redis, those of sbmt-outbox where it has one (SEMANTICS: coordination in Redis)."""
+"""Names of the keys in Redis, those of sbmt-outbox where it has one (SEMANTICS: coordination in Redis).
+
+Each begins with the box's namespace, which is empty unless ``redis.prefix`` is set.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +12,37 @@ _PAUSE_CLASSES = {BoxType.OUTBOX: "OutboxClass", BoxType.INBOX: "InboxClass"}
 
 def job_queue(box: Box) -> str:
     """The list of the box's jobs."""
-    return f"{box.name}:job_queue"
+    return f"{box.namespace}{box.name}:job_queue"
 
 
 def queued(box: Box) -> str:
     """The hash from bucket to the element that was queued for it."""
-    return f"{box.name}:queued"
+    return f"{box.namespace}{box.name}:queued"
 
 
 def wanted(box: Box) -> str:
     """The set of buckets that were pushed again while in work."""
-    return f"{box.name}:wanted"
+    return f"{box.namespace}{box.name}:wanted"
+
+
+def in_work(box: Box) -> str:
+    """The hash from bucket to the token of whoever took it and has not let go of it."""
+    return f"{box.namespace}boxengine:in_work:{box.name}"
+
+
+def in_hand(box: Box) -> str:
+    """The hash from item to the worker that sends it by itself."""
+    return f"{box.namespace}boxengine:in_hand:{box.name}"
 
 
 def bucket_lease_prefix(box: Box) -> str:
     """What a bucket's lease begins with; the bucket's number and ``:lock`` follow."""
-    return f"sbmt:outbox:processor:{box.name}:"
+    return f"{box.namespace}sbmt:outbox:processor:{box.name}:"
 
 
 def item_meta_prefix(box: Box) -> str:
     """What the keys begin with where items' failures are remembered; an item's id follows."""
-    return f"{box.type}:{box.name}:"
+    return f"{box.namespace}{box.type}:{box.name}:"
 
 
 def item_meta(box: Box, item_id: int) -> str:
@@ -44,4 +57,14 @@ def box_id(box: Box) -> str:
 
 def pause(box: Box) -> str:
     """The hash that says whether a person has paused the box."""
-    return f"Sbmt::Outbox::Api::{_PAUSE_CLASSES[box.type]}:{box_id(box)}"
+    return f"{pause_prefix(box)}{box_id(box)}"
+
+
+def pause_prefix(box: Box) -> str:
+    """What the names of these hashes begin with; a box's id follows."""
+    return f"{box.namespace}Sbmt::Outbox::Api::{_PAUSE_CLASSES[box.type]}:"
+
+
+def boxes(box: Box) -> str:
+    """The set of the ids of all boxes of this box's side, by which their pauses are read together."""
+    return f"{box.namespace}boxengine:{box.type}_boxes"

@@ -25,18 +25,19 @@ if redis.pcall('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
 
 
 class RedisLeases:
-    """``Leases`` over Redis; the name of a lease is its key."""
+    """``Leases`` over Redis; the key of a lease is the prefix and its name."""
 
-    def __init__(self, client: redis.Redis) -> None:
+    def __init__(self, client: redis.Redis, *, prefix: str = "") -> None:
+        self._prefix = prefix
         self._acquire = client.register_script(_ACQUIRE)
         self._release = client.register_script(_RELEASE)
 
     def acquire(self, name: str, token: str, *, ttl: timedelta) -> bool:
         """True if nobody held it, or ``token`` already did; it then lasts for ``ttl`` from now."""
         with translated("take a lease"):
-            return bool(self._acquire(keys=[name], args=[token, milliseconds(ttl)]))
+            return bool(self._acquire(keys=[self._prefix + name], args=[token, milliseconds(ttl)]))
 
     def release(self, name: str, token: str) -> None:
         """Frees it if ``token`` holds it."""
         with translated("free a lease"):
-            self._release(keys=[name], args=[token])
+            self._release(keys=[self._prefix + name], args=[token])

@@ -119,8 +119,9 @@ return nil
 _TAKE = (
     _CHECK
     + """
-local queue, queued, wanted = KEYS[1], KEYS[2], KEYS[3]
+local queue, queued, wanted, in_work = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 check(queue, queued, wanted)
+redis.call('HLEN', in_work)
 local element, token, ttl, lease_prefix = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local share, enough_ids, most_pops = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local buckets, largest = tonumber(ARGV[8]), tonumber(ARGV[9])
@@ -148,6 +149,7 @@ end
 
 local jobs_wanted = math.ceil((redis.call('LLEN', queue) + 1) / share)
 local taken, corrupt, popped, leased, busy, ids_taken = {}, {}, {}, {}, {}, 0
+local orphaned, holders = {}, {}
 for pops = 1, most_pops do
   local bucket, ids = parse(element)
   if bucket then
@@ -157,6 +159,8 @@ for pops = 1, most_pops do
     if foreign then corrupt[#corrupt + 1] = foreign end
     if had then
       leased[#leased + 1] = bucket
+      holders[#holders + 1] = bucket
+      holders[#holders + 1] = token
       taken[#taken + 1] = element
       ids_taken = ids_taken + ids
     elseif redis.call('GET', lease) ~= token then
@@ -170,9 +174,16 @@ for pops = 1, most_pops do
   if not element then break end
 end
 if #popped > 0 then redis.call('HDEL', queued, unpack(popped)) end
-if #leased > 0 then redis.call('SREM', wanted, unpack(leased)) end
+if #leased > 0 then
+  redis.call('SREM', wanted, unpack(leased))
+  -- Whoever let go of a bucket has taken itself out: who is still there died.
+  for i, holder in ipairs(redis.call('HMGET', in_work, unpack(leased))) do
+    if holder then orphaned[#orphaned + 1] = leased[i] end
+  end
+  redis.call('HSET', in_work, unpack(holders))
+end
 if #busy > 0 then redis.call('SADD', wanted, unpack(busy)) end
-return {taken, corrupt}
+return {taken, corrupt, orphaned}
 """
 )
 
@@ -182,7 +193,10 @@ _HAND_BACK = (
 local token, lease_prefix, stale_after, held = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 for i = 5, 4 + held do
   local lease = lease_prefix .. ARGV[i] .. ':lock'
-  if redis.pcall('GET', lease) == token then redis.call('DEL', lease) end
+  if redis.pcall('GET', lease) == token then
+    redis.call('DEL', lease)
+    redis.pcall('HDEL', KEYS[4], ARGV[i])
+  end
 end
 local elements = {}
 for i = 5 + held, #ARGV do elements[#elements + 1] = ARGV[i] end
@@ -249,13 +263,14 @@ class RedisJobQueue:
             prefix = keys.bucket_lease_prefix(box)
             limits = (max(1, share), self._enough_ids, _JOBS_PER_CALL, box.bucket_size, _LARGEST_JOB)
             arguments: Arguments = [element, token, milliseconds(ttl), prefix, *limits]
-            taken, corrupt = self._tried([box], partial(self._take, keys=_keys(box), args=arguments))
+            taken, corrupt, orphaned = self._tried([box], partial(self._take, keys=_keys(box), args=arguments))
         if corrupt:
             self._on_corrupt(box, corrupt)
         if not taken:
             return None
         jobs = tuple(map(Job.decode, taken))
-        return Hold(box, token, jobs, asked_at + ttl.total_seconds(), {job.bucket for job in jobs})
+        until, buckets = asked_at + ttl.total_seconds(), {job.bucket for job in jobs}
+        return Hold(box, token, jobs, until, buckets, frozenset(map(int, orphaned)))
 
     def extend(self, hold: Hold, *, ttl: timedelta) -> frozenset[int]:
         """Renews the leases of the hold's buckets and returns those that were lost; unless some were, the hold lasts longer."""
@@ -264,6 +279,10 @@ class RedisJobQueue:
     def release(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
         """Frees these leases, but for those wanted again: they stay as they are, with what is left of their time."""
         return self._leases.release(hold, buckets)
+
+    def leave(self, hold: Hold, buckets: Iterable[int]) -> None:
+        """The leases of these buckets are to run out by themselves; nobody is to think that their holder died."""
+        self._leases.leave(hold, buckets)
 
     def hand_back(self, hold: Hold, jobs: Sequence[Job]) -> None:
         """Frees all leases of the hold and queues these jobs behind all others."""
@@ -355,7 +374,7 @@ class RedisJobQueue:
 
 
 def _keys(box: Box) -> list[str]:
-    return [keys.job_queue(box), keys.queued(box), keys.wanted(box)]
+    return [keys.job_queue(box), keys.queued(box), keys.wanted(box), keys.in_work(box)]
 
 
 def _pushed_at(element: bytes | None) -> int | None:

@@ -24,37 +24,40 @@ redis.call('SADD', KEYS[1], ARGV[1])
 class RedisWorkers:
     """``Workers`` over Redis: an announcement is one script, so ten seconds of life cost one command."""
 
-    def __init__(self, client: redis.Redis) -> None:
+    def __init__(self, client: redis.Redis, *, prefix: str = "") -> None:
         self._client = client
+        self._index = prefix + INDEX
+        self._prefix = prefix
         self._announce = client.register_script(_ANNOUNCE)
 
     def announce(self, worker: WorkerInfo, *, ttl: timedelta) -> None:
         with translated("announce a worker"):
-            self._announce(keys=[INDEX, _key(worker.id)], args=[worker.id, _encode(worker), milliseconds(ttl)])
+            self._announce(
+                keys=[self._index, self._key(worker.id)], args=[worker.id, _encode(worker), milliseconds(ttl)]
+            )
 
     def withdraw(self, worker_id: str) -> None:
         with translated("withdraw a worker"):
             pipeline = self._client.pipeline()
-            pipeline.delete(_key(worker_id))
-            pipeline.srem(INDEX, worker_id)
+            pipeline.delete(self._key(worker_id))
+            pipeline.srem(self._index, worker_id)
             pipeline.execute()
 
     def living(self) -> list[WorkerInfo]:
         with translated("look for workers"):
-            found: Any = self._client.smembers(INDEX)
+            found: Any = self._client.smembers(self._index)
             members = list(found)
-            names = [_key(member.decode(errors="replace")) for member in members]
+            names = [self._key(member.decode(errors="replace")) for member in members]
             known: Any = self._client.mget(names) if names else []
             gone = [member for member, value in zip(members, known, strict=True) if value is None]
             if gone:
                 # A worker that lives puts itself back with its next announcement.
-                self._client.srem(INDEX, *gone)
+                self._client.srem(self._index, *gone)
         living = [worker for worker in map(_decode, filter(None, known)) if worker is not None]
         return sorted(living, key=lambda worker: (worker.started_at, worker.id))
 
-
-def _key(worker_id: str) -> str:
-    return f"boxengine:worker:{worker_id}"
+    def _key(self, worker_id: str) -> str:
+        return f"{self._prefix}boxengine:worker:{worker_id}"
 
 
 def _encode(worker: WorkerInfo) -> str:

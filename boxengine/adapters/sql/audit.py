@@ -21,6 +21,7 @@ from boxengine.adapters.sql.dialects.registry import cursor_of
 from boxengine.adapters.sql.errors import translated
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.adapters.sql.tables import BoxTable, leads_to_keys, quoted, unescaped
+from boxengine.adapters.sql.unreadable import within_reach
 from boxengine.domain.box import Box
 from boxengine.domain.item import Status
 from boxengine.engine.audit.ports import AuditedRow, LastDelivered, RowMark, Twins
@@ -178,7 +179,8 @@ class _Table:
 
     def utc(self, moment: str) -> str:
         """The moment without its zone, which is UTC."""
-        return f"{moment} AT TIME ZONE 'UTC'" if self._postgres and self._zoned else moment
+        moment = within_reach(moment)
+        return f"({moment}) AT TIME ZONE 'UTC'" if self._postgres and self._zoned else moment
 
     def moment(self, moment: datetime) -> datetime:
         """As the table has it."""

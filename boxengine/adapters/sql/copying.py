@@ -13,7 +13,8 @@ from functools import partial
 from typing import Any, Self
 
 import psycopg
-from sqlalchemy import Column, ColumnElement, Connection, Table, func, select, text
+from sqlalchemy import Column, ColumnElement, Connection, Table, cast, func, select, text
+from sqlalchemy.dialects.postgresql import REGCLASS
 from sqlalchemy.exc import DBAPIError
 
 from boxengine.adapters.sql.tables import quoted
@@ -40,14 +41,13 @@ Value = Callable[[Attributes], Any]
 class Copying:
     """COPY into one table as it really is."""
 
-    def __init__(self, table: Table, name: str, sequence: str, types: Mapping[str, str]) -> None:
+    def __init__(self, table: Table, name: str, types: Mapping[str, str]) -> None:
         """Args:
         name: of the table, quoted.
         types: PostgreSQL's own names, by column.
         """
         self._table = table
         self._name = name
-        self._sequence = sequence
         self._types = types
 
     @staticmethod
@@ -69,7 +69,7 @@ class Copying:
             and (column.key == "id" or not left_to_sqlalchemy(column))
             for column in table.columns
         )
-        return cls(table, name, sequence, types) if sequence and usual else None
+        return cls(table, name, types) if sequence and usual else None
 
     def takes(self, rows: Sequence[Attributes]) -> bool:
         """Whether the values are such that COPY makes the same of them as INSERT: what a moment without a zone means
@@ -102,8 +102,10 @@ class Copying:
     ) -> tuple[list[int], dict[str, Any]]:
         """Ids, and the values of defaults that only the database knows; one moment for the whole batch."""
         expressions: list[ColumnElement[Any]] = [column.default.arg for column in fixed]  # type: ignore[union-attr]
+        # Asked for each batch: with another search_path the same name is another tenant's table, with a sequence of its own.
+        sequence = select(cast(func.pg_get_serial_sequence(self._name, "id"), REGCLASS)).scalar_subquery()
         drawn = connection.execute(
-            select(func.nextval(self._sequence), *expressions).select_from(func.generate_series(1, count))
+            select(func.nextval(sequence), *expressions).select_from(func.generate_series(1, count))
         ).all()
         return [row[0] for row in drawn], dict(zip((column.key for column in fixed), drawn[0][1:], strict=True))
 

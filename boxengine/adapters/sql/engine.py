@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import math
+from contextlib import closing
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from sqlalchemy import URL, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.pool import PoolResetState
 
 from boxengine.adapters.sql.pooler import is_pooled
+from boxengine.adapters.sql.writes import connect_arguments, demand
 from boxengine.errors import BoxError
 
 CONNECT_TIMEOUT = 5
 """Seconds."""
 ROW_LOCK_WAIT = 10
 """Seconds for which a statement waits for rows that somebody else has locked (MySQL)."""
+_POOLED = "boxengine_pooled"
 SILENCE_MS = 30_000
 """For how long the other end of a connection may acknowledge nothing before it is given up."""
 
 
 def connect(
-    url: str, *, connections: int, idle_timeout: timedelta = timedelta(seconds=180), prepared: bool | None = None
+    url: str,
+    *,
+    connections: int,
+    idle_timeout: timedelta = timedelta(seconds=180),
+    prepared: bool | None = None,
+    statement_limit: timedelta | None = None,
+    writes: bool = False,
 ) -> Engine:
     """An engine for the worker; no connection is made yet.
 
@@ -33,6 +43,8 @@ def connect(
             PostgreSQL is told in each claim.
         prepared: whether statements are prepared on the server; None: unless a connection pooler stands before it,
             which may send a statement to a server that has not prepared it.
+        statement_limit: after which the database breaks a statement off; None: its own setting.
+        writes: whether a server that takes no writes counts as out of reach. The address is looked up anew for each connection.
 
     Raises:
         BoxError: the URL makes no sense, or its driver is not installed.
@@ -49,17 +61,64 @@ def connect(
             pool_timeout=30,
             # MySQL's limit also meets connections that lie in the pool: they are renewed well before it.
             pool_recycle=-1 if address.get_backend_name() == "postgresql" else silence / 2,
+            pool_reset_on_return=None,  # see ``_reset``
             # What is written may be anybody's business, and errors are for logs.
             hide_parameters=True,
-            connect_args=_connect_args(address.get_backend_name(), silence=silence),
+            connect_args=_connect_args(address.get_backend_name(), silence=silence)
+            | (connect_arguments(address) if writes else {}),
         )
     except (ArgumentError, NoSuchModuleError) as error:
         raise BoxError(f"database.url: {error}") from error
     except ModuleNotFoundError as error:
         raise BoxError(f"database.url: the driver is not installed: {error.name}; pip install {error.name}") from error
+    if writes:
+        demand(engine)
+    event.listen(engine, "reset", partial(_reset, engine))
     if engine.driver == "psycopg" and prepared is not True:
         event.listen(engine, "connect", partial(_stop_preparing, found_out=prepared is None))
+    if statement_limit is not None:
+        _limit_statements(engine, statement_limit)
     return engine
+
+
+def _limit_statements(engine: Engine, limit: timedelta) -> None:
+    """Behind a pooler the session is somebody else's too, so there the limit is set for each transaction."""
+    milliseconds = max(1, round(limit.total_seconds() * 1000))
+
+    def on_connect(connection: Any, record: Any) -> None:
+        if engine.dialect.name == "postgresql":
+            record.info[_POOLED] = engine.driver == "psycopg" and is_pooled(connection)
+            if not record.info[_POOLED]:
+                _run(connection, f"SET statement_timeout = {milliseconds}")
+            return
+        mariadb = _run(connection, "SELECT VERSION() LIKE '%MariaDB%'")
+        seconds, selects = f"max_statement_time = {milliseconds / 1000}", f"max_execution_time = {milliseconds}"
+        _run(connection, f"SET SESSION {seconds if mariadb else selects}")
+
+    def on_begin(connection: Connection) -> None:
+        if connection.info.get(_POOLED):
+            connection.exec_driver_sql(f"SET LOCAL statement_timeout = {milliseconds}")
+
+    event.listen(engine, "connect", on_connect)
+    event.listen(engine, "begin", on_begin)
+
+
+def _run(connection: Any, statement: str) -> Any:
+    with closing(connection.cursor()) as cursor:
+        cursor.execute(statement)
+        row = cursor.fetchone() if cursor.description else None
+    connection.commit()
+    return row[0] if row else None
+
+
+def _reset(engine: Engine, connection: Any, record: Any, state: PoolResetState) -> None:
+    """As the pool does it itself, but that a connection which was lost meanwhile leaves no traceback in the log."""
+    if state.terminate_only or state.transaction_was_reset:
+        return
+    try:
+        connection.rollback()
+    except engine.dialect.loaded_dbapi.Error:
+        record.invalidate()
 
 
 def address_of(url: str) -> URL:
@@ -93,6 +152,9 @@ def _connect_args(backend: str, *, silence: int) -> dict[str, Any]:
     if backend == "postgresql":
         return {
             "application_name": "boxengine",
+            # Whatever the server keeps texts in, it converts them, and the driver reads text as text: from a database without
+            # an encoding (SQL_ASCII) it would hand out bytes.
+            "client_encoding": "utf8",
             "connect_timeout": CONNECT_TIMEOUT,
             "keepalives_idle": 15,
             "keepalives_interval": 5,

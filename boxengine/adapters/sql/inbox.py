@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -60,12 +61,38 @@ class SqlInboxTransaction:
 
     def reject(self, item_id: int, reason: str) -> None:
         log = ", error_log = :reason" if self._table.has("error_log") else ""
-        # A row that is known from before may have been retried by hand, and delivered: it stays as it is.
+        # Whatever has been tried or delivered meanwhile stays as it is.
         statement = text(
             f"UPDATE {self._table.in_text} SET status = {Status.FAILED:d}, errors_count = 1{log} "
             f"WHERE id = :id AND status = {Status.PENDING:d} AND errors_count = 0"
         ).bindparams(bindparam("id", item_id))
-        self._connection.execute(statement.bindparams(reason=reason) if log else statement)
+        self._connection.execute(statement.bindparams(reason=self._table.log.fit(reason)) if log else statement)
+
+    def stored_options(self, dedup_keys: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+        if not dedup_keys or not (self._table.has("dedup_key") and self._table.has("options")):
+            return {}
+        query = text(f"SELECT dedup_key, options FROM {self._table.in_text} WHERE dedup_key IN :keys").bindparams(
+            bindparam("keys", list(dedup_keys), expanding=True)
+        )
+        found = {str(key): _parsed(options) for key, options in self._connection.execute(query)}
+        return {key: options for key, options in found.items() if isinstance(options, Mapping)}
+
+    def stored_payloads(self, item_ids: Sequence[int]) -> Mapping[int, bytes]:
+        query = text(f"SELECT id, {self._table.payload} FROM {self._table.in_text} WHERE id IN :ids").bindparams(
+            bindparam("ids", list(item_ids), expanding=True)
+        )
+        found = self._connection.execute(query)
+        return {int(row_id): value.encode() if isinstance(value, str) else bytes(value) for row_id, value in found}
+
+
+def _parsed(options: Any) -> Any:
+    """What the driver gave for a JSON column: some parse it, and a row may hold no JSON object at all."""
+    if not isinstance(options, str | bytes):
+        return options
+    try:
+        return json.loads(options)
+    except ValueError:
+        return None
 
 
 def _unique_uuid(connection: Connection, box: Box) -> bool:

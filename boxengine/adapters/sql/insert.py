@@ -1,13 +1,12 @@
 """Inserts rows through the caller's own transaction: a ``Session``, a ``Connection``, or what ``run_sync`` passes on.
 
 The wake-up of the poller rides along: on PostgreSQL as ``pg_notify`` in the same statement, which the database sends
-once per transaction and only if it commits; elsewhere by way of Redis, after the commit.
+once per transaction and only if it commits (``eased_notify`` says when not); elsewhere by way of Redis, after the commit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from itertools import groupby, repeat
 from typing import Any
 from uuid import UUID
@@ -18,30 +17,33 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     DateTime,
+    Engine,
     Integer,
     MetaData,
     String,
     Table,
     bindparam,
-    event,
     func,
     insert,
     literal_column,
     select,
 )
 from sqlalchemy.dialects import mysql, postgresql
-from sqlalchemy.orm import Session
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.sql.functions import FunctionElement
 
+from boxengine.adapters.sql.after_commit import Send, send_after_commit
 from boxengine.adapters.sql.columns import UtcMoment, utc_now
 from boxengine.adapters.sql.copying import WORTHWHILE, Copying
+from boxengine.adapters.sql.eased_notify import EasedNotify
 from boxengine.adapters.sql.listen import CHANNEL
 from boxengine.adapters.sql.models import box_table
 from boxengine.adapters.sql.one_row import OneRow
 from boxengine.adapters.sql.tables import reflect
 from boxengine.domain.box import Box, BoxType
 from boxengine.engine.create import Attributes, Inserted
-from boxengine.errors import InvalidItem, Unavailable
+from boxengine.errors import InvalidItem
 from boxengine.ports import Signal
 
 ENGINE_OWNED = frozenset({"id", "status", "errors_count", "error_log", "processed_at", "updated_at"})
@@ -62,14 +64,17 @@ class SqlRows:
         *,
         notify: bool = False,
         signal: Callable[[list[Signal]], None] | None = None,
+        eased: EasedNotify | None = None,
     ) -> None:
         """Args:
         notify: wake the poller by the database's own notification, where it has one.
+        eased: says which transactions notify by themselves; None: all do.
         signal: or, where it has none, by calling this after the commit.
         """
         self._box = box
         self._notify = notify
         self._signal = signal
+        self._eased = eased
         self._use(model.__table__ if model is not None else box_table(box, MetaData()))  # type: ignore[attr-defined]
         self._adapted = model is not None
         self._copied: tuple[Copying | None] | None = None
@@ -84,24 +89,36 @@ class SqlRows:
         self._identities = tuple(name for name in names if name in table.columns)
         self._numeric = isinstance(table.c.event_key.type, Integer)
         returned: list[Any] = [table.c.id]
+        self._one_row = OneRow(table, insert(table).returning(*returned))
         if self._notify:
             # Not put together from the row's bucket: an application may be allowed to read its ids and nothing else.
             returned.append(func.pg_notify(literal_column(f"'{CHANNEL}'"), bindparam(_TOLD, type_=String)))
-        self._one_row = OneRow(table, insert(table).returning(*returned))
+            self._one_told_row = OneRow(table, insert(table).returning(*returned))
 
     @property
     def columns(self) -> frozenset[str]:
         return self._columns
 
     def insert(self, session: Any, rows: Sequence[Attributes]) -> Inserted:
+        if isinstance(session, scoped_session):
+            session = session()
         connection = _connection(session)
         if not self._adapted:
             self._adapt(connection)
         if self._numeric:
             rows = [{**row, "event_key": self._number(row["event_key"])} for row in rows]
         keyed = any(map(self._is_keyed, rows))
+        send = self._sender(connection)
+        notifies = send is None and self._notify and connection.dialect.name == "postgresql"
+        riding = notifies and not keyed and len(rows) == 1
+        if riding:
+            rows = [{**rows[0], _TOLD: self._signal_of(rows[0]).encode()}]
         inserted = self._insert_rows(connection, rows, keyed=keyed)
-        self._wake(session, connection, rows, done=not keyed and len(rows) == 1)
+        if send is not None:
+            signal = self._signal_of(rows[0]) if len(rows) == 1 else Signal(self._box.name, None)
+            send_after_commit(connection, [signal], send)
+        elif notifies and not riding:
+            connection.execute(select(func.pg_notify(CHANNEL, self._box.name)))
         return inserted
 
     def _number(self, key: str) -> int:
@@ -125,13 +142,21 @@ class SqlRows:
         for run in _runs(rows):
             copying = self._copying(connection) if len(run) >= WORTHWHILE else None
             if copying is not None and copying.takes(run):
-                ids += copying.insert(connection, run)
+                ids += self._copy(copying, connection, run)
             elif connection.dialect.insert_returning:
                 statement = insert(self._table).returning(identity, sort_by_parameter_order=True)
                 ids += connection.execute(statement, run).scalars().all()
             else:
                 ids += self._insert_counted(connection, run)
         return ids
+
+    def _copy(self, copying: Copying, connection: Connection, run: Sequence[Attributes]) -> list[int]:
+        try:
+            return copying.insert(connection, run)
+        except DBAPIError:
+            # The table may have been altered since it was looked at; the next batch looks again.
+            self._copied = None
+            raise
 
     def _copying(self, connection: Connection) -> Copying | None:
         if not Copying.possible(connection):
@@ -151,9 +176,7 @@ class SqlRows:
 
     def _insert_one(self, connection: Connection, row: Attributes) -> int:
         if connection.dialect.name == "postgresql":
-            if self._notify:
-                row = {**row, _TOLD: self._signal_of(row).encode()}
-            return self._one_row.insert(connection, row)
+            return (self._one_told_row if _TOLD in row else self._one_row).insert(connection, row)
         key = connection.execute(insert(self._table), row).inserted_primary_key
         if key is None:
             raise InvalidItem(f"box {self._box.name}: the database returned no id for the new row")
@@ -245,23 +268,11 @@ class SqlRows:
     def _signal_of(self, row: Attributes) -> Signal:
         return Signal(self._box.name, row["bucket"], due=row.get("available_at") is None)
 
-    def _wake(self, session: Any, connection: Connection, rows: Sequence[Attributes], *, done: bool) -> None:
-        if self._notify and connection.dialect.name == "postgresql":
-            if not done:
-                connection.execute(select(func.pg_notify(CHANNEL, self._box.name)))
-        elif self._signal is not None:
-            signal = self._signal_of(rows[0]) if len(rows) == 1 else Signal(self._box.name, None)
-            signals, send = [signal], self._signal
-
-            def tell(_committed: Any) -> None:
-                # Redis may be down: the hint is lost, the caller's commit is not.
-                with suppress(Unavailable):
-                    send(signals)
-
-            if isinstance(session, Session):
-                event.listen(session, "after_commit", tell, once=True)
-            else:
-                event.listen(connection, "commit", tell, once=True)
+    def _sender(self, connection: Connection) -> Send | None:
+        """Who is to tell of the rows after the commit; None where nobody is, or the transaction does so itself."""
+        if not self._notify or connection.dialect.name != "postgresql":
+            return self._signal
+        return None if self._eased is None else self._eased.sender(connection)
 
     def _adapt(self, connection: Connection) -> None:
         """Takes the table as it is: one made by sbmt-outbox may lack columns and call the payload otherwise."""
@@ -327,6 +338,18 @@ def _runs(rows: Sequence[Attributes]) -> list[list[Attributes]]:
     return runs
 
 
+def _no_session(given: Any) -> str:
+    kind = f"{type(given).__module__.partition('.')[0]}.{type(given).__name__}"
+    needed = f"a SQLAlchemy Session or Connection is needed, not {kind}"
+    if hasattr(given, "run_sync"):
+        return f"{needed}; with an AsyncSession use acreate_outbox_item, or session.run_sync"
+    if isinstance(given, Engine | sessionmaker):
+        return f"{needed}; open one: with Session(engine) as session, session.begin()"
+    if hasattr(given, "cursor"):
+        return f"{needed}: that is the driver's own connection; open one through an Engine: with engine.begin() as connection"
+    return needed
+
+
 def _connection(session: Any) -> Connection:
     """The connection of the caller's open transaction; what the session has pending is flushed to it first."""
     match session:
@@ -336,7 +359,4 @@ def _connection(session: Any) -> Connection:
         case Connection():
             return session
         case _:
-            raise InvalidItem(
-                f"a Session or Connection is needed, not {type(session).__name__}; "
-                "with an AsyncSession use acreate_outbox_item, or session.run_sync"
-            )
+            raise InvalidItem(_no_session(session))

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import (
+    ARRAY,
     BigInteger,
     ColumnElement,
     Connection,
@@ -18,12 +19,17 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     Select,
+    String,
     TableClause,
+    Uuid,
+    any_,
     bindparam,
     cast,
     column,
     delete,
+    false,
     func,
+    literal,
     select,
     table,
     update,
@@ -32,7 +38,7 @@ from sqlalchemy.types import NullType
 
 from boxengine.adapters.sql.columns import utc_now
 from boxengine.adapters.sql.tables import BoxTable
-from boxengine.domain.item import Status
+from boxengine.domain.item import Status, rfc3339
 from boxengine.ports import ItemFilter
 
 SHOWN = (
@@ -59,13 +65,13 @@ class ItemRows:
     """The table of one box as it really is, in one transaction."""
 
     def __init__(self, found: BoxTable, connection: Connection) -> None:
-        schema, _, name = found.box.table.rpartition(".")
+        _, _, name = found.box.table.rpartition(".")
         moment = DateTime(timezone=found.zoned)
         types: dict[str, Any] = _NUMBERS | dict.fromkeys(_MOMENTS, moment)
         columns = [column(each, types.get(each)) for each in sorted(found.columns)]
         self.connection = connection
         self.dialect = connection.dialect.name
-        self._table: TableClause = table(name, *columns, schema=schema or None)
+        self._table: TableClause = table(name, *columns, schema=found.schema or None)
         self._columns = self._table.c
         self._found = found
 
@@ -81,24 +87,67 @@ class ItemRows:
     def ids(self, which: ItemFilter, *, after: int, limit: int) -> list[int]:
         return list(self.connection.execute(self._next([self._columns.id], which, after, limit)).scalars())
 
-    def page(self, which: ItemFilter, *, after: int, limit: int) -> Sequence[Any]:
-        return self.connection.execute(self._next(self._shown, which, after, limit)).mappings().all()
+    def page(self, which: ItemFilter, *, after: int, limit: int, as_text: bool = False) -> Sequence[Any]:
+        """``as_text``: moments as the database writes them, for rows that the driver cannot read."""
+        columns = self._shown(as_text=as_text)
+        return self.connection.execute(self._next(columns, which, after, limit)).mappings().all()
 
-    def get(self, item_id: int) -> Any:
+    def get(self, item_id: int, *, as_text: bool = False) -> Any:
         payload = self._columns[self._found.payload].label("payload")
-        query = select(*self._shown, payload).where(self._columns.id == item_id)
+        query = select(*self._shown(as_text=as_text), payload).where(self._columns.id == item_id)
         return self.connection.execute(query).mappings().one_or_none()
+
+    def among(
+        self, which: ItemFilter, ids: Sequence[int], *, newest_first: bool, limit: int, as_text: bool = False
+    ) -> Sequence[Any]:
+        """Rows of these ids that are meant."""
+        identity = self._columns.id
+        order = identity.desc() if newest_first else identity
+        query = (
+            select(*self._shown(as_text=as_text))
+            .where(self._one_of(ids), *self._meant(which))
+            .order_by(order)
+            .limit(limit)
+        )
+        return self.connection.execute(query).mappings().all()
+
+    def count_among(self, which: ItemFilter, ids: Sequence[int]) -> int:
+        """How many of these ids are meant."""
+        query = select(func.count()).select_from(self._table).where(self._one_of(ids), *self._meant(which))
+        return int(self.connection.execute(query).scalar_one())
+
+    def meant_among(self, which: ItemFilter, ids: Sequence[int]) -> list[int]:
+        """Those of these ids that are meant."""
+        identity = self._columns.id
+        if not ids:
+            return []
+        query = select(identity).where(self._one_of(ids), *self._meant(which)).order_by(identity)
+        return list(self.connection.execute(query).scalars())
+
+    def _one_of(self, ids: Sequence[int]) -> ColumnElement[bool]:
+        """One value for PostgreSQL, which would take each of thousands by itself."""
+        if self.dialect == "postgresql":
+            return self._columns.id == any_(cast(literal("{" + ",".join(map(str, ids)) + "}"), ARRAY(BigInteger)))
+        return self._columns.id.in_(ids)
 
     # ── acting: each returns the ids of the rows it changed ──────────────────────────────────────────
 
     def retry(self, which: ItemFilter, ids: Sequence[int]) -> list[int]:
-        finished = self._columns.status.in_([int(Status.FAILED), int(Status.DISCARDED)])
-        held = self._lock(which, ids, finished | self._waiting)
-        return self._update(held, status=int(Status.PENDING), errors_count=0, processed_at=None)
+        # Without an errors_count a row is due at once; with a processed_at it counts as tried before.
+        return self._make_due(which, ids, processed_at=func.coalesce(self._columns.processed_at, self._now))
+
+    def restart(self, which: ItemFilter, ids: Sequence[int]) -> list[int]:
+        return self._make_due(which, ids, processed_at=None)
 
     def discard(self, which: ItemFilter, ids: Sequence[int]) -> list[int]:
         held = self._lock(which, ids, self._columns.status.in_([int(Status.PENDING), int(Status.FAILED)]))
-        return self._update(held, status=int(Status.DISCARDED), processed_at=self._now)
+        values: dict[str, Any] = {"status": int(Status.DISCARDED), "processed_at": self._now}
+        if held and self._found.has("error_log"):
+            now: datetime = self.connection.execute(select(self._now)).scalar_one()
+            text = f"{rfc3339(now.replace(tzinfo=now.tzinfo or UTC))} discarded by hand"
+            log, limit = func.concat_ws("\n", text, self._columns.error_log), self._found.log.always_fit
+            values["error_log"] = log if limit is None else func.left(log, limit)
+        return self._update(held, **values)
 
     def delete(self, which: ItemFilter, ids: Sequence[int]) -> list[int]:
         finished = [] if Status.PENDING in which.statuses else [self._columns.status != int(Status.PENDING)]
@@ -110,6 +159,11 @@ class ItemRows:
                 statement = statement.prefix_with(self._found.in_text).with_hint(_BY_ID, dialect_name=self.dialect)
             self.connection.execute(statement)
         return held
+
+    def _make_due(self, which: ItemFilter, ids: Sequence[int], **values: Any) -> list[int]:
+        finished = self._columns.status.in_([int(Status.FAILED), int(Status.DISCARDED)])
+        held = self._lock(which, ids, finished | self._waiting)
+        return self._update(held, status=int(Status.PENDING), errors_count=0, **values)
 
     def _lock(self, which: ItemFilter, ids: Sequence[int], *allowed: ColumnElement[bool]) -> list[int]:
         """Locks those of the rows that are meant, allowed and free."""
@@ -143,8 +197,6 @@ class ItemRows:
             conditions.append(columns.status.in_(sorted(int(status) for status in which.statuses)))
         if which.ids:
             conditions.append(columns.id.in_(which.ids))
-        if which.event_key is not None:
-            conditions += self._has_key(which.event_key)
         if which.created_from is not None:
             conditions.append(columns.created_at >= self._moment(which.created_from))
         if which.created_before is not None:
@@ -153,6 +205,19 @@ class ItemRows:
             conditions.append(columns.id <= which.up_to)
         if which.tried:
             conditions.append((columns.status != int(Status.PENDING)) | self._waiting)
+        return conditions + self._of_texts(which)
+
+    def _of_texts(self, which: ItemFilter) -> list[ColumnElement[bool]]:
+        conditions: list[ColumnElement[bool]] = []
+        if which.event_key is not None:
+            conditions += self._has_key(which.event_key)
+        if which.uuid is not None:
+            conditions.append(self._has_uuid(which.uuid))
+        if which.event_name is not None:
+            known = self._found.has("event_name")
+            conditions.append(self._columns.event_name == which.event_name if known else false())
+        if which.error is not None:
+            conditions.append(self._says(which.error))
         return conditions
 
     def _has_key(self, key: str) -> list[ColumnElement[bool]]:
@@ -164,15 +229,32 @@ class ItemRows:
             conditions.append(cast(stored, LargeBinary) == cast(bindparam(None, key, type_=NullType()), LargeBinary))
         return conditions
 
+    def _has_uuid(self, text: str) -> ColumnElement[bool]:
+        stored = self._columns.uuid
+        if self.dialect == "postgresql":
+            return stored == cast(text, Uuid(as_uuid=False))
+        # Some schemas of MySQL keep its bytes, which no text may be compared with.
+        return (stored == bindparam(None, text, type_=NullType())) | (func.hex(stored) == text.replace("-", "").upper())
+
+    def _says(self, text: str) -> ColumnElement[bool]:
+        """Whether the text stands in the ``error_log``."""
+        if not self._found.has("error_log"):
+            return false()
+        return func.lower(self._columns.error_log).contains(text.lower(), autoescape=True)
+
     @property
     def _waiting(self) -> ColumnElement[bool]:
         """Rows with failed attempts that are to be tried again."""
         return (self._columns.status == int(Status.PENDING)) & (self._columns.errors_count > 0)
 
-    @property
-    def _shown(self) -> list[ColumnElement[Any]]:
+    def _shown(self, *, as_text: bool) -> list[ColumnElement[Any]]:
         """The columns that people see and the table has."""
-        return [self._columns[name] for name in SHOWN if self._found.has(name)]
+        shown: list[ColumnElement[Any]] = []
+        for name in SHOWN:
+            if self._found.has(name):
+                each = self._columns[name]
+                shown.append(cast(each, String).label(name) if as_text and name in _MOMENTS else each)
+        return shown
 
     @property
     def _now(self) -> ColumnElement[Any]:

@@ -11,13 +11,14 @@ from uuid import UUID
 
 from sqlalchemy import func, select
 
+from boxengine.adapters.sql.copies import Copies
 from boxengine.adapters.sql.errors import translated
 from boxengine.adapters.sql.item_rows import SHOWN, ItemRows
 from boxengine.adapters.sql.listen import CHANNEL
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.domain.box import Box, StrictOrder
-from boxengine.errors import QueueUnavailable
-from boxengine.ports import ItemFilter, ItemRow, Signal
+from boxengine.errors import QueueUnavailable, StoreUnavailable
+from boxengine.ports import Copying, ItemFilter, ItemRow, Signal
 
 _RAW_UUID = 16
 """Bytes; as some MySQL schemas keep it."""
@@ -53,24 +54,47 @@ class SqlItems:
             return rows.ids(which, after=after, limit=limit)
 
     def page(self, box: Box, which: ItemFilter, *, after: int, limit: int) -> list[ItemRow]:
-        with self._rows(box) as rows:
-            return [_item_row(row) for row in rows.page(which, after=after, limit=limit)]
+        try:
+            with self._rows(box) as rows:
+                return [item_row(row) for row in rows.page(which, after=after, limit=limit)]
+        except (StoreUnavailable, ValueError):
+            with self._rows(box) as rows:
+                return [item_row(row) for row in rows.page(which, after=after, limit=limit, as_text=True)]
 
     def get(self, box: Box, item_id: int) -> ItemRow | None:
-        with self._rows(box) as rows:
-            found = rows.get(item_id)
-            return None if found is None else _item_row(found)
+        try:
+            with self._rows(box) as rows:
+                found = rows.get(item_id)
+        except (StoreUnavailable, ValueError):
+            # A value that the driver cannot read is no reason not to show the row.
+            with self._rows(box) as rows:
+                found = rows.get(item_id, as_text=True)
+        return None if found is None else item_row(found)
 
     # ── acting ───────────────────────────────────────────────────────────────────────────────────────
 
     def retry(self, box: Box, which: ItemFilter, ids: Sequence[int]) -> frozenset[int]:
         return self._change(box, lambda rows: rows.retry(which, ids), wakes=True)
 
+    def restart(self, box: Box, which: ItemFilter, ids: Sequence[int]) -> frozenset[int]:
+        return self._change(box, lambda rows: rows.restart(which, ids), wakes=True)
+
     def discard(self, box: Box, which: ItemFilter, ids: Sequence[int]) -> frozenset[int]:
         return self._change(box, lambda rows: rows.discard(which, ids), wakes=_frees_others(box))
 
     def delete(self, box: Box, which: ItemFilter, ids: Sequence[int]) -> frozenset[int]:
         return self._change(box, lambda rows: rows.delete(which, ids), wakes=_frees_others(box))
+
+    def replay(self, box: Box, which: ItemFilter, ids: Sequence[int], copying: Copying) -> int:
+        copied = 0
+
+        def act(rows: ItemRows) -> list[int]:
+            nonlocal copied
+            copied = Copies(self._store.table(box), rows).insert(which, ids, copying)
+            return list(ids[:copied])
+
+        self._change(box, act, wakes=True)
+        return copied
 
     def _change(self, box: Box, act: Callable[[ItemRows], list[int]], *, wakes: bool) -> frozenset[int]:
         with self._rows(box) as rows:
@@ -97,11 +121,15 @@ def _frees_others(box: Box) -> bool:
     return box.strict_order is not StrictOrder.NONE
 
 
-def _item_row(row: Any) -> ItemRow:
+def item_row(row: Any) -> ItemRow:
+    """A row as the driver gives it, as people look at it."""
     values: dict[str, Any] = dict.fromkeys((*SHOWN, "payload"))
-    values |= {name: _with_zone(value) for name, value in row.items()}
+    values |= row
+    values |= {name: _moment(values[name]) for name in ("created_at", "processed_at", "available_at")}
     options = values["options"]
-    values["options"] = json.loads(options) if isinstance(options, str | bytes) else options
+    if isinstance(options, str | bytes):
+        with suppress(ValueError):  # no JSON: shown as it is
+            values["options"] = json.loads(options)
     uuid = values["uuid"]
     values["uuid"] = str(UUID(bytes=uuid)) if isinstance(uuid, bytes) and len(uuid) == _RAW_UUID else str(uuid)
     values["event_key"] = str(values["event_key"])  # old tables keep it as a number
@@ -110,7 +138,13 @@ def _item_row(row: Any) -> ItemRow:
     return ItemRow(**values)
 
 
-def _with_zone(value: Any) -> Any:
-    if not isinstance(value, datetime):
-        return value
+def _moment(value: Any) -> Any:
+    """With its zone; one that comes as text stays text if Python cannot hold it."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return value
+    if value is None:
+        return None
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)

@@ -15,6 +15,7 @@ from sqlalchemy import Engine
 
 from boxengine.adapters.sql.engine import CONNECT_TIMEOUT, address_of
 from boxengine.adapters.sql.pooler import is_pooled
+from boxengine.adapters.sql.writes import connect_arguments
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import Signal
 
@@ -43,6 +44,8 @@ class PostgresWakeups:
         # A listener only ever reads: a silent network must not leave it waiting on a dead connection.
         self._options = {
             "connect_timeout": CONNECT_TIMEOUT,
+            # A standby tells nothing, and refuses LISTEN.
+            **connect_arguments(address),
             **options,
             "keepalives_idle": 15,
             "keepalives_interval": 5,

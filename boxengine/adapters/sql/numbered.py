@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
+from boxengine.adapters.sql.eased_notify import EasedNotify
 from boxengine.adapters.sql.insert import SqlRows, marks
 from boxengine.adapters.sql.sequence import Numbering
 from boxengine.domain.box import Box
@@ -26,13 +27,14 @@ class NumberedRows(SqlRows):
         *,
         notify: bool = False,
         signal: Callable[[list[Signal]], None] | None = None,
+        eased: EasedNotify | None = None,
     ) -> None:
         """Args as of ``SqlRows``.
 
         Raises:
             SchemaMismatch: the model has no column for the numbers.
         """
-        super().__init__(box, model, notify=notify, signal=signal)
+        super().__init__(box, model, notify=notify, signal=signal, eased=eased)
         if model is not None and "seq" not in self._table.columns:
             raise SchemaMismatch(
                 f"box {box.name}: {model.__name__} has no column seq for its sequence; "

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, Inspector, MetaData, Table, create_mo
 from sqlalchemy.engine.interfaces import Dialect
 
 from boxengine.adapters.sql.errors import translated
-from boxengine.adapters.sql.models import box_table, index_name
+from boxengine.adapters.sql.models import box_table, index_name, storage_settings
 from boxengine.adapters.sql.sequence import counters
 from boxengine.adapters.sql.tables import counters_of, leads_to_keys, reflect, unescaped
 from boxengine.domain.box import Box, StrictOrder
@@ -56,7 +56,7 @@ def create(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) ->
                         index.create(connection, checkfirst=True)
             if box.sequence:
                 _add_numbers(connection, table)
-            for statement in _tuning(engine.dialect, table, box, known, keyed=keyed):
+            for statement in tuning(engine.dialect, table, box, known, keyed=keyed):
                 connection.exec_driver_sql(statement)
     return made
 
@@ -74,9 +74,9 @@ def ddl(dialect_name: str, boxes: Sequence[Box], models: Iterable[type] = ()) ->
         table.create(engine, checkfirst=False)
         if box.sequence:
             counters(table, MetaData()).create(engine, checkfirst=False)
-        statements.extend(_tuning(engine.dialect, table, box))
+        statements.extend(tuning(engine.dialect, table, box))
     # Doubled for the driver, which these do not go through.
-    return [statement.replace("%%", "%") for statement in statements]
+    return [statement.replace("%%", "%") for statement in dict.fromkeys(statements)]
 
 
 def check(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) -> list[Finding]:
@@ -90,10 +90,23 @@ def check(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) -> 
             except SchemaMismatch as error:
                 findings.append(Finding(box.name, "error", str(error)))
                 continue
+            try:
+                found.refuse_another_size()
+            except SchemaMismatch as error:
+                findings.append(Finding(box.name, "error", str(error)))
             findings += [
                 Finding(box.name, "warning", f"table {box.table} has no {what}: {loss}")
                 for what, loss in found.lacking.items()
             ]
+            if found.has("error_log") and not found.log.takes_everything:
+                findings.append(
+                    Finding(
+                        box.name,
+                        "warning",
+                        f"table {box.table}: column error_log has the character set {found.log.charset}: characters that it "
+                        "lacks are replaced in the reasons of failures, and keys and options that hold them are refused",
+                    )
+                )
             if box.sequence and not found.numbered:
                 lack = "column seq" if not found.has("seq") else f"table {counters_of(table.name)} beside it"
                 message = (
@@ -130,7 +143,7 @@ def _add_numbers(connection: Connection, table: Table) -> None:
     counters(table, MetaData()).create(connection, checkfirst=True)
 
 
-def _tuning(dialect: Dialect, table: Table, box: Box, known: Container[str] = (), *, keyed: bool = False) -> list[str]:
+def tuning(dialect: Dialect, table: Table, box: Box, known: Container[str] = (), *, keyed: bool = False) -> list[str]:
     """What else the table needs on this database, besides the indexes that are known to be there.
 
     Args:
@@ -156,26 +169,9 @@ def _mysql_tuning(dialect: Dialect, table: Table, box: Box, known: Container[str
     return [f"CREATE INDEX {quote(index)} ON {name} (event_key, status, id)"]
 
 
-def _primary_key(dialect: Dialect, table: Table) -> str:
-    """The quoted name of its index, the server's own unless the model gives one; a table from elsewhere may have another."""
-    own = table.name.encode()[: dialect.max_identifier_length - len("_pkey")].decode(errors="ignore") + "_pkey"
-    name = dialect.identifier_preparer.quote(str(table.primary_key.name or own))
-    return name if table.schema is None else f"{dialect.identifier_preparer.quote_schema(table.schema)}.{name}"
-
-
 def _postgresql_tuning(dialect: Dialect, table: Table, box: Box) -> list[str]:
     name = dialect.identifier_preparer.format_table(table)
-    # Every delivery leaves a dead row version behind; the default of 20 % of a large table comes too late.
-    settings = (
-        "autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, "
-        "autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05, "
-        "autovacuum_vacuum_cost_delay = 0"
-    )
-    statements = [f"ALTER TABLE {name} SET ({settings})"]
-    if not box.retention.deletes_on_delivery:
-        # Every row comes to have two entries, the second when it is delivered. Where there is no room for it, the server looks
-        # through the page for entries to drop, and then splits it after all.
-        statements.append(f"ALTER INDEX IF EXISTS {_primary_key(dialect, table)} SET (fillfactor = 50)")
+    statements = storage_settings(dialect, table, deletes_on_delivery=box.retention.deletes_on_delivery)
     if box.strict_order is not StrictOrder.NONE:
         index = dialect.identifier_preparer.quote(index_name("ix", table.name, "troubled"))
         delayed = " OR available_at IS NOT NULL" if "available_at" in table.columns else ""

@@ -7,27 +7,33 @@ path are hand-written and run on the driver's cursor, which spares their compila
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime, timedelta
-from itertools import repeat
-from operator import add, itemgetter
+from functools import partial
+from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.orm import Session
 
-from boxengine.adapters.sql.dialects.base import ROW_FIELDS, BoxStatements, Cursor, Row, Taken
-from boxengine.adapters.sql.dialects.registry import cursor_of, statements_for
+from boxengine.adapters.sql.changes import Shape, shapes, tells_of_a_change
+from boxengine.adapters.sql.claim import SqlClaim
+from boxengine.adapters.sql.comments import DeliveryComment, Traceparent
+from boxengine.adapters.sql.dialects.base import BoxStatements, Cursor
+from boxengine.adapters.sql.dialects.registry import commented, cursor_of, statements_for
 from boxengine.adapters.sql.errors import connection_lost, translated
+from boxengine.adapters.sql.payloads import MAX_BATCH_BYTES, light
+from boxengine.adapters.sql.stranded import stranded, told
 from boxengine.adapters.sql.tables import BoxTable, reflect
+from boxengine.adapters.sql.transaction import ClaimTransaction
+from boxengine.adapters.sql.writes import check as check_writes
 from boxengine.domain.box import Box
-from boxengine.domain.item import Item, Status
-from boxengine.domain.outcome import Settlement
-from boxengine.ports import Outlook, PendingRow
+from boxengine.domain.item import Status
+from boxengine.errors import StoreUnavailable
+from boxengine.ports import Outlook, PendingRow, Swept
 
-_BUCKET = itemgetter(Item._fields.index("bucket"))
-"""Of a row as of an item, which begins with the row's fields."""
+_BOXES_AT_ONCE = 50
+"""In one statement: it locks each table and its indexes, and a server has room for some thousands of locks."""
+T = TypeVar("T")
 
 
 class SqlStore:
@@ -39,6 +45,9 @@ class SqlStore:
         *,
         replica: Engine | None = None,
         idle_timeout: timedelta = timedelta(seconds=180),
+        writes: bool = False,
+        max_batch_bytes: int = MAX_BATCH_BYTES,
+        comments: Traceparent | None = None,
     ) -> None:
         """Connects to nothing yet.
 
@@ -46,43 +55,87 @@ class SqlStore:
             engine: the database that holds the boxes' tables.
             replica: where polls read; the primary if none.
             idle_timeout: after which the database ends a claim whose worker has fallen silent within it.
+            writes: whether ``ping`` also finds out that the database takes no writes.
+            max_batch_bytes: of the payloads of one claim; a larger item is claimed alone.
+            comments: puts a comment behind the statements of deliveries, with the trace that this gives; None: no comments.
         """
+        self._writes = writes
         self.engine = engine
         self._replica = replica or engine
         self._idle_timeout = idle_timeout
+        self._max_batch_bytes = max_batch_bytes
+        self._comments = comments
         self._boxes: dict[str, BoxStatements] = {}
         self._tables: dict[str, BoxTable] = {}
+        self._shapes: dict[str, Shape] = {}
         self._lock = threading.Lock()
 
     # ── Store ────────────────────────────────────────────────────────────────────────────────────────
 
     def poll(self, box: Box, buckets: Sequence[int], limit: int, *, regular_only: bool = False) -> list[PendingRow]:
         share = max(1, limit // max(1, len(buckets)))
-        with self._cursor(self._replica) as cursor:
-            rows = self._statements(box).poll(cursor, buckets, share, regular_only=regular_only)
+        rows = self._ask(
+            self._of_one_size(box),
+            lambda cursor, statements: statements.poll(cursor, buckets, share, regular_only=regular_only),
+        )
         rows.sort()
         return rows
 
     def outlook(self, box: Box, buckets: Sequence[int]) -> Outlook:
-        with self._cursor(self._replica) as cursor:
-            found = self._statements(box).outlook(cursor, buckets)
+        found = self._ask(self._of_one_size(box), lambda cursor, statements: statements.outlook(cursor, buckets))
         due = [bucket for bucket, _ in found if bucket is not None]
         next_in = [timedelta(seconds=seconds) for bucket, seconds in found if bucket is None]
         return Outlook(due, next_in[0] if next_in else None)
+
+    def pending(self, boxes: Sequence[Box]) -> frozenset[str]:
+        try:
+            return self._pending(boxes)
+        except StoreUnavailable as error:
+            if not tells_of_a_change(error.__cause__):
+                raise
+        self._forget(*boxes)
+        return self._pending(boxes)
+
+    def _pending(self, boxes: Sequence[Box]) -> frozenset[str]:
+        names: list[str] = []
+        with self._cursor(self._replica) as cursor:
+            for start in range(0, len(boxes), _BOXES_AT_ONCE):
+                some = boxes[start : start + _BOXES_AT_ONCE]
+                cursor.execute(_any_pending([self.table(box) for box in some]))
+                names += [some[place].name for (place,) in cursor.fetchall()]
+        return frozenset(names)
 
     @contextmanager
     def claim(
         self, box: Box, buckets: Mapping[int, int], limit: int, *, only_outcomes: bool = False
     ) -> Iterator[SqlClaim]:
-        statements = self._statements(box)
+        with ExitStack() as stack:
+            try:
+                claim = stack.enter_context(self._claim(box, buckets, limit, only_outcomes=only_outcomes))
+            except StoreUnavailable as error:
+                if not tells_of_a_change(error.__cause__):
+                    raise
+                self._forget(box)
+                claim = stack.enter_context(self._claim(box, buckets, limit, only_outcomes=only_outcomes))
+            yield claim
+
+    @contextmanager
+    def _claim(self, box: Box, buckets: Mapping[int, int], limit: int, *, only_outcomes: bool) -> Iterator[SqlClaim]:
+        statements = self._statements(self._of_one_size(box))
         with (
             translated(self.engine),
             _connected(self.engine) as connection,
             closing(cursor_of(connection)) as cursor,
         ):
-            transaction = _Transaction(connection, cursor, statements)
+            comment = None if self._comments is None else DeliveryComment(box, self._comments)
+            runner = cursor if comment is None else commented(connection, cursor, comment)
+            transaction = ClaimTransaction(
+                connection, runner, statements, renew=partial(self._renewed, box), max_bytes=self._max_batch_bytes
+            )
             try:
                 claim = SqlClaim.take(transaction, box, buckets, limit, only_outcomes=only_outcomes)
+                if comment is not None:
+                    comment.cover(claim.items)
                 yield claim
                 if not claim.items:
                     # Nothing is there to be undone, and a rollback would cost the driver all its prepared statements.
@@ -92,8 +145,11 @@ class SqlStore:
 
     def ping(self) -> None:
         with self._cursor(self.engine) as cursor:
-            cursor.execute("SELECT 1")
-            cursor.fetchone()
+            if self._writes:
+                check_writes(self.engine, cursor)
+            else:
+                cursor.execute("SELECT 1")
+                cursor.fetchone()
 
     # ── HistoryStore ─────────────────────────────────────────────────────────────────────────────────
 
@@ -103,12 +159,15 @@ class SqlStore:
             return {int(status): int(count) for status, count in cursor.fetchall()}
 
     def oldest_pending(self, box: Box) -> datetime | None:
-        with self._cursor(self._replica) as cursor:
-            return self._statements(box).oldest_pending(cursor)
+        return self._ask(box, lambda cursor, statements: statements.oldest_pending(cursor))
+
+    def stranded_items(self, box: Box) -> int:
+        table = self.table(box)
+        with self._cursor(self.engine) as cursor:
+            return stranded(cursor, table).rows
 
     def oldest_finished(self, box: Box, statuses: Sequence[int]) -> datetime | None:
-        with self._cursor(self._replica) as cursor:
-            return self._statements(box).oldest(cursor, statuses)
+        return self._ask(box, lambda cursor, statements: statements.oldest(cursor, statuses))
 
     def delete_finished(
         self, box: Box, statuses: Sequence[int], *, created_from: datetime, created_before: datetime, limit: int
@@ -118,6 +177,20 @@ class SqlStore:
             deleted = self._statements(box).delete(cursor, finished, created_from, created_before, limit)
             cursor.connection.commit()
             return deleted
+
+    def sweep_finished(self, box: Box, before: Mapping[int, datetime], *, after: int, limit: int) -> Swept:
+        finished = {status: moment for status, moment in before.items() if status != Status.PENDING}
+        with self._cursor(self.engine) as cursor:
+            swept = Swept(*self._statements(box).sweep(cursor, finished, after, limit))
+            cursor.connection.commit()
+            return swept
+
+    def stranded(self, box: Box) -> str | None:
+        """What a person should know of pending rows in buckets that the box does not have; None where there are none."""
+        table = self.table(box)
+        with self._cursor(self._replica) as cursor:
+            found = stranded(cursor, table)
+        return told(table, found) if found.rows else None
 
     # ── tables ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -133,15 +206,69 @@ class SqlStore:
                 known = self._tables.setdefault(box.name, reflect(connection, box))
         return known
 
+    def look_again(self) -> list[str]:
+        with self._lock:
+            locations = {name: table.location for name, table in self._tables.items()}
+        if not locations:
+            return []
+        with translated(self.engine), self.engine.connect() as connection:
+            found = shapes(connection, set(locations.values()))
+        changed = [
+            name
+            for name, location in locations.items()
+            if self._shapes.setdefault(location, found[location]) != found[location]
+        ]
+        self._shapes.update(found)
+        with self._lock:
+            for name in changed:
+                self._tables.pop(name, None)
+                self._boxes.pop(name, None)
+        return changed
+
+    def _forget(self, *boxes: Box) -> None:
+        """The next statement looks at the table anew; statements that were prepared for it go with their connections."""
+        with self._lock:
+            for box in boxes:
+                self._tables.pop(box.name, None)
+                self._boxes.pop(box.name, None)
+        self.engine.dispose()
+        self._replica.dispose()
+
+    def _renewed(self, box: Box) -> BoxStatements:
+        self._forget(box)
+        return self._statements(box)
+
+    def _ask(self, box: Box, question: Callable[[Cursor, BoxStatements], T]) -> T:
+        """On the replica; once more where the table turns out to be another than it was."""
+        try:
+            with self._cursor(self._replica) as cursor:
+                return question(cursor, self._statements(box))
+        except StoreUnavailable as error:
+            if not tells_of_a_change(error.__cause__):
+                raise
+        self._forget(box)
+        with self._cursor(self._replica) as cursor:
+            return question(cursor, self._statements(box))
+
     def close(self) -> None:
         """Gives all connections back to the database."""
         self.engine.dispose()
         self._replica.dispose()
 
+    def _of_one_size(self, box: Box) -> Box:
+        """The box, unless its table is in use with another number of buckets."""
+        self.table(box).refuse_another_size()
+        return box
+
     def _statements(self, box: Box) -> BoxStatements:
         known = self._boxes.get(box.name)
         if known is None:
-            known = statements_for(self.engine.dialect.name, self.table(box), idle_timeout=self._idle_timeout)
+            known = statements_for(
+                self.engine.dialect.name,
+                self.table(box),
+                idle_timeout=self._idle_timeout,
+                light=light(self._max_batch_bytes),
+            )
             self._boxes[box.name] = known
         return known
 
@@ -173,152 +300,9 @@ def _connected(engine: Engine) -> Iterator[Connection]:
                 connection.invalidate()
 
 
-class _Transaction:
-    """One claim's transaction, with the locks of its buckets."""
-
-    def __init__(self, connection: Connection, cursor: Cursor, statements: BoxStatements) -> None:
-        self.connection = connection
-        self.cursor = cursor
-        self.statements = statements
-        self._held: list[int] = []
-        self.gone = 0
-        """Rows that the claim has deleted already."""
-
-    def claim(self, wanted: Mapping[int, int], limit: int, *, only_outcomes: bool) -> Taken:
-        """Takes the locks that are free, and reads the due rows of their buckets."""
-        # What breaks off halfway may have taken any of them.
-        self._held = list(wanted)
-        taken = self.statements.claim(self.cursor, wanted, limit, only_outcomes=only_outcomes)
-        self._held, self.gone = taken.granted, len(taken.rows) if taken.gone else 0
-        return taken
-
-    def commit(self) -> None:
-        """Commits and frees the locks."""
-        if self.connection.in_transaction():
-            self.connection.commit()
-        else:
-            self.cursor.connection.commit()
-        self._let_go()
-
-    def finish(self, settlement: Settlement) -> None:
-        """Writes all outcomes, commits and frees the locks."""
-        if self.gone and self.gone == len(settlement.delivered):
-            self.commit()
-            return
-        if self.gone:
-            self.statements.bring_back(self.cursor)
-        self.statements.finish(self.cursor, settlement)
-        self._let_go()
-
-    def _let_go(self) -> None:
-        try:
-            self._unlock()
-        except self.connection.dialect.loaded_dbapi.Error:
-            # All is written; the locks go with the connection.
-            self.connection.invalidate()
-
-    def end(self) -> None:
-        """Undoes what is not committed and frees the locks; a connection that cannot do both does not go back to the pool."""
-        if self.connection.invalidated:
-            return
-        try:
-            # What the driver began beneath SQLAlchemy ends too.
-            self.connection.rollback()
-            self.connection.connection.rollback()
-            self._unlock()
-        except BaseException:
-            self.connection.invalidate()
-            raise
-
-    def _unlock(self) -> None:
-        if self._held:
-            self.statements.unlock(self.cursor, self._held)
-            self._held = []
-
-
-class SqlClaim:
-    """``Claim``: one transaction on one connection. Made by ``SqlStore.claim`` only."""
-
-    def __init__(self, transaction: _Transaction, *, now: datetime, items: list[Item]) -> None:
-        self._transaction = transaction
-        self._statements = transaction.statements
-        self._cursor = transaction.cursor
-        self._engine = transaction.connection.engine
-        self._session: Session | None = None
-        self.now = now
-        self.items: Sequence[Item] = items
-        self.refused: frozenset[int] = frozenset()
-        self.exhausted: frozenset[int] = frozenset()
-
-    @classmethod
-    def take(
-        cls, transaction: _Transaction, box: Box, wanted: Mapping[int, int], limit: int, *, only_outcomes: bool
-    ) -> SqlClaim:
-        """A claim over those of the wanted buckets that nobody else has."""
-        granted, now, share, rows, _ = transaction.claim(wanted, limit, only_outcomes=only_outcomes)
-        exhausted = _exhausted(granted, rows, share)
-        rows.sort()
-        del rows[limit:]
-        claim = cls(transaction, now=now, items=_items(rows, box, now))
-        claim.refused = frozenset(wanted).difference(granted)
-        claim.exhausted = exhausted
-        return claim
-
-    @property
-    def session(self) -> Session:
-        if self._session is None:
-            if self._transaction.gone:
-                raise RuntimeError("this claim was made with only_outcomes, so it has no session")
-            self._statements.anchor(self._cursor)
-            # SQLAlchemy must know of the open transaction: a session on an idle connection commits for good.
-            self._transaction.connection.begin()
-            # The handler's commit() ends its own savepoint, never the engine's transaction.
-            self._session = Session(
-                self._transaction.connection,
-                join_transaction_mode="create_savepoint",
-                expire_on_commit=False,
-                autoflush=True,
-            )
-        return self._session
-
-    @contextmanager
-    def savepoint(self) -> Iterator[None]:
-        try:
-            yield
-            if self._session is not None:
-                # Flushes: what is wrong with the handler's rows shows here, and is undone below.
-                self._session.commit()
-                self._session.expunge_all()
-        except BaseException:
-            if self._session is not None:
-                self._session.rollback()
-            raise
-
-    def later_delivered(self, items: Sequence[Item]) -> frozenset[int]:
-        with translated(self._engine):
-            return frozenset(self._statements.later_delivered(self._cursor, items)) if items else frozenset()
-
-    def commit(self, settlement: Settlement) -> None:
-        with translated(self._engine):
-            if self._session is None:
-                self._transaction.finish(settlement)
-                return
-            # What the handlers wrote leaves the session's savepoint before the outcomes join it in the transaction.
-            self._session.commit()
-            self._session.close()
-            self._statements.verify(self._cursor)
-            self._statements.record(self._cursor, settlement)
-            self._transaction.commit()
-
-
-def _items(rows: Sequence[Row], box: Box, now: datetime) -> list[Item]:
-    new = tuple.__new__  # what Item._make ends in, without the way there
-    if rows and len(rows[0]) > ROW_FIELDS:
-        return [new(Item, (*row[:ROW_FIELDS], box, now, *row[ROW_FIELDS:])) for row in rows]
-    return list(map(new, repeat(Item), map(add, rows, repeat((box, now, None)))))
-
-
-def _exhausted(granted: Sequence[int], rows: Sequence[Row], share: int) -> frozenset[int]:
-    """The granted buckets of which fewer rows came than were asked for."""
-    counts = Counter(map(_BUCKET, rows))
-    return frozenset(bucket for bucket in granted if counts[bucket] < share)
+def _any_pending(tables: Sequence[BoxTable]) -> str:
+    """Gives the places of those tables that have a pending row, each by a look at the beginning of an index."""
+    return " UNION ALL ".join(
+        f"(SELECT {place} AS place FROM {table.name} WHERE status = {Status.PENDING:d} {table.pending_first} LIMIT 1)"
+        for place, table in enumerate(tables)
+    )

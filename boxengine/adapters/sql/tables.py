@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection, Integer, inspect
+from sqlalchemy import BigInteger, Connection, Integer, SmallInteger, inspect, text
+from sqlalchemy.dialects import mysql
 from sqlalchemy.engine.interfaces import Dialect, ReflectedIndex
 from sqlalchemy.exc import NoSuchTableError
 
+from boxengine.adapters.sql.texts import EVERY_TEXT, TextColumn, text_column
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.errors import SchemaMismatch
 
@@ -21,6 +25,9 @@ OPTIONAL = {
     "dedup_key": "items cannot be deduplicated (dedup_key)",
 }
 """Columns a table may lack, each with what is then missing."""
+_NEEDED = frozenset({"uuid", "event_key", "errors_count", "created_at"})
+"""Those without which no item can be made of a row."""
+_RECORDED_SIZE = re.compile(r"boxengine bucket_size=(\d{1,9})")
 NO_KEY_INDEX = "who looks for a key's later items (latest_available) reads the whole table; db create makes it"
 NO_INDEX_OF_PARKED_KEYS = "strict_order: key reads the whole table at each poll; db create makes it"
 
@@ -36,7 +43,8 @@ class BoxTable:
 
     box: Box
     name: str
-    """Quoted, with schema; percent signs as they are."""
+    """Quoted, always with its schema (in MySQL its database), so that no session's setting leads elsewhere; percent signs as
+    they are."""
     columns: frozenset[str]
     """Those that are of use: ``dedup_key`` is none without its unique index."""
     payload: str
@@ -45,10 +53,14 @@ class BoxTable:
     """Whether moments are stored with a zone; without one they are UTC, as ActiveRecord writes them."""
     numeric_keys: bool = False
     """Whether event keys are stored as numbers, as tables of sbmt-outbox may."""
+    schema: str = ""
+    """Its schema or database, unquoted."""
     location: str = ""
     """Database or schema, and table, unquoted."""
     status_index: str | None = None
     """Quoted name of an index that begins with status and bucket, which serves MySQL's polls."""
+    pending_first: str = ""
+    """The order in which an index gives pending rows: with it, stale statistics cannot lead to a walk over the table."""
     ambiguous_dedup: bool = False
     """Whether there is a column ``dedup_key``, but no unique index over it."""
     delayed_index: str | None = None
@@ -59,6 +71,14 @@ class BoxTable:
     """Whether an index leads to all rows of a key."""
     parked_index: bool = False
     """Whether an index leads to the rows that hold back others of their key."""
+    nullable: frozenset[str] = frozenset()
+    """Columns that every box needs and that may be NULL here."""
+    most_errors: int = 2**31 - 1
+    """The highest ``errors_count`` that its column can store."""
+    log: TextColumn = EVERY_TEXT
+    """What ``error_log`` can store."""
+    recorded_size: int | None = None
+    """The number of buckets in force, as ``db create`` wrote it down; None where nobody did."""
 
     @property
     def in_text(self) -> str:
@@ -80,6 +100,20 @@ class BoxTable:
             lost["index over event_key"] = NO_INDEX_OF_PARKED_KEYS
         return lost
 
+    def refuse_another_size(self) -> None:
+        """Two sizes at once put the items of one key into two buckets, where they are delivered side by side.
+
+        Raises:
+            SchemaMismatch: the configured ``bucket_size`` is not the one in force.
+        """
+        size = self.box.bucket_size
+        if self.recorded_size not in (None, size):
+            raise SchemaMismatch(
+                f"box {self.box.name}: bucket_size is {size}, but table {self.box.table!r} was filled with {self.recorded_size}: "
+                f"set it back to {self.recorded_size}, or change it once the box is empty, with: "
+                f"boxengine db rebucket {self.box.name}"
+            )
+
 
 def reflect(connection: Connection, box: Box) -> BoxTable:
     """Looks the table up in the database.
@@ -99,26 +133,82 @@ def reflect(connection: Connection, box: Box) -> BoxTable:
     missing = [column for column in REQUIRED if column not in types] + ([] if payload else ["payload"])
     if missing or payload is None:
         raise SchemaMismatch(f"box {box.name}: table {box.table!r} lacks {', '.join(missing)}")
+    place = schema or _schema_of(connection, name)
     indexes = inspect(connection).get_indexes(name, schema=schema or None)
     ambiguous = "dedup_key" in types and not any(
         index["unique"] and index["column_names"] == ["dedup_key"] for index in indexes
     )
     return BoxTable(
         box=box,
-        name=quoted(connection.dialect, schema, name),
+        name=quoted(connection.dialect, place, name),
         columns=frozenset(types).difference(["dedup_key"] if ambiguous else ()),
         payload=payload,
         zoned=bool(getattr(types["processed_at"], "timezone", False)),
         numeric_keys=isinstance(types["event_key"], Integer),
-        location=f"{schema or connection.dialect.default_schema_name}.{name}",
+        schema=place,
+        location=f"{place}.{name}",
         status_index=_name_of(connection, indexes, ["status", "bucket"], ["status", "bucket", "id"]),
+        pending_first=_pending_first(connection, indexes),
         ambiguous_dedup=ambiguous,
         delayed_index=_name_of(connection, indexes, ["available_at"]),
         # Without its counters a column of that name is somebody's own.
         numbered="seq" in types and inspect(connection).has_table(counters_of(name), schema=schema or None),
         key_index=any(map(leads_to_keys, indexes)),
         parked_index=any(_leads_to_parked(index, partial=connection.dialect.name == "postgresql") for index in indexes),
+        nullable=frozenset(column["name"] for column in found if column["nullable"] and column["name"] in _NEEDED),
+        most_errors=_highest(types["errors_count"]),
+        log=text_column(connection, place, name, "error_log", types["error_log"])
+        if "error_log" in types
+        else EVERY_TEXT,
+        recorded_size=_size_in(comment_of(connection, place, name)),
     )
+
+
+def comment_of(connection: Connection, schema: str, name: str) -> str:
+    """A table's comment; empty where it has none."""
+    query = "SELECT table_comment FROM information_schema.tables WHERE table_schema = :schema AND table_name = :name"
+    if connection.dialect.name == "postgresql":
+        query = (
+            "SELECT obj_description(c.oid, 'pg_class') FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
+            "WHERE n.nspname = :schema AND c.relname = :name"
+        )
+    return str(connection.execute(text(query), {"schema": schema, "name": name}).scalar() or "")
+
+
+def _size_in(comment: str) -> int | None:
+    found = _RECORDED_SIZE.search(comment)
+    return int(found[1]) if found else None
+
+
+def _pending_first(connection: Connection, indexes: Sequence[Any]) -> str:
+    if connection.dialect.name != "postgresql":
+        return ""  # an index that begins with the status is found by itself
+    own = any(index["column_names"][:2] == ["bucket", "id"] for index in indexes)
+    return "ORDER BY bucket, id" if own else "ORDER BY status, id"
+
+
+def _schema_of(connection: Connection, name: str) -> str:
+    """Where the session's own settings, which are the configured URL's, find a table that is named without a schema."""
+    if connection.dialect.name != "postgresql":
+        return str(connection.dialect.default_schema_name or "")
+    query = text(
+        "SELECT n.nspname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(:name)"
+    )
+    return str(connection.execute(query, {"name": quoted(connection.dialect, name)}).scalar() or "")
+
+
+def _highest(column: Any) -> int:
+    """The highest number that an integer column of this type can store; no more than four bytes' worth is ever needed."""
+    bits = 31
+    if isinstance(column, mysql.TINYINT):
+        bits = 7
+    elif isinstance(column, SmallInteger):
+        bits = 15
+    elif isinstance(column, mysql.MEDIUMINT):
+        bits = 23
+    elif isinstance(column, BigInteger) or not isinstance(column, Integer):
+        return 2**31 - 1
+    return int(min(2**31, 2 ** (bits + bool(getattr(column, "unsigned", False))))) - 1
 
 
 def _name_of(connection: Connection, indexes: Sequence[ReflectedIndex], *columns: list[str]) -> str | None:

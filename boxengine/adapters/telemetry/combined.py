@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
 from types import TracebackType
 from typing import Any
 
@@ -42,8 +43,11 @@ class CombinedObserver:
     def taken(self, box: Box, *, jobs: int, seconds: float) -> None:
         self._tell("taken", box, jobs=jobs, seconds=seconds)
 
-    def transported(self, box: Box, transport: str, *, items: int, failed: int, seconds: float) -> None:
-        self._tell("transported", box, transport, items=items, failed=failed, seconds=seconds)
+    def transported(self, box: Box, transport: str, *, items: int, failed: int, seconds: float, calls: int = 1) -> None:
+        self._tell("transported", box, transport, items=items, failed=failed, seconds=seconds, calls=calls)
+
+    def kept_back(self, box: Box, *, items: Sequence[Item]) -> None:
+        self._tell("kept_back", box, items=items)
 
     def circuit_changed(self, box: Box, transport: str, circuit: OpenCircuit | None) -> None:
         self._tell("circuit_changed", box, transport, circuit)
@@ -53,6 +57,9 @@ class CombinedObserver:
 
     def settled(self, box: Box, items: Sequence[Item], settlement: Settlement, *, seconds: float) -> None:
         self._tell("settled", box, items, settlement, seconds=seconds)
+
+    def discarded_by_hand(self, box: Box, ids: Collection[int]) -> None:
+        self._tell("discarded_by_hand", box, ids)
 
     def order_violated(self, box: Box, *, items: Sequence[Item]) -> None:
         self._tell("order_violated", box, items=items)
@@ -70,6 +77,9 @@ class CombinedObserver:
     def oldest_pending(self, box: Box, *, seconds: float) -> None:
         self._tell("oldest_pending", box, seconds=seconds)
 
+    def stranded(self, box: Box, *, items: int) -> None:
+        self._tell("stranded", box, items=items)
+
     def consumed(self, box: Box, counts: Mapping[TopicPartition, Consumed], *, seconds: float) -> None:
         self._tell("consumed", box, counts, seconds=seconds)
 
@@ -81,6 +91,12 @@ class CombinedObserver:
 
     def recovered(self, what: str, *, seconds: float) -> None:
         self._tell("recovered", what, seconds=seconds)
+
+    def coordinator_slow(self, *, seconds: float, lease: timedelta) -> None:
+        self._tell("coordinator_slow", seconds=seconds, lease=lease)
+
+    def coordinator_quick(self, *, seconds: float, lease: timedelta) -> None:
+        self._tell("coordinator_quick", seconds=seconds, lease=lease)
 
     def _tell(self, event: str, *args: Any, **kwargs: Any) -> None:
         for number, observer in enumerate(self._observers):

@@ -45,6 +45,8 @@ PARTITION = (*BOX, "partition")
 SOURCE = (*BOX, "topic", "partition")
 MEASURED = 60.0
 """Four times the interval at which backlogs and lags are looked at."""
+COUNTED = 180.0
+"""Three times the interval at which stranded items are counted."""
 
 # The reference's bounds with finer ones below them: its first, one second, is above everything here.
 _LATENCY = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 45, 60, 90, 120, 180, 240, 300, 600, 1200)
@@ -90,7 +92,11 @@ CREATED = _counter("outbox_created", PARTITION, "Items inserted; those of a tran
 SENT = _counter("outbox_sent", PARTITION, "Items delivered.")
 ERROR = _counter("outbox_error", PARTITION, "Items failed for good, their retries used up.")
 RETRY = _counter("outbox_retry", PARTITION, "Failed attempts after which the item will be tried again.")
-DISCARDED = _counter("outbox_discarded", PARTITION, "Items discarded by a retry strategy.")
+DISCARDED = _counter(
+    "outbox_discarded",
+    (*PARTITION, "reason"),
+    "Items discarded: overtaken (a later one of the key was delivered), strategy, or by_hand (without a partition).",
+)
 ORDER_VIOLATIONS = _counter(
     "outbox_order_violations", PARTITION, "Items delivered after a later one of their key, against the box's promise."
 )
@@ -155,6 +161,12 @@ QUEUE_SIZE = _gauge("box_worker_redis_job_queue_size", BOX, "Jobs waiting in the
 QUEUE_LAG = _gauge(
     "box_worker_redis_job_queue_time_lag_seconds", BOX, "Age of the oldest job in the queue.", lifetime=MEASURED
 )
+STRANDED = _gauge(
+    "box_worker_stranded_items",
+    BOX,
+    "Pending items in buckets that the box does not have, where no worker looks; 10000: that many or more.",
+    lifetime=COUNTED,
+)
 THROTTLINGS = _counter(
     "box_worker_poll_throttling", (*PARTITION, "throttler", "status"), "Decisions of the poll tactic's throttlers."
 )
@@ -169,6 +181,9 @@ OUTAGES = _counter("box_worker_outages", ("what",), "Times a server, a box or a 
 
 CONSUMED = _counter("box_consumer_messages", SOURCE, "Messages stored for good, duplicates and dead letters included.")
 DUPLICATES = _counter("box_consumer_duplicates", SOURCE, "Messages whose item was there already.")
+CONTRADICTIONS = _counter(
+    "box_consumer_contradictions", SOURCE, "Duplicates whose payload is not that of the item that was there already."
+)
 DEAD_LETTERS = _counter("box_consumer_dead_letters", SOURCE, "Messages that could not become items of their box.")
 BATCHES = _counter("box_consumer_batches", BOX, "Batches of messages stored, each in one transaction.")
 BATCH_RUNTIME = _histogram(

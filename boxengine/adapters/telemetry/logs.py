@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Sequence
-from datetime import UTC, datetime
+import threading
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TextIO
 
+from boxengine.adapters.telemetry.background import BackgroundHandler
 from boxengine.adapters.telemetry.tags import STANDARD, TagFilter, safe
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status, rfc3339
@@ -25,8 +27,27 @@ Format = Literal["auto", "json", "text"]
 logger = logging.getLogger(__name__)
 
 
+LONGEST_TEXT = 10_000
+"""Characters of a message, an error or a tag. Some libraries put a whole request or response into an error's text."""
+LONGEST_TRACEBACK = 30_000
+
+
 class BoxHandler(logging.StreamHandler[TextIO]):
-    """The handler that ``configure`` sets, so that configuring twice does not write twice."""
+    """The handler that ``configure`` sets for a stream, so that configuring twice does not write twice."""
+
+
+class ErrorHandler(BackgroundHandler):
+    """The handler that it sets for standard error."""
+
+
+def _handler(stream: TextIO | None) -> logging.Handler:
+    if stream is not None:
+        return BoxHandler(stream)
+    try:
+        return ErrorHandler(sys.stderr.fileno())
+    except (AttributeError, OSError):
+        # Replaced by something without a file, as tests and notebooks do, or closed.
+        return BoxHandler(sys.stderr)
 
 
 def configure(
@@ -45,14 +66,16 @@ def configure(
         process: takes what all other loggers say as well, so that a transport's own lines are seen and tagged; unless
             the application has given the root logger handlers of its own.
     """
-    handler = BoxHandler(stream or sys.stderr)
-    text = format == "text" or (format == "auto" and handler.stream.isatty())
+    handler, shown_on = _handler(stream), stream or sys.stderr
+    text = format == "text" or (format == "auto" and shown_on is not None and shown_on.isatty())
     handler.setFormatter(TextFormatter() if text else JsonFormatter())
     handler.addFilter(TagFilter())
     root, ours = logging.getLogger(), logging.getLogger("boxengine")
     for each in (root, ours):
-        for old in [known for known in each.handlers if isinstance(known, BoxHandler)]:
+        for old in [known for known in each.handlers if isinstance(known, BoxHandler | ErrorHandler)]:
             each.removeHandler(old)
+            if isinstance(old, ErrorHandler):
+                old.close()
     whole = process and not root.handlers
     chosen = root if whole else ours
     chosen.addHandler(handler)
@@ -70,12 +93,12 @@ class JsonFormatter(logging.Formatter):
             "time": rfc3339(datetime.fromtimestamp(record.created, UTC)),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": masked_text(record.getMessage()),
-            **{name: masked([name], value) for name, value in _extra(record).items()},
+            "message": _shown(record.getMessage()),
+            **{name: _tag(name, value) for name, value in _extra(record).items()},
         }
         if record.exc_info and record.exc_info[0]:
-            fields["error"] = masked_text(f"{record.exc_info[0].__name__}: {record.exc_info[1]}")
-            fields["traceback"] = masked_text(self.formatException(record.exc_info))
+            fields["error"] = _shown(f"{record.exc_info[0].__name__}: {record.exc_info[1]}")
+            fields["traceback"] = _shown(self.formatException(record.exc_info), LONGEST_TRACEBACK)
         return json.dumps(fields, default=str, ensure_ascii=False)
 
 
@@ -84,11 +107,26 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S")
-        tags = "".join(f" {name}={masked([name], value)}" for name, value in _extra(record).items())
-        line = f"{time} {record.levelname:<7} {record.getMessage()}{tags}"
+        tags = "".join(f" {name}={_tag(name, value)}" for name, value in _extra(record).items())
+        line = f"{time} {record.levelname:<7} {_shown(record.getMessage())}{masked_text(tags)}"
         if record.exc_info and record.exc_info[0]:
-            line += "\n" + self.formatException(record.exc_info)
-        return masked_text(line)
+            line += "\n" + _shown(self.formatException(record.exc_info), LONGEST_TRACEBACK)
+        return line
+
+
+def _shown(text: str, longest: int = LONGEST_TEXT) -> str:
+    """The text without passwords, and cut."""
+    # Cut twice: in the middle of a URL, what stands in front of the cut might not be known for a password.
+    known = masked_text(text[: 2 * longest])
+    return known if len(known) <= longest else f"{known[:longest]}... (cut, {len(text):,} characters)"
+
+
+def _tag(name: str, value: object) -> object:
+    known = masked([name], value)
+    if known is None or isinstance(known, bool | int | float):
+        return known
+    text = known if isinstance(known, str) else str(known)
+    return known if len(text) <= LONGEST_TEXT else _shown(text)
 
 
 def report(error: BaseException | str, /, **context: Any) -> None:
@@ -107,6 +145,9 @@ class LogObserver(NullObserver):
     def __init__(self, *, most_items: int = 5) -> None:
         """``most_items``: so many items of one batch get a line of their own; the others are counted."""
         self._most_items = most_items
+        self._lock = threading.Lock()
+        self._outages: dict[str, list[str]] = {}
+        """What does not work, by the reason; the first of each has been told."""
 
     def circuit_changed(self, box: Box, transport: str, circuit: OpenCircuit | None) -> None:
         tags = {"box": box.name, "transport": transport}
@@ -129,12 +170,28 @@ class LogObserver(NullObserver):
             )
         if settlement.failed:
             self._failures(box, items, settlement)
+        if settlement.discarded:
+            self._discards(box, items, settlement)
+
+    def discarded_by_hand(self, box: Box, ids: Collection[int]) -> None:
+        shown = ", ".join(map(str, sorted(ids)[: self._most_items]))
+        logger.warning("%d items discarded by hand, the first: %s", len(ids), shown, extra={"box": box.name})
 
     def order_violated(self, box: Box, *, items: Sequence[Item]) -> None:
         first = items[0]
         logger.warning(
             "%d items were delivered after a later one of their key, the first is item %d of key %s: are writers of one key "
             "serialised? (docs/databases.md)",
+            len(items),
+            first.id,
+            first.event_key,
+            extra=_tags_of(box, first.id, first),
+        )
+
+    def kept_back(self, box: Box, *, items: Sequence[Item]) -> None:
+        first = items[0]
+        logger.warning(
+            "a middleware did not call call_next() for %d items: they stay pending, the first is item %d of key %s",
             len(items),
             first.id,
             first.event_key,
@@ -158,10 +215,45 @@ class LogObserver(NullObserver):
         logger.debug("retention deleted %d rows in %.3f s", rows, seconds, extra={"box": box.name})
 
     def outage(self, what: str, reason: str) -> None:
+        with self._lock:
+            met = self._outages.setdefault(reason, [])
+            met.append(what)
+            if len(met) > 1:
+                return  # a server that is down stops several loops, and is told once
         logger.warning("%s does not work, tried again with growing pauses: %s", what, reason)
 
     def recovered(self, what: str, *, seconds: float) -> None:
-        logger.info("%s works again, after %.1f s", what, seconds)
+        with self._lock:
+            reason = next((reason for reason, met in self._outages.items() if what in met), None)
+            met = [] if reason is None else self._outages[reason]
+            told = reason is None or met[0] == what
+            if reason is not None:
+                met.remove(what)
+                if not met:
+                    del self._outages[reason]
+            left = ", ".join(met)
+        if told:
+            logger.info("%s works again, after %.1f s%s", what, seconds, f"; not yet: {left}" if left else "")
+
+    def coordinator_slow(self, *, seconds: float, lease: timedelta) -> None:
+        logger.warning(
+            "Redis: answers after %.1f s; leases last %.0f s, so a worker that dies holds its buckets up for as long",
+            seconds,
+            lease.total_seconds(),
+        )
+
+    def coordinator_quick(self, *, seconds: float, lease: timedelta) -> None:
+        logger.info("Redis: answers after %.1f s again; leases last %.0f s", seconds, lease.total_seconds())
+
+    def _discards(self, box: Box, items: Sequence[Item], settlement: Settlement) -> None:
+        by_id = {item.id: item for item in items}
+        for discard in settlement.discarded[: self._most_items]:
+            reason = discard.error_log.partition("\n")[0].partition(" ")[2][:300]
+            tags = _tags_of(box, discard.id, by_id.get(discard.id)) | {"cause": str(discard.cause)}
+            logger.warning("item %s", reason, extra=tags)
+        more = len(settlement.discarded) - self._most_items
+        if more > 0:
+            logger.warning("%d more items of this batch discarded", more, extra={"box": box.name})
 
     def _failures(self, box: Box, items: Sequence[Item], settlement: Settlement) -> None:
         by_id = {item.id: item for item in items}

@@ -30,6 +30,14 @@ MOST_LINKS = 128
 _NOTHING: AbstractContextManager[object] = nullcontext()
 
 
+def current_traceparent() -> str | None:
+    """The current span as W3C's ``traceparent`` has it; None outside of any span."""
+    span = trace.get_current_span().get_span_context()
+    if not span.is_valid:
+        return None
+    return f"00-{trace.format_trace_id(span.trace_id)}-{trace.format_span_id(span.span_id)}-{span.trace_flags:02x}"
+
+
 class OpenTelemetryTracer:
     """A ``Tracer`` whose spans go to an OpenTelemetry provider."""
 

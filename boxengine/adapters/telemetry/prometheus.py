@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
@@ -23,7 +23,7 @@ from boxengine.adapters.telemetry.families import SUM, Family
 from boxengine.adapters.telemetry.ledger import Key, Ledger, Reading
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status
-from boxengine.domain.outcome import Settlement
+from boxengine.domain.outcome import DiscardCause, Settlement
 from boxengine.engine.observation import NullObserver
 from boxengine.ports import Clock, Consumed, OpenCircuit, TopicPartition
 
@@ -117,13 +117,14 @@ class PrometheusObserver(NullObserver):
         self._observe(amounts, families.WAIT_RUNTIME, seconds, 1, box)
         self._add(amounts)
 
-    def transported(self, box: Box, transport: str, *, items: int, failed: int, seconds: float) -> None:
+    def transported(self, box: Box, transport: str, *, items: int, failed: int, seconds: float, calls: int = 1) -> None:
         amounts: Amounts = {}
         if items > failed:
             amounts[self._key(families.TRANSPORT_ITEMS, box, transport, "delivered")] = items - failed
         if failed:
             amounts[self._key(families.TRANSPORT_ITEMS, box, transport, "failed")] = failed
-        self._observe(amounts, families.TRANSPORT_RUNTIME, seconds, 1, box, transport)
+        # The time of each of many calls is not kept: all count as if they had taken the same.
+        self._observe(amounts, families.TRANSPORT_RUNTIME, seconds / calls, calls, box, transport)
         self._add(amounts)
 
     def circuit_changed(self, box: Box, transport: str, circuit: OpenCircuit | None) -> None:
@@ -150,6 +151,9 @@ class PrometheusObserver(NullObserver):
         self._count_latencies(amounts, box, attempted, items[0].dispatched_at + timedelta(seconds=seconds))
         self._add(amounts)
 
+    def discarded_by_hand(self, box: Box, ids: Collection[int]) -> None:
+        self._add({self._key(families.DISCARDED, box, "", DiscardCause.BY_HAND): len(ids)})
+
     def order_violated(self, box: Box, *, items: Sequence[Item]) -> None:
         groups = self._group(items)
         self._add({self._key(families.ORDER_VIOLATIONS, box, number): len(group) for number, group in groups.items()})
@@ -174,11 +178,15 @@ class PrometheusObserver(NullObserver):
     def oldest_pending(self, box: Box, *, seconds: float) -> None:
         self._put({self._key(families.OLDEST_PENDING, box): seconds})
 
+    def stranded(self, box: Box, *, items: int) -> None:
+        self._put({self._key(families.STRANDED, box): items})
+
     def consumed(self, box: Box, counts: Mapping[TopicPartition, Consumed], *, seconds: float) -> None:
         amounts: Amounts = {self._key(families.BATCHES, box): 1}
         for (topic, partition), count in counts.items():
             amounts[self._key(families.CONSUMED, box, topic, partition)] = count.messages
             amounts[self._key(families.DUPLICATES, box, topic, partition)] = count.duplicates
+            amounts[self._key(families.CONTRADICTIONS, box, topic, partition)] = count.contradictions
             amounts[self._key(families.DEAD_LETTERS, box, topic, partition)] = count.dead_letters
         self._observe(amounts, families.BATCH_RUNTIME, seconds, 1, box)
         self._add(amounts)
@@ -201,11 +209,14 @@ class PrometheusObserver(NullObserver):
         by_family = (
             (families.ERROR, [item for item in failed if item.id in for_good]),
             (families.RETRY, [item for item in failed if item.id not in for_good]),
-            (families.DISCARDED, discarded),
         )
         for family, items in by_family:
             for partition, group in self._group(items).items():
                 amounts[self._key(family, box, partition)] = len(group)
+        causes = {discard.id: discard.cause for discard in settlement.discarded}
+        for partition, group in self._group(discarded).items():
+            for cause, count in Counter(causes[item.id] for item in group).items():
+                amounts[self._key(families.DISCARDED, box, partition, cause)] = count
 
     def _count_latencies(self, amounts: Amounts, box: Box, attempted: Groups, done: datetime) -> None:
         for partition, group in attempted.items():
@@ -275,7 +286,7 @@ def _by_outcome(items: Sequence[Item], settlement: Settlement) -> tuple[Sequence
     """Delivered, failed and discarded items; those of no outcome are in none."""
     if len(settlement.delivered) == len(items):
         return items, (), ()
-    delivered, discarded = set(settlement.delivered), set(settlement.discarded)
+    delivered, discarded = set(settlement.delivered), {discard.id for discard in settlement.discarded}
     failed = {attempt.id for attempt in settlement.failed}
     return (
         [item for item in items if item.id in delivered],

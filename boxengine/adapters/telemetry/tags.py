@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, Token
@@ -22,6 +23,9 @@ from boxengine.engine.observation import NullTracer
 STANDARD = frozenset({*logging.makeLogRecord({}).__dict__, "message", "asctime"})
 """Attributes that every record has, and that no tag may take the name of."""
 
+MOST_BUCKETS = 20
+"""Of one thread's work, named to people."""
+
 
 class Work(NamedTuple):
     """What a thread is at."""
@@ -30,6 +34,21 @@ class Work(NamedTuple):
     partition: int | None = None
     transport: str | None = None
     item: Item | None = None
+    items: Sequence[Item] = ()
+    """All of them; ``item`` where it is one."""
+
+    def __str__(self) -> str:
+        """For people: ``box orders, transport http, buckets 3 7, 20 items from 11 to 90``."""
+        parts = [f"box {self.box.name}"]
+        parts += [f"partition {self.partition}"] if self.partition is not None else []
+        parts += [f"transport {self.transport}"] if self.transport is not None else []
+        if self.items:
+            buckets = sorted({item.bucket for item in self.items})
+            more = f" and {len(buckets) - MOST_BUCKETS} more" if len(buckets) > MOST_BUCKETS else ""
+            ids = [item.id for item in self.items]
+            parts.append(f"buckets {' '.join(map(str, buckets[:MOST_BUCKETS]))}{more}")
+            parts.append(f"item {ids[0]}" if len(ids) == 1 else f"{len(ids)} items from {min(ids)} to {max(ids)}")
+        return ", ".join(parts)
 
 
 # A context variable works only as a module's own: what it holds belongs to the running thread or task.
@@ -62,16 +81,23 @@ class TagFilter(logging.Filter):
 
 
 class LogTracer(NullTracer):
-    """Not a trace: notes what is at work, for the tags of what is logged meanwhile."""
+    """Not a trace: notes what is at work, for the tags of what is logged meanwhile, and for who asks what a thread does."""
+
+    def __init__(self) -> None:
+        self._in_hand: dict[int, Work] = {}
+
+    def in_hand(self) -> dict[int, Work]:
+        """What each thread is at, by the thread's identifier. For any thread."""
+        return self._in_hand.copy()
 
     def polling(self, box: Box, partition: int) -> AbstractContextManager[object]:
-        return _At(Work(box, partition=partition))
+        return _At(Work(box, partition=partition), self._in_hand)
 
-    def processing(self, box: Box, items: Sequence[Item]) -> AbstractContextManager[object]:  # noqa: ARG002 - the port's shape
-        return _At(Work(box))
+    def processing(self, box: Box, items: Sequence[Item]) -> AbstractContextManager[object]:
+        return _At(Work(box, None, None, None, items), self._in_hand)
 
     def sending(self, box: Box, transport: str, items: Sequence[Item]) -> AbstractContextManager[object]:
-        return _At(Work(box, None, transport, items[0] if len(items) == 1 else None))
+        return _At(Work(box, None, transport, items[0] if len(items) == 1 else None, items), self._in_hand)
 
 
 def safe(name: object) -> str:
@@ -82,18 +108,29 @@ def safe(name: object) -> str:
 class _At(AbstractContextManager[None]):
     """Around the work; a class, because one is made for each item that is sent by itself."""
 
-    __slots__ = ("_token", "_what")
+    __slots__ = ("_before", "_in_hand", "_token", "_what")
 
-    def __init__(self, what: Work) -> None:
+    def __init__(self, what: Work, in_hand: dict[int, Work]) -> None:
         self._what = what
+        self._in_hand = in_hand
+        self._before: Work | None = None
         self._token: Token[Work | None] | None = None
 
     def __enter__(self) -> None:
+        thread = threading.get_ident()
+        self._before = self._in_hand.get(thread)
+        self._in_hand[thread] = self._what
         self._token = _work.set(self._what)
 
     def __exit__(self, *_error: object) -> None:
-        if self._token is not None:
-            _work.reset(self._token)
+        if self._token is None:
+            return
+        _work.reset(self._token)
+        thread = threading.get_ident()
+        if self._before is None:
+            self._in_hand.pop(thread, None)
+        else:
+            self._in_hand[thread] = self._before
 
 
 def _tags_of(work: Work | None) -> Mapping[str, object]:

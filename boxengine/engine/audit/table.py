@@ -16,6 +16,7 @@ BUCKETS_AT_ONCE = 16
 DUE_ROWS = 1000
 """Of each bucket so many due rows are looked at, the lowest ids first: what was passed over has a low one."""
 IDS_AT_ONCE = 1000
+_NEVER = datetime.max.replace(tzinfo=UTC)
 Progress = Callable[[str, int, int | None], None]
 """Told what is done, how far it is, and how much there is, where that is known."""
 
@@ -102,13 +103,12 @@ class TableAudit:
             yield from (row for row in rows if row.status == Status.PENDING)
 
     def _due_since(self, row: ItemRow) -> datetime:
-        moments = [row.created_at]
-        if row.available_at is not None:
-            moments.append(row.available_at)
-        if row.processed_at is not None:
+        # A moment that cannot be read is text: the row fails by itself, and is not looked at here.
+        moments = [each for each in (row.created_at, row.available_at) if isinstance(each, datetime)]
+        if isinstance(row.processed_at, datetime):
             pause = timedelta(0) if self._box.backoff is None else self._box.backoff.pause(row.errors_count, row.id)
             moments.append(row.processed_at + pause)
-        return max(moments)
+        return max(moments, default=_NEVER)
 
     # ── key by key ───────────────────────────────────────────────────────────────────────────────────
 

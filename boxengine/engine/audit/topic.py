@@ -163,7 +163,9 @@ class TopicAudit:
         """Whether the box promises that the one goes before the other."""
         if late is not None and first is not None and late.event_key != first.event_key:
             return False  # two keys that share the key of their messages
-        if losses.complete_from is not None and (late is None or late.created_at < losses.complete_from):
+        if losses.complete_from is not None and (
+            late is None or not isinstance(late.created_at, datetime) or late.created_at < losses.complete_from
+        ):
             return False  # what is first in the topic now may be a repetition
         if self._box.strict_order is not StrictOrder.NONE:
             return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 from tests.chaos.fault import Fault, hire_two_behind_proxies
@@ -12,8 +12,8 @@ from tests.servers.proxy import FaultProxy
 Choose = Callable[[Stage], FaultProxy]
 
 
-def _to_postgres(stage: Stage) -> FaultProxy:
-    return stage.postgres_proxy
+def _to_database(stage: Stage) -> FaultProxy:
+    return stage.database_proxy
 
 
 def _to_redis(stage: Stage) -> FaultProxy:
@@ -73,15 +73,21 @@ def _hire_one_behind_proxies(stage: Stage) -> None:
     stage.crew.hire()
 
 
-FAULTS = {
-    "cut-postgres": Fault(inject=_cut(_to_postgres), times=5, repeats=True, hire=hire_two_behind_proxies),
-    "cut-redis": Fault(inject=_cut(_to_redis), times=5, hire=hire_two_behind_proxies),
-    "slow-postgres": Fault(inject=_slow(_to_postgres), times=4, hire=hire_two_behind_proxies),
-    "slow-redis": Fault(inject=_slow(_to_redis), times=4, hire=hire_two_behind_proxies),
-    "half-open-postgres": Fault(
-        inject=_half_open(_to_postgres), times=4, repeats=True, hire=_hire_one_behind_proxies, note="one worker of two"
-    ),
-    "half-open-redis": Fault(
-        inject=_half_open(_to_redis), times=4, hire=_hire_one_behind_proxies, note="one worker of two"
-    ),
-}
+def between(database: str) -> Mapping[str, Fault]:
+    """The faults between workers, Redis and the database of this name."""
+    return {
+        f"cut-{database}": Fault(inject=_cut(_to_database), times=5, repeats=True, hire=hire_two_behind_proxies),
+        "cut-redis": Fault(inject=_cut(_to_redis), times=5, hire=hire_two_behind_proxies),
+        f"slow-{database}": Fault(inject=_slow(_to_database), times=4, hire=hire_two_behind_proxies),
+        "slow-redis": Fault(inject=_slow(_to_redis), times=4, hire=hire_two_behind_proxies),
+        f"half-open-{database}": Fault(
+            inject=_half_open(_to_database),
+            times=4,
+            repeats=True,
+            hire=_hire_one_behind_proxies,
+            note="one worker of two",
+        ),
+        "half-open-redis": Fault(
+            inject=_half_open(_to_redis), times=4, hire=_hire_one_behind_proxies, note="one worker of two"
+        ),
+    }

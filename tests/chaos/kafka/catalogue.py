@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from tests.chaos.kafka import inbox_rows, outbox_rows
+from tests.chaos.kafka import hostile_rows, inbox_rows, outbox_rows
 from tests.chaos.kafka.plan import Plan
 from tests.chaos.kafka.servers import Servers
 from tests.chaos.report import Row
@@ -19,6 +19,10 @@ ROWS: Mapping[str, Callable[[Servers, Path, Plan], Row]] = {
     "broker-unreachable": outbox_rows.broker_unreachable,
     "worker-sigkill-transactional": outbox_rows.worker_sigkill_transactional,
     "consumer-sigkill": inbox_rows.consumer_sigkill,
+    "poison": hostile_rows.poison,
+    "dead-letter-topic-down": hostile_rows.dead_letter_topic_down,
+    "oversized": hostile_rows.oversized,
+    "topic-anew": hostile_rows.topic_anew,
 }
 
 

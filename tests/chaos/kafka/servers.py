@@ -15,6 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey, ServerNotStarted
 from boxengine.embedded.process import free_port
 from tests.chaos.snapshot import copy_of_the_code
+from tests.eventually import eventually
 from tests.servers.kafka import KafkaBroker, jar_folder, prepare
 from tests.servers.proxy import FaultProxy
 
@@ -42,6 +43,15 @@ class Servers:
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
         topic = NewTopic(name, num_partitions=PARTITIONS, replication_factor=1)
         admin.create_topics([topic])[name].result(timeout=30)
+
+    def make_topic_anew(self, name: str) -> None:
+        """Deletes it, with all that is in it, and makes it at once."""
+        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
+        admin.delete_topics([name], operation_timeout=30)[name].result(30)
+        topic = NewTopic(name, num_partitions=PARTITIONS, replication_factor=1)
+        eventually(
+            lambda: admin.create_topics([topic])[name].exception(30) is None, patience=30, what="the topic made anew"
+        )
 
 
 @contextmanager

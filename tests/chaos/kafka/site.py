@@ -8,7 +8,7 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -139,6 +139,16 @@ def outbox_site(servers: Servers, folder: Path, **transport: Any) -> Iterator[Si
     kafka = {"topic": topic, "bootstrap_servers": servers.bootstrap, **transport}
     box = {"bucket_size": 64, "max_retries": 0, "transports": {"kafka": kafka}}
     with _site(servers, folder, topic, {"outbox_items": {OUTBOX: box}}) as site:
+        yield site
+
+
+@contextmanager
+def outbox_sites(servers: Servers, folder: Path, names: Sequence[str], **transport: Any) -> Iterator[Site]:
+    """The same with several boxes, which feed one topic."""
+    topic = f"orders-{secrets.token_hex(4)}"
+    kafka = {"topic": topic, "bootstrap_servers": servers.bootstrap, **transport}
+    box = {"bucket_size": 16, "max_retries": 0, "transports": {"kafka": kafka}}
+    with _site(servers, folder, topic, {"outbox_items": dict.fromkeys(names, box)}) as site:
         yield site
 
 

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
+from tests.unit.transports.kafka_reader import read_all
+
 
 class Message(NamedTuple):
     """What a consumer sees of one message."""
@@ -53,6 +55,11 @@ def read(bootstrap: str, topic: str, *, expected: int, patience: float) -> list[
                 seen.add(messages[-1].idempotency_key)
                 last = time.monotonic()
     return messages
+
+
+def values(bootstrap: str, topic: str) -> list[bytes]:
+    """The values of all messages that are there now."""
+    return [received.value() for received in read_all(bootstrap, topic)]
 
 
 def fill(bootstrap: str, topic: str, messages: Iterable[tuple[str, bytes]]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -135,6 +135,26 @@ def test_a_handler_that_fails_leaves_no_trace_and_its_neighbours_stay(make_rig: 
     assert sorted(row.item_id for row in rig.ask("SELECT item_id FROM bookings")) == [rich, also_rich]
     assert rig.row(poor).status == Status.FAILED
     assert "no money" in rig.row(poor).error_log
+
+
+class BatchHandler:
+    """Books a whole batch in one statement."""
+
+    def call_batch(self, items: Sequence[Item], *, session: Any) -> list[None]:
+        session.execute(sa.text("INSERT INTO bookings (item_id) VALUES (:id)"), [{"id": item.id} for item in items])
+        return [None] * len(items)
+
+
+def test_what_a_batch_handler_wrote_for_an_item_that_a_second_transport_refuses_is_undone(make_rig: MakeRig) -> None:
+    rig = make_rig(box={"bucket_size": 1})
+    rig.execute("CREATE TABLE bookings (item_id bigint PRIMARY KEY)")
+    shop = BatchReceiver(lambda item: Failure("no stock") if item.event_key == "poor" else None)
+    rig.carry(handler=BatchHandler(), shop=shop)
+    rich, poor, also_rich = rig.create("rich", "poor", "rich")
+    rig.deliver(3)
+    assert sorted(row.item_id for row in rig.ask("SELECT item_id FROM bookings")) == [rich, also_rich]
+    assert rig.row(poor).status == Status.FAILED
+    assert shop.ids == [rich, poor, also_rich]
 
 
 def test_a_failed_item_is_tried_again_after_its_pause_and_then_delivered(make_rig: MakeRig) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Failure
-from tests.integration.engine.receivers import BatchReceiver, Receiver
+from tests.integration.engine.receivers import BatchReceiver, FailsFirst, Receiver
 from tests.integration.engine.rigs import MakeRig
 
 PAUSES = {"minimal_retry_interval": 0.05, "maximal_retry_interval": 0.1}
@@ -93,8 +93,9 @@ def test_without_strict_order_a_failed_item_steps_aside(make_rig: MakeRig) -> No
     assert (rig.row(bad).status, rig.row(bad).errors_count) == (Status.PENDING, 1)
 
 
-def test_an_item_that_a_later_one_has_overtaken_is_discarded(make_rig: MakeRig) -> None:
-    rig = make_rig(box={"max_retries": 5, "minimal_retry_interval": 0.05})
+def test_an_item_that_a_later_one_has_overtaken_is_discarded_where_somebody_asks_for_it(make_rig: MakeRig) -> None:
+    latest = {"retry_strategies": ["exponential_backoff", "latest_available"]}
+    rig = make_rig(box={"max_retries": 5, "minimal_retry_interval": 0.05, **latest})
     receiver = Receiver(lambda item: Failure("no") if item.payload == b"bad" else None)
     rig.carry(receiver)
     (bad,) = rig.create("1", payload=b"bad")
@@ -117,3 +118,12 @@ def test_first_deliveries_of_a_key_keep_their_order_while_writers_go_on(
         watcher.wait_for_settled(300)
     assert sorted(receiver.ids) == sorted(rig.rows())
     assert all(arrived == sorted(arrived) for arrived in receiver.by_key.values())
+
+
+def test_unless_somebody_asks_for_it_an_overtaken_item_is_tried_again_and_not_discarded(make_rig: MakeRig) -> None:
+    rig = make_rig(box={"max_retries": 5, "minimal_retry_interval": 0.05})
+    rig.carry(Receiver(FailsFirst(1, guilty=lambda item: item.payload == b"bad")))
+    (bad,) = rig.create("1", payload=b"bad")
+    (good,) = rig.create("1")
+    watcher = rig.deliver(3)
+    assert (watcher.delivered, watcher.discarded) == ([good, bad], [])

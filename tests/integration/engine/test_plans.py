@@ -199,7 +199,7 @@ def test_the_plan_that_a_claim_keeps_serves_a_full_table_though_made_for_an_empt
         check(explained(connection), rows=(12 + 2) * BUCKETS)
 
 
-@pytest.mark.parametrize("outcome", ["_deliver", "_discard", "_fail"])
+@pytest.mark.parametrize("outcome", ["_deliver", "_fail"])
 def test_outcomes_are_written_by_id_in_a_table_that_was_empty_when_they_were_planned(
     planner: Planner, outcome: str
 ) -> None:

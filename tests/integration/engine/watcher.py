@@ -32,6 +32,7 @@ class Watcher(NullObserver):
         """Box, rows found and jobs pushed of each poll."""
         self.throttles: list[tuple[str, str]] = []
         self.rows_deleted = 0
+        self.fetch_failures: list[str] = []
         self.foreign_elements: list[bytes] = []
 
     def wait_for(self, what: Callable[[], bool], *, patience: float = PATIENCE) -> None:
@@ -56,7 +57,7 @@ class Watcher(NullObserver):
         with self._changed:
             self.boxes.append(box.name)
             self.delivered += settlement.delivered
-            self.discarded += settlement.discarded
+            self.discarded += [discard.id for discard in settlement.discarded]
             self.failures += settlement.failed
             self._changed.notify_all()
 
@@ -78,6 +79,11 @@ class Watcher(NullObserver):
     def job_done(self, box: Box, buckets: Iterable[int], *, state: str, seconds: float) -> None:
         with self._changed:
             self.states.append((box.name, state))
+            self._changed.notify_all()
+
+    def fetch_failed(self, box: Box, reason: str) -> None:
+        with self._changed:
+            self.fetch_failures.append(reason)
             self._changed.notify_all()
 
     def deleted(self, box: Box, *, rows: int, seconds: float) -> None:

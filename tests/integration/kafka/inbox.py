@@ -12,6 +12,12 @@ from typing import Any
 
 import yaml
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # it does not say that these are for others
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 from sqlalchemy import Engine, NullPool, create_engine, text
 
 import boxengine
@@ -57,7 +63,10 @@ class Inbox:
         self.group = f"group-{topic}"
         kafka = {"topics": [topic], "group": self.group, "bootstrap_servers": bootstrap} | dict(source)
         # A member that died stands in the way no longer than this.
-        kafka["config"] = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500} | dict(kafka.get("config", {}))
+        own = dict(kafka.get("config", {}))
+        if own.get("group.protocol") != "consumer":  # there it is the broker's setting
+            own = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500} | own
+        kafka["config"] = own
         settings: dict[str, Any] = {
             "database": {"url": database},
             "probes": {"enabled": False},
@@ -120,6 +129,17 @@ def until(condition: Callable[[], bool], *, within: float = 120, said: Callable[
             return
         never.wait(STEP)
     raise AssertionError(f"not within {within} s: {said()}")
+
+
+def set_topic(bootstrap: str, topic: str, **config: str) -> None:
+    """Changes settings of a topic, underscores for dots."""
+    entries = [
+        ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in config.items()
+    ]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # a client that nobody holds answers no more
+    admin.incremental_alter_configs([resource])[resource].result(30)
 
 
 def produce(bootstrap: str, topic: str, messages: Sequence[Mapping[str, Any]]) -> None:

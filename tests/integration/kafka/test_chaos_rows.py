@@ -35,7 +35,7 @@ def servers() -> Iterator[Servers]:
 def test_a_small_row_holds(name: str, servers: Servers, tmp_path: Path) -> None:
     row = play(name, servers, tmp_path / name, SMALL)
     assert row.broken == ()
-    assert row.items == SMALL.items
+    assert row.items == pytest.approx(SMALL.items, rel=0.01)
 
 
 # ── the judge ────────────────────────────────────────────────────────────────────────────────────────

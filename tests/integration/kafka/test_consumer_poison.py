@@ -1,14 +1,26 @@
 """Messages that cannot be stored: put away with their reason, while all others are stored in their order."""
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from sqlalchemy import text
 
 from boxengine.domain.item import Status
 from tests.integration.kafka.conftest import MakeInbox
-from tests.integration.kafka.inbox import DEAD, Inbox, Watcher, assert_each_once_in_order, numbered, produce, until
+from tests.integration.kafka.inbox import (
+    DEAD,
+    Inbox,
+    Watcher,
+    assert_each_once_in_order,
+    numbered,
+    produce,
+    set_topic,
+    until,
+)
 from tests.unit.transports.kafka_reader import headers_of, read_all
 
 POISON: list[dict[str, Any]] = [
@@ -145,3 +157,28 @@ def test_a_failed_row_that_was_delivered_by_hand_stays_delivered_when_its_messag
     with inbox.consuming():
         until(lambda: inbox.committed() == 4)
     assert [row.status for row in inbox.rows()] == [Status.DELIVERED, Status.DELIVERED, Status.PENDING]
+
+
+def test_a_dead_letter_topic_that_refuses_a_message_holds_up_that_partition_alone_and_nothing_is_buried_twice(
+    make_inbox: MakeInbox,
+) -> None:
+    graves = f"graves-{id(make_inbox)}"
+    inbox, watcher = make_inbox(dead_letter={"topic": graves}, max_payload_bytes=100), Watcher()
+    admin = AdminClient({"bootstrap.servers": inbox.bootstrap})
+    limit = {"max.message.bytes": "3000"}
+    admin.create_topics([NewTopic(graves, num_partitions=1, replication_factor=1, config=limit)])[graves].result(30)
+    big = b"b" + Random(1).randbytes(9_000)  # which does not shrink
+    poison = [{"key": "a", "value": value, "partition": 1} for value in (b"s" * 200, big, b"t" * 200)]
+    produce(inbox.bootstrap, inbox.topic, [*poison, *({**each, "partition": 2} for each in numbered(50))])
+    with inbox.consuming(watcher):
+        watcher.wait_for_outage()
+        produce(inbox.bootstrap, inbox.topic, [{**each, "partition": 2} for each in numbered(50, start=50)])
+        until(lambda: inbox.count() == 100, within=20, said=inbox.count)
+        ((what, reason),) = watcher.outages
+        assert what == f"consuming {inbox.topic}[1] for order_inbox_item"
+        assert "waits at offset 1, which cannot be stored: value of 9001 bytes" in reason
+        assert f"the dead-letter topic {graves} does not take it: kafka: message too large" in reason
+        set_topic(inbox.bootstrap, graves, max_message_bytes="20000")
+        until(lambda: inbox.committed() == 103, within=20, said=inbox.committed)
+    assert_each_once_in_order(inbox.rows(), 100)
+    assert [message.value()[:1] for message in read_all(inbox.bootstrap, graves)] == [b"s", b"b", b"t"]

@@ -60,3 +60,16 @@ def waiting(inbox: Inbox) -> int:
             "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
         )
         return int(found.scalar_one())
+
+
+def test_under_the_protocol_in_which_the_broker_assigns_partitions_two_consumers_store_each_message_once(
+    make_inbox: MakeInbox,
+) -> None:
+    inbox = make_inbox(config={"group.protocol": "consumer"}, batch_size=20)
+    produce(inbox.bootstrap, inbox.topic, numbered(500))
+    with inbox.consuming():
+        until(lambda: inbox.count() >= 100, within=30, said=inbox.count)
+        with inbox.consuming(process=1):
+            produce(inbox.bootstrap, inbox.topic, numbered(500, start=500))
+            until(lambda: inbox.committed() == 1000, within=60, said=inbox.committed)
+    assert_each_once_in_order(inbox.rows(), 1000)

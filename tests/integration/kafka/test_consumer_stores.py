@@ -1,5 +1,7 @@
 """Messages become rows: all of them, each once, each key in order."""
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -124,15 +126,15 @@ def test_on_mysql_messages_are_stored_once_and_poison_is_put_away(
     assert "Data too long" in failed.error_log
 
 
-def test_two_processes_under_one_parent_share_the_partitions(make_inbox: MakeInbox) -> None:
+def test_two_processes_under_one_parent_share_the_partitions_and_stop_at_a_signal_to_all(make_inbox: MakeInbox) -> None:
     inbox = make_inbox(config={"group.instance.id": "shared"})
     produce(inbox.bootstrap, inbox.topic, numbered(1000))
     command = [sys.executable, "-m", "boxengine", "--config", str(inbox.config), "consume", "--processes", "2"]
-    with subprocess.Popen(command) as parent:
+    with subprocess.Popen(command, process_group=0) as parent:
         try:
             until(lambda: inbox.count() >= 1000, said=inbox.count)
         finally:
-            parent.terminate()
+            os.killpg(parent.pid, signal.SIGINT)
     assert parent.returncode == 0
     assert inbox.committed() == 1000
     assert_each_once_in_order(inbox.rows(), 1000)

@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 import boxengine
 from boxengine.adapters.telemetry.combined import CombinedObserver
 from boxengine.app import assembly, servers
-from boxengine.cli.start import endpoints
-from boxengine.cli.watchers import watchers
+from boxengine.app.watchers import watchers
+from boxengine.cli.lifecycle import endpoints
 from boxengine.web.server import HttpService
 from tests.integration.engine.rig import Rig
 from tests.integration.engine.watcher import Watcher

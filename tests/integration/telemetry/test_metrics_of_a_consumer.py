@@ -9,8 +9,8 @@ from pathlib import Path
 
 from boxengine.adapters.system import SystemClock
 from boxengine.app.consuming import Consuming
-from boxengine.cli.start import endpoints
-from boxengine.cli.watchers import watchers
+from boxengine.app.watchers import watchers
+from boxengine.cli.lifecycle import endpoints
 from tests.eventually import eventually
 from tests.integration.engine.watcher import Watcher
 from tests.integration.kafka.inbox import Inbox, numbered, produce
@@ -43,12 +43,13 @@ def test_messages_duplicates_dead_letters_batches_and_lag_are_counted_by_topic_a
     messages = [message | {"partition": 1} for message in numbered(20)]
     again = {"key": "key-0", "value": "again", "partition": 1, "headers": {"Idempotency-Key": b"once"}}
     poison = {"key": "key-0", "value": "x" * 101, "partition": 2}
-    produce(inbox.bootstrap, inbox.topic, [*messages, *[again] * 3, poison])
+    produce(inbox.bootstrap, inbox.topic, [*messages, *[again] * 2, again | {"value": "another"}, poison])
     with consuming(inbox) as running:
         eventually(lambda: running.total("box_consumer_messages_total", **LABELS) == 24)
         in_one, in_two = ({**LABELS, "topic": kafka_topic, "partition": number} for number in ("1", "2"))
         assert running.total("box_consumer_messages_total", **in_one) == 23
         assert running.total("box_consumer_duplicates_total", **in_one) == 2
+        assert running.total("box_consumer_contradictions_total", **in_one) == 1
         assert running.total("box_consumer_dead_letters_total", **in_one) == 0
         assert running.total("box_consumer_dead_letters_total", **in_two) == 1
         batches = running.total("box_consumer_batches_total", **LABELS)

@@ -15,7 +15,7 @@ from boxengine.adapters.redis.pauses import RedisPauses
 from boxengine.adapters.system import SystemClock
 from boxengine.adapters.telemetry import families
 from boxengine.adapters.telemetry.prometheus import PrometheusObserver
-from boxengine.app.servers import redis_client
+from boxengine.app.redis_server import redis_client
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Failure
 from tests.eventually import eventually
@@ -32,7 +32,14 @@ CONFIG: dict[str, Any] = {
     "owner": "shop-team",
     "wakeup": "notify",
     "poller": {"tactic": "default", "concurrency": 2},
-    "outbox_items": {"order_outbox_item": {"max_retries": 1, "minimal_retry_interval": 0, "maximal_retry_interval": 0}},
+    "outbox_items": {
+        "order_outbox_item": {
+            "max_retries": 1,
+            "minimal_retry_interval": 0,
+            "maximal_retry_interval": 0,
+            "retry_strategies": ["exponential_backoff", "latest_available"],
+        }
+    },
     "inbox_items": {"payment_inbox_item": {"owner": "money-team"}},
 }
 # Of two partitions, with four buckets: an odd key is in partition 1, an even one in partition 0.
@@ -98,7 +105,7 @@ EXACTLY: list[Expected] = [
     ("outbox_error_total", {**ORDERS, "partition": "0"}, 1),
     ("outbox_error_total", ORDERS, 1),
     ("outbox_retry_total", ORDERS, 3),
-    ("outbox_discarded_total", {**ORDERS, "partition": "1"}, 1),
+    ("outbox_discarded_total", {**ORDERS, "partition": "1", "reason": "overtaken"}, 1),
     ("outbox_discarded_total", ORDERS, 1),
     ("outbox_fetch_error_total", ORDERS, 1),
     ("outbox_process_latency_seconds_count", ORDERS, 7),
@@ -108,6 +115,8 @@ EXACTLY: list[Expected] = [
     ("outbox_transport_items_total", {**ORDERS, **RECEIVER, "result": "failed"}, 4),
     ("box_worker_foreign_jobs_total", ORDERS, 1),
     ("box_worker_outages_total", {"what": "box order_outbox_item"}, 1),
+    ("box_worker_stranded_items", PAYMENTS, 2),
+    ("box_worker_stranded_items", ORDERS, 0),
     ("box_worker_redis_job_queue_size", PAYMENTS, 0),
     ("box_worker_redis_job_queue_time_lag_seconds", PAYMENTS, 0),
 ]
@@ -152,6 +161,8 @@ def test_every_metric_is_moved_by_the_worker_and_has_the_right_value(site: Site)
     for _ in range(3):
         site.insert(status=int(Status.DELIVERED), created_at=old, processed_at=old)
     site.insert(box="payment_inbox_item", created_at=site.now() - timedelta(hours=1))
+    for bucket in (-1, 4):
+        site.insert(box="payment_inbox_item", bucket=bucket)
     with site.running() as running:
         ids = act(site, running)
         samples = running.scrape()
@@ -166,7 +177,7 @@ def test_every_metric_is_moved_by_the_worker_and_has_the_right_value(site: Site)
         ("box_worker_poll_runtime_seconds_count", "box_worker_batches_per_poll_total"),
     ):
         assert total(samples, runtime, ORDERS) == total(samples, count, ORDERS)
-    assert site.statuses("payment_inbox_item") == [0, 0]
+    assert site.statuses("payment_inbox_item") == [0, 0, 0, 0]
     suffixes = {families.Kind.COUNTER: "_total", families.Kind.GAUGE: "", families.Kind.HISTOGRAM: "_bucket"}
     silent = {family.name for family in families.ALL if family.name + suffixes[family.kind] not in samples}
     assert silent == OF_CONSUMERS | ELSEWHERE

@@ -8,7 +8,10 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -22,6 +25,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it does not 
 )
 from confluent_kafka.cimpl import NewTopic
 
+from boxengine.adapters.kafka.client import load_client
+from boxengine.adapters.kafka.pool import ProducerPool
 from boxengine.adapters.kafka.transport import KafkaTransport
 from boxengine.domain.outcome import Failure
 from boxengine.embedded.process import free_port
@@ -137,6 +142,35 @@ def test_a_message_over_the_topics_limit_fails_alone_and_says_so(make: Make, opt
     assert results[0] is results[2] is None
     assert isinstance(results[1], Failure)
     assert "message too large: see message.max.bytes of the producer and max.message.bytes" in results[1].reason
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["limit-known", "limit-unknown"])
+def test_of_six_boxes_that_share_a_producer_one_oversized_message_fails_and_no_other(
+    guarded: GuardedKafka, told: bool
+) -> None:
+    client = load_client() if told else replace(load_client(), admin=None)
+    pool = ProducerPool(client=lambda: client)
+    config = {"compression.type": "none", "linger.ms": 100}
+    boxes = [
+        KafkaTransport(topic="small", bootstrap_servers=guarded.broker.bootstrap, config=config, producers=pool)
+        for _ in range(6)
+    ]
+    together = Barrier(6)
+
+    def send(number: int) -> list[Any]:
+        sizes = [20_000 if (number, place) == (0, 3) else 10 for place in range(6)]
+        items = [make_item(100 * number + place, payload=b"x" * size) for place, size in enumerate(sizes, start=1)]
+        together.wait(20)
+        return list(boxes[number].call_batch(items))
+
+    try:
+        with ThreadPoolExecutor(6) as threads:
+            results = list(threads.map(send, range(6)))
+    finally:
+        for box in boxes:
+            box.close()
+    failed = [(box, place) for box, row in enumerate(results) for place, result in enumerate(row) if result is not None]
+    assert failed == [(0, 3)]
 
 
 @TRANSACTIONAL

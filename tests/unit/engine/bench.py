@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 from boxengine.adapters.memory.clock import ManualClock
@@ -12,6 +14,7 @@ from boxengine.domain.box import Box, BoxType, StrictOrder
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Settlement
 from boxengine.engine.delivery import BatchReport, Delivery, Limits
+from boxengine.engine.lease_length import LeaseLength
 from boxengine.engine.observation import NullObserver, NullTracer
 from boxengine.engine.pipeline import Middlewares, Pipeline, TransportSpec
 from boxengine.engine.sending import Sending, Watch
@@ -35,6 +38,11 @@ def make_box(**policy: Any) -> Box:
 
 def spec(transport: Any, *, name: str = "receiver", event_name: str | None = None, **more: Any) -> TransportSpec:
     return TransportSpec(name=name, build=lambda: transport, event_name=event_name, **more)
+
+
+def usual(lease: timedelta) -> LeaseLength:
+    """Leases of the same length at any pace."""
+    return LeaseLength(lease, round_trips=0, observer=NullObserver())
 
 
 def accept(_item: Item) -> Any:
@@ -77,9 +85,20 @@ class Transports(NullObserver):
     def __init__(self) -> None:
         self.calls: list[tuple[str, int, int]] = []
         self.settlements: list[Settlement] = []
+        self.kept: list[list[int]] = []
+        self.throttlings: list[tuple[str, str]] = []
+        self.seconds: dict[str, float] = defaultdict(float)
+        """In each transport."""
 
-    def transported(self, box: Box, transport: str, *, items: int, failed: int, seconds: float) -> None:
+    def transported(self, box: Box, transport: str, *, items: int, failed: int, seconds: float, calls: int = 1) -> None:
         self.calls.append((transport, items, failed))
+        self.seconds[transport] += seconds
+
+    def throttled(self, box: Box, partition: int, *, throttler: str, status: str, seconds: float) -> None:
+        self.throttlings.append((throttler, status))
+
+    def kept_back(self, box: Box, *, items: Sequence[Item]) -> None:
+        self.kept.append([item.id for item in items])
 
     def settled(self, box: Box, items: Sequence[Item], settlement: Settlement, *, seconds: float) -> None:
         self.settlements.append(settlement)

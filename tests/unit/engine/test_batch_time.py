@@ -18,6 +18,7 @@ from boxengine.engine.keeper import LeaseKeeper
 from boxengine.engine.observation import NullObserver, NullTracer
 from boxengine.engine.pipeline import Middlewares, Pipeline, TransportSpec
 from boxengine.ports import Hold
+from tests.unit.engine.bench import usual
 
 TTL = timedelta(seconds=4)
 
@@ -67,7 +68,7 @@ def test_a_hold_that_lost_a_bucket_has_run_out_and_stays_so() -> None:
     clock = ManualClock()
     queue = MemoryJobQueue(clock=clock)
     box = Box(name="box", type=BoxType.OUTBOX, table="box", bucket_size=2)
-    keeper = LeaseKeeper(queue, clock=clock, ttl=TTL, longest=timedelta(minutes=1))
+    keeper = LeaseKeeper(queue, clock=clock, length=usual(TTL), longest=timedelta(minutes=1))
     hold = hold_of(queue, box, 0, 1)
     queue.lose_leases(box)
     with keeper.keeping(hold):
@@ -82,7 +83,7 @@ def test_a_hold_that_lost_nothing_is_renewed() -> None:
     clock = ManualClock()
     queue = MemoryJobQueue(clock=clock)
     box = Box(name="box", type=BoxType.OUTBOX, table="box", bucket_size=1)
-    keeper = LeaseKeeper(queue, clock=clock, ttl=TTL, longest=timedelta(minutes=1))
+    keeper = LeaseKeeper(queue, clock=clock, length=usual(TTL), longest=timedelta(minutes=1))
     hold = hold_of(queue, box, 0)
     with keeper.keeping(hold):
         for _ in range(5):

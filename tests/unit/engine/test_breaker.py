@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.workers import MemoryWorkers
-from boxengine.domain.box import Box, CircuitPolicy
+from boxengine.domain.box import Box, BoxType, CircuitPolicy
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
 from boxengine.engine.breaker import Breaker, Permit
+from boxengine.engine.circuits import Circuits
 from boxengine.engine.delivery import PROBE_LIMIT
 from boxengine.engine.heartbeat import Heartbeat
+from boxengine.engine.observation import NullObserver
 from boxengine.errors import StoreUnavailable, Unavailable
 from boxengine.ports import OpenCircuit, WorkerInfo
 from tests.unit.engine.bench import Batches, Bench, Single, Transports, spec
@@ -86,6 +89,37 @@ def test_each_probe_that_fails_doubles_the_pause_up_to_the_longest() -> None:
         assert case.breaker.permit() is Permit.PROBE
         case.breaker.unreachable("still gone", probe=True)
     assert case.told == ["gone"]
+
+
+def test_a_receiver_that_says_for_how_long_is_left_alone_at_once_and_for_so_long_an_hour_at_most() -> None:
+    case = Case()
+    case.breaker.unreachable("slow down", retry_after=30)
+    case.pass_seconds(29)
+    assert (case.breaker.permit(), case.told) == (Permit.NO, ["slow down"])
+    case.pass_seconds(1)
+    assert case.breaker.permit() is Permit.PROBE
+    case.breaker.unreachable("slow down", probe=True, retry_after=float("inf"))
+    circuit = case.breaker.circuit
+    assert circuit is not None
+    assert circuit.next_try == case.clock.now() + timedelta(hours=1)
+    case.pass_seconds(3600)
+    assert case.breaker.permit() is Permit.PROBE
+
+
+def test_what_a_transport_says_of_the_receivers_wish_reaches_its_circuit() -> None:
+    told: list[OpenCircuit | None] = []
+
+    class Watching(NullObserver):
+        def circuit_changed(self, box: Box, transport: str, circuit: OpenCircuit | None) -> None:
+            told.append(circuit)
+
+    clock = ManualClock()
+    circuits = Circuits(Box(name="o", type=BoxType.OUTBOX, table="os"), ["http"], observer=Watching(), clock=clock)
+    sent = SimpleNamespace(unreachable={"http": Unavailable("429", retry_after=30)}, failed=[], through=set())
+    circuits.leave(circuits.enter(), sent)
+    (circuit,) = told
+    assert circuit is not None
+    assert circuit.next_try == clock.now() + timedelta(seconds=30)
 
 
 def test_batches_that_were_under_way_when_it_opened_do_not_prolong_the_pause() -> None:

@@ -142,6 +142,21 @@ def test_partition_by_overrides_the_key_for_the_bucket_even_if_it_is_zero() -> N
     assert {row["event_key"] for row in desk.table.rows} == {"42"}
 
 
+def test_an_item_of_a_batch_may_have_a_partition_by_of_its_own() -> None:
+    desk = Desk()
+    items = [attributes(partition_by=5), attributes(), attributes(partition_by=0), attributes(partition_by=None)]
+    desk.creator.create_batch(None, items, partition_by=lambda _row: 9)
+    desk.creator.create_batch(None, items)
+    assert [row["bucket"] for row in desk.table.rows] == [5, 9, 0, 9, 5, 10, 0, 10]
+    assert all("partition_by" not in row for row in desk.table.rows)
+    assert items[0]["partition_by"] == 5
+
+
+def test_beside_partition_by_an_unknown_attribute_is_still_refused() -> None:
+    with pytest.raises(InvalidItem, match="unknown attribute colour; known"):
+        Desk().creator.create_batch(None, [attributes(partition_by=5, colour="red")])
+
+
 def test_partition_by_sees_the_attributes_as_they_were_given() -> None:
     desk, seen = Desk(), list[Attributes]()
 

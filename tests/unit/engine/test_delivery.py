@@ -154,11 +154,24 @@ def test_a_strategy_that_raises_or_answers_nonsense_is_a_failed_attempt(strategy
 def test_latest_available_discards_what_a_later_delivered_item_has_overtaken() -> None:
     bench = Bench(**RETRIES)
     overtaken, current = tried(bench, 1), tried(bench, 2)
-    bench.insert(1, status=Status.DELIVERED)
+    (later,) = bench.insert(1, status=Status.DELIVERED)
     bench.insert(2)  # still undelivered: it does not count
     bench.deliver(spec(Single()), strategies=[LatestAvailable()])
     assert bench.row(overtaken).status == Status.DISCARDED
+    told = f"discarded by LatestAvailable: item {later}, a later one of its key, was delivered"
+    assert bench.row(overtaken).error_log.partition("\n")[0].endswith(told)
     assert bench.row(current).status == Status.DELIVERED
+
+
+def test_an_item_that_a_users_strategy_discards_says_which() -> None:
+    def too_old(item: Item, context: RetryContext) -> Verdict:
+        return DISCARD
+
+    bench = Bench(**RETRIES)
+    row_id = tried(bench, 1)
+    bench.deliver(spec(Single()), strategies=[too_old])
+    assert bench.row(row_id).status == Status.DISCARDED
+    assert "too_old: says DISCARD" in bench.row(row_id).error_log.partition("\n")[0]
 
 
 def test_latest_available_looks_at_the_same_event_name_only() -> None:
@@ -197,6 +210,7 @@ def test_failures_that_the_database_refused_to_store_are_remembered_elsewhere() 
     assert bench.row(row_id).errors_count == 0
     remembered = bench.memory.recall(bench.box, [row_id])[row_id]
     assert remembered.errors_count == 1
+    assert remembered.uuid == str(bench.row(row_id).uuid)
     assert "receiver: no" in remembered.error_msg
     assert bench.observer.settlements == []
 
@@ -210,15 +224,38 @@ def test_a_higher_remembered_count_stands_over_the_rows() -> None:
     assert (bench.row(row_id).status, bench.row(row_id).errors_count) == (Status.FAILED, 3)
 
 
-def test_a_remembered_count_past_the_retries_fails_the_item_at_once_with_one_more() -> None:
-    bench, transport = Bench(**RETRIES), Single()
+@pytest.mark.parametrize("max_retries", [0, 2])
+def test_what_is_remembered_never_fails_an_item_by_itself(max_retries: int) -> None:
+    bench, transport = Bench(**{**RETRIES, "max_retries": max_retries}), Single()
     (row_id,) = bench.insert(1)
-    bench.memory.remember(bench.box, {row_id: RememberedFailure(3, "it was the broker")}, ttl=timedelta(minutes=1))
+    bench.memory.remember(bench.box, {row_id: RememberedFailure(99, "a stranger's")}, ttl=timedelta(minutes=1))
     bench.clock.advance(AGED)
     bench.deliver(spec(transport))
-    row = bench.row(row_id)
-    assert (transport.ids, row.status, row.errors_count) == ([], Status.FAILED, 4)
-    assert "it was the broker" in row.error_log
+    assert (transport.ids, bench.row(row_id).status) == ([row_id], Status.DELIVERED)
+
+
+def test_what_is_remembered_of_another_row_with_the_same_id_does_not_count() -> None:
+    """Ids are used again after a TRUNCATE or a restore."""
+    bench = Bench(**RETRIES)
+    (row_id,) = bench.insert(1)
+    memory = {row_id: RememberedFailure(2, "no", uuid="that of a row which is gone")}
+    bench.memory.remember(bench.box, memory, ttl=timedelta(minutes=1))
+    bench.clock.advance(AGED)
+    bench.deliver(spec(Single(lambda _item: Failure("no"))))
+    assert (bench.row(row_id).status, bench.row(row_id).errors_count) == (Status.PENDING, 1)
+    assert bench.memory.recall(bench.box, [row_id]) == {}
+
+
+@pytest.mark.parametrize("answer", [None, Failure("no")], ids=["delivered", "failed again"])
+def test_what_was_remembered_is_forgotten_once_an_outcome_is_recorded(answer: Failure | None) -> None:
+    bench = Bench(**RETRIES)
+    (row_id,) = bench.insert(1)
+    memory = {row_id: RememberedFailure(1, "no", uuid=str(bench.row(row_id).uuid))}
+    bench.memory.remember(bench.box, memory, ttl=timedelta(minutes=1))
+    bench.clock.advance(AGED)
+    bench.deliver(spec(Single(lambda _item: answer)))
+    assert bench.row(row_id).errors_count == (0 if answer is None else 2)
+    assert bench.memory.recall(bench.box, [row_id]) == {}
 
 
 @pytest.mark.parametrize(("age", "asked"), [(timedelta(0), []), (AGED, [1, 2]), (-AGED, [1, 2])])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -16,9 +17,10 @@ from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.adapters.system import SystemClock
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
+from boxengine.engine.closing import Closing
 from boxengine.engine.health import Health
 from boxengine.engine.keeper import LeaseKeeper
-from boxengine.engine.middleware import compose
+from boxengine.engine.lease_length import LeaseLength
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.outages import LONGEST_PAUSE, SHORTEST_PAUSE, Outages
 from boxengine.engine.pauses import REFRESH, PauseWatch
@@ -26,6 +28,7 @@ from boxengine.engine.threads import ThreadGroup
 from boxengine.engine.worker import Loop, Worker
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Clock, Hold
+from tests.eventually import eventually
 from tests.unit.engine.bench import make_box
 
 BOX = make_box()
@@ -43,6 +46,10 @@ class Told(NullObserver):
 
     def recovered(self, what: str, *, seconds: float) -> None:
         self.events.append(f"recovered {what} after {seconds:.0f} s")
+
+
+ENDS: list[BaseException] = [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit()]
+"""What users' code may raise that is no ``Exception``."""
 
 
 class Group:
@@ -147,6 +154,76 @@ def test_a_thread_that_will_not_stop_is_named() -> None:
     group.threads.ask_to_stop()
     assert group.threads.join(until=group.clock.monotonic()) == ["boxengine-poller-0"]
     release.set()
+    assert group.stop() == []
+
+
+@pytest.mark.parametrize("error", ENDS, ids=lambda error: type(error).__name__)
+def test_no_turn_ends_its_thread_whatever_it_raises(error: BaseException) -> None:
+    turns = threading.Semaphore(0)
+    threads: set[int] = set()
+
+    def turn() -> timedelta:
+        threads.add(threading.get_ident())
+        turns.release()
+        raise error
+
+    group = Group(turn)
+    group.threads.start()
+    assert all(turns.acquire(timeout=PATIENCE) for _ in range(3))
+    assert len(threads) == 1
+    assert group.health.alive().ok
+    assert group.stop() == []
+    assert [type(each) for each in group.tracked] == [type(error)]
+    assert group.told.events[0].startswith("outage poller: ")
+
+
+def test_a_thread_that_ends_all_the_same_is_told_of_at_once_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = threading.Semaphore(0)
+    threads: list[int] = []
+
+    def turn() -> timedelta:
+        threads.append(threading.get_ident())
+        turns.release()
+        raise ValueError("no")
+
+    def broken(what: str, reason: str) -> None:
+        if len(threads) == 1:
+            raise SystemExit("the observer is broken")
+
+    waits = threading.Event()
+    monkeypatch.setattr("boxengine.engine.threads.RESTART_AFTER", PATIENCE)
+    group = Group(turn)
+    group.told.outage = broken  # type: ignore[method-assign]
+    group.threads._stopping = waits
+    group.threads.start()
+    assert turns.acquire(timeout=PATIENCE)
+    eventually(lambda: not group.health.alive().ok)
+    assert group.health.alive().reasons == (
+        "boxengine-poller-0: its thread has ended: SystemExit: the observer is broken",
+    )
+    waits.set()  # ends the pause before the restart, and with it the group
+    assert group.threads.join(until=group.clock.monotonic() + PATIENCE) == []
+    assert group.health.alive().ok
+
+
+def test_a_thread_that_ended_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = threading.Semaphore(0)
+    broken = [SystemExit("the observer is broken")]
+
+    def turn() -> timedelta:
+        turns.release()
+        raise ValueError("no")
+
+    def outage(what: str, reason: str) -> None:
+        if broken:
+            raise broken.pop()
+
+    monkeypatch.setattr("boxengine.engine.threads.RESTART_AFTER", 0.0)
+    group = Group(turn)
+    group.told.outage = outage  # type: ignore[method-assign]
+    group.threads.start()
+    assert all(turns.acquire(timeout=PATIENCE) for _ in range(3))
+    assert group.health.alive().ok
     assert group.stop() == []
 
 
@@ -263,6 +340,38 @@ def test_a_resumed_box_is_polled_even_where_boxes_start_paused() -> None:
     assert not PauseWatch(pauses, [BOX], clock=ManualClock(), auto_disabled=True).paused(BOX)
 
 
+def test_who_resumes_a_box_has_it_looked_at_as_soon_as_that_is_heard() -> None:
+    pauses, clock = CountedPauses(), ManualClock()
+    resumed: list[str] = []
+    watch = PauseWatch(pauses, [BOX], clock=clock, resumed=resumed.append)
+    for enabled in (False, True):
+        pauses.set(BOX, polling_enabled=enabled)
+        clock.advance(timedelta(seconds=REFRESH))
+        assert watch.paused(BOX) is not enabled
+    assert resumed == [BOX.name]
+
+
+def test_before_the_first_answer_every_thread_waits_for_it() -> None:
+    """A thread that guessed could send items of a box that was paused before the start."""
+    answers: list[bool] = []
+    watch: PauseWatch
+
+    class Slow(CountedPauses):
+        def polling_enabled(self, boxes: Sequence[Box]) -> Mapping[str, bool]:
+            other = threading.Thread(target=lambda: answers.append(watch.paused(BOX)))
+            other.start()
+            other.join(0.1)
+            answers.append(True)  # comes first, unless the other thread did not wait
+            return super().polling_enabled(boxes)
+
+    pauses = Slow()
+    pauses.set(BOX, polling_enabled=False)
+    watch = PauseWatch(pauses, [BOX], clock=ManualClock())
+    assert watch.paused(BOX)
+    eventually(lambda: len(answers) == 2)
+    assert answers == [True, True]
+
+
 def test_with_the_coordinator_out_of_reach_the_last_answer_holds_and_questions_are_few() -> None:
     pauses, clock = CountedPauses(), ManualClock()
     pauses.set(BOX, polling_enabled=False)
@@ -285,7 +394,8 @@ class Keeping:
     def __init__(self, *, longest: float = 100.0) -> None:
         self.clock = ManualClock()
         self.queue = MemoryJobQueue(clock=self.clock)
-        self.keeper = LeaseKeeper(self.queue, clock=self.clock, ttl=TTL, longest=timedelta(seconds=longest))
+        length = LeaseLength(TTL, round_trips=0, observer=NullObserver())
+        self.keeper = LeaseKeeper(self.queue, clock=self.clock, length=length, longest=timedelta(seconds=longest))
         self.queue.push(BOX, [Job(0, 1, (1,)), Job(1, 1, (2,))])
         hold = self.take()
         assert hold is not None
@@ -346,6 +456,7 @@ class Journal:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.told: list[tuple[BaseException | str, str]] = []
         self.clock = SystemClock()
         self.health = Health(clock=self.clock, checks={})
 
@@ -383,19 +494,28 @@ class Journal:
     def stop(self) -> None:
         self.lines.append("stop service")
 
-    def worker(self, *, hang: threading.Event | None = None) -> Worker:
+    def worker(
+        self,
+        *,
+        hang: threading.Event | None = None,
+        release: Sequence[Closing] = (),
+        close: Sequence[Closing] = (),
+    ) -> Worker:
         return Worker(
             sources=[self.loop("poller")],
             processors=[self.loop("processor", hang=hang)],
             housekeeping=[self.loop("keeper")],
             services=[self],
-            close=[lambda: self.lines.append("close")],
+            release=[Closing("leases", lambda: self.lines.append("release")), *release],
+            close=[close, [Closing("connections", lambda: self.lines.append("close"))]],
             health=self.health,
             clock=self.clock,
+            error_tracker=lambda error, /, **context: self.told.append((error, context["what"])),
+            closing_time=timedelta(seconds=0.1) if hang else timedelta(seconds=PATIENCE),
         )
 
 
-STOPPED = ["stop poller", "stop processor", "stop keeper", "stop service", "close"]
+STOPPED = ["stop poller", "stop processor", "stop keeper", "stop service", "release", "close"]
 
 
 def test_a_worker_starts_from_the_end_of_the_journey_and_stops_from_its_beginning() -> None:
@@ -430,7 +550,56 @@ def test_a_worker_names_the_thread_that_hangs_and_keeps_its_connections_open() -
     worker.start()
     assert worker.stop(within=timedelta(seconds=0.1)) == ["boxengine-processor-0"]
     assert "close" not in journal.lines
+    assert "release" in journal.lines, "other workers wait for the leases"
     hang.set()
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()])
+def test_what_cannot_be_closed_is_told_and_keeps_nothing_else_open(error: BaseException) -> None:
+    def broken() -> None:
+        raise error
+
+    journal = Journal()
+    closed: list[str] = []
+    worker = journal.worker(close=[Closing("one", broken), Closing("other", lambda: closed.append("other"))])
+    worker.start()
+    assert worker.stop(within=timedelta(seconds=PATIENCE)) == []
+    assert closed == ["other"]
+    assert journal.lines[-1] == "close"
+    assert journal.told == [(error, "one could not be closed")]
+
+
+def test_what_does_not_end_closing_is_named_and_keeps_nothing_else_open() -> None:
+    journal, hang = Journal(), threading.Event()
+    worker = journal.worker(close=[Closing("one", hang.wait)], hang=hang)
+    assert worker.stop(within=timedelta(seconds=PATIENCE)) == ["one"]
+    assert journal.lines[-1] == "close"
+    hang.set()
+
+
+def test_what_may_be_left_undone_is_told_of_and_not_called_stuck() -> None:
+    journal, hang = Journal(), threading.Event()
+    worker = journal.worker(release=[Closing("leases", hang.wait, late="Redis is late")], hang=hang)
+    assert worker.stop(within=timedelta(seconds=PATIENCE)) == []
+    assert journal.told == [("Redis is late", "leases")]
+    assert journal.lines[-1] == "close"
+    hang.set()
+
+
+def test_what_fails_because_it_was_given_up_is_not_told_of() -> None:
+    journal, given_up, ended = Journal(), threading.Event(), threading.Event()
+
+    def late() -> None:
+        threading.current_thread().name = "late"
+        given_up.wait(PATIENCE)
+        raise ValueError("I/O operation on closed file.")
+
+    worker = journal.worker(release=[Closing("leases", late, late="Redis is late")], hang=ended)
+    worker.stop(within=timedelta(seconds=PATIENCE))
+    (thread,) = [each for each in threading.enumerate() if each.name == "late"]
+    given_up.set()
+    thread.join(PATIENCE)
+    assert journal.told == [("Redis is late", "leases")]
 
 
 def test_a_worker_that_stops_is_alive_but_not_ready() -> None:
@@ -441,40 +610,3 @@ def test_a_worker_that_stops_is_alive_but_not_ready() -> None:
     worker.stop(within=timedelta(seconds=PATIENCE))
     assert journal.health.alive().ok
     assert journal.health.ready().reasons == ("stopping",)
-
-
-# ── middlewares ──────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_no_middlewares_cost_nothing() -> None:
-    def innermost() -> None: ...
-
-    assert compose((), innermost) is innermost
-
-
-def test_the_first_middleware_is_outermost_and_its_result_is_the_result() -> None:
-    def around(name: str) -> Any:
-        def middleware(subject: str, call_next: Callable[[], str]) -> str:
-            return f"{name}({call_next()})"
-
-        return middleware
-
-    assert compose([around("a"), around("b")], lambda subject: subject)("x") == "a(b(x))"
-
-
-def test_create_middlewares_get_model_and_attributes_and_may_not_call_on() -> None:
-    def refuse(model: str, attributes: dict[str, int], call_next: Callable[[], int]) -> int:
-        return attributes["id"]
-
-    assert compose([refuse], lambda _model, _attributes: 1 / 0)("model", {"id": 5}) == 5
-
-
-def test_a_middleware_that_calls_on_twice_does_the_work_twice() -> None:
-    calls: list[str] = []
-
-    def twice(_subject: str, call_next: Callable[[], None]) -> None:
-        call_next()
-        call_next()
-
-    compose([twice], calls.append)("x")
-    assert calls == ["x", "x"]

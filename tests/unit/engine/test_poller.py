@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,11 +20,13 @@ from boxengine.engine.outages import Outages
 from boxengine.engine.pauses import PauseWatch
 from boxengine.engine.poller import LONGEST_GAP, LONGEST_IDLE, SHORTEST_LOOK, Poller, PollLimits
 from boxengine.engine.schedule import Schedule
-from boxengine.engine.tactics import TACTICS, Pace
+from boxengine.engine.tactics import SHORTEST_DELAY, TACTICS, Pace
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Signal
 from tests.unit.engine.bench import Bench
 
+PACE = Pace()
+AT_ONCE = PollLimits(take_wait=0.0)
 STEP = 0.01
 """Seconds between two looks at the agenda."""
 
@@ -30,7 +34,15 @@ STEP = 0.01
 class Watch(Bench):
     """A poller of one box, its commits announced as by a database, run step by step."""
 
-    def __init__(self, tactic: str = "default", **policy: Any) -> None:
+    def __init__(
+        self,
+        tactic: str = "default",
+        *,
+        limits: PollLimits = AT_ONCE,
+        pace: Pace = PACE,
+        middlewares: Sequence[Any] = (),
+        **policy: Any,
+    ) -> None:
         self.steps: list[str] = []
         super().__init__(fault=self.steps.append, **policy)
         self.queue = MemoryJobQueue(clock=self.clock)
@@ -46,14 +58,14 @@ class Watch(Bench):
             leases=self.leases,
             pauses=PauseWatch(self.pauses, [self.box], clock=self.clock),
             wakeups=self.wakeups,
-            tactic=TACTICS[tactic](Pace()),
-            middlewares=(),
+            tactic=TACTICS[tactic](pace),
+            middlewares=middlewares,
             outages=outages,
             observer=self.observer,
             tracer=NullTracer(),
             clock=self.clock,
             token="poller",
-            limits=PollLimits(take_wait=0.0),
+            limits=limits,
         )
 
     def commit(self, **columns: object) -> None:
@@ -212,3 +224,76 @@ def test_a_check_hands_on_all_buckets_that_have_work() -> None:
         watch.insert(bucket, bucket=bucket)
     watch.go_on(2 * STEP)
     assert watch.queued == 4
+
+
+def test_a_poll_that_finds_more_rows_than_it_takes_leaves_no_bucket_out() -> None:
+    """Found by the simulation: the bucket of the last row waited for the next check, up to five seconds."""
+    watch = Watch(limits=PollLimits(regular=2, retryable=2, take_wait=0.0), bucket_size=4)
+    watch.insert(0, 0, 0, 2)
+    watch.go_on(2 * STEP)
+    assert watch.queued == 2
+
+
+# ── poll middlewares ─────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("answer", [None, True, "done"])
+def test_a_poll_middleware_may_return_what_it_likes(answer: Any) -> None:
+    def around(_task: Any, call_next: Callable[[], Any]) -> Any:
+        call_next()
+        return answer
+
+    watch = Watch(middlewares=[around])
+    watch.insert(1)
+    watch.go_on(1.5)
+    assert watch.queued == 1
+    assert watch.tracked == []
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_poll_middleware_that_does_not_call_on_puts_the_poll_off(told: bool) -> None:
+    open_ = False
+
+    def gate(_task: Any, call_next: Callable[[], Any]) -> None:
+        if open_:
+            call_next()
+
+    watch = Watch(middlewares=[gate])
+    if told:
+        watch.commit()
+    else:
+        watch.insert(1)
+    watch.go_on(2.5)
+    assert watch.queued == 0
+    assert set(watch.observer.throttlings) == {("middleware", "skip")}
+    assert len(watch.observer.throttlings) < 20  # a thousand turns
+    open_ = True
+    watch.go_on(1.5)
+    assert watch.queued == 1
+
+
+def test_a_poll_middleware_cannot_swallow_an_outage() -> None:
+    def swallows(_task: Any, call_next: Callable[[], Any]) -> None:
+        with suppress(Exception):
+            call_next()
+
+    watch = Watch(middlewares=[swallows])
+
+    def refuse(*_args: Any, **_options: Any) -> Any:
+        raise QueueUnavailable("Redis is gone")
+
+    watch.queue.push = refuse  # type: ignore[method-assign]
+    watch.insert(1)
+    with pytest.raises(QueueUnavailable):
+        watch.go_on(1.5)
+
+
+def test_a_queue_delay_of_zero_keeps_neither_the_database_nor_redis_busy() -> None:
+    watch = Watch("aggressive", pace=Pace(queue_delay=0.0))
+    watch.wakeups.reliable = False  # else checks grow rare by themselves
+    watch.go_on(1)
+    before = watch.looks
+    for _ in range(1000):
+        watch.clock.advance(timedelta(milliseconds=1))
+        watch.poller.turn()
+    assert watch.looks - before <= 1 / SHORTEST_DELAY

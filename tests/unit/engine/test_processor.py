@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, cast
 
 from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.memory.pauses import MemoryPauses
 from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
@@ -14,11 +15,12 @@ from boxengine.engine.delivery import BatchReport, Delivery
 from boxengine.engine.keeper import LeaseKeeper
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.outages import Outages
+from boxengine.engine.pauses import PauseWatch
 from boxengine.engine.processor import FEWEST, LIGHT, QUICK, WORTH_SHARING, ProcessLimits, Processor
 from boxengine.engine.schedule import Schedule
 from boxengine.errors import Unavailable
 from boxengine.ports import Hold
-from tests.unit.engine.bench import make_box
+from tests.unit.engine.bench import make_box, usual
 
 BUCKETS = frozenset(range(8))
 TTL = timedelta(seconds=4)
@@ -65,11 +67,13 @@ class Shop:
         self.box = make_box(bucket_size=len(BUCKETS))
         self.queue = MemoryJobQueue(clock=self.clock)
         self.backlog = Backlog(self.box, **backlog)
+        self.pauses = MemoryPauses()
         self.processor = Processor(
             {self.box.name: cast("Delivery", self.backlog)},
             queue=self.queue,
-            keeper=LeaseKeeper(self.queue, clock=self.clock, ttl=TTL, longest=timedelta(minutes=3)),
+            keeper=LeaseKeeper(self.queue, clock=self.clock, length=usual(TTL), longest=timedelta(minutes=3)),
             schedule=Schedule([self.box], partitions=1, clock=self.clock),
+            pauses=PauseWatch(self.pauses, [self.box], clock=self.clock),
             outages=Outages(observer=NullObserver(), error_tracker=lambda *_, **__: None, clock=self.clock),
             observer=NullObserver(),
             clock=self.clock,

@@ -9,13 +9,13 @@ import pytest
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.leases import MemoryLeases
-from boxengine.adapters.memory.store import MemoryStore
+from boxengine.adapters.memory.store import LOOKED_AT, MemoryStore
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.box import Retention as Policy
 from boxengine.domain.item import Status
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.outages import Outages
-from boxengine.engine.retention import LEASE_TTL, Retention
+from boxengine.engine.retention import LEASE_TTL, LOOKS, Retention
 
 POLICY = Policy(
     delivered=timedelta(days=1), others=timedelta(days=2), batch_size=2, pause=timedelta(0), window=timedelta(hours=1)
@@ -127,3 +127,23 @@ def test_stop_ends_a_pass_after_the_statement_under_way(bench: Bench) -> None:
     bench.retention.clean_up(BOX)
     assert bench.store.looks == 1
     assert bench.left()
+
+
+def test_old_rows_behind_a_young_one_are_deleted_whatever_their_status(bench: Bench) -> None:
+    young = bench.insert(Status.DELIVERED, hours=1)
+    for status in (Status.DELIVERED, Status.FAILED, Status.DISCARDED):
+        bench.insert(status, hours=100)
+    pending = bench.insert(Status.PENDING, hours=100)
+    bench.retention.clean_up(BOX)
+    assert bench.left() == [young, pending]
+
+
+def test_a_pass_looks_at_a_part_of_a_large_table_and_the_next_goes_on_from_there(bench: Bench) -> None:
+    young = [bench.insert(Status.DELIVERED, hours=1) for _ in range(LOOKED_AT * LOOKS)]
+    old = bench.insert(Status.DELIVERED, hours=100)
+    assert bench.retention.clean_up(BOX) == 0
+    assert bench.retention.clean_up(BOX) == 1
+    later = bench.insert(Status.FAILED, hours=100)
+    bench.store.update(BOX, young[0], created_at=bench.clock.now() - timedelta(hours=100))
+    assert sum(bench.retention.clean_up(BOX) or 0 for _ in range(3)) == 2  # the round begins anew
+    assert not {old, later, young[0]} & set(bench.left())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import pytest
@@ -191,3 +192,21 @@ def test_buckets_that_the_box_does_not_have_are_not_told(agenda: Agenda) -> None
     agenda.schedule.tell(BOX.name, [6, 4_000_000_000])
     agenda.schedule.tell("somebody's else", [1])
     assert agenda.take() is None
+
+
+def test_a_box_is_known_by_its_name_whatever_its_partition_strategy_is() -> None:
+    @dataclass
+    class Spread:
+        """Not hashable, as a dataclass is that may change."""
+
+        width: int = 1
+
+        def __call__(self, key: object, bucket_size: int) -> int:
+            return self.width % bucket_size
+
+    odd = replace(BOX, partition_strategy=Spread())
+    schedule = Schedule([odd], partitions=3, clock=ManualClock())
+    task = schedule.take(wait=0.0)
+    assert task == Task(BOX, None)
+    assert task is not None
+    assert task.box is odd

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from boxengine.adapters.memory.store import MemoryClaim
 from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
 from boxengine.engine.pipeline import TransportSpec
 from boxengine.engine.sending import NARROWING_SPLITS
+from boxengine.errors import Unavailable
 from tests.unit.engine.bench import Batches, Bench, Single, spec
 
 
@@ -244,6 +247,94 @@ def test_what_a_failing_handler_wrote_is_undone_and_nothing_else(bench: Bench, h
     assert bench.store.effects == [ids[0], ids[2]]
 
 
+class BatchBooking:
+    """Writes for a whole batch through the engine's session, then answers for each item."""
+
+    def __init__(self, answer: Callable[[Item], Any] = lambda _item: None) -> None:
+        self._answer = answer
+        self.calls: list[list[int]] = []
+
+    def call_batch(self, items: Any, *, session: Any) -> list[Any]:
+        self.calls.append([item.id for item in items])
+        for item in items:
+            session.add(item.id)
+        return [self._answer(item) for item in items]
+
+
+@pytest.mark.parametrize("how", [refuses, raises])
+def test_what_a_batch_wrote_for_an_item_is_undone_when_a_later_transport_does_not_take_the_item(
+    bench: Bench, how: Any
+) -> None:
+    ids = bench.insert(1, 2, 3)
+    booking, outside = BatchBooking(), Batches(how(ids[1]))
+    sending = bench.send(spec(booking, name="booking"), spec(outside, name="outside"))
+    assert (sorted(sending.delivered), failed_ids(sending)) == ([ids[0], ids[2]], [ids[1]])
+    assert sorted(bench.store.effects) == [ids[0], ids[2]]
+    assert [where for _, _, where in sending.failed] == ["outside"]
+
+
+@pytest.mark.parametrize("how", [refuses, raises])
+def test_what_a_batch_wrote_for_an_item_that_it_refuses_itself_is_undone(bench: Bench, how: Any) -> None:
+    ids = bench.insert(1, 2, 3)
+    sending = bench.send(spec(BatchBooking(how(ids[1]))))
+    assert (sorted(sending.delivered), failed_ids(sending)) == ([ids[0], ids[2]], [ids[1]])
+    assert sorted(bench.store.effects) == [ids[0], ids[2]]
+
+
+def test_after_a_refusal_only_transports_that_write_through_the_session_are_called_again(bench: Bench) -> None:
+    ids = bench.insert(1, 2, 3)
+    before, booking, after = Batches(), BatchBooking(), Batches(refuses(ids[1]))
+    sending = bench.send(spec(before, name="before"), spec(booking, name="booking"), spec(after, name="after"))
+    assert sorted(sending.delivered) == [ids[0], ids[2]]
+    assert (before.calls, after.calls) == ([ids], [ids])
+    assert booking.calls == [ids, [ids[0], ids[2]]]
+
+
+def test_a_transport_outside_the_session_gets_no_item_twice_while_a_batch_is_narrowed_down(bench: Bench) -> None:
+    ids = bench.insert(*range(8))
+    before, booking = Batches(), BatchBooking(raises(ids[5]))
+    sending = bench.send(spec(before, name="before"), spec(booking, name="booking"))
+    assert (sorted(sending.delivered), failed_ids(sending)) == ([*ids[:5], *ids[6:]], [ids[5]])
+    assert before.ids == ids
+    assert sorted(bench.store.effects) == sending.delivered
+
+
+def test_a_batch_that_nobody_refuses_costs_one_savepoint(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    entered: list[int] = []
+    savepoint = MemoryClaim.savepoint
+
+    def counted(self: MemoryClaim) -> Any:
+        entered.append(1)
+        return savepoint(self)
+
+    monkeypatch.setattr(MemoryClaim, "savepoint", counted)
+    bench.insert(*range(8))
+    bench.send(spec(BatchBooking(), name="a"), spec(BatchBooking(), name="b"), spec(Batches(), name="c"))
+    assert len(entered) == 1
+
+
+def test_a_receiver_that_cannot_be_reached_undoes_the_batch_and_leaves_it_pending(bench: Bench) -> None:
+    def gone(_item: Item) -> None:
+        raise Unavailable("nobody there")
+
+    bench.insert(1, 2)
+    sending = bench.send(spec(BatchBooking(), name="booking"), spec(Batches(gone), name="outside"))
+    assert (sending.delivered, sending.failed, bench.store.effects) == ([], [], [])
+    assert set(sending.unreachable) == {"outside"}
+
+
+def test_a_handler_that_refuses_another_item_at_each_call_comes_to_an_end(bench: Bench) -> None:
+    class Moody(BatchBooking):
+        def call_batch(self, items: Any, *, session: Any) -> list[Any]:
+            super().call_batch(items, session=session)
+            return [False, *(True for _ in items[1:])]
+
+    ids = bench.insert(*range(50))
+    sending = bench.send(spec(Moody()))
+    assert failed_ids(sending) == ids
+    assert bench.store.effects == []
+
+
 def test_what_a_handler_wrote_is_undone_when_a_later_transport_fails(bench: Bench) -> None:
     ids = bench.insert(1, 2)
     bench.send(spec(Booking(lambda _item: None)), spec(Single(refuses(ids[0]))))
@@ -288,3 +379,18 @@ def test_a_disposable_transport_is_made_anew_for_each_call(bench: Bench) -> None
     bench.send(TransportSpec(name="disposable", build=build, disposable=True))
     assert max(len(each.ids) for each in made) == 1
     assert sum(len(each.ids) for each in made) == 3
+
+
+def test_the_time_of_calls_that_raise_is_told_too(bench: Bench) -> None:
+    def slow(item: Item) -> None:
+        bench.clock.advance(timedelta(seconds=1))
+        if item.id != good:
+            raise ValueError(item.id)
+
+    good, *_ = bench.insert(1, 2, 3)
+    bench.send(spec(Single(slow), name="single"))
+    assert bench.observer.calls == [("single", 3, 2)]
+    assert bench.observer.seconds["single"] == 3
+    bench.insert(4)
+    bench.send(spec(Batches(slow), name="batch"))
+    assert bench.observer.seconds["batch"] > 3

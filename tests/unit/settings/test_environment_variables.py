@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import pytest
+
+from boxengine.errors import ConfigurationError
+from boxengine.settings import explain
 from tests.unit.settings.folder import Folder
 
 
@@ -66,3 +70,33 @@ def test_what_a_variable_holds_is_not_looked_through_again(folder: Folder) -> No
 
 def test_erb_is_pointed_out(folder: Folder) -> None:
     assert "ERB is not evaluated" in folder.problems("owner: <%= ENV['TEAM'] %>")["owner"]
+
+
+def test_database_url_and_redis_url_are_the_defaults_of_their_keys(folder: Folder) -> None:
+    folder.environ.update(DATABASE_URL="postgresql+psycopg://u@db/shop", REDIS_URL="redis://cache:6379/3")
+    settings = folder.settings("database: {prepared_statements: false}\nredis:\n")
+    assert (settings.database.url, settings.redis.url) == ("postgresql+psycopg://u@db/shop", "redis://cache:6379/3")
+    assert settings.database.prepared_statements is False
+    rows = {row.path: row.source for row in explain(settings)}
+    assert rows["database.url"] == "environment ($DATABASE_URL)"
+    assert rows["redis.url"] == "environment ($REDIS_URL)"
+
+
+def test_what_a_file_says_goes_before_database_url_and_redis_url(folder: Folder) -> None:
+    folder.environ.update(DATABASE_URL="sqlite://", REDIS_URL="nonsense")
+    settings = folder.settings("database: {url: postgresql://own/db}\nredis: {url: redis://own/1}")
+    assert (settings.database.url, settings.redis.url) == ("postgresql://own/db", "redis://own/1")
+
+
+def test_redis_url_does_not_contradict_sentinels(folder: Folder) -> None:
+    folder.environ.update(REDIS_URL="redis://cache:6379/3")
+    assert folder.settings("redis: {sentinels: a:1, master_name: m}").redis.sentinels == ("a:1",)
+
+
+def test_a_mistake_in_database_url_names_the_variable(folder: Folder) -> None:
+    folder.environ.update(DATABASE_URL="shop")
+    folder.write("owner: me")
+    with pytest.raises(ConfigurationError) as error:
+        folder.load()
+    [problem] = error.value.problems
+    assert str(problem).startswith("environment ($DATABASE_URL): database.url: expected a SQLAlchemy URL")

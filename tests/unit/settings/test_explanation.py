@@ -37,7 +37,7 @@ def test_a_value_from_the_environment_names_its_variables(folder: Folder) -> Non
 
 
 def test_what_a_box_leaves_out_is_shown_as_it_is_in_force(folder: Folder) -> None:
-    boxes = "{a_item: {strict_order: key}, b_item: {retention: P2D}, c_item: {max_retries: 1}}"
+    boxes = "{a_item: {strict_order: key}, b_item: {retention: P2D}, c_item: {retry_strategies: latest_available}}"
     folder.write(f"bucket_size: 8\noutbox_items: {boxes}")
     shown = rows(folder)
     a, b, c = "outbox_items.a_item", "outbox_items.b_item", "outbox_items.c_item"

@@ -40,7 +40,7 @@ def test_words_of_logging_may_be_in_capitals(folder: Folder) -> None:
 def test_defaults_of_a_box_are_those_of_the_contract(folder: Folder) -> None:
     box = folder.settings("outbox_items: {a_item: }").outbox_items["a_item"]
     assert (box.strict_order, box.retries) == (StrictOrder.NONE, 0)
-    assert box.strategies == ("exponential_backoff", "latest_available")
+    assert box.strategies == ("exponential_backoff",)
     assert (box.minimal_retry_interval, box.maximal_retry_interval) == (timedelta(seconds=10), timedelta(seconds=600))
     assert (box.multiplier_retry_interval, box.jitter_retry_interval) == (2, 0)
     assert (box.retention, box.min_retention_period) == (timedelta(weeks=1), timedelta(days=1))

@@ -96,7 +96,8 @@ def test_a_box_has_pauses_where_a_strategy_waits_or_the_order_is_strict(folder: 
     ("keys", "wanted"),
     [
         ("", False),
-        ("max_retries: 1", True),
+        ("max_retries: 1", False),
+        ("max_retries: 1, retry_strategies: latest_available", True),
         ("max_retries: 1, retry_strategies: [exponential_backoff]", False),
         ("max_retries: 1, retry_strategies: [no_delay, compacted_log]", True),
         (f"max_retries: 1, retry_strategies: [{SHOP}.Patient]", False),
@@ -112,8 +113,9 @@ def test_a_box_has_pauses_where_a_strategy_waits_or_the_order_is_strict(folder: 
 def test_a_table_is_indexed_by_key_where_a_strategy_may_ask_for_later_items_or_somebody_wants_it(
     folder: Folder, keys: str, wanted: bool
 ) -> None:
-    resolved = folder.resolved(f"outbox_items: {{a_item: {{{keys}}}}}")
-    assert resolved.pipelines["a_item"].box.key_index is wanted
+    name = "keyed_outbox_item" if "Keyed" in keys else "plain_outbox_item"
+    resolved = folder.resolved(f"outbox_items: {{{name}: {{{keys}}}}}")
+    assert resolved.pipelines[name].box.key_index is wanted
 
 
 def test_retry_strategies_are_made_in_order(folder: Folder) -> None:
@@ -123,7 +125,7 @@ def test_retry_strategies_are_made_in_order(folder: Folder) -> None:
     strategies = [
         [type(strategy) for strategy in pipeline.retry_strategies] for pipeline in resolved.pipelines.values()
     ]
-    assert strategies == [[LatestAvailable, shop.Patient, NoDelay], [ExponentialBackoff, LatestAvailable]]
+    assert strategies == [[LatestAvailable, shop.Patient, NoDelay], [ExponentialBackoff]]
 
 
 def test_strict_order_has_no_retry_strategies(folder: Folder) -> None:
@@ -215,8 +217,28 @@ def test_modules_of_the_application_are_imported(folder: Folder, monkeypatch: py
         ),
         (f"outbox_items: {{a_item: {{model: {SHOP}.deliver}}}}", "outbox_items.a_item.model", "expected a model class"),
         (
-            f"outbox_items: {{a_item: {{model: {SHOP}.Plain, table: others}}}}",
-            "outbox_items.a_item.table",
+            f"outbox_items: {{a_item: {{model: {SHOP}.Anything}}}}",
+            "outbox_items.a_item.model",
+            "is a class without a table; expected a SQLAlchemy model with the mixin boxengine.OutboxItem",
+        ),
+        (
+            f"outbox_items: {{a_item: {{model: {SHOP}.Customer}}}}",
+            "outbox_items.a_item.model",
+            "has no event_key, bucket; expected the mixin boxengine.OutboxItem among its bases",
+        ),
+        (
+            f"outbox_items: {{b_item: {{model: {SHOP}.Received}}}}",
+            "outbox_items.b_item.model",
+            "is an inbox model; expected the mixin boxengine.OutboxItem among its bases, or the box under inbox_items",
+        ),
+        (
+            f"outbox_items: {{orders: {{model: {SHOP}.Plain}}}}",
+            "outbox_items.orders.model",
+            "belongs to the box b_item; rename this box, or write __box_name__ = 'orders' in the class",
+        ),
+        (
+            f"outbox_items: {{b_item: {{model: {SHOP}.Plain, table: others}}}}",
+            "outbox_items.b_item.table",
             "the model's is 'plain_items'",
         ),
         (

@@ -116,6 +116,7 @@ def test_nothing_to_delete_in_is_refused(folder: Folder) -> None:
         ("redis: {sentinels: [a:1]}", "redis.sentinels"),
         ("redis: {master_name: main}", "redis.master_name"),
         ("redis: {sentinels: [a:1], master_name: main, cluster: true}", "redis.cluster"),
+        ("redis: {cluster: true}", "redis.cluster"),
         ("redis: {sentinels: [a:1], master_name: main, url: 'redis://h'}", "redis.url"),
     ],
 )
@@ -134,3 +135,45 @@ def test_servers_described_by_halves_or_twice_are_refused(folder: Folder, text: 
 def test_what_is_probably_not_meant_is_a_notice_and_no_error(folder: Folder, box: str, path: str) -> None:
     settings = folder.settings(f"outbox_items: {{a_item: {box}}}")
     assert [(notice.file, notice.path) for notice in notices(settings)] == [("outbox.yml", path)]
+
+
+TWO_SOURCES = """
+kafka: {{bootstrap_servers: "a:1,b:1"}}
+inbox_items:
+  one_item: {{transports: {{log: }}, source: {{kafka: {{topics: {one}, group: {group}}}}}}}
+  two_item: {{transports: {{log: }}, source: {{kafka: {{topics: {two}, group: g{servers}}}}}}}
+"""
+GROUP = "inbox_items.two_item.source.kafka.group"
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "group", "servers", "refused"),
+    [
+        ("t", "t", "g", "", True),
+        ("[s, t]", "[t, u]", "g", "", True),
+        ("t", "t", "g", ", bootstrap_servers: 'b:1'", True),
+        ("^t.*", "tea", "g", "", True),
+        ("tea", "^t.*", "g", "", True),
+        ("t", "u", "g", "", False),
+        ("t", "t", "h", "", False),
+        ("t", "t", "g", ", bootstrap_servers: 'c:1'", False),
+        ("^t.*", "coffee", "g", "", False),
+        ("^(", "coffee", "g", "", False),
+    ],
+)
+def test_two_sources_do_not_share_a_topic_in_one_group(
+    folder: Folder, one: str, two: str, group: str, servers: str, *, refused: bool
+) -> None:
+    problems = folder.problems(TWO_SOURCES.format(one=one, two=two, group=group, servers=servers))
+    assert list(problems) == ([GROUP] if refused else [])
+    if refused:
+        assert "reads topic" in problems[GROUP]
+        assert "for inbox_items.one_item too" in problems[GROUP]
+
+
+@pytest.mark.parametrize(("url", "refused"), [("mysql://h/shop", True), ("mysql://h/other", False)])
+def test_on_mysql_a_database_is_the_schema_of_a_table(folder: Folder, url: str, *, refused: bool) -> None:
+    problems = folder.problems(
+        f"database: {{url: '{url}'}}\noutbox_items: {{a_item: {{table: t}}, b_item: {{table: shop.t}}}}"
+    )
+    assert list(problems) == (["outbox_items.b_item.table"] if refused else [])

@@ -26,6 +26,6 @@ def test_a_model_with_the_mixin_says_so_itself(folder: Folder) -> None:
 
 def test_a_model_without_a_column_for_the_numbers_is_refused_with_what_to_do(folder: Folder) -> None:
     keys = "model: tests.integration.test_sequence.PlainOutboxItem\n        sequence: true"
-    problems = folder.problems(BOX % keys)
-    assert list(problems) == ["outbox_items.order_outbox_item.sequence"]
-    assert "expected the mixin boxengine.SequencedItem" in problems["outbox_items.order_outbox_item.sequence"]
+    problems = folder.problems((BOX % keys).replace("order_", "plain_"))
+    assert list(problems) == ["outbox_items.plain_outbox_item.sequence"]
+    assert "expected the mixin boxengine.SequencedItem" in problems["outbox_items.plain_outbox_item.sequence"]

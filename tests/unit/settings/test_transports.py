@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -107,6 +111,96 @@ def test_a_broken_entry_of_a_list_hides_no_mistake_in_the_others(folder: Folder)
     )
     base = "outbox_items.a_item.transports"
     assert list(problems) == [f"{base}[2].class", f"{base}[0].class", f"{base}[1].lvl", f"{base}[3].class"]
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Writes modules into a folder on the path, each with classes of the names given; forgets them afterwards."""
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+
+    def write(**classes: str) -> None:
+        for module, names in classes.items():
+            path = tmp_path.joinpath(*module.split("__")).with_suffix(".py")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("".join(f"class {n}:\n    def __call__(self, item, payload): ...\n" for n in names.split()))
+        importlib.invalidate_caches()
+
+    yield write
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def test_an_underscored_name_is_a_class_in_a_module_of_app(folder: Folder, modules: Callable[..., None]) -> None:
+    modules(parcels="ProduceMessage PostHTTP", labels="Printer")
+    made = only_transport(folder, "{produce_message: }", above="app: [labels, parcels]").build()
+    assert f"{type(made).__module__}.{type(made).__name__}" == "parcels.ProduceMessage"
+    made = only_transport(folder, "{post_http: }", above="app: [labels, parcels]").build()
+    assert type(made).__name__ == "PostHTTP"
+
+
+@pytest.mark.parametrize(
+    ("written", "name", "found"),
+    [
+        ({"produce_message": "ProduceMessage"}, "produce_message", "produce_message.ProduceMessage"),
+        ({"web__produce_message": "ProduceMessage"}, "produce_message", "web.produce_message.ProduceMessage"),
+        ({"web__mails": "Announce"}, "mails/announce", "web.mails.Announce"),
+        ({"mails__announce": "Announce"}, "mails/announce", "mails.announce.Announce"),
+        ({"web__announce": "Announce", "announce": "Announce"}, "announce", "web.announce.Announce"),
+    ],
+)
+def test_an_underscored_name_may_be_that_of_a_module(
+    folder: Folder, modules: Callable[..., None], written: dict[str, str], name: str, found: str
+) -> None:
+    modules(web____init__="", **written)
+    made = type(only_transport(folder, f"{{{name}: }}", above="app: web").build())
+    assert f"{made.__module__}.{made.__name__}" == found
+
+
+def test_an_underscored_name_that_fits_two_classes_is_refused(folder: Folder, modules: Callable[..., None]) -> None:
+    modules(one="Announce", two="Announce")
+    problems = folder.problems("app: [one, two]\noutbox_items: {a_item: {transports: {announce: }}}")
+    assert problems == {
+        "outbox_items.a_item.transports.announce.class": "'announce' may mean one.Announce and two.Announce; "
+        "write the dotted path of the one that is meant"
+    }
+
+
+def test_an_underscored_name_that_nobody_has_says_where_it_was_looked_for(
+    folder: Folder, modules: Callable[..., None]
+) -> None:
+    modules(one="Announce")
+    problems = folder.problems("app: one\noutbox_items: {a_item: {transports: {anounce: }}}")
+    assert problems["outbox_items.a_item.transports.anounce.class"] == (
+        "no transport is called 'anounce'; expected one of http, kafka, log, a dotted path such as "
+        "package.module.Anounce, or a class Anounce in one of the modules one, one.anounce, anounce"
+    )
+
+
+def test_a_module_of_app_that_cannot_be_imported_is_reported_once(
+    folder: Folder, modules: Callable[..., None], tmp_path: Path
+) -> None:
+    (tmp_path / "sick.py").write_text("1 / 0")
+    problems = folder.problems("app: sick\noutbox_items: {a_item: {model: sick.A, transports: {announce: , sick.B: }}}")
+    assert list(problems) == ["app[0]"]
+
+
+def test_the_kafka_gem_of_sbmt_outbox_is_kafka(folder: Folder) -> None:
+    made = only_transport(
+        folder,
+        "{sbmt/kafka_producer: {topic: t, timeout: 7, kafka: {servers: 'b:1', required_acks: -1, max_retries: 2, "
+        "ack_timeout: 1, connect_timeout: 0.5, retry_backoff: 2, kafka_config: {linger.ms: 9}, compression.type: gzip}}}",
+    ).build()
+    assert isinstance(made, shop.Kafka)
+    assert (made.topic, made.bootstrap_servers, made.delivery_timeout) == ("t", "b:1", 7)
+    assert (made.required_acks, made.max_retries) == (-1, 2)
+    assert made.config == {
+        "request.timeout.ms": 1000,
+        "socket.connection.setup.timeout.ms": 500,
+        "retry.backoff.ms": 2000,
+        "linger.ms": 9,
+        "compression.type": "gzip",
+    }
 
 
 KAFKA = """

@@ -8,7 +8,7 @@ from typing import Any
 
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.item import Item, Status
-from boxengine.domain.outcome import FailedAttempt, Settlement
+from boxengine.domain.outcome import Discard, DiscardCause, FailedAttempt, Settlement
 from boxengine.ports import Consumed, OpenCircuit
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
@@ -45,7 +45,7 @@ def item(
 CIRCUIT = OpenCircuit(box=BOX.name, transport="kafka", since=NOW, next_try=NOW, reason="no broker answers")
 SETTLEMENT = Settlement(
     delivered=[1],
-    discarded=[2],
+    discarded=[Discard(2, DiscardCause.OVERTAKEN, 1, "12:00 discarded by LatestAvailable: item 9")],
     failed=[FailedAttempt(3, Status.FAILED, 1, "boom"), FailedAttempt(4, Status.PENDING, 1, "boom")],
 )
 
@@ -56,18 +56,23 @@ EVENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "queue_measured": ((BOX,), {"length": 1, "lag": 1.0}),
     "foreign": ((BOX, [b"rubbish", b"1:2"]), {}),
     "taken": ((BOX,), {"jobs": 1, "seconds": 1.0}),
-    "transported": ((BOX, "kafka"), {"items": 1, "failed": 0, "seconds": 1.0}),
+    "transported": ((BOX, "kafka"), {"items": 1, "failed": 0, "seconds": 1.0, "calls": 1}),
+    "kept_back": ((BOX,), {"items": [item(1)]}),
     "circuit_changed": ((BOX, "kafka", CIRCUIT), {}),
     "circuit_open": ((BOX, CIRCUIT), {}),
     "settled": ((BOX, [item(number, tried=number == 1) for number in range(1, 5)], SETTLEMENT), {"seconds": 1.0}),
+    "discarded_by_hand": ((BOX, [7, 8]), {}),
     "order_violated": ((BOX,), {"items": [item(1)]}),
     "job_done": ((BOX, (1, 2)), {"state": "processed", "seconds": 1.0}),
     "fetch_failed": ((BOX, "gone"), {}),
     "deleted": ((BOX,), {"rows": 1, "seconds": 1.0}),
     "oldest_pending": ((BOX,), {"seconds": 1.0}),
+    "stranded": ((BOX,), {"items": 3}),
     "consumed": ((BOX, {("orders", 2): Consumed(5, 2, 1)}), {"seconds": 1.0}),
     "lagging": ((BOX, {("orders", 2): 7}), {}),
     "outage": (("redis", "refused"), {}),
     "recovered": (("redis",), {"seconds": 1.0}),
+    "coordinator_slow": ((), {"seconds": 2.1, "lease": timedelta(seconds=13)}),
+    "coordinator_quick": ((), {"seconds": 0.01, "lease": timedelta(seconds=4)}),
 }
 """Arguments of one call of each of the observer's methods."""

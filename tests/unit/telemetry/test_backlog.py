@@ -14,7 +14,7 @@ from boxengine.adapters.memory.store import MemoryStore
 from boxengine.adapters.telemetry.prometheus import PrometheusObserver
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.job import Job
-from boxengine.engine.backlog import INTERVAL, Backlog
+from boxengine.engine.backlog import INTERVAL, STRANDED_INTERVAL, Backlog
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.outages import Outages
 from boxengine.errors import QueueUnavailable, StoreUnavailable
@@ -28,10 +28,14 @@ class Told(NullObserver):
     def __init__(self) -> None:
         self.ages: list[tuple[str, float]] = []
         self.queues: list[tuple[str, int, float]] = []
+        self.stranded_rows: list[tuple[str, int]] = []
         self.outages: list[str] = []
 
     def oldest_pending(self, box: Box, *, seconds: float) -> None:
         self.ages.append((box.name, seconds))
+
+    def stranded(self, box: Box, *, items: int) -> None:
+        self.stranded_rows.append((box.name, items))
 
     def queue_measured(self, box: Box, *, length: int, lag: float) -> None:
         self.queues.append((box.name, length, lag))
@@ -115,6 +119,32 @@ def test_what_one_worker_says_is_gone_from_its_metrics_soon_after_another_took_o
     assert registry.get_sample_value("outbox_oldest_pending_age_seconds", labels) is None
 
 
+def test_stranded_rows_are_counted_once_a_minute_by_the_worker_that_looks() -> None:
+    world, told, other = World(), Told(), Told()
+    world.store.insert(ORDER, event_key=1, bucket=ORDER.bucket_size)
+    worker, spare = world.worker("a", told), world.worker("b", other)
+    for _ in range(int(STRANDED_INTERVAL / INTERVAL)):
+        worker.turn()
+        spare.turn()
+        world.clock.advance(INTERVAL)
+    assert told.stranded_rows == [("order_item", 1), ("payment_item", 0)]
+    worker.turn()
+    assert told.stranded_rows[2:] == [("order_item", 1), ("payment_item", 0)]
+    assert other.stranded_rows == []
+
+
+def test_a_worker_that_looks_again_after_another_counts_stranded_rows_at_once() -> None:
+    world, told = World(), Told()
+    worker, other = world.worker("a", told), world.worker("b", Told())
+    worker.turn()
+    world.leases.flush()
+    other.turn()
+    worker.turn()
+    world.leases.flush()
+    worker.turn()
+    assert told.stranded_rows == [("order_item", 0), ("payment_item", 0)] * 2
+
+
 def test_while_redis_is_out_every_worker_looks_for_itself() -> None:
     world, told = World(), Told()
     world.store.insert(ORDER, event_key=1)
@@ -136,6 +166,9 @@ def test_a_database_that_is_down_is_told_by_others_and_a_box_that_is_broken_does
         def oldest_pending(self, box: Box) -> Any:
             if box is ORDER:
                 raise self.error
+
+        def stranded_items(self, box: Box) -> int:
+            return 0
 
     world.worker("a", told, store=Broken(StoreUnavailable("gone"))).turn()
     assert told.outages == []

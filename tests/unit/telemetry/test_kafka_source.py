@@ -62,7 +62,7 @@ class Silent:
 
 
 class Place:
-    def __init__(self, topic: str, partition: int, offset: int = -1) -> None:
+    def __init__(self, topic: str, partition: int, offset: int = -1, metadata: str = "") -> None:
         self.topic, self.partition, self.offset = topic, partition, offset
 
 

@@ -3,17 +3,21 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from boxengine.adapters.telemetry import logs
-from boxengine.adapters.telemetry.logs import BoxHandler, LogObserver
+from boxengine.adapters.log import LogTransport
+from boxengine.adapters.telemetry import background, logs
+from boxengine.adapters.telemetry.background import BackgroundHandler
+from boxengine.adapters.telemetry.logs import LONGEST_TEXT, BoxHandler, Format, LogObserver, report
 from boxengine.adapters.telemetry.tags import LogTracer, bound
 from boxengine.domain.item import Status
-from boxengine.domain.outcome import FailedAttempt, Settlement
+from boxengine.domain.outcome import Discard, DiscardCause, FailedAttempt, Settlement
+from boxengine.errors import Unavailable
 from tests.unit.telemetry.samples import BOX, CIRCUIT, item
 
 logger = logging.getLogger("boxengine.test")
@@ -155,6 +159,21 @@ def test_failures_are_warnings_and_only_so_many_per_batch() -> None:
     assert rest["message"] == "9 more items of this batch failed"
 
 
+def test_every_discard_is_a_line_with_the_reason_up_to_a_number_and_the_rest_one_line() -> None:
+    stream = io.StringIO()
+    logs.configure(format="json", level="INFO", stream=stream)
+    log = "12:00 discarded by LatestAvailable: item 9, a later one of its key, was delivered"
+    discards = [Discard(number, DiscardCause.OVERTAKEN, 1, log) for number in range(1, 5)]
+    items = [item(number) for number in range(1, 5)]
+    LogObserver(most_items=1).settled(BOX, items, Settlement(discarded=discards), seconds=0.1)
+    LogObserver(most_items=2).discarded_by_hand(BOX, [9, 7, 8])
+    first, rest, by_hand = lines(stream)
+    assert first["message"] == "item discarded by LatestAvailable: item 9, a later one of its key, was delivered"
+    assert (first["level"], first["box"], first["item"], first["cause"]) == ("warning", BOX.name, 1, "overtaken")
+    assert rest["message"] == "3 more items of this batch discarded"
+    assert (by_hand["message"], by_hand["box"]) == ("3 items discarded by hand, the first: 7, 8", BOX.name)
+
+
 def test_a_settled_batch_is_one_line_at_debug_and_none_above() -> None:
     stream = io.StringIO()
     logs.configure(format="json", level="INFO", stream=stream)
@@ -181,6 +200,38 @@ def test_outages_and_recoveries_and_lost_batches_are_said() -> None:
     ]
 
 
+def test_items_that_a_middleware_keeps_back_are_said_in_one_line() -> None:
+    stream = io.StringIO()
+    logs.configure(format="json", stream=stream)
+    LogObserver().kept_back(BOX, items=[item(7), item(8)])
+    (line,) = lines(stream)
+    assert line["level"] == "warning"
+    assert line["message"].startswith(
+        "a middleware did not call call_next() for 2 items: they stay pending, the first is item 7"
+    )
+    assert line["item"] == 7
+
+
+def test_what_stops_several_loops_at_once_is_told_once() -> None:
+    stream = io.StringIO()
+    logs.configure(format="json", level="INFO", stream=stream)
+    observer = LogObserver()
+    for what in ("poller", "processor", "retention"):
+        observer.outage(what, "Redis: connection refused")
+    observer.outage("polling a", "the database: no such user")
+    for what in ("processor", "poller", "polling a", "retention"):
+        observer.recovered(what, seconds=2)
+    observer.outage("retention", "Redis: connection refused")
+    assert [line["message"] for line in lines(stream)] == [
+        "poller does not work, tried again with growing pauses: Redis: connection refused",
+        "polling a does not work, tried again with growing pauses: the database: no such user",
+        "poller works again, after 2.0 s; not yet: retention",
+        "polling a works again, after 2.0 s",
+        "retention works again, after 2.0 s",
+        "retention does not work, tried again with growing pauses: Redis: connection refused",
+    ]
+
+
 def test_a_circuit_that_opens_or_closes_is_said() -> None:
     stream = io.StringIO()
     logs.configure(format="json", level="INFO", stream=stream)
@@ -201,3 +252,106 @@ def test_the_default_error_tracker_logs_errors_and_messages_with_their_context()
     assert (first["level"], first["message"], first["error"]) == ("error", "ValueError: boom", "ValueError: boom")
     assert (first["box"], first["item"], first["message_"]) == ("order", 7, "not the line's own")
     assert (second["message"], second["box"]) == ("item failed for good", "order")
+
+
+# ── lines that are long, and lines that nobody reads ─────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("layout", ["json", "text"])
+def test_a_huge_error_is_cut_and_its_password_is_not_shown(layout: Format) -> None:
+    stream = io.StringIO()
+    logs.configure(format=layout, stream=stream)
+    text = "x" * (LONGEST_TEXT - 50) + " postgres://user:" + "hunter2" * 10 + "@host" + "z" * 5_000_000
+    try:
+        fail(text)
+    except ValueError as error:
+        report(error, what="a transport", request="y" * 5_000_000)
+    written = stream.getvalue()
+    assert len(written) < 100_000
+    assert "characters)" in written
+    assert "hunter2" not in written
+    assert "a transport" in written
+
+
+class Reader:
+    """A pipe whose reader may be slow; text lines through a ``BackgroundHandler``."""
+
+    def __init__(self) -> None:
+        self.end, self._start = os.pipe()
+        self.handler = BackgroundHandler(self._start)
+        self.logger = logging.Logger("boxengine.test")
+        self.logger.addHandler(self.handler)
+
+    def read_until(self, text: str) -> str:
+        """All that comes until the text does."""
+        read = b""
+        while text.encode() not in read:
+            read += os.read(self.end, 65536)
+        return read.decode()
+
+    def close(self) -> None:
+        self.handler.close()
+        os.close(self.end)
+        os.close(self._start)
+
+
+@pytest.fixture
+def reader() -> Iterator[Reader]:
+    reader = Reader()
+    yield reader
+    reader.close()
+
+
+def test_nobody_waits_for_lines_that_are_not_read_and_the_dropped_ones_are_counted(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "MOST_WAITING", 200_000)
+    for number in range(10_000):
+        reader.logger.warning("line %d %s", number, "x" * 90)
+    assert reader.handler.clogged
+    read = reader.read_until("missing here").splitlines()
+    reader.logger.warning("and on")
+    read += reader.read_until("and on").splitlines()
+    shown = [line for line in read if line.startswith("line ")]
+    missing = sum(int(line.split()[0]) for line in read if "missing here" in line)
+    assert 1000 < len(shown) < 9000
+    assert len(shown) + missing == 10_000
+
+
+def test_lines_that_are_read_come_whole_and_in_order(reader: Reader) -> None:
+    for number in range(1000):
+        reader.logger.warning("line %d", number)
+    assert reader.read_until("line 999\n").splitlines() == [f"line {number}" for number in range(1000)]
+    assert not reader.handler.clogged
+
+
+def test_a_reader_that_has_gone_disturbs_nobody() -> None:
+    end, start = os.pipe()
+    os.close(end)
+    handler = BackgroundHandler(start)
+    logger = logging.Logger("boxengine.test")
+    logger.addHandler(handler)
+    logger.warning("nobody hears this")
+    handler.flush()
+    assert handler.clogged
+    handler.close()
+    os.close(start)
+
+
+def test_the_log_transport_delivers_nothing_that_nobody_reads(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "MOST_WAITING", 200_000)
+    transport = LogTransport(logger="boxengine.test.delivered", payload_limit=0)
+    logging.getLogger("boxengine.test.delivered").addHandler(reader.handler)
+    logging.getLogger("boxengine.test.delivered").setLevel(logging.INFO)
+
+    def deliver() -> None:
+        for number in range(10_000):
+            transport.call_batch([item(number)])
+
+    try:
+        with pytest.raises(Unavailable):
+            deliver()
+        assert reader.handler.dropped == 0
+        reader.read_until("delivered")
+    finally:
+        logging.getLogger("boxengine.test.delivered").removeHandler(reader.handler)

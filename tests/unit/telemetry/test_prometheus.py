@@ -13,7 +13,7 @@ from boxengine.adapters.telemetry import families, prometheus
 from boxengine.adapters.telemetry.ledger import Ledger, ProcessLedgers
 from boxengine.adapters.telemetry.prometheus import NumbersCollector, PrometheusObserver
 from boxengine.domain.item import Status
-from boxengine.domain.outcome import FailedAttempt, Settlement
+from boxengine.domain.outcome import Discard, DiscardCause, FailedAttempt, Settlement
 from boxengine.ports import Consumed, Observer
 from tests.unit.meter import Meter
 from tests.unit.telemetry.samples import BOX, CIRCUIT, item
@@ -53,13 +53,13 @@ def test_each_outcome_of_a_batch_has_its_counter(observer: PrometheusObserver, r
     items = [item(number, bucket=number) for number in range(1, 7)]
     settlement = Settlement(
         delivered=[1, 2],
-        discarded=[3],
+        discarded=[Discard(3, DiscardCause.OVERTAKEN, 1, "why")],
         failed=[FailedAttempt(4, Status.FAILED, 1, "boom"), FailedAttempt(5, Status.PENDING, 1, "boom")],
     )
     observer.settled(BOX, items, settlement, seconds=0.6)
     assert value(registry, "outbox_sent_total", partition="1") == 1
     assert value(registry, "outbox_sent_total", partition="2") == 1
-    assert value(registry, "outbox_discarded_total", partition="3") == 1
+    assert value(registry, "outbox_discarded_total", partition="3", reason="overtaken") == 1
     assert value(registry, "outbox_error_total", partition="0") == 1
     assert value(registry, "outbox_retry_total", partition="1") == 1
     assert value(registry, "outbox_last_sent_event_id", partition="2") == 2
@@ -68,6 +68,16 @@ def test_each_outcome_of_a_batch_has_its_counter(observer: PrometheusObserver, r
     assert value(registry, "box_worker_item_execution_runtime_seconds_sum", partition="2") == pytest.approx(0.2)
     assert value(registry, "outbox_process_latency_seconds_count", partition="0") == 1
     assert value(registry, "outbox_process_latency_seconds_count", partition="3") is None
+
+
+def test_discards_are_counted_by_reason(observer: PrometheusObserver, registry: CollectorRegistry) -> None:
+    causes = [DiscardCause.OVERTAKEN, DiscardCause.STRATEGY, DiscardCause.STRATEGY]
+    discards = [Discard(number, cause, 1, "why") for number, cause in enumerate(causes, start=1)]
+    observer.settled(BOX, [item(number, bucket=1) for number in (1, 2, 3)], Settlement(discarded=discards), seconds=0.1)
+    observer.discarded_by_hand(BOX, [7, 8])
+    assert value(registry, "outbox_discarded_total", partition="1", reason="overtaken") == 1
+    assert value(registry, "outbox_discarded_total", partition="1", reason="strategy") == 2
+    assert value(registry, "outbox_discarded_total", partition="", reason="by_hand") == 2
 
 
 def test_a_batch_without_items_or_outcomes_counts_nothing_as_sent(
@@ -153,15 +163,26 @@ def test_of_two_processes_the_one_whose_circuit_is_still_open_is_heard(
 
 def test_consumers_count_by_topic_and_partition(observer: PrometheusObserver, registry: CollectorRegistry) -> None:
     for _ in range(2):
-        observer.consumed(BOX, {("orders", 2): Consumed(5, 2, 1), ("orders", 3): Consumed(1)}, seconds=0.2)
+        observer.consumed(BOX, {("orders", 2): Consumed(5, 2, 1, 1), ("orders", 3): Consumed(1)}, seconds=0.2)
     observer.lagging(BOX, {("orders", 2): 7})
     assert value(registry, "box_consumer_messages_total", topic="orders", partition="2") == 10
     assert value(registry, "box_consumer_duplicates_total", topic="orders", partition="2") == 4
+    assert value(registry, "box_consumer_contradictions_total", topic="orders", partition="2") == 2
     assert value(registry, "box_consumer_dead_letters_total", topic="orders", partition="2") == 2
     assert value(registry, "box_consumer_messages_total", topic="orders", partition="3") == 2
     assert value(registry, "box_consumer_batches_total") == 2
     assert value(registry, "box_consumer_batch_runtime_seconds_count") == 2
     assert value(registry, "box_consumer_lag_messages", topic="orders", partition="2") == 7
+
+
+def test_stranded_items_are_shown_for_three_minutes_after_somebody_counted_them(registry: CollectorRegistry) -> None:
+    clock = ManualClock()
+    observer = PrometheusObserver(clock=clock, partitions=4, registry=registry)
+    observer.stranded(BOX, items=3)
+    clock.advance(timedelta(seconds=180))
+    assert value(registry, "box_worker_stranded_items") == 3
+    clock.advance(timedelta(seconds=1))
+    assert value(registry, "box_worker_stranded_items") is None
 
 
 def test_what_nobody_measures_any_more_is_gone_after_a_minute(registry: CollectorRegistry) -> None:
@@ -180,6 +201,16 @@ def test_what_nobody_measures_any_more_is_gone_after_a_minute(registry: Collecto
     assert value(registry, "box_worker_redis_job_queue_size") == 4
     assert value(registry, "outbox_last_stored_event_id", partition="1") == 5
     assert value(registry, "outbox_created_total", partition="1") == 1
+
+
+def test_calls_of_a_transport_are_counted_one_by_one_though_they_are_told_together(
+    observer: PrometheusObserver, registry: CollectorRegistry
+) -> None:
+    observer.transported(BOX, "http", items=4, failed=1, seconds=2.0, calls=4)
+    observer.transported(BOX, "http", items=500, failed=0, seconds=1.0)
+    name = families.TRANSPORT_RUNTIME.name
+    assert value(registry, f"{name}_count", transport="http") == 5
+    assert value(registry, f"{name}_sum", transport="http") == 3
 
 
 def test_histograms_agree_with_those_of_prometheus_client(

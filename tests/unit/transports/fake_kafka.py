@@ -29,9 +29,20 @@ class FakeProducer:
         self._late: list[Callable[..., None]] = []
         self._reports: SimpleQueue[tuple[Callable[..., None], KafkaError | None]] = SimpleQueue()
 
-    def produce(self, topic: str, value: bytes, key: str, *, on_delivery: Callable[..., None], headers: object) -> None:
+    def produce(
+        self,
+        topic: str,
+        value: bytes,
+        key: str,
+        partition: int,
+        *,
+        on_delivery: Callable[..., None],
+        timestamp: int,
+        headers: object,
+    ) -> None:
         self._broker.produced.append(key)
-        answer = self._broker.answers.get(key)
+        self._broker.through.append(self._broker.made.index(self))
+        answer = self._broker.once.pop(key, None) or self._broker.answers.get(key)
         if answer is not None and answer.code() == KafkaError._TIMED_OUT:
             self._late.append(on_delivery)
         else:
@@ -92,6 +103,12 @@ class FakeKafka:
     def __init__(self) -> None:
         self.answers: dict[str, KafkaError] = {}
         """Error by message key, others are acknowledged; ``_TIMED_OUT``: never reported at all."""
+        self.once: dict[str, KafkaError] = {}
+        """The same, for the first time only."""
+        self.through: list[int] = []
+        """Which producer each message was given to, by its place in ``made``."""
+        self.limit: int | None = None
+        """``max.message.bytes`` of every topic; None: the broker does not tell."""
         self.failing_steps: dict[str, deque[KafkaError]] = {}
         """Errors of the steps of transactions: init, begin, commit, abort."""
         self.away: KafkaError | None = None
@@ -103,7 +120,12 @@ class FakeKafka:
         self.steps: list[str] = []
 
     def client(self) -> Client:
-        return Client(self._make, KafkaError, KafkaException)
+        return Client(self._make, KafkaError, KafkaException, self._largest_message)
+
+    def _largest_message(self, _config: Mapping[str, Any], _topic: str, _seconds: float) -> int:
+        if self.limit is None:
+            raise KafkaException(error("CLUSTER_AUTHORIZATION_FAILED"))
+        return self.limit
 
     def _make(self, config: Mapping[str, Any], logger: object) -> FakeProducer:
         producer = FakeProducer(config, self)

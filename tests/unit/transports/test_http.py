@@ -5,15 +5,17 @@ import json
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from threading import Barrier, Event
+from contextlib import contextmanager, suppress
+from threading import Barrier, Event, Thread
 from typing import Any
 
 import pytest
 
 from boxengine.adapters.http.pause import Pause
+from boxengine.adapters.http.signature import Signer
 from boxengine.adapters.http.transport import HttpTransport
 from boxengine.domain.outcome import Failure
-from boxengine.errors import BoxError
+from boxengine.errors import BoxError, Unavailable
 from tests.unit.transports.items import make_item
 from tests.unit.transports.receiver import Receiver, Reply, Request, receiver
 
@@ -43,6 +45,11 @@ def make(hook: Receiver) -> Iterator[Make]:
 def reason(result: object) -> str:
     assert isinstance(result, Failure)
     return result.reason
+
+
+def outage(result: object) -> str:
+    assert isinstance(result, Unavailable)
+    return str(result)
 
 
 def test_an_item_arrives_with_its_headers_and_payload(make: Make, hook: Receiver) -> None:
@@ -75,13 +82,38 @@ def test_a_request_is_signed_after_standard_webhooks_with_every_secret(make: Mak
     assert headers["webhook-signature"] == f"v1,{expected[0]} v1,{expected[1]}"
 
 
-def test_the_signature_is_that_of_the_specifications_example() -> None:
-    from boxengine.adapters.http.signature import Signer
+@pytest.mark.parametrize(
+    ("secret", "message_id", "timestamp", "body", "signature"),
+    [
+        (
+            "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+            "msg_p5jXN8AQM9LWM0D4loKWxJek",
+            1614265330,
+            b'{"test": 2432232314}',
+            "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+        ),
+    ],
+)
+def test_the_signature_is_that_of_the_specifications_example(
+    secret: str, message_id: str, timestamp: int, body: bytes, signature: str
+) -> None:
+    headers = Signer([secret]).headers(message_id=message_id, timestamp=timestamp, body=body)
+    assert headers == {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": signature,
+    }
 
-    headers = Signer(["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]).headers(
-        message_id="msg_p5jXN8AQM9LWM0D4loKWxJek", timestamp=1614265330, body=b'{"test": 2432232314}'
-    )
-    assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+@pytest.mark.parametrize("size", [24, 32, 50, 64])
+def test_a_secret_is_understood_with_its_padding_without_it_and_in_the_alphabet_for_urls(size: int) -> None:
+    raw = bytes(255 - number for number in range(size))
+    spellings = [base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode()]
+    spellings += [spelling.rstrip("=") for spelling in spellings]
+    spellings.append(spellings[0] + "\n")
+    headers = Signer([f"whsec_{spelling}" for spelling in spellings]).headers(message_id="m", timestamp=1, body=b"x")
+    wanted = "v1," + base64.b64encode(hmac.digest(raw, b"m.1.x", "sha256")).decode()
+    assert headers["webhook-signature"].split() == [wanted] * len(spellings)
 
 
 def test_cloudevents_travel_in_binary_mode_with_percent_encoding(make: Make, hook: Receiver) -> None:
@@ -143,9 +175,12 @@ def test_redirects_are_not_followed(make: Make, hook: Receiver) -> None:
 def test_a_receiver_that_says_retry_after_is_not_called_before(make: Make, hook: Receiver, value: str) -> None:
     hook.reply = lambda _request: (429, {"Retry-After": value}, b"slow down")
     transport = make(now=lambda: 0.0)
-    assert "429 Too Many Requests from 127.0.0.1, Retry-After 30 s: slow down" in reason(transport(make_item(), b""))
+    first = transport(make_item(), b"")
+    assert "429 Too Many Requests from 127.0.0.1, Retry-After 30 s: slow down" in outage(first)
+    assert isinstance(first, Unavailable)
+    assert first.retry_after == 30
     results = transport.call_batch([make_item(number) for number in range(1, 6)])
-    assert all("asked to be left alone for another" in reason(result) for result in results)
+    assert all("asked to be left alone for another" in outage(result) for result in results)
     assert len(hook.requests) == 1
 
 
@@ -175,11 +210,175 @@ def test_a_receiver_that_does_not_answer_in_time_fails_the_item(make: Make, hook
     assert "no answer from 127.0.0.1; whether it got the request is unknown" in said
 
 
-def test_a_receiver_that_is_not_there_fails_the_item(make: Make) -> None:
+def test_a_receiver_that_is_not_there_costs_no_attempt(make: Make) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        transport = make(url=f"http://127.0.0.1:{taken.getsockname()[1]}/")
-        assert "cannot be connected to" in reason(transport(make_item(), b""))
+        port = taken.getsockname()[1]
+        said = outage(make(url=f"http://127.0.0.1:{port}/")(make_item(), b""))
+    assert said == f"http: nothing was sent to 127.0.0.1: no connection to port {port}: [Errno 111] Connection refused"
+
+
+def test_a_name_that_cannot_be_resolved_costs_no_attempt(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_arguments: Any, **_options: Any) -> None:
+        raise socket.gaierror(-3, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    assert "hooks.example cannot be resolved" in outage(make(url="http://hooks.example/")(make_item(), b""))
+
+
+def test_503_without_retry_after_costs_no_attempt_and_the_next_item_is_tried(make: Make, hook: Receiver) -> None:
+    hook.reply = lambda _request: (503, {}, b"restarting")
+    transport = make()
+    for _ in range(2):
+        assert "503 Service Unavailable from 127.0.0.1: restarting" in outage(transport(make_item(), b""))
+    assert len(hook.requests) == 2
+
+
+def test_a_retry_after_of_days_is_an_hour(make: Make, hook: Receiver) -> None:
+    hook.reply = lambda _request: (503, {"Retry-After": "999999999"}, b"")
+    result = make()(make_item(), b"")
+    assert isinstance(result, Unavailable)
+    assert result.retry_after == 3600
+
+
+def test_followers_of_an_item_whose_receiver_is_away_cost_no_attempt_either(make: Make, hook: Receiver) -> None:
+    hook.reply = lambda _request: (503, {}, b"")
+    results = make().call_batch([make_item(number, event_key="one") for number in (1, 2, 3)])
+    assert [type(result) for result in results] == [Unavailable] * 3
+    assert len(hook.requests) == 1
+
+
+@pytest.mark.parametrize("answer", [(502, {}, b"no upstream"), None], ids=["502", "connection-broken"])
+def test_an_item_in_whose_middle_the_receiver_goes_away_costs_no_attempt_unless_it_happens_to_it_three_times(
+    make: Make, hook: Receiver, answer: Reply | None
+) -> None:
+    def reply(_request: Request) -> Reply:
+        if answer is None:
+            raise ConnectionResetError  # the server closes the connection
+        return answer
+
+    hook.reply = reply
+    transport = make()
+    crashing, innocent = make_item(1), make_item(2)
+    assert [type(transport(item, b"")) for item in (crashing, innocent, crashing)] == [Unavailable] * 3
+    assert "3 times in a row for this item" in reason(transport(crashing, b""))
+    hook.reply = lambda _request: (200, {}, b"")
+    assert transport(innocent, b"") is None
+    hook.reply = reply
+    assert [type(transport(innocent, b"")) for _ in range(2)] == [Unavailable] * 2
+
+
+@pytest.mark.parametrize("status", [400, 404, 408, 409, 422, 500, 504])
+def test_other_answers_are_failed_attempts(make: Make, hook: Receiver, status: int) -> None:
+    hook.reply = lambda _request: (status, {}, b"")
+    assert f"http: {status} " in reason(make()(make_item(), b""))
+
+
+# ── headers of an item ───────────────────────────────────────────────────────────────────────────────
+
+SMUGGLING = {
+    "Content-Length": "0",
+    "content_length": "0",
+    "TRANSFER-ENCODING": "chunked",
+    "Host": "internal.example",
+    "Connection": "keep-alive, x-own",
+    "Keep-Alive": "timeout=1",
+    "TE": "trailers",
+    "Trailer": "x",
+    "Upgrade": "h2c",
+    "Expect": "100-continue",
+    "Proxy-Authorization": "x",
+}
+
+
+def test_headers_of_the_connection_are_not_taken_from_items(make: Make, hook: Receiver) -> None:
+    smuggled = b"POST /admin HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+    transport = make()
+    first = make_item(1, options={"headers": {**SMUGGLING, "X-Own": "stays"}})
+    assert transport(first, smuggled) is None
+    assert transport(make_item(2), b"next") is None
+    assert [(request.path, request.body) for request in hook.requests] == [("/hook", smuggled), ("/hook", b"next")]
+    headers = hook.requests[0].headers
+    assert headers["host"] == f"127.0.0.1:{hook.port}"
+    assert headers["content-length"] == str(len(smuggled))
+    assert headers["x-own"] == "stays"
+    assert not headers.keys() & {"transfer-encoding", "te", "trailer", "upgrade", "expect", "proxy-authorization"}
+    assert not headers.keys() & {"content_length", "connection", "keep-alive"}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x": "a\r\nInjected: yes"},
+        {"x": "a\r\n folded"},
+        {"x": "a\nb"},
+        {"x": "a\x00b"},
+        {"x\r\ny": "a"},
+        {"x: y": "a"},
+        {"x ": "a"},
+        {"": "a"},
+    ],
+)
+def test_a_header_with_a_line_break_in_it_fails_its_own_item(
+    make: Make, hook: Receiver, headers: dict[str, str]
+) -> None:
+    first, second = make().call_batch([make_item(1, options={"headers": headers}), make_item(2)])
+    assert "no request could be made" in reason(first)
+    assert second is None
+    assert len(hook.requests) == 1
+
+
+def test_the_configuration_may_set_the_host_and_not_the_length(make: Make, hook: Receiver) -> None:
+    assert make(headers={"Host": "other.example"})(make_item(), b"") is None
+    assert hook.requests[0].headers["host"] == "other.example"
+    with pytest.raises(BoxError, match="'Content-Length' is for the transport to set"):
+        make(headers={"Content-Length": "0"})
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 204 No Content\r\nContent-Length: 38\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 500 No\r\nContent-Length: 0\r\nContent-Length: 38\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+    ],
+    ids=["interim", "204-with-a-body", "two-lengths"],
+)
+def test_an_answer_that_may_go_on_closes_the_connection_so_that_no_item_takes_the_answer_of_another(
+    make: Make, answers: bytes
+) -> None:
+    with scripted([answers, b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"]) as url:
+        transport = make(url=url)
+        transport(make_item(1), b"")
+        assert "500 No" in reason(transport(make_item(2), b""))
+
+
+@contextmanager
+def scripted(answers: list[bytes]) -> Iterator[str]:
+    """A receiver that sends the first answer on its first connection, however many requests come, and so on.
+
+    Each answer is sent in two parts, so that its end is not there yet when its beginning is read.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            for answer in answers:
+                connection, _ = server.accept()
+                with connection, suppress(OSError):
+                    connection.recv(65536)
+                    head, mark, rest = answer.partition(b"\r\n\r\n")
+                    connection.sendall(head + mark)
+                    connection.settimeout(0.3)
+                    with suppress(TimeoutError):
+                        connection.recv(65536)  # the next request, or the end
+                    connection.sendall(rest)
+                    with suppress(TimeoutError):
+                        connection.recv(65536)
+
+        thread = Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/"
+        thread.join(10)
 
 
 def test_a_header_that_cannot_be_sent_fails_its_own_item(make: Make, hook: Receiver) -> None:
@@ -190,11 +389,16 @@ def test_a_header_that_cannot_be_sent_fails_its_own_item(make: Make, hook: Recei
     assert len(hook.requests) == 1
 
 
-def test_private_addresses_are_refused_unless_allowed(make: Make, hook: Receiver) -> None:
-    for host in ("127.0.0.1", "localhost"):
-        transport = make(url=f"http://{host}:{hook.port}/hook", allow_private=False)
-        assert "not public; allow_private: true permits it" in reason(transport(make_item(), b""))
+def test_names_of_private_addresses_are_not_called_unless_allowed(make: Make, hook: Receiver) -> None:
+    transport = make(url=f"http://localhost:{hook.port}/hook", allow_private=False)
+    assert "not public; allow_private: true permits it" in outage(transport(make_item(), b""))
     assert hook.requests == []
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "[::ffff:10.0.0.1]", "169.254.169.254"])
+def test_a_url_with_a_private_address_is_refused_by_the_configuration(make: Make, host: str) -> None:
+    with pytest.raises(BoxError, match=r"is not a public address; allow_private: true permits it"):
+        make(url=f"http://{host}/hook", allow_private=False)
 
 
 def test_the_connection_goes_to_the_checked_address_whatever_the_name_resolves_to_later(
@@ -224,6 +428,7 @@ def test_the_connection_goes_to_the_checked_address_whatever_the_name_resolves_t
         ({"format": "soap"}, "expected plain or cloudevents"),
         ({"secret": "whsec_%%"}, "must go on in base64"),
         ({"secret": ""}, "an empty secret signs nothing"),
+        ({"secret": "whsk_abc"}, "expected one for v1: whsec_"),
     ],
 )
 def test_what_is_wrong_is_said_when_the_transport_is_built(arguments: dict[str, Any], words: str) -> None:

@@ -71,7 +71,7 @@ def test_an_error_of_one_message_is_a_failed_attempt_of_its_item_with_words_of_i
     assert isinstance(second, Failure)
     assert words in second.reason
     assert name in second.reason
-    assert len(kafka.made) == 1
+    assert not kafka.made[0].purged, "the producer of the others goes on"
 
 
 @pytest.mark.parametrize(
@@ -177,6 +177,57 @@ def test_what_a_broker_refuses_together_is_sent_again_one_by_one(make: Make, kaf
     results = make().call_batch(THREE)
     assert [result is None for result in results] == [False, True, False]
     assert kafka.produced == ["key-1", "key-2", "key-3", "key-1", "key-3"]
+
+
+def test_one_that_was_refused_with_messages_of_other_threads_is_sent_again_by_a_producer_that_has_nothing_else(
+    make: Make, kafka: FakeKafka
+) -> None:
+    kafka.once["key-3"] = error("MSG_SIZE_TOO_LARGE")
+    assert make().call_batch(THREE) == [None] * 3
+    assert kafka.produced == ["key-1", "key-2", "key-3", "key-3"]
+    assert kafka.through == [0, 0, 0, 1]
+
+
+def test_one_that_was_refused_before_a_later_one_of_its_key_went_through_is_a_failed_attempt(
+    make: Make, kafka: FakeKafka
+) -> None:
+    kafka.once["key-1"] = error("MSG_SIZE_TOO_LARGE")
+    results = make().call_batch([make_item(1), make_item(2), make_item(3, event_key="key-1")])
+    assert isinstance(results[0], Failure)
+    assert results[1:] == [None, None]
+    assert kafka.produced == ["key-1", "key-2", "key-1"], "it does not come after its follower"
+
+
+@pytest.mark.parametrize("size", [20_000, 9_950])
+def test_a_message_that_may_be_too_large_for_its_topic_goes_alone_in_its_place(
+    make: Make, kafka: FakeKafka, size: int
+) -> None:
+    kafka.limit = 10_000
+    kafka.answers["key-2"] = error("MSG_SIZE_TOO_LARGE")
+    items = [make_item(number, payload=b"x" * (size if number == 2 else 5_000)) for number in (1, 2, 3)]
+    first, second, third = make().call_batch(items)
+    assert first is third is None
+    assert isinstance(second, Failure)
+    assert kafka.produced == ["key-1", "key-2", "key-3"]
+    assert kafka.through == [0, 1, 0]
+
+
+def test_nothing_follows_a_large_message_whose_broker_does_not_answer(make: Make, kafka: FakeKafka) -> None:
+    kafka.limit = 10_000
+    kafka.answers["key-2"] = error("_MSG_TIMED_OUT")
+    items = [make_item(number, payload=b"x" * (20_000 if number == 2 else 10)) for number in (1, 2, 3)]
+    first, second, third = make().call_batch(items)
+    assert first is None
+    assert [type(second), type(third)] == [Unavailable, Unavailable]
+    assert kafka.produced == ["key-1", "key-2"]
+
+
+def test_after_a_transaction_that_was_refused_whole_its_messages_go_out_in_their_order(
+    make_transactional: Make, kafka: FakeKafka
+) -> None:
+    kafka.once["key-1"] = error("MSG_SIZE_TOO_LARGE")
+    assert make_transactional().call_batch(THREE) == [None] * 3
+    assert kafka.produced[3:] == ["key-1", "key-2", "key-3"]
 
 
 def test_a_transaction_is_opened_once_and_committed_per_batch(make_transactional: Make, kafka: FakeKafka) -> None:

@@ -220,3 +220,28 @@ def test_a_transaction_commits_what_can_be_sent_and_fails_the_rest_alone(make: M
     assert results[0] is results[2] is None
     assert "message too large" in str(results[1])
     assert transport.call_batch([make_item(4)]) == [None]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"partition": -1},
+        {"partition": "x"},
+        {"partition": True},
+        {"partition": 2**40},
+        {"partition": 99},
+        {"timestamp": "soon"},
+        {"timestamp": 2**70},
+    ],
+)
+def test_a_partition_or_timestamp_that_is_none_fails_its_own_item(make: Make, options: dict[str, Any]) -> None:
+    bad, good = make().call_batch([make_item(1, options=options), make_item(2)])
+    assert good is None
+    assert isinstance(bad, Failure)
+
+
+def test_a_null_header_takes_the_engines_away_and_is_no_text() -> None:
+    item = make_item(1, options={"headers": {"Outbox-Name": None, "x": None, "y": "z"}})
+    assert item.headers["y"] == "z"
+    assert not item.headers.keys() & {"Outbox-Name", "x"}
+    assert item.null_headers == ["Outbox-Name", "x"]

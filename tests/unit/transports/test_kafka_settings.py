@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
-from boxengine.adapters.kafka.config import producer_config
+from boxengine.adapters.kafka.client import load_client
+from boxengine.adapters.kafka.config import producer_config, without_consumer_settings
+from boxengine.adapters.kafka.consumer_client import load_consumer_client
+from boxengine.adapters.kafka.consumer_config import consumer_config
 from boxengine.adapters.kafka.transport import KafkaTransport
 from boxengine.errors import BoxError
 
@@ -52,11 +55,39 @@ def test_the_references_names_are_understood() -> None:
         ({"format": "avro"}, "expected plain or cloudevents"),
         ({"serializer": "no.such.thing"}, "expected bytes, json or a dotted path"),
         ({"transactional": True}, "transactional needs transactional_id"),
+        ({"config": {"delivery.report.only.error": True}}, "nothing would say that a message was delivered"),
+        ({"config": {"delivery.report.only.error": "true"}}, "nothing would say that a message was delivered"),
+        ({"config": {"delivery.timeout.ms": 0}}, "delivery.timeout.ms must be more than 0"),
+        ({"config": {"message.timeout.ms": "0"}}, "message.timeout.ms must be more than 0"),
+        ({"config": {"delivery.timeout.ms": "soon"}}, "expected milliseconds"),
+        ({"delivery_timeout": 0}, "delivery.timeout.ms must be more than 0"),
     ],
 )
 def test_what_is_wrong_is_said_when_the_transport_is_built(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(BoxError, match=words):
         KafkaTransport(**{"topic": "orders", "bootstrap_servers": "127.0.0.1:1"} | arguments)
+
+
+def test_a_producer_for_dead_letters_takes_the_connection_of_its_consumer_and_nothing_else() -> None:
+    config = {"sasl.username": "u", "client.id": "c", "group.protocol": "consumer", "session.timeout.ms": 6000}
+    assert without_consumer_settings(config) == {"sasl.username": "u", "client.id": "c"}
+
+
+def test_of_what_a_consumer_sets_by_itself_a_producer_for_dead_letters_is_given_nothing_that_librdkafka_ignores(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    consumer = consumer_config(bootstrap_servers="127.0.0.1:1", group="g", slot="0.0")
+    config = without_consumer_settings(
+        {**consumer, "group.instance.id": "i", "max.poll.interval.ms": 1, "fetch.min.bytes": 1}
+    )
+    load_client().make_producer(config).poll(0)
+    assert "is a consumer property" not in caplog.text
+
+
+def test_where_the_broker_assigns_partitions_no_strategy_of_ours_is_in_the_way() -> None:
+    config = consumer_config(bootstrap_servers="a:1", group="g", config={"group.protocol": "consumer"}, slot="0.0")
+    assert "partition.assignment.strategy" not in config
+    load_consumer_client().consumer(config).close()
 
 
 def test_without_confluent_kafka_the_error_tells_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
+from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Settlement
 from boxengine.ports import PendingRow
@@ -35,10 +36,17 @@ class Taken(NamedTuple):
     rows: list[Row]
     gone: bool = False
     """Whether the rows are deleted already, under a savepoint, as if all had been delivered."""
+    unreadable: Mapping[int, str] = {}
+    """By id, those of the rows that could not be read, and why; in ``rows`` they are as far as they can be made out."""
 
 
 class BoxStatements(Protocol):
     """The statements of one box. They run on the cursor given and leave the transaction to the store."""
+
+    strict_order: StrictOrder
+
+    def errors_count(self, cursor: Cursor, item_id: int) -> int:
+        """Of a row that is there."""
 
     def poll(self, cursor: Cursor, buckets: Sequence[int], share: int, *, regular_only: bool) -> list[PendingRow]:
         """Due rows, at most ``share`` of each bucket."""
@@ -58,17 +66,32 @@ class BoxStatements(Protocol):
             only_outcomes: see ``Store.claim``; allows the rows to be deleted as they are read.
         """
 
+    def sizes(self, cursor: Cursor, ids: Sequence[int]) -> dict[int, int]:
+        """Bytes of these rows' payloads, by id; those without a payload are left out."""
+
+    def payloads(self, cursor: Cursor, ids: Sequence[int]) -> dict[int, bytes]:
+        """These rows' payloads, by id."""
+
     def bring_back(self, cursor: Cursor) -> None:
         """Undoes the deletion of a claim's rows; its locks stay. From here on others may touch the rows again."""
 
-    def later_delivered(self, cursor: Cursor, items: Sequence[Item]) -> list[int]:
-        """Ids of items that a delivered one of their key has overtaken."""
+    def later_delivered(self, cursor: Cursor, items: Sequence[Item]) -> dict[int, int]:
+        """Of items that a delivered one of their key has overtaken, by id, the id of one that has."""
 
-    def record(self, cursor: Cursor, settlement: Settlement) -> None:
-        """Writes all outcomes."""
+    def record(self, cursor: Cursor, settlement: Settlement) -> int:
+        """Writes all outcomes; returns how many rows took theirs."""
 
-    def finish(self, cursor: Cursor, settlement: Settlement) -> None:
-        """Writes all outcomes and commits, in one round trip where the driver can."""
+    def finish(self, cursor: Cursor, settlement: Settlement) -> int:
+        """Writes all outcomes and commits, in one round trip where the driver can; returns how many rows took theirs.
+
+        Where a statement fails, nothing is committed.
+        """
+
+    def hold_again(self, cursor: Cursor, buckets: Sequence[int]) -> list[int]:
+        """Takes the locks of a claim once more after its transaction was undone; those buckets that nobody has taken."""
+
+    def hold_pending(self, cursor: Cursor, ids: Sequence[int]) -> list[int]:
+        """Locks those of the rows that are still pending."""
 
     def unlock(self, cursor: Cursor, buckets: Sequence[int]) -> None:
         """Frees the locks, after the transaction has ended, where its end does not free them."""
@@ -76,8 +99,20 @@ class BoxStatements(Protocol):
     def anchor(self, cursor: Cursor) -> None:
         """Marks the transaction before a handler's session joins it, where the database may end it behind its back."""
 
-    def verify(self, cursor: Cursor) -> None:
-        """Raises the driver's error if the transaction is not the one that was marked."""
+    def take_back(self, cursor: Cursor) -> None:
+        """Prepares for outcomes after a handler's session has used the transaction.
+
+        Undoes what the handlers set (roles, paths, limits), so that it cannot touch the outcomes.
+
+        Raises:
+            StoreUnavailable: the transaction is not the one that was marked. Or the driver's error, which says the same.
+        """
+
+    def clean(self, cursor: Cursor) -> bool:
+        """After a transaction that a handler's session used: frees whatever the handlers left on the connection.
+
+        False where only a new connection is a clean one.
+        """
 
     def oldest_pending(self, cursor: Cursor) -> datetime | None:
         """Since when (zone UTC) the first rows of the buckets have waited; see ``HistoryStore.oldest_pending``."""
@@ -89,3 +124,6 @@ class BoxStatements(Protocol):
         self, cursor: Cursor, statuses: Sequence[int], created_from: datetime, created_before: datetime, limit: int
     ) -> int:
         """Deletes finished rows of a span of creation, at most ``limit``."""
+
+    def sweep(self, cursor: Cursor, before: Mapping[int, datetime], after: int, limit: int) -> tuple[int, int | None]:
+        """Deletes the old ones among the next rows by id, at most ``limit``; how many, and the last id looked at."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, assert_never
@@ -19,7 +20,10 @@ from uuid import UUID
 
 from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Cursor, Row, Taken
 from boxengine.adapters.sql.dialects.branch import Branch
+from boxengine.adapters.sql.payloads import MAX_BATCH_BYTES, light
 from boxengine.adapters.sql.tables import BoxTable
+from boxengine.adapters.sql.unreadable import EARLIEST, is_within_reach, legible, reason_of, without_values
+from boxengine.adapters.sql.writes import refusal
 from boxengine.domain.box import JITTER_STRIDE, StrictOrder
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Settlement
@@ -29,10 +33,9 @@ _MAX_EXPONENT = 64
 """Past it every pause has long reached its maximum, and the power still fits a double."""
 _NO_ID = 2**63 - 1
 """Beyond every id."""
-_MAX_LOG_BYTES = 65_535
-"""What a TEXT column takes."""
 _NO_BUCKET = -1
 _NOW = "UTC_TIMESTAMP(6)"
+_READ_ONLY = "@@global.read_only"
 _MOMENTS = 9
 """The first of a row's moments."""
 _SAVEPOINT = "boxengine_claim"
@@ -41,20 +44,26 @@ _SAVEPOINT = "boxengine_claim"
 class MySqlStatements:
     """The statements of one box's table on MySQL or MariaDB, through PyMySQL or mysqlclient."""
 
-    def __init__(self, table: BoxTable) -> None:
+    def __init__(self, table: BoxTable, *, light: int = light(MAX_BATCH_BYTES)) -> None:
+        """Args:
+        light: bytes up to which a payload is read with its row; of heavier ones there comes NULL.
+        """
+        self._light = light
         self._table = table
         self._name = table.name.replace("%", "%%")
+        self.strict_order = table.box.strict_order
         # The server's locks are of no database: the name must tell it, in at most 64 characters.
         self._lock_prefix = f"boxengine:{hashlib.sha256(table.location.lower().encode()).hexdigest()[:32]}:"
-        self._poll = self._pending("t.id, t.bucket, t.errors_count")
-        self._poll_regular = self._pending("t.id, t.bucket, t.errors_count", regular_only=True)
+        columns = f"t.id, t.bucket, {self._errors('t')}"
+        self._poll = self._pending(columns)
+        self._poll_regular = self._pending(columns, regular_only=True)
         self._due = self._pending("t.bucket, 0")
         self._ids = self._pending("t.id")
         self._lock_rows = (
             f"AS found STRAIGHT_JOIN {self._name} AS t ON t.id = found.id "
             f"WHERE t.status = {Status.PENDING:d} FOR UPDATE"
         )
-        self._deliver, self._discard = self._outcomes()
+        self._deliver = self._outcome()
 
     # ── the steps of a delivery ──────────────────────────────────────────────────────────────────────
 
@@ -77,48 +86,103 @@ class MySqlStatements:
     ) -> Taken:
         granted, now = self._take_locks(cursor, list(buckets))
         share = max(1, limit // max(1, len(granted)))
-        rows = self._read(cursor, {bucket: buckets[bucket] for bucket in granted}, share) if granted else []
-        return Taken(granted, now, share, rows)
+        unreadable: dict[int, str] = {}
+        rows: list[Row] = []
+        if granted:
+            rows, unreadable = self._read(cursor, {bucket: buckets[bucket] for bucket in granted}, share, now)
+        return Taken(granted, now, share, rows, unreadable=unreadable)
+
+    def sizes(self, cursor: Cursor, ids: Sequence[int]) -> dict[int, int]:
+        column = self._table.payload
+        cursor.execute(
+            f"SELECT t.id, OCTET_LENGTH(t.{column}) FROM {self._by_id} "
+            f"WHERE t.id IN ({_places(ids)}) AND t.{column} IS NOT NULL",
+            list(ids),
+        )
+        return dict(cursor.fetchall())
+
+    def payloads(self, cursor: Cursor, ids: Sequence[int]) -> dict[int, bytes]:
+        cursor.execute(
+            f"SELECT t.id, t.{self._table.payload} FROM {self._by_id} WHERE t.id IN ({_places(ids)})", list(ids)
+        )
+        return dict(cursor.fetchall())
 
     def bring_back(self, cursor: Cursor) -> None:
         """Nothing: claims delete nothing ahead."""
 
     def _take_locks(self, cursor: Cursor, buckets: Sequence[int]) -> tuple[list[int], datetime]:
-        cursor.execute(f"SELECT {_NOW}" + ", GET_LOCK(%s, 0)" * len(buckets), self._lock_names(buckets))
-        now, *answers = cursor.fetchone()
+        cursor.execute(f"SELECT {_NOW}, {_READ_ONLY}" + ", GET_LOCK(%s, 0)" * len(buckets), self._lock_names(buckets))
+        now, read_only, *answers = cursor.fetchone()
+        if str(read_only).lower() not in ("off", "0"):
+            # Rows could be locked and sent, but not recorded: they would be sent again and again.
+            raise refusal(cursor.connection)
         granted = [bucket for bucket, answer in zip(buckets, answers, strict=True) if answer == 1]
         return granted, now.replace(tzinfo=UTC)
 
-    def _read(self, cursor: Cursor, buckets: Mapping[int, int], share: int) -> list[Row]:
+    def _read(
+        self, cursor: Cursor, buckets: Mapping[int, int], share: int, now: datetime
+    ) -> tuple[list[Row], dict[int, str]]:
         found, values = self._ids.of_all(buckets, share)
         cursor.execute(f"SELECT {self._item_columns} FROM ({found}) {self._lock_rows}", values)
-        return list(map(_item_row, cursor.fetchall()))
+        raw = cursor.fetchall()
+        absent = without_values(raw, self._table.nullable) if self._table.nullable else {}
+        if not absent:
+            with suppress(ValueError, TypeError, AttributeError, OverflowError):
+                return list(map(_item_row, raw)), {}
+        return _one_by_one(raw, absent, now)
 
-    def later_delivered(self, cursor: Cursor, items: Sequence[Item]) -> list[int]:
+    def later_delivered(self, cursor: Cursor, items: Sequence[Item]) -> dict[int, int]:
         # The keys are compared where they are stored, so that no character set comes between them.
         same_event = "AND t.event_name <=> i.event_name" if self._table.has("event_name") else ""
         cursor.execute(
-            f"SELECT i.id FROM {self._name} AS i WHERE i.id IN ({_places(items)}) AND EXISTS ("
-            f"SELECT 1 FROM {self._name} AS t WHERE {_same_key('t', 'i')} AND t.id > i.id "
-            f"AND t.status = {Status.DELIVERED:d} {same_event})",
+            f"SELECT i.id, (SELECT t.id FROM {self._name} AS t WHERE {_same_key('t', 'i')} AND t.id > i.id "
+            f"AND t.status = {Status.DELIVERED:d} {same_event} LIMIT 1) AS later "
+            f"FROM {self._name} AS i WHERE i.id IN ({_places(items)}) HAVING later IS NOT NULL",
             [item.id for item in items],
+        )
+        return dict(cursor.fetchall())
+
+    def record(self, cursor: Cursor, settlement: Settlement) -> int:
+        written = 0
+        if settlement.delivered:
+            cursor.execute(self._deliver + f"({_places(settlement.delivered)})", settlement.delivered)
+            written += cursor.rowcount
+        if others := settlement.not_delivered:
+            values: list[Any] = []
+            table = self._table
+            for each in others:
+                values += (
+                    each.id,
+                    int(each.status),
+                    min(each.errors_count, table.most_errors),
+                    table.log.fit(each.error_log),
+                )
+            cursor.execute(self._fail(len(others)), values)
+            written += cursor.rowcount
+        return written
+
+    def finish(self, cursor: Cursor, settlement: Settlement) -> int:
+        written = self.record(cursor, settlement)
+        if written == len(settlement):
+            cursor.connection.commit()
+        else:
+            cursor.connection.rollback()
+        return written
+
+    def hold_again(self, cursor: Cursor, buckets: Sequence[int]) -> list[int]:  # noqa: ARG002 - see base
+        return list(buckets)  # these locks are the connection's and outlive its transactions
+
+    def hold_pending(self, cursor: Cursor, ids: Sequence[int]) -> list[int]:
+        cursor.execute(
+            f"SELECT t.id FROM {self._by_id} WHERE t.id IN ({_places(ids)}) AND t.status = {Status.PENDING:d} "
+            "ORDER BY t.id FOR UPDATE",
+            list(ids),
         )
         return [row[0] for row in cursor.fetchall()]
 
-    def record(self, cursor: Cursor, settlement: Settlement) -> None:
-        if settlement.delivered:
-            cursor.execute(self._deliver + f"({_places(settlement.delivered)})", settlement.delivered)
-        if settlement.discarded:
-            cursor.execute(self._discard + f"({_places(settlement.discarded)})", settlement.discarded)
-        if settlement.failed:
-            values: list[Any] = []
-            for attempt in settlement.failed:
-                values += (attempt.id, int(attempt.status), attempt.errors_count, _clipped(attempt.error_log))
-            cursor.execute(self._fail(len(settlement.failed)), values)
-
-    def finish(self, cursor: Cursor, settlement: Settlement) -> None:
-        self.record(cursor, settlement)
-        cursor.connection.commit()
+    def errors_count(self, cursor: Cursor, item_id: int) -> int:
+        cursor.execute(f"SELECT errors_count FROM {self._name} WHERE id = %s", (item_id,))
+        return int(cursor.fetchone()[0] or 0)
 
     def unlock(self, cursor: Cursor, buckets: Sequence[int]) -> None:
         cursor.execute("DO " + ", ".join(["RELEASE_LOCK(%s)"] * len(buckets)), self._lock_names(buckets))
@@ -127,8 +191,12 @@ class MySqlStatements:
         """Sets a savepoint: a deadlock or DDL in a handler ends the whole transaction, and the next statement begins another."""
         cursor.execute(f"SAVEPOINT {_SAVEPOINT}")
 
-    def verify(self, cursor: Cursor) -> None:
+    def take_back(self, cursor: Cursor) -> None:
         cursor.execute(f"RELEASE SAVEPOINT {_SAVEPOINT}")
+
+    def clean(self, cursor: Cursor) -> bool:  # noqa: ARG002 - see base
+        """No statement brings back a session's variables, user variables, temporary tables and database at once."""
+        return False
 
     # ── finished rows ────────────────────────────────────────────────────────────────────────────────
 
@@ -138,7 +206,8 @@ class MySqlStatements:
         return _moment_of(cursor.fetchone())
 
     def oldest(self, cursor: Cursor, statuses: Sequence[int]) -> datetime | None:
-        cursor.execute(f"SELECT created_at FROM {self._finished(statuses)} LIMIT 1", list(statuses))
+        finished = self._finished(statuses, condition=f"AND {is_within_reach('created_at')}")
+        cursor.execute(f"SELECT created_at FROM {finished} LIMIT 1", list(statuses))
         return _moment_of(cursor.fetchone())
 
     def delete(
@@ -161,11 +230,30 @@ class MySqlStatements:
         )
         return int(cursor.rowcount)
 
-    def _finished(self, statuses: Sequence[int]) -> str:
+    def sweep(self, cursor: Cursor, before: Mapping[int, datetime], after: int, limit: int) -> tuple[int, int | None]:
+        # A moment before all others is no age: a row that failed because of it waits for somebody to look at it.
+        real = f"t.created_at >= {EARLIEST}"
+        old = " OR ".join(f"(t.status = {int(status)} AND t.created_at < %s AND {real})" for status in before)
+        moments = [_naive(moment) for moment in before.values()]
+        # As in delete: what looks for its rows in a DELETE waits for every locked one on its way.
+        looked = (
+            f"SELECT id, status, created_at FROM {self._name} FORCE INDEX (PRIMARY) WHERE id > %s ORDER BY id LIMIT %s"
+        )
+        part = [after, LOOKED_THROUGH * limit]
+        cursor.execute(f"SELECT MAX(t.id) FROM ({looked}) AS t", part)
+        last = cursor.fetchone()[0]
+        cursor.execute(f"SELECT t.id FROM ({looked}) AS t WHERE {old} ORDER BY t.id LIMIT %s", [*part, *moments, limit])
+        ids = [row[0] for row in cursor.fetchall()]
+        if not ids:
+            return 0, last
+        cursor.execute(f"DELETE t FROM {self._by_id} WHERE t.id IN ({_places(ids)}) AND ({old})", [*ids, *moments])
+        return int(cursor.rowcount), last
+
+    def _finished(self, statuses: Sequence[int], *, condition: str = "") -> str:
         """Rows of these statuses from the first id on: delivered ones stand at the beginning of the primary key, and for the
         others it would lead through all of them."""
         hint = "FORCE INDEX (PRIMARY)" if Status.DELIVERED in statuses else self._index
-        return f"{self._name} {hint} WHERE status IN ({_places(statuses)}) ORDER BY id"
+        return f"{self._name} {hint} WHERE status IN ({_places(statuses)}) {condition} ORDER BY id"
 
     # ── the texts ────────────────────────────────────────────────────────────────────────────────────
 
@@ -181,7 +269,7 @@ class MySqlStatements:
             case never:
                 assert_never(never)
         if regular_only:
-            conditions.append("t.errors_count = 0")
+            conditions.append(f"{self._errors('t')} = 0")
         return Branch.of(
             f"SELECT {columns} FROM {self._name} AS t {self._index} WHERE {' AND '.join(conditions)} "
             "ORDER BY t.id LIMIT :share"
@@ -195,7 +283,8 @@ class MySqlStatements:
             condition = f"AND (t.available_at IS NULL OR t.available_at <= {_NOW})"
         return Branch.of(
             f"SELECT {since} AS since FROM {self._name} AS t {self._index} "
-            f"WHERE t.status = {Status.PENDING:d} AND t.bucket = :bucket {condition} ORDER BY t.id LIMIT :share"
+            f"WHERE t.status = {Status.PENDING:d} AND t.bucket = :bucket {condition} "
+            f"AND {is_within_reach('t.created_at')} ORDER BY t.id LIMIT :share"
         )
 
     @property
@@ -216,8 +305,8 @@ class MySqlStatements:
                 "t.bucket",
                 "t.status",
                 "t.options" if table.has("options") else "NULL AS options",
-                f"t.{table.payload}",
-                "t.errors_count",
+                f"CASE WHEN OCTET_LENGTH(t.{table.payload}) <= {self._light} THEN t.{table.payload} END",
+                self._errors("t"),
                 "t.created_at",
                 "t.processed_at",
                 *(["t.seq"] if table.numbered else []),
@@ -242,17 +331,21 @@ class MySqlStatements:
         if backoff is not None:
             seconds = (
                 f"LEAST({backoff.maximal.total_seconds()}, {backoff.minimal.total_seconds()} * "
-                f"POWER({backoff.multiplier}, LEAST(GREATEST({row}.errors_count, 1) - 1, {_MAX_EXPONENT})))"
+                f"POWER({backoff.multiplier}, LEAST(GREATEST({self._errors(row)}, 1) - 1, {_MAX_EXPONENT})))"
             )
             if backoff.jitter:
                 seconds += f" * (1 - {backoff.jitter} * MOD(MOD({row}.id, 1000) * {JITTER_STRIDE}, 1000) / 1000)"
             parts.append(
-                f"({row}.errors_count = 0 OR {row}.processed_at IS NULL OR "
-                f"{row}.processed_at + INTERVAL ROUND(1000000 * {seconds}) MICROSECOND <= {_NOW})"
+                f"({self._errors(row)} = 0 OR {row}.processed_at IS NULL OR "
+                f"{row}.processed_at <= {_NOW} - INTERVAL ROUND(1000000 * {seconds}) MICROSECOND)"
             )
         if self._table.has("available_at"):
             parts.append(f"({row}.available_at IS NULL OR {row}.available_at <= {_NOW})")
         return "(" + " AND ".join(parts or ["TRUE"]) + ")"
+
+    def _errors(self, row: str) -> str:
+        column = f"{row}.errors_count"
+        return f"COALESCE({column}, 0)" if "errors_count" in self._table.nullable else column
 
     def _key_is_free(self) -> Iterable[str]:
         """No earlier row of the same key is failed, or pending and not due: such a row parks its key."""
@@ -281,14 +374,12 @@ class MySqlStatements:
         yield f"NOT EXISTS (SELECT 1 {pending} <= :after AND {waits})"
         yield f"t.id < COALESCE((SELECT MIN(e.id) FROM ({next_rows}) AS e WHERE {waits}), {_NO_ID})"
 
-    def _outcomes(self) -> tuple[str, str]:
+    def _outcome(self) -> str:
+        """Of delivered rows."""
+        if self._table.box.retention.deletes_on_delivery:
+            return f"DELETE t FROM {self._by_id} WHERE t.id IN "
         touched = f"processed_at = {_NOW}, updated_at = {_NOW}"
-        deliver = (
-            f"DELETE t FROM {self._by_id} WHERE t.id IN "
-            if self._table.box.retention.deletes_on_delivery
-            else f"UPDATE {self._by_id} SET status = {Status.DELIVERED:d}, {touched} WHERE t.id IN "
-        )
-        return deliver, f"UPDATE {self._by_id} SET status = {Status.DISCARDED:d}, {touched} WHERE t.id IN "
+        return f"UPDATE {self._by_id} SET status = {Status.DELIVERED:d}, {touched} WHERE t.id IN "
 
     @property
     def _by_id(self) -> str:
@@ -300,7 +391,13 @@ class MySqlStatements:
             "SELECT %s AS id, %s AS status, %s AS errors_count, %s AS error_log",
             *["SELECT %s, %s, %s, %s"] * (count - 1),
         ]
-        log = "t.error_log = f.error_log, " if self._table.has("error_log") else ""
+        log = ""
+        if self._table.has("error_log"):
+            # Converted: a column of another character set, such as latin1, does not mix with the connection's texts.
+            discarded = "CONCAT_WS('\\n', f.error_log, CONVERT(t.error_log USING utf8mb4))"
+            if (limit := self._table.log.always_fit) is not None:
+                discarded = f"LEFT({discarded}, {limit})"
+            log = f"t.error_log = IF(f.status = {Status.DISCARDED:d}, {discarded}, f.error_log), "
         # STRAIGHT_JOIN: from the attempts to their rows by primary key, never by way of other rows.
         return (
             f"UPDATE ({' UNION ALL '.join(rows)}) AS f STRAIGHT_JOIN {self._name} AS t ON t.id = f.id SET {log}"
@@ -318,6 +415,21 @@ def _item_row(row: Row) -> Row:
     created = created_at.replace(tzinfo=UTC)
     tried = None if processed_at is None else processed_at.replace(tzinfo=UTC)
     return (item_id, _canonical(uuid), event_name, str(event_key), *middle, created, tried, *number)
+
+
+def _one_by_one(raw: Sequence[Row], absent: Mapping[int, str], now: datetime) -> tuple[list[Row], dict[int, str]]:
+    """The rows that can be read, what can be made out of the others, and the reasons of those."""
+    rows: list[Row] = []
+    unreadable = dict(absent)
+    for row in raw:
+        if row[0] not in absent:
+            try:
+                rows.append(_item_row(row))
+                continue
+            except (ValueError, TypeError, AttributeError, OverflowError) as error:
+                unreadable[row[0]] = reason_of(error)
+        rows.append(legible(row, now=now))
+    return rows, unreadable
 
 
 def _moment_of(row: Row | None) -> datetime | None:
@@ -343,10 +455,6 @@ def _same_key(one: str, other: str) -> str:
 
 def _places(values: Sequence[Any]) -> str:
     return ", ".join(["%s"] * len(values))
-
-
-def _clipped(log: str) -> str:
-    return log.encode(errors="replace")[:_MAX_LOG_BYTES].decode(errors="ignore")
 
 
 def _naive(moment: datetime) -> datetime:

@@ -13,18 +13,33 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
+from psycopg import DataError, pq
+
 from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Cursor, Row, Taken
+from boxengine.adapters.sql.payloads import MAX_BATCH_BYTES, light, payload_of
 from boxengine.adapters.sql.tables import BoxTable
+from boxengine.adapters.sql.unreadable import EARLIEST, is_within_reach, legible, reason_of, without_values
 from boxengine.domain.box import JITTER_STRIDE, StrictOrder
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Settlement
+from boxengine.errors import StoreUnavailable
 from boxengine.ports import PendingRow
 
 _MAX_EXPONENT = 64
 """Past it every pause has long reached its maximum, and the power still fits a float."""
 _NO_ID = 2**63 - 1
 """Beyond every id."""
+_LONG = 10**9
+"""Seconds; longer than anybody waits for a row's time."""
 _SAVEPOINT = "boxengine_claim"
+_RESETS = ("RESET SESSION AUTHORIZATION", "RESET ROLE", "RESET ALL")
+"""Back to what the connection was opened with."""
+_LEFTOVERS = ("CLOSE ALL", "UNLISTEN *", "DISCARD TEMP", "SELECT pg_advisory_unlock_all()")
+"""What outlives a transaction beside settings."""
+ENDED = (
+    "a handler has ended the transaction of its batch (COMMIT, ROLLBACK): its items' outcomes cannot be recorded with what it "
+    "wrote; use session.begin_nested(), or leave commit and rollback to the engine"
+)
 _ONE_PLAN = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_bitmapscan": "off"}
 """For a transaction with none but our own statements: planned once for a connection, by index, whatever the table held then.
 The server would plan them anew for each batch, half a millisecond, for it takes the arrays to be longer than they are."""
@@ -33,13 +48,19 @@ The server would plan them anew for each batch, half a millisecond, for it takes
 class PostgresStatements:
     """The statements of one box's table on PostgreSQL through psycopg."""
 
-    def __init__(self, table: BoxTable, *, idle_timeout_ms: int) -> None:
+    def __init__(self, table: BoxTable, *, idle_timeout_ms: int, light: int = light(MAX_BATCH_BYTES)) -> None:
+        """Args:
+        light: bytes up to which a payload is read with its row; of heavier ones there comes NULL.
+        """
+        self._light = light
         # Doubled, for the driver looks for placeholders.
         self._table = replace(table, name=table.name.replace("%", "%%"))
         self._space = _lock_space(table)
+        self.strict_order = table.box.strict_order
         self._idle_timeout = str(idle_timeout_ms)
-        self._poll = self._pending("t.id, t.bucket, t.errors_count")
-        self._poll_regular = self._pending("t.id, t.bucket, t.errors_count", extra="AND t.errors_count = 0")
+        columns = f"t.id, t.bucket, {self._errors('t')}"
+        self._poll = self._pending(columns)
+        self._poll_regular = self._pending(columns, extra=f"AND {self._errors('t')} = 0")
         # Both statements of a claim travel together, so what the first has got reaches the second within the server.
         held = "current_setting('boxengine.held')::int[]"
         share, of = f"greatest(1, %s / greatest(1, cardinality({held})))", f"WHERE held.bucket = ANY({held})"
@@ -54,7 +75,7 @@ class PostgresStatements:
         self._lock_alone = self._take_locks(_ONE_PLAN)
         self._later = self._later_delivered()
         self._waiting = self._longest_waiting()
-        self._deliver, self._discard, self._fail = self._outcomes()
+        self._deliver, self._fail = self._outcomes()
 
     # ── the steps of a delivery ──────────────────────────────────────────────────────────────────────
 
@@ -81,46 +102,107 @@ class PostgresStatements:
                     cursor.connection.execute(f"SAVEPOINT {_SAVEPOINT}", prepare=False)
                 statement = self._remove if remove else self._read
                 cursor.execute(statement, (wanted, _array(buckets.values()), limit), prepare=True)
-            granted, now, *_ = locks.fetchone()
-            return Taken(granted, now.astimezone(UTC), max(1, limit // max(1, len(granted))), cursor.fetchall(), remove)
+            granted, moment, *_ = locks.fetchone()
+        now = moment.astimezone(UTC)
+        rows, unreadable = self._fetch(cursor, now)
+        if remove and None in map(payload_of, rows):
+            # A payload that is too heavy to come with its row cannot be read of a row that is gone.
+            self.bring_back(cursor)
+            cursor.execute(self._read, (wanted, _array(buckets.values()), limit))
+            (rows, unreadable), remove = self._fetch(cursor, now), False
+        return Taken(granted, now, max(1, limit // max(1, len(granted))), rows, remove, unreadable)
+
+    def _fetch(self, cursor: Cursor, now: datetime) -> tuple[list[Row], dict[int, str]]:
+        try:
+            rows, unreadable = cursor.fetchall(), dict[int, str]()
+        except (DataError, ValueError, OverflowError):
+            rows, unreadable = _one_by_one(cursor, now)
+        if self._table.nullable:
+            unreadable |= without_values(rows, self._table.nullable)
+        return rows, unreadable
+
+    def sizes(self, cursor: Cursor, ids: Sequence[int]) -> dict[int, int]:
+        column, name = self._table.payload, self._table.name
+        cursor.execute(
+            f"SELECT id, octet_length({column}) FROM {name} WHERE id = ANY(%s::bigint[]) AND {column} IS NOT NULL",
+            (_array(ids),),
+        )
+        return dict(cursor.fetchall())
+
+    def payloads(self, cursor: Cursor, ids: Sequence[int]) -> dict[int, bytes]:
+        cursor.execute(
+            f"SELECT id, {self._table.payload} FROM {self._table.name} WHERE id = ANY(%s::bigint[])", (_array(ids),)
+        )
+        return dict(cursor.fetchall())
 
     def bring_back(self, cursor: Cursor) -> None:
         cursor.execute(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}", prepare=False)
 
-    def later_delivered(self, cursor: Cursor, items: Sequence[Item]) -> list[int]:
+    def later_delivered(self, cursor: Cursor, items: Sequence[Item]) -> dict[int, int]:
         cursor.execute(self._later, (_array(item.id for item in items),))
+        return dict(cursor.fetchall())
+
+    def record(self, cursor: Cursor, settlement: Settlement) -> int:
+        return sum(each.rowcount for each in self._write(cursor, settlement))
+
+    def _write(self, cursor: Cursor, settlement: Settlement) -> list[Cursor]:
+        """Within a pipeline the cursors do not know yet how many rows they changed."""
+        used: list[Cursor] = []
+        if settlement.delivered:
+            used.append(cursor.execute(self._deliver, (_array(settlement.delivered),), prepare=True))
+        if others := settlement.not_delivered:
+            table = self._table
+            values: list[list[Any]] = [
+                [each.id for each in others],
+                [int(each.status) for each in others],
+                [min(each.errors_count, table.most_errors) for each in others],
+                [table.log.fit(each.error_log) for each in others],
+            ]
+            used.append(cursor.connection.cursor().execute(self._fail, values))
+        return used
+
+    def finish(self, cursor: Cursor, settlement: Settlement) -> int:
+        with cursor.connection.pipeline():
+            used = self._write(cursor, settlement)
+            # The connection's own commit() would make two round trips of it, before and after.
+            cursor.connection.execute("COMMIT", prepare=False)
+        return sum(each.rowcount for each in used)
+
+    def hold_again(self, cursor: Cursor, buckets: Sequence[int]) -> list[int]:
+        cursor.execute(self._lock, (self._idle_timeout, _array(buckets), self._space))
+        granted: list[int] = cursor.fetchone()[0]
+        return granted
+
+    def hold_pending(self, cursor: Cursor, ids: Sequence[int]) -> list[int]:
+        cursor.execute(
+            f"SELECT id FROM {self._table.name} WHERE id = ANY(%s::bigint[]) AND {_still_pending()} ORDER BY id FOR UPDATE",
+            (_array(ids),),
+        )
         return [row[0] for row in cursor.fetchall()]
 
-    def record(self, cursor: Cursor, settlement: Settlement) -> None:
-        if settlement.delivered:
-            cursor.execute(self._deliver, (_array(settlement.delivered),), prepare=True)
-        if settlement.discarded:
-            cursor.execute(self._discard, (_array(settlement.discarded),))
-        if settlement.failed:
-            failed = settlement.failed
-            values: list[list[Any]] = [
-                [attempt.id for attempt in failed],
-                [int(attempt.status) for attempt in failed],
-                [attempt.errors_count for attempt in failed],
-                # PostgreSQL's text takes every character but this one.
-                [attempt.error_log.replace("\x00", "\N{REPLACEMENT CHARACTER}") for attempt in failed],
-            ]
-            cursor.execute(self._fail, values)
-
-    def finish(self, cursor: Cursor, settlement: Settlement) -> None:
-        with cursor.connection.pipeline():
-            self.record(cursor, settlement)
-            # The connection's own commit() would make two round trips of it, before and after.
-            cursor.execute("COMMIT", prepare=False)
+    def errors_count(self, cursor: Cursor, item_id: int) -> int:
+        cursor.execute(f"SELECT errors_count FROM {self._table.name} WHERE id = %s", (item_id,))
+        return int(cursor.fetchone()[0] or 0)
 
     def unlock(self, cursor: Cursor, buckets: Sequence[int]) -> None:
         """Nothing: transaction-scoped advisory locks go with the transaction."""
 
     def anchor(self, cursor: Cursor) -> None:
-        """Nothing: a transaction in which something failed accepts nothing more, so it cannot end unnoticed."""
+        """Nothing: the claim has set something that lasts as long as its transaction."""
 
-    def verify(self, cursor: Cursor) -> None:
-        """Nothing, see ``anchor``."""
+    def take_back(self, cursor: Cursor) -> None:
+        with cursor.connection.pipeline():
+            held = cursor.connection.execute("SELECT current_setting('boxengine.held', true)", prepare=False)
+            for statement in _RESETS:
+                cursor.connection.execute(statement, prepare=False)
+        if not held.fetchone()[0]:
+            raise StoreUnavailable(ENDED)
+
+    def clean(self, cursor: Cursor) -> bool:
+        # Not through the driver, which would open a transaction for it and need another round trip to commit it.
+        connection = cursor.connection
+        result = connection.pgconn.exec_("; ".join((*_RESETS, *_LEFTOVERS)).encode())
+        return bool(result.status == pq.ExecStatus.TUPLES_OK)
 
     # ── finished rows ────────────────────────────────────────────────────────────────────────────────
 
@@ -129,7 +211,8 @@ class PostgresStatements:
         return _moment_of(cursor.fetchone())
 
     def oldest(self, cursor: Cursor, statuses: Sequence[int]) -> datetime | None:
-        cursor.execute(f"SELECT created_at FROM {self._finished(statuses)} LIMIT 1", ())
+        finished = self._finished(statuses, condition=f"AND {is_within_reach('created_at')}")
+        cursor.execute(f"SELECT created_at FROM {finished} LIMIT 1", ())
         return _moment_of(cursor.fetchone())
 
     def delete(
@@ -146,10 +229,29 @@ class PostgresStatements:
         )
         return int(cursor.rowcount)
 
-    def _finished(self, statuses: Sequence[int]) -> str:
+    def sweep(self, cursor: Cursor, before: Mapping[int, datetime], after: int, limit: int) -> tuple[int, int | None]:
+        name, old, moments = self._table.name, f"({self._old(before)})", list(before.values())
+        cursor.execute(
+            f"WITH looked AS MATERIALIZED (SELECT id, status, created_at FROM {name} WHERE id > %s ORDER BY id LIMIT %s), "
+            f"gone AS (DELETE FROM {name} WHERE id = ANY(ARRAY(SELECT id FROM {name} WHERE id = ANY(ARRAY("
+            f"SELECT id FROM looked WHERE {old} ORDER BY id LIMIT %s)) AND {old} FOR UPDATE SKIP LOCKED)) RETURNING 1) "
+            "SELECT (SELECT count(*) FROM gone), (SELECT max(id) FROM looked)",
+            (after, LOOKED_THROUGH * limit, *moments, limit, *moments),
+        )
+        deleted, last = cursor.fetchone()
+        return int(deleted), last
+
+    def _old(self, before: Mapping[int, datetime]) -> str:
+        # A moment before all others is no age: a row that failed because of it waits for somebody to look at it.
+        real = f"created_at >= {EARLIEST}"
+        return " OR ".join(
+            f"(status = {int(status)} AND created_at < {self._moment('%s')} AND {real})" for status in before
+        )
+
+    def _finished(self, statuses: Sequence[int], *, condition: str = "") -> str:
         """Rows of these statuses from the first id on. Delivered ones stand at the beginning of the primary key; failed and
         discarded ones have an index of their own, which is used only if the statuses stand in the statement's text."""
-        return f"{self._table.name} WHERE status IN ({_listed(statuses)}) ORDER BY id"
+        return f"{self._table.name} WHERE status IN ({_listed(statuses)}) {condition} ORDER BY id"
 
     # ── the texts ────────────────────────────────────────────────────────────────────────────────────
 
@@ -188,10 +290,12 @@ class PostgresStatements:
             since = "greatest(t.created_at, t.available_at)"
             condition = f"AND (t.available_at IS NULL OR t.available_at <= {self._now})"
         return (
-            f"SELECT min(i.since) FROM unnest(%s::int[]) AS held(bucket) CROSS JOIN LATERAL ("
+            # Within the limit, the planner takes few rows to be within reach, and reads the whole table to find them.
+            f"SELECT min(i.since) FILTER (WHERE {is_within_reach('i.since')}) "
+            f"FROM unnest(%s::int[]) AS held(bucket) CROSS JOIN LATERAL ("
             f"SELECT {since} AS since FROM {self._table.name} AS t WHERE t.status = 0 "
             f"AND (t.bucket, t.id) > (held.bucket, 0) AND t.bucket <= held.bucket {condition} "
-            "ORDER BY t.bucket, t.id LIMIT %s) AS i"
+            f"ORDER BY t.bucket, t.id LIMIT %s) AS i"
         )
 
     def _outlook(self) -> str:
@@ -199,7 +303,9 @@ class PostgresStatements:
         if self._table.delayed_index is None:
             return due
         return (
-            f"{due} UNION ALL (SELECT NULL, extract(epoch FROM t.available_at - {self._now})::float8 "
+            # The difference itself may be infinite, or beyond what Python holds.
+            f"{due} UNION ALL (SELECT NULL, "
+            f"least(extract(epoch FROM t.available_at) - extract(epoch FROM {self._now}), {_LONG})::float8 "
             f"FROM {self._table.name} AS t WHERE t.status = 0 AND t.available_at > {self._now} "
             "ORDER BY t.available_at LIMIT 1)"
         )
@@ -215,8 +321,8 @@ class PostgresStatements:
                 "t.bucket",
                 "t.status",
                 "t.options::text AS options" if table.has("options") else "NULL::text AS options",
-                f"t.{table.payload}",
-                "t.errors_count",
+                f"CASE WHEN octet_length(t.{table.payload}) <= {self._light} THEN t.{table.payload} END",
+                self._errors("t"),
                 # Without its zone, which is UTC: the driver takes ten times as long to make a moment with one.
                 "t.created_at AT TIME ZONE 'UTC'" if table.zoned else "t.created_at",
                 self._zoned("processed_at"),
@@ -230,17 +336,21 @@ class PostgresStatements:
         if backoff is not None:
             seconds = (
                 f"least({backoff.maximal.total_seconds()}, {backoff.minimal.total_seconds()} * "
-                f"power({backoff.multiplier}::float8, least({row}.errors_count - 1, {_MAX_EXPONENT})))"
+                f"power({backoff.multiplier}::float8, least({self._errors(row)} - 1, {_MAX_EXPONENT})))"
             )
             if backoff.jitter:
                 seconds += f" * (1 - {backoff.jitter} * ({row}.id * {JITTER_STRIDE} %% 1000) / 1000.0)"
             parts.append(
-                f"({row}.errors_count = 0 OR {row}.processed_at IS NULL OR "
-                f"{row}.processed_at + make_interval(secs => {seconds}) <= {self._now})"
+                f"({self._errors(row)} = 0 OR {row}.processed_at IS NULL OR "
+                f"{row}.processed_at <= {self._now} - make_interval(secs => {seconds}))"
             )
         if self._table.has("available_at"):
             parts.append(f"({row}.available_at IS NULL OR {row}.available_at <= {self._now})")
         return "(" + " AND ".join(parts or ["true"]) + ")"
+
+    def _errors(self, row: str) -> str:
+        column = f"{row}.errors_count"
+        return f"coalesce({column}, 0)" if "errors_count" in self._table.nullable else column
 
     def _holding_back_key(self) -> str:
         """Earlier rows of the same key that are failed, or pending and not due: they park the key."""
@@ -269,12 +379,12 @@ class PostgresStatements:
         name = self._table.name
         same_event = "AND t.event_name IS NOT DISTINCT FROM i.event_name" if self._table.has("event_name") else ""
         return (
-            f"SELECT i.id FROM {name} AS i WHERE i.id = ANY(%s::bigint[]) AND EXISTS ("
-            f"SELECT 1 FROM {name} AS t WHERE t.event_key = i.event_key AND t.id > i.id "
-            f"AND t.status = {Status.DELIVERED:d} {same_event})"
+            f"SELECT i.id, later.id FROM {name} AS i CROSS JOIN LATERAL ("
+            f"SELECT t.id FROM {name} AS t WHERE t.event_key = i.event_key AND t.id > i.id "
+            f"AND t.status = {Status.DELIVERED:d} {same_event} LIMIT 1) AS later WHERE i.id = ANY(%s::bigint[])"
         )
 
-    def _outcomes(self) -> tuple[str, str, str]:
+    def _outcomes(self) -> tuple[str, str]:
         # One moment for all rows of a statement: an audit tells from it that none of them overtook another. What did not go out
         # must still be pending: rows that were brought back are not locked, and an operator may have discarded one.
         name, now = self._table.name, self._moment("statement_timestamp()")
@@ -284,17 +394,18 @@ class PostgresStatements:
             if self._table.box.retention.deletes_on_delivery
             else f"UPDATE {name} SET status = {Status.DELIVERED:d}, {touched} WHERE id = ANY(%s::bigint[])"
         )
-        discard = (
-            f"UPDATE {name} SET status = {Status.DISCARDED:d}, {touched} "
-            f"WHERE id = ANY(%s::bigint[]) AND {_still_pending()}"
-        )
-        log = ", error_log = f.error_log" if self._table.has("error_log") else ""
+        log = ""
+        if self._table.has("error_log"):
+            discarded = "concat_ws(E'\\n', f.error_log, t.error_log)"
+            if (limit := self._table.log.always_fit) is not None:
+                discarded = f"left({discarded}, {limit})"
+            log = f", error_log = CASE f.status WHEN {Status.DISCARDED:d} THEN {discarded} ELSE f.error_log END"
         fail = (
             f"UPDATE {name} AS t SET status = f.status, errors_count = f.errors_count{log}, {touched} "
             "FROM unnest(%s::bigint[], %s::int[], %s::int[], %s::text[]) AS f(id, status, errors_count, error_log) "
             f"WHERE t.id = f.id AND {_still_pending('t.')}"
         )
-        return deliver, discard, fail
+        return deliver, fail
 
     @property
     def _now(self) -> str:
@@ -310,6 +421,23 @@ class PostgresStatements:
         return f"t.{column}" if self._table.zoned else f"t.{column} AT TIME ZONE 'UTC' AS {column}"
 
 
+def _one_by_one(cursor: Cursor, now: datetime) -> tuple[list[Row], dict[int, str]]:
+    """The rows of a result that cannot be read as a whole, and the reasons of those that cannot be read at all."""
+    rows: list[Row] = []
+    unreadable: dict[int, str] = {}
+    for place in range(cursor.rowcount):
+        # To the row, not past the one that failed: behind the last there is no place to go to.
+        cursor.scroll(place, mode="absolute")
+        try:
+            rows.append(cursor.fetchone())
+        except (DataError, ValueError, OverflowError) as error:
+            result = cursor.pgresult
+            cells = [result.get_value(place, column) for column in range(result.nfields)]
+            rows.append(legible(cells, now=now.replace(tzinfo=None)))
+            unreadable[rows[-1][0]] = reason_of(error)
+    return rows, unreadable
+
+
 def _still_pending(row: str = "") -> str:
     """That a row, found by its id, is pending. Said so that the planner does not take the index on pending rows, which it would
     walk from end to end for a few ids."""
@@ -322,7 +450,7 @@ def _listed(statuses: Sequence[int]) -> str:
 
 def _lock_space(table: BoxTable) -> int:
     """The first half of the advisory lock's key: a signed 32-bit number for this table; the bucket is the second."""
-    number = zlib.crc32(f"boxengine:{table.name}".encode())
+    number = zlib.crc32(f"boxengine:{table.location}".encode())
     return number - (1 << 32) if number >= 1 << 31 else number
 
 

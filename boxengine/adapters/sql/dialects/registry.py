@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from boxengine.adapters.sql.comments import CommentingCursor, DeliveryComment
 from boxengine.adapters.sql.dialects.base import BoxStatements, Cursor
 from boxengine.adapters.sql.dialects.mysql import MySqlStatements
 from boxengine.adapters.sql.dialects.postgresql import PostgresStatements
@@ -14,17 +15,20 @@ from boxengine.adapters.sql.tables import BoxTable
 from boxengine.errors import BoxError
 
 
-def statements_for(dialect: str, table: BoxTable, *, idle_timeout: timedelta) -> BoxStatements:
+def statements_for(dialect: str, table: BoxTable, *, idle_timeout: timedelta, light: int) -> BoxStatements:
     """The statements of a box's table in this database's dialect.
+
+    Args:
+        light: bytes up to which a payload is read with its row.
 
     Raises:
         BoxError: a database that boxengine cannot deliver from.
     """
     match dialect:
         case "postgresql":
-            return PostgresStatements(table, idle_timeout_ms=round(idle_timeout.total_seconds() * 1000))
+            return PostgresStatements(table, idle_timeout_ms=round(idle_timeout.total_seconds() * 1000), light=light)
         case "mysql" | "mariadb":
-            return MySqlStatements(table)
+            return MySqlStatements(table, light=light)
         case _:
             raise BoxError(f"boxengine delivers from PostgreSQL, MySQL and MariaDB, not from {dialect}")
 
@@ -35,3 +39,11 @@ def cursor_of(connection: Connection) -> Cursor:
     if connection.dialect.name == "postgresql":
         return driver.cursor(binary=True)
     return driver.cursor()
+
+
+def commented(connection: Connection, cursor: Cursor, comment: DeliveryComment) -> Cursor:
+    """The cursor, with the comment behind each of its statements."""
+    if connection.dialect.name == "postgresql":
+        # Each comment makes another text, and each text would be another prepared statement that is never used again.
+        return CommentingCursor(cursor, comment, prepare=False)
+    return CommentingCursor(cursor, comment)

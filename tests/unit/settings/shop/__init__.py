@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, ClassVar
+
+from sqlalchemy import Column, Integer, MetaData, Table
 
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import PROCESS, Verdict
@@ -95,8 +98,14 @@ class Demanding:
 def track(error: BaseException | str, /, **context: object) -> None: ...
 
 
+def table(name: str) -> Table:
+    columns = [Column(column, Integer) for column in ("event_key", "bucket", "status")]
+    return Table(name, MetaData(), *columns)
+
+
 class OrderOutboxItem:
-    __tablename__ = "shop_orders"
+    __table__ = table("shop_orders")
+    __box_name__ = "a_item"
 
     payload = b"stored"
 
@@ -105,7 +114,8 @@ class OrderOutboxItem:
 
 
 class Described:
-    __tablename__ = "described_items"
+    __table__ = table("described_items")
+    __box_name__ = "a_item"
 
     extra_options: ClassVar = {"key": "same for all"}
     event_key = "7"
@@ -116,13 +126,75 @@ class Described:
 
 
 class Wrong:
-    __tablename__ = "wrong_items"
+    __table__ = table("wrong_items")
+    __box_name__ = "a_item"
 
     extra_options = 5
 
 
 class Plain:
-    __tablename__ = "plain_items"
+    __table__ = table("plain_items")
+    __box_name__ = "b_item"
+
+
+class Received(Plain):
+    __box_type__ = "inbox"
+
+
+class Customer:
+    __table__ = Table("customers", MetaData(), Column("id", Integer), Column("status", Integer))
 
 
 number_of_items = 7
+
+
+# ── what a plain call would not run ──────────────────────────────────────────────────────────────────
+
+
+async def later(*_arguments: object, **_options: object) -> None: ...
+
+
+def bit_by_bit(*_arguments: object, **_options: object) -> Any:
+    yield
+
+
+async def stream(*_arguments: object, **_options: object) -> Any:
+    yield
+
+
+class Later:
+    """Fits everywhere, and would do its work nowhere."""
+
+    async def __call__(self, *_arguments: object, **_options: object) -> None: ...
+
+
+class LaterInBatches:
+    async def call_batch(self, items: Sequence[Item]) -> list[None]:
+        return [None for _ in items]
+
+
+class EarlyButLaterInBatches(LaterInBatches):
+    def __call__(self, item: Item, payload: object) -> None: ...
+
+
+class Streaming:
+    def call_batch(self, items: Sequence[Item]) -> Any:
+        yield from items
+
+
+later_with_arguments = functools.partial(later, loudly=True)
+ready_later = Later()
+
+
+class LaterOutboxItem:
+    __table__ = table("later_items")
+
+    async def build_payload(self) -> bytes:
+        return b""
+
+    async def extra_options(self) -> dict[str, object]:
+        return {}
+
+    @property
+    async def extra_log_details(self) -> dict[str, object]:
+        return {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,8 @@ class Watchers:
     tracer: Tracer
     registry: CollectorRegistry | None
     """Of the metrics; None where none are shown, and in a child, whose parent shows them."""
+    in_hand: Callable[[], Mapping[int, object]]
+    """What each thread is at, by its identifier."""
     health: Mapping[str, Any] = field(default_factory=dict)
     """Options of ``Health``."""
 
@@ -37,10 +39,11 @@ def watchers(settings: Settings, *, clock: Clock, partitions: int, ledger: Ledge
     ledger: in which a child process keeps its numbers for its parent; None: there is no parent.
     """
     tracing = OpenTelemetryTracer(clock=clock, item_spans=settings.tracing.item_spans)
-    tracer = CombinedTracer([tracing, LogTracer()])
+    noting = LogTracer()
+    tracer = CombinedTracer([tracing, noting])
     health = {"publish": publisher(ledger), "publish_missing": missing_publisher(ledger)} if ledger else {}
     if not settings.metrics.enabled:
-        return Watchers(observer=LogObserver(), tracer=tracer, registry=None, health=health)
+        return Watchers(observer=LogObserver(), tracer=tracer, registry=None, in_hand=noting.in_hand, health=health)
 
     from prometheus_client import CollectorRegistry  # noqa: PLC0415 - only where somebody looks at metrics
 
@@ -49,4 +52,4 @@ def watchers(settings: Settings, *, clock: Clock, partitions: int, ledger: Ledge
     registry = None if ledger else CollectorRegistry()
     counting = PrometheusObserver(clock=clock, partitions=partitions, ledger=ledger, registry=registry)
     observer = CombinedObserver([counting, LogObserver()])
-    return Watchers(observer=observer, tracer=tracer, registry=registry, health=health)
+    return Watchers(observer=observer, tracer=tracer, registry=registry, in_hand=noting.in_hand, health=health)

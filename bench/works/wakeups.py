@@ -1,0 +1,86 @@
+"""What a wake-up costs: those who commit, and the item that waits for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+
+from bench.report import Line
+from bench.rounds import alternate, compare, percentile, spread_of
+from bench.servers import OUTBOX, Stand
+from bench.works.latency import PUNCH, RATE, run_round
+from boxengine.app.boxes import Boxes
+from boxengine.app.servers import connect_store
+
+WAYS = ("none", "notify", "redis")
+WRITERS = (1, 16, 64)
+
+
+def taxes(stand: Stand) -> list[Line]:
+    """Commits per second of writers in one process, each item in a transaction of its own, by ``wakeup``."""
+    lines = []
+    for writers in WRITERS:
+        count = stand.scale.pick(4_000, 1_000) if writers > 1 else stand.scale.pick(1_000, 300)
+        rates = alternate(
+            {way: lambda way=way, writers=writers, count=count: _rate(stand, way, writers, count) for way in WAYS},  # type: ignore[misc]
+            rounds=stand.scale.rounds,
+        )
+        for way in WAYS[1:]:
+            found = compare({"none": rates["none"], way: rates[way]}, ours=way)
+            lines.append(
+                Line(
+                    work=f"commits/s of {writers} writers, wakeup: {way}",
+                    figure=found.ratio,
+                    spread=found.spread,
+                    details={"none": found.floor, way: found.ours},
+                    note="of those without a wake-up",
+                )
+            )
+    return lines
+
+
+def latencies(stand: Stand) -> list[Line]:
+    """Commit to transport at a calm pace, by ``wakeup``."""
+    count = stand.scale.pick(200, 100)
+    measured: Mapping[str, list[list[float]]] = {way: [] for way in WAYS[1:]}
+    for _ in range(stand.scale.rounds):
+        for way, rounds in measured.items():
+            with stand.site(buckets=256, transport=PUNCH, wakeup=way) as site:
+                rounds.append(run_round(site, count))
+    return [
+        Line(
+            work=f"commit to transport at {RATE} items/s, wakeup: {way}, {name}",
+            figure=percentile([value for each in rounds for value in each], share),
+            unit=" ms",
+            spread=spread_of([percentile(each, share) for each in rounds]),
+        )
+        for way, rounds in measured.items()
+        for name, share in (("p50", 0.5), ("p90", 0.9))
+    ]
+
+
+def _rate(stand: Stand, way: str, writers: int, count: int) -> float:
+    with stand.site(buckets=256, transport=PUNCH, wakeup=way, processor={"threads_count": writers}) as site:
+        store = connect_store(site.boxes.resolved.settings)
+        started = threading.Barrier(writers + 1)
+
+        def write(boxes: Boxes, share: int) -> None:
+            with store.engine.connect() as connection:
+                boxes.create_outbox_item(connection, OUTBOX, event_key=0, payload=b"x" * 500)
+                connection.commit()
+                started.wait()
+                for number in range(share):
+                    boxes.create_outbox_item(connection, OUTBOX, event_key=number, payload=b"x" * 500)
+                    connection.commit()
+
+        threads = [threading.Thread(target=write, args=(site.boxes, count // writers)) for _ in range(writers)]
+        for thread in threads:
+            thread.start()
+        started.wait()
+        began = time.perf_counter()
+        for thread in threads:
+            thread.join()
+        seconds = time.perf_counter() - began
+        store.close()
+        return count / seconds

@@ -1,0 +1,117 @@
+"""Whether a topic is still the one that was read so far: one that is deleted and created again keeps its name alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from boxengine.adapters.kafka.config import without_consumer_settings
+from boxengine.ports import TopicPartition
+
+ASK_EVERY = 5.0
+"""Seconds. Until a new topic is noticed, messages behind the old position are stored before those in front of it."""
+ASK_AGAIN = 60.0
+"""Seconds after an answer that did not come: waiting for it holds up all partitions."""
+ANSWER = 5.0
+"""Seconds."""
+NONE = "AAAAAAAAAAAAAAAAAAAAAA"
+"""What brokers answer that know of no ids (before Kafka 2.8)."""
+AskIds = Callable[[Collection[str]], Mapping[str, str]]
+"""The ids of those of the topics that exist; empty where the broker has none. Raises librdkafka's exception."""
+AskMetadata = Callable[[Collection[TopicPartition]], Mapping[TopicPartition, str]]
+"""What was committed with the partitions' offsets."""
+
+
+class Change(NamedTuple):
+    """A partition of a topic that was created again."""
+
+    partition: TopicPartition
+    before: str
+    now: str
+
+
+class TopicIds:
+    """The ids of the topics whose partitions a consumer owns. They are kept with its committed offsets."""
+
+    def __init__(self, ask: AskIds) -> None:
+        self._ask = ask
+        self._known: dict[TopicPartition, str] = {}
+        self._cluster = ""
+        self._due = 0.0
+
+    def takes_turn(self, now: float) -> bool:
+        """Whether it is time to ask again: True once in ``ASK_EVERY`` seconds."""
+        if now < self._due:
+            return False
+        self._due = now + ASK_EVERY
+        return True
+
+    def give_up(self, now: float) -> None:
+        """Asks later: there was no answer."""
+        self._due = now + ASK_AGAIN
+
+    def unsure(self, owned: Collection[TopicPartition]) -> bool:
+        """Whether any of the partitions has not been compared with what was committed."""
+        return len(self._known) < len(owned)
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """They belong to another consumer now."""
+        for partition in partitions:
+            self._known.pop(partition, None)
+
+    def metadata(self, partition: TopicPartition) -> str:
+        """What is to be committed with an offset of the partition."""
+        topic_id = self._known.get(partition)
+        return f"topic-id={topic_id} cluster={self._cluster}" if topic_id else ""
+
+    def changes(self, owned: Collection[TopicPartition], *, committed: AskMetadata, cluster: str) -> list[Change]:
+        """Those of the partitions whose topic is another one than before, each told once."""
+        ids = self._ask({topic for topic, _ in owned})
+        before = dict(self._known)
+        new = [partition for partition in owned if partition not in before and partition[0] in ids]
+        if new:
+            before |= {partition: _id_in(text, cluster) for partition, text in committed(new).items()}
+        self._cluster = cluster
+        found = []
+        for partition in owned:
+            known, own = before.get(partition), ids.get(partition[0])
+            if own is not None:
+                self._known[partition] = own
+            if known and own and known != own:
+                found.append(Change(partition, known, own))
+        return found
+
+
+def ask_broker(config: Mapping[str, Any]) -> AskIds:
+    """Asks the brokers of a consumer, with a client of its own that is made at the first question."""
+    clients: list[Any] = []
+
+    def ask(topics: Collection[str]) -> Mapping[str, str]:
+        admin: Any = import_module("confluent_kafka.admin")
+        kafka: Any = import_module("confluent_kafka")
+        if not clients:
+            # Whatever goes wrong with the brokers, the consumer itself logs.
+            clients.append(admin.AdminClient({**without_consumer_settings(config), "log_level": 0}))
+        answers = clients[0].describe_topics(kafka.TopicCollection(list(topics)), request_timeout=ANSWER)
+        found = {}
+        for topic, answer in answers.items():
+            try:
+                found[topic] = _shown(str(answer.result().topic_id or NONE))
+            except kafka.KafkaException as error:
+                if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
+                    raise
+        return found
+
+    return ask
+
+
+def _shown(topic_id: str) -> str:
+    """As Kafka's own tools write it."""
+    return "" if topic_id == NONE else topic_id.replace("+", "-").replace("/", "_")
+
+
+def _id_in(text: str, cluster: str) -> str:
+    """The id that was committed, if on this cluster: what copies groups to another one may copy this, too."""
+    parts = dict(part.partition("=")[::2] for part in text.split())
+    return parts.get("topic-id", "") if parts.get("cluster") == cluster else ""

@@ -1,0 +1,118 @@
+"""What happened lately: a small hash for each box and slot of time, gone when its time is over.
+
+For each box sixty slots of a minute and 144 of ten minutes, none of them with more than twenty numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import redis
+from redis.exceptions import ResponseError
+
+from boxengine.adapters.redis.connection import translated
+from boxengine.engine.inspection.ports import Happened, Slot, Span
+
+_DELIVERED, _FAILED, _OLDEST, _WAITS = b"d", b"f", b"o", b"w"
+
+
+class RedisHistory:
+    """``History`` over Redis; a flush is one round trip."""
+
+    def __init__(self, client: redis.Redis, *, prefix: str = "") -> None:
+        self._client = client
+        self._prefix = prefix
+
+    def add(self, happened: Mapping[str, Happened], *, now: datetime) -> None:
+        pipeline = self._client.pipeline(transaction=False)
+        for box, more in happened.items():
+            for span in Span:
+                key = self._key(box, span, _number(span, now))
+                counts = {_DELIVERED: more.delivered, _FAILED: more.failed}
+                counts |= {_WAITS + str(place).encode(): count for place, count in more.waits.items()}
+                for name, count in counts.items():
+                    if count:
+                        pipeline.hincrby(key, name.decode(), count)
+                pipeline.expire(key, _kept(span))
+        self._write(pipeline)
+
+    def measured(self, oldest_waits: Mapping[str, float], *, now: datetime) -> None:
+        pipeline = self._client.pipeline(transaction=False)
+        for box, seconds in oldest_waits.items():
+            for span in Span:
+                key = self._key(box, span, _number(span, now))
+                pipeline.hset(key, _OLDEST.decode(), str(round(seconds, 3)))
+                pipeline.expire(key, _kept(span))
+        self._write(pipeline)
+
+    def read(self, box: str, span: Span, *, now: datetime) -> list[Slot]:
+        last, step = _number(span, now), span.step.total_seconds()
+        numbers = range(last - span.slots + 1, last + 1)
+        found = self._hashes(self._key(box, span, number) for number in numbers)
+        return [
+            Slot(datetime.fromtimestamp(number * step, UTC), _happened(each), _oldest(each))
+            for number, each in zip(numbers, found, strict=True)
+        ]
+
+    def lately(self, boxes: Sequence[str], *, now: datetime) -> Mapping[str, Happened]:
+        last = _number(Span.HOUR, now)
+        found = self._hashes(self._key(box, Span.HOUR, number) for box in boxes for number in (last - 1, last))
+        return {box: _sum(map(_happened, found[2 * place : 2 * place + 2])) for place, box in enumerate(boxes)}
+
+    def _key(self, box: str, span: Span, number: int) -> str:
+        return f"{self._prefix}boxengine:history:{box}:{span}:{number}"
+
+    def _write(self, pipeline: Any) -> None:
+        with translated("write the history"):
+            # What somebody else put in a slot's place runs out with it.
+            for answer in pipeline.execute(raise_on_error=False):
+                if isinstance(answer, Exception) and not isinstance(answer, ResponseError):
+                    raise answer
+
+    def _hashes(self, keys: Iterable[str]) -> list[dict[bytes, bytes]]:
+        pipeline = self._client.pipeline(transaction=False)
+        for key in keys:
+            pipeline.hgetall(key)
+        with translated("read the history"):
+            answers = pipeline.execute(raise_on_error=False)
+            for answer in answers:
+                if isinstance(answer, Exception) and not isinstance(answer, ResponseError):
+                    raise answer
+        return [answer if isinstance(answer, dict) else {} for answer in answers]
+
+
+def _number(span: Span, moment: datetime) -> int:
+    return int(moment.timestamp() // span.step.total_seconds())
+
+
+def _kept(span: Span) -> int:
+    """Seconds after the last change of a slot, which then has left the picture."""
+    return int(span.step.total_seconds() * (span.slots + 2))
+
+
+def _happened(found: Mapping[bytes, bytes]) -> Happened:
+    waits = {int(name[1:]): _whole(count) for name, count in found.items() if name[:1] == _WAITS and name[1:].isdigit()}
+    return Happened(_whole(found.get(_DELIVERED, b"")), _whole(found.get(_FAILED, b"")), waits)
+
+
+def _oldest(found: Mapping[bytes, bytes]) -> float | None:
+    try:
+        return float(found[_OLDEST])
+    except (KeyError, ValueError):
+        return None
+
+
+def _sum(parts: Iterable[Happened]) -> Happened:
+    total = Happened()
+    for part in parts:
+        total.delivered += part.delivered
+        total.failed += part.failed
+        for place, count in part.waits.items():
+            total.waits[place] = total.waits.get(place, 0) + count
+    return total
+
+
+def _whole(text: bytes) -> int:
+    return int(text) if text.isdigit() else 0

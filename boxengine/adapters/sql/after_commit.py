@@ -1,0 +1,79 @@
+"""Sends wake-ups after the outermost commit of a transaction, and never after a rollback.
+
+SQLAlchemy has no event for this: a connection's ``commit`` event comes before the driver commits, and a session's
+``after_commit`` also when a savepoint is released, or when the session has joined a transaction that goes on. Every commit of a
+``Session``, a ``Connection`` or their asynchronous forms ends in the public ``commit`` of the connection's root
+transaction, also a two-phase one. So that object gets a class whose ``commit`` sends what was left with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import cache
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection
+from sqlalchemy.engine import RootTransaction
+
+from boxengine.errors import Unavailable
+from boxengine.ports import Signal
+
+Send = Callable[[list[Signal]], None]
+_LEFT = "boxengine.after_commit"
+"""Where a connection keeps what its transaction has to send."""
+
+
+class _Left(NamedTuple):
+    transaction: RootTransaction
+    """A transaction that was rolled back leaves its signals behind; they are not those of the next one."""
+    signals: dict[Send, dict[Signal, None]]
+
+
+def send_after_commit(connection: Connection, signals: Iterable[Signal], send: Send) -> None:
+    """Calls ``send`` with these signals once the connection's transaction has been committed.
+
+    Signals of one transaction are sent together, each once. A savepoint that is rolled back takes nothing away: a signal too
+    many costs one look. ``Unavailable`` is ignored: the hint is lost, the caller's commit stands.
+    """
+    transaction = connection.get_transaction()
+    if transaction is None or _commits_each_statement(connection):
+        _send(send, list(dict.fromkeys(signals)))
+        return
+    left = connection.info.get(_LEFT)
+    if left is None or left.transaction is not transaction:
+        left = connection.info[_LEFT] = _Left(transaction, {})
+        transaction.__class__ = _telling(type(transaction))  # type: ignore[arg-type]  # mypy mistakes its __hash__
+    left.signals.setdefault(send, {}).update(dict.fromkeys(signals))
+
+
+@cache
+def _telling(transactions: type[RootTransaction]) -> type[RootTransaction]:
+    """A class of transactions that send what was left with them."""
+
+    class Telling(transactions):  # type: ignore[misc, valid-type]  # RootTransaction or its subclass for two phases
+        __slots__ = ()
+
+        def commit(self) -> None:
+            left = self.connection.info.pop(_LEFT, None)
+            super().commit()
+            if left is not None and left.transaction is self:
+                for send, signals in left.signals.items():
+                    _send(send, list(signals))
+
+    return Telling
+
+
+def _send(send: Send, signals: list[Signal]) -> None:
+    with suppress(Unavailable):
+        send(signals)
+
+
+def _commits_each_statement(connection: Connection) -> bool:
+    """Whether what has just been written is committed already."""
+    if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
+        return True
+    driver: Any = connection.connection.dbapi_connection
+    # PyMySQL and mysqlclient have a method of that name, which sets it.
+    ask = getattr(driver, "get_autocommit", None)
+    return bool(ask()) if callable(ask) else getattr(driver, "autocommit", False) is True

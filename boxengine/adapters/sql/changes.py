@@ -1,0 +1,62 @@
+"""What tells that a table is no longer what it was: an error of a statement, or a look at its columns and indexes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+
+from sqlalchemy import Connection, bindparam, text
+
+_CHANGED_STATES = frozenset({"42703", "42P01", "42704", "42883"})
+"""No such column, table, object, operator."""
+_CHANGED_WORDS = ("cached plan must not change result type", "could not open relation", "cache lookup failed")
+_CHANGED_NUMBERS = frozenset({1054, 1146, 1176, 1412})
+"""MySQL and MariaDB: no such column, table, index; the definition has changed."""
+_POSTGRESQL = text("""
+    SELECT n.nspname, c.relname, a.attname, a.atttypid::text, concat(a.atttypmod, a.attnotnull)
+    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace JOIN pg_attribute AS a ON a.attrelid = c.oid
+    WHERE concat(n.nspname, '.', c.relname) IN :names AND a.attnum > 0 AND NOT a.attisdropped
+    UNION ALL
+    SELECT n.nspname, c.relname, i.relname, i.oid::text, NULL
+    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace JOIN pg_index AS x ON x.indrelid = c.oid
+    JOIN pg_class AS i ON i.oid = x.indexrelid WHERE concat(n.nspname, '.', c.relname) IN :names
+    UNION ALL
+    SELECT n.nspname, c.relname, NULL, obj_description(c.oid, 'pg_class'), NULL
+    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE concat(n.nspname, '.', c.relname) IN :names AND obj_description(c.oid, 'pg_class') IS NOT NULL
+""").bindparams(bindparam("names", expanding=True))
+_MYSQL = text("""
+    SELECT table_schema, table_name, column_name, column_type, is_nullable FROM information_schema.columns
+    WHERE concat(table_schema, '.', table_name) IN :names
+    UNION ALL
+    SELECT table_schema, table_name, index_name, concat(seq_in_index, column_name), non_unique FROM information_schema.statistics
+    WHERE concat(table_schema, '.', table_name) IN :names
+    UNION ALL
+    SELECT table_schema, table_name, NULL, table_comment, NULL FROM information_schema.tables
+    WHERE concat(table_schema, '.', table_name) IN :names AND table_comment <> ''
+""").bindparams(bindparam("names", expanding=True))
+
+Shape = frozenset[tuple[object, ...]]
+"""Columns, indexes and comment of a table, as far as they matter to its statements."""
+
+
+def tells_of_a_change(error: BaseException | None) -> bool:
+    """Whether the driver's error is one that a table's changed definition explains."""
+    if error is None:
+        return False
+    if getattr(error, "sqlstate", None) in _CHANGED_STATES or any(words in str(error) for words in _CHANGED_WORDS):
+        return True
+    return next(iter(error.args), None) in _CHANGED_NUMBERS
+
+
+def shapes(connection: Connection, locations: Collection[str]) -> Mapping[str, Shape]:
+    """What the tables look like, in one statement; those that are gone have no shape.
+
+    Args:
+        locations: ``schema.table``, unquoted.
+    """
+    query = _POSTGRESQL if connection.dialect.name == "postgresql" else _MYSQL
+    found: dict[str, set[tuple[object, ...]]] = defaultdict(set)
+    for schema, table, *what in connection.execute(query, {"names": sorted(locations)}):
+        found[f"{schema}.{table}"].add(tuple(what))
+    return {location: frozenset(found[location]) for location in locations}

@@ -1,0 +1,120 @@
+"""A claim: the due rows of some buckets, under the buckets' locks, until their outcomes are committed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from itertools import repeat
+from operator import add, itemgetter
+
+from sqlalchemy.orm import Session
+
+from boxengine.adapters.sql.dialects.base import ROW_FIELDS, Row
+from boxengine.adapters.sql.errors import translated
+from boxengine.adapters.sql.payloads import payload_of
+from boxengine.adapters.sql.transaction import ClaimTransaction
+from boxengine.adapters.sql.weighing import Weighing
+from boxengine.domain.box import Box
+from boxengine.domain.item import Item
+from boxengine.domain.outcome import Settlement, Unrecorded
+
+_ID = itemgetter(0)
+_BUCKET = itemgetter(Item._fields.index("bucket"))
+"""Of a row as of an item, which begins with the row's fields."""
+
+
+class SqlClaim:
+    """``Claim``: one transaction on one connection. Made by ``SqlStore.claim`` only."""
+
+    def __init__(self, transaction: ClaimTransaction, *, now: datetime, items: list[Item]) -> None:
+        self._transaction = transaction
+        self._statements = transaction.statements
+        self._cursor = transaction.cursor
+        self._engine = transaction.connection.engine
+        self._session: Session | None = None
+        self.now = now
+        self.items: Sequence[Item] = items
+        self.refused: frozenset[int] = frozenset()
+        self.exhausted: frozenset[int] = frozenset()
+        self.unreadable: Mapping[int, str] = {}
+
+    @classmethod
+    def take(
+        cls, transaction: ClaimTransaction, box: Box, wanted: Mapping[int, int], limit: int, *, only_outcomes: bool
+    ) -> SqlClaim:
+        """A claim over those of the wanted buckets that nobody else has."""
+        granted, now, share, rows, _, unreadable = transaction.claim(wanted, limit, only_outcomes=only_outcomes)
+        exhausted = _exhausted(granted, rows, share)
+        rows.sort(key=_ID if unreadable else None)
+        del rows[limit:]
+        if None in map(payload_of, rows):
+            weighing = Weighing(transaction.statements, transaction.cursor, most=transaction.max_bytes)
+            rows = weighing.fill(rows, unreadable)
+            unreadable = {**unreadable, **weighing.unreadable}
+            exhausted -= weighing.left
+        claim = cls(transaction, now=now, items=_items(rows, box, now))
+        claim.refused = frozenset(wanted).difference(granted)
+        claim.exhausted = exhausted
+        claim.unreadable = unreadable
+        return claim
+
+    @property
+    def session(self) -> Session:
+        if self._session is None:
+            if self._transaction.gone:
+                raise RuntimeError("this claim was made with only_outcomes, so it has no session")
+            self._transaction.lend()
+            # SQLAlchemy must know of the open transaction: a session on an idle connection commits for good.
+            self._transaction.connection.begin()
+            # The handler's commit() ends its own savepoint, never the engine's transaction.
+            self._session = Session(
+                self._transaction.connection,
+                join_transaction_mode="create_savepoint",
+                expire_on_commit=False,
+                autoflush=True,
+            )
+        return self._session
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        try:
+            yield
+            if self._session is not None:
+                # Flushes: what is wrong with the handler's rows shows here, and is undone below.
+                self._session.commit()
+                self._session.expunge_all()
+        except BaseException:
+            if self._session is not None:
+                self._session.rollback()
+            raise
+
+    def later_delivered(self, items: Sequence[Item]) -> Mapping[int, int]:
+        with translated(self._engine):
+            return self._statements.later_delivered(self._cursor, items) if items else {}
+
+    def commit(self, settlement: Settlement) -> Unrecorded | None:
+        with translated(self._engine):
+            if self._session is None:
+                return self._transaction.finish(settlement, self._bucket_of)
+            # What the handlers wrote leaves the session's savepoint before the outcomes join it in the transaction.
+            self._session.commit()
+            self._session.close()
+            return self._transaction.finish_after_handlers(settlement, self._bucket_of)
+
+    def _bucket_of(self) -> dict[int, int]:
+        return {item.id: item.bucket for item in self.items}
+
+
+def _items(rows: Sequence[Row], box: Box, now: datetime) -> list[Item]:
+    new = tuple.__new__  # what Item._make ends in, without the way there
+    if rows and len(rows[0]) > ROW_FIELDS:
+        return [new(Item, (*row[:ROW_FIELDS], box, now, *row[ROW_FIELDS:])) for row in rows]
+    return list(map(new, repeat(Item), map(add, rows, repeat((box, now, None)))))
+
+
+def _exhausted(granted: Sequence[int], rows: Sequence[Row], share: int) -> frozenset[int]:
+    """The granted buckets of which fewer rows came than were asked for."""
+    counts = Counter(map(_BUCKET, rows))
+    return frozenset(bucket for bucket in granted if counts[bucket] < share)

@@ -1,0 +1,67 @@
+"""Takes NOTIFY out of the application's transactions while many of them commit.
+
+PostgreSQL lets one notifying transaction commit at a time, its wait for the disk included: with 16 writers a fifth as many
+transactions commit as without. A lone transaction pays nothing, and nothing wakes a worker sooner than a NOTIFY in it. So
+that is what a process does while its commits are far apart; while they are not, one thread notifies after them, for all
+that were committed meanwhile together. A transaction that does nothing but notify does not wait for the disk.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from weakref import WeakKeyDictionary, ref
+
+from sqlalchemy import Connection, Engine, Pool, QueuePool, String, func, literal, select
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.exc import SQLAlchemyError
+
+from boxengine.adapters.announcer import Announcer
+from boxengine.adapters.sql.after_commit import Send
+from boxengine.adapters.sql.listen import CHANNEL
+from boxengine.ports import Clock, Signal
+
+FAR_APART = 0.04
+"""Seconds between two items of a process, from which on each transaction notifies by itself."""
+BROKEN_FOR = 10.0
+"""Seconds for which transactions notify by themselves after the thread could not."""
+
+
+class EasedNotify:
+    """Decides for each insertion of a process who notifies. Shared by its boxes and threads."""
+
+    def __init__(self, *, clock: Clock) -> None:
+        self._clock = clock
+        self._last = self._broken_until = float("-inf")
+        self._announcers: WeakKeyDictionary[Pool, Announcer] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def sender(self, connection: Connection) -> Send | None:
+        """What to call after the commit; None: the transaction should notify by itself."""
+        now = self._clock.monotonic()
+        far_apart, self._last = now - self._last >= FAR_APART, now
+        if far_apart or now < self._broken_until:
+            return None
+        engine = connection.engine
+        # The thread needs a connection that is nobody else's: a pool that shares its only one would not do.
+        if engine.dialect.is_async or type(engine.pool) is not QueuePool:
+            return None
+        with self._lock:
+            announcer = self._announcers.get(engine.pool)
+            if announcer is None:
+                announcer = Announcer(partial(self._notify, engine, ref(engine.pool)))
+                self._announcers[engine.pool] = announcer
+        return announcer.tell
+
+    def _notify(self, engine: Engine, pool: ref[Pool], signals: list[Signal]) -> None:
+        try:
+            with engine.connect() as connection:
+                connection.execution_options(isolation_level="AUTOCOMMIT")
+                texts = [signal.encode() for signal in signals]
+                connection.execute(select(func.pg_notify(CHANNEL, func.unnest(literal(texts, ARRAY(String))))))
+                if engine.pool is not pool():
+                    # The application has disposed of its engine: what goes back to the pool now is never closed.
+                    connection.invalidate()
+        except SQLAlchemyError:
+            # These hints are lost, which costs one poll interval.
+            self._broken_until = self._clock.monotonic() + BROKEN_FOR

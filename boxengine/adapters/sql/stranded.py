@@ -1,0 +1,53 @@
+"""Pending rows in buckets that the box does not have: nobody looks there, so they wait for ever."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from boxengine.adapters.sql.dialects.base import Cursor
+from boxengine.adapters.sql.tables import BoxTable
+from boxengine.domain.item import Status
+
+MOST = 10_000
+"""Rows that are counted, so that the look stays cheap."""
+
+
+class Stranded(NamedTuple):
+    """What lies outside of a box's buckets."""
+
+    rows: int
+    """At most ``MOST``."""
+    highest: int | None
+    """Bucket; None where there are no such rows."""
+
+
+def stranded(cursor: Cursor, table: BoxTable) -> Stranded:
+    """One round trip, by the beginning and the end of the index that polls use."""
+    cursor.execute(_outside(table))
+    rows, highest = cursor.fetchone() or (0, None)
+    return Stranded(min(int(rows), MOST), None if highest is None else int(highest))
+
+
+def _outside(table: BoxTable) -> str:
+    pending = f"SELECT bucket FROM {table.name} WHERE status = {Status.PENDING:d} AND bucket"
+    return (
+        f"SELECT count(*), max(bucket) FROM ("
+        f"({pending} >= {table.box.bucket_size:d} ORDER BY bucket DESC LIMIT {MOST}) UNION ALL "
+        f"({pending} < 0 ORDER BY bucket LIMIT {MOST})) AS outside"
+    )
+
+
+def told(table: BoxTable, found: Stranded) -> str:
+    """The sentence for people."""
+    count = f"{found.rows:,} or more" if found.rows == MOST else f"{found.rows:,}"
+    size = table.box.bucket_size
+    remedy = "set their bucket to one that is"
+    if found.highest is not None and found.highest >= size:
+        remedy = (
+            f"if bucket_size was made smaller, set it back to {found.highest + 1} or more, for workers and applications, "
+            "pause the writers, let the box run empty, and change it then"
+        )
+    return (
+        f"table {table.box.table}: {count} pending rows in buckets outside of 0 to {size - 1}, where no worker looks: "
+        f"{remedy}"
+    )

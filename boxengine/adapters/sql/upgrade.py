@@ -1,0 +1,215 @@
+"""What a database lacks to be as this version of boxengine makes it, and the statements that add it.
+
+A step that would lock a table in use for long is made so that it does not: on PostgreSQL indexes are made concurrently,
+and columns are added nullable, which rewrites nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Column, Connection, Engine, Index, MetaData, Table, inspect, text
+from sqlalchemy.engine.interfaces import Dialect
+from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
+
+from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.errors import translated
+from boxengine.adapters.sql.models import index_name, primary_key_name
+from boxengine.adapters.sql.sequence import counters
+from boxengine.adapters.sql.tables import OPTIONAL, counters_of, leads_to_keys, unescaped
+from boxengine.domain.box import Box
+
+LOCK_PATIENCE = "5s"
+"""How long a step waits for a table's lock. Whoever waits for it makes every writer behind it wait, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One statement, and what it is for."""
+
+    box: str
+    table: str
+    """With its schema, where the box names one."""
+    purpose: str
+    sql: str
+    concurrent: bool = False
+    """Whether it must run outside of a transaction, and locks nobody out."""
+    creates_table: bool = False
+    column: str | None = None
+    """The one that it adds."""
+    undo: str | None = None
+    """The statement that takes back what would otherwise stay behind."""
+
+
+def plan(connection: Connection, boxes: Sequence[Box], models: Iterable[type] = ()) -> list[Step]:
+    """The steps that are left, in their order; none where the database has all it needs. Changes nothing."""
+    steps: list[Step] = []
+    for table, box in zip(schema.tables(boxes, models), boxes, strict=True):
+        steps += _Planner(connection, table, box).steps()
+    return steps
+
+
+def apply(engine: Engine, steps: Iterable[Step]) -> Iterator[Step]:
+    """Runs the steps one by one, each for itself, and hands each over when it is done.
+
+    Raises:
+        StoreUnavailable, SchemaMismatch: a step failed; those before it stay done, and a new plan goes on from there.
+    """
+    with translated(engine), engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        if engine.dialect.name == "postgresql":
+            connection.exec_driver_sql(f"SET lock_timeout = '{LOCK_PATIENCE}'")
+        for step in steps:
+            connection.exec_driver_sql(step.sql)
+            yield step
+
+
+def is_ours(dialect: Dialect, index: Index) -> bool:
+    """Whether this database gets the index: MySQL has others than PostgreSQL (``models.box_indexes``)."""
+    table = index.table
+    if table is None:
+        return True
+    if dialect.name == "postgresql":
+        return index.name != index_name("ix", table.name, "status")
+    return index.name not in {index_name("ix", table.name, purpose) for purpose in ("pending", "failed")}
+
+
+class _Planner:
+    def __init__(self, connection: Connection, table: Table, box: Box) -> None:
+        self._connection = connection
+        self._dialect = connection.dialect
+        self._postgres = connection.dialect.name == "postgresql"
+        self._table = table
+        self._box = box
+        self._present = inspect(connection)
+
+    def steps(self) -> list[Step]:
+        if not self._present.has_table(self._table.name, schema=self._table.schema):
+            return self._whole_table()
+        return [*self._columns(), *self._indexes(), *self._tuning(), *self._counters()]
+
+    # ── a table that is not there ────────────────────────────────────────────────────────────────────
+
+    def _whole_table(self) -> list[Step]:
+        statements = [self._compiled(CreateTable(self._table))]
+        statements += [
+            self._compiled(CreateIndex(index))
+            for index in sorted(self._table.indexes, key=lambda index: str(index.name))
+            if is_ours(self._dialect, index)
+        ]
+        statements += schema.tuning(self._dialect, self._table, self._box)
+        first, *others = statements
+        return [
+            self._step("make the table", first, creates_table=True, undo=f"DROP TABLE {self._name}"),
+            *(self._step("make the table", statement) for statement in others),
+            *self._counters(),
+        ]
+
+    # ── one that is ──────────────────────────────────────────────────────────────────────────────────
+
+    def _columns(self) -> Iterator[Step]:
+        known = {column["name"] for column in self._present.get_columns(self._table.name, schema=self._table.schema)}
+        wanted: list[Column[object]] = [self._table.c[name] for name in OPTIONAL if name in self._table.c]
+        if self._box.sequence and "seq" in self._table.c:
+            wanted.append(self._table.c.seq)
+        for column in wanted:
+            if column.name not in known:
+                definition = self._compiled(CreateColumn(column))
+                loss = OPTIONAL.get(column.name, "its items have no numbers (sequence)")
+                purpose = f"add the column {column.name}: without it {loss}"
+                yield self._step(purpose, f"ALTER TABLE {self._name} ADD COLUMN {definition}", column=column.name)
+
+    def _indexes(self) -> Iterator[Step]:
+        found = self._present.get_indexes(self._table.name, schema=self._table.schema)
+        known = {unescaped(index["name"] or "") for index in found}
+        broken = self._invalid_indexes() if self._postgres else frozenset()
+        keyed = any(map(leads_to_keys, found))
+        for index in sorted(self._table.indexes, key=lambda index: str(index.name)):
+            name = str(index.name)
+            there_by_another_name = keyed and name == index_name("ix", self._table.name, "key")
+            if not is_ours(self._dialect, index) or there_by_another_name:
+                continue
+            if name in broken:
+                quoted = self._dialect.identifier_preparer.format_index(index)
+                yield self._step(
+                    f"drop what an attempt left of {name}", f"DROP INDEX CONCURRENTLY {quoted}", concurrent=True
+                )
+            elif name in known:
+                continue
+            yield self._index_step(name, self._compiled(CreateIndex(index)))
+
+    def _tuning(self) -> Iterator[Step]:
+        found = self._present.get_indexes(self._table.name, schema=self._table.schema)
+        known = {unescaped(index["name"] or "") for index in found}
+        for statement in schema.tuning(
+            self._dialect, self._table, self._box, known, keyed=any(map(leads_to_keys, found))
+        ):
+            made = _index_made_by(statement)
+            if made is not None:
+                if made not in known:
+                    yield self._index_step(made, statement.replace("IF NOT EXISTS ", ""))
+            elif not self._is_set(statement):
+                yield self._step("settings for a table whose every row changes once", statement)
+
+    def _counters(self) -> Iterator[Step]:
+        name = counters_of(self._table.name)
+        if self._box.sequence and not self._present.has_table(name, schema=self._table.schema):
+            table = counters(self._table, MetaData())
+            yield self._step(
+                "make the table that counts its numbers",
+                self._compiled(CreateTable(table)),
+                undo=f"DROP TABLE {self._dialect.identifier_preparer.format_table(table)}",
+            )
+
+    # ── looking things up ────────────────────────────────────────────────────────────────────────────
+
+    def _is_set(self, statement: str) -> bool:
+        """Whether ``ALTER ... SET (...)`` or ``RESET (...)`` would change no storage parameter."""
+        settings = statement[statement.rindex("(") + 1 : statement.rindex(")")]
+        wanted = {part.replace(" ", "").replace('"', "") for part in settings.split(",")}
+        of_index = statement.startswith("ALTER INDEX")
+        relation = primary_key_name(self._dialect, self._table) if of_index else self._name
+        found = self._connection.execute(
+            text("SELECT reloptions FROM pg_class WHERE oid = to_regclass(:name)"), {"name": relation}
+        ).one_or_none()
+        # ``ALTER INDEX IF EXISTS`` of an index by another name does nothing, today and at the next plan.
+        if found is None:
+            return True
+        present = set(found[0] or ())
+        if " RESET (" in statement:
+            return not any(each.partition("=")[0] in wanted for each in present)
+        return wanted <= present
+
+    def _invalid_indexes(self) -> frozenset[str]:
+        """Those that a concurrent creation left unfinished: no query uses them, every write pays for them."""
+        query = text(
+            "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+            "WHERE i.indrelid = to_regclass(:name) AND NOT i.indisvalid"
+        )
+        return frozenset(self._connection.execute(query, {"name": self._name}).scalars())
+
+    # ── making steps ─────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def _name(self) -> str:
+        return self._dialect.identifier_preparer.format_table(self._table)
+
+    def _compiled(self, element: CreateTable | CreateIndex | CreateColumn) -> str:
+        return str(element.compile(dialect=self._dialect)).strip().replace("%%", "%")
+
+    def _index_step(self, name: str, statement: str) -> Step:
+        if self._postgres:
+            statement = statement.replace("INDEX ", "INDEX CONCURRENTLY ", 1)
+        return self._step(f"make the index {name}", statement, concurrent=self._postgres)
+
+    def _step(self, purpose: str, sql: str, **more: Any) -> Step:
+        return Step(self._box.name, self._table.fullname, purpose, sql, **more)
+
+
+def _index_made_by(statement: str) -> str | None:
+    """The name of the index that a statement of ``schema.tuning`` makes; None where it makes none."""
+    if not statement.startswith("CREATE INDEX"):
+        return None
+    name = statement.removeprefix("CREATE INDEX ").removeprefix("IF NOT EXISTS ").partition(" ON ")[0]
+    return name.strip('"`').replace('""', '"').replace("``", "`")

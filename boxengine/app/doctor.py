@@ -1,0 +1,83 @@
+"""A look at everything that hurts in production, each part by itself."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Sequence
+from string import Formatter
+
+from boxengine import __version__
+from boxengine.adapters.kafka.checkup import KafkaCheckup
+from boxengine.adapters.redis.checkup import RedisCheckup
+from boxengine.adapters.sql.checkup import SqlCheckup
+from boxengine.adapters.system import SystemClock
+from boxengine.app.boxes import Boxes
+from boxengine.app.servers import Servers
+from boxengine.domain.box import Box
+from boxengine.engine.inspection.checkup import Checkup, Remark
+from boxengine.errors import BoxError
+from boxengine.settings import notices
+from boxengine.settings.transport_names import KAFKA, short_name
+from boxengine.settings.transports import kafka_arguments
+
+
+class Doctor:
+    """Looks at the servers of a configuration."""
+
+    def __init__(self, boxes: Boxes, servers: Servers) -> None:
+        self._boxes = boxes
+        self._servers = servers
+        pipelines = boxes.resolved.pipelines.values()
+        self._chosen: Sequence[Box] = [pipeline.box for pipeline in pipelines]
+        models = [pipeline.model for pipeline in pipelines if pipeline.model is not None]
+        self._database = SqlCheckup(servers.store, models=models, now=SystemClock().now)
+
+    def look(self) -> list[Remark]:
+        """Findings first."""
+        found = [Remark(area="boxengine", text=f"boxengine {__version__}, Python {platform.python_version()}.")]
+        found += [
+            Remark(area="boxengine", text=f"{notice}.", advice="Change the configuration.")
+            for notice in map(str, notices(self._boxes.resolved.settings))
+        ]
+        found += _part("database", lambda: self._database.remarks(self._chosen))
+        redis = RedisCheckup(self._servers.redis, now=SystemClock().now)
+        found += _part("redis", lambda: redis.remarks(self._chosen))
+        for checkup in self._kafka():
+            found += _part("kafka", lambda checkup=checkup: checkup.remarks(self._chosen))  # type: ignore[misc] # bound now
+        return sorted(found, key=lambda remark: not remark.is_finding)
+
+    def alarms(self) -> list[Remark]:
+        """What people should see before they ask; cheap, and quiet about servers that do not answer."""
+        try:
+            return [remark for remark in self._database.alarms(self._chosen) if remark.alarming]
+        except BoxError:
+            return []
+
+    def _kafka(self) -> list[Checkup]:
+        """One for each cluster that transports lead to, with those of their topics that do not depend on the item."""
+        settings = self._boxes.resolved.settings
+        clusters: dict[str, tuple[dict[str, object], dict[str, str]]] = {}
+        for name, box in settings.boxes.items():
+            for transport in box.transports.values():
+                if short_name(transport.class_name) != KAFKA:
+                    continue
+                arguments = kafka_arguments(transport.arguments, settings.kafka)
+                servers, topic = arguments.get("bootstrap_servers") or "", str(arguments.get("topic", ""))
+                servers = servers if isinstance(servers, str) else ",".join(servers)
+                fixed = topic and all(place is None for _, place, _, _ in Formatter().parse(topic))
+                if servers and fixed:
+                    known = clusters.setdefault(servers, (dict(arguments.get("config") or {}), {}))
+                    known[1][topic.replace("{{", "{").replace("}}", "}")] = name
+        return [
+            KafkaCheckup(bootstrap_servers=servers, config=config, topics=topics)
+            for servers, (config, topics) in clusters.items()
+        ]
+
+
+def _part(area: str, ask: Callable[[], list[Remark]]) -> list[Remark]:
+    try:
+        return ask()
+    except BoxError as error:
+        return [Remark(area=area, text=f"{error}.", advice="Bring it back; what it would say is not known.")]
+    except ModuleNotFoundError as error:
+        return [Remark(area=area, text=f"{error.name} is not installed.", advice=f"pip install {error.name}")]

@@ -1,0 +1,266 @@
+"""One look at all boxes, each part by itself: an outage of one server must not hide what the other knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Protocol, TypeVar
+
+from boxengine.app.overview.problems import NO_WORKER, Facts, Problem, Stuck, alarm, nobody_works, problems, trouble_of
+from boxengine.domain.box import Box, StrictOrder
+from boxengine.engine.inspection.checkup import Remark
+from boxengine.engine.inspection.ports import Happened, History, Inspector
+from boxengine.errors import BoxError, Unavailable
+from boxengine.ports import Census, Clock, Counts, HistoryStore, JobQueue, OpenCircuit, Pauses, WorkerInfo, Workers
+
+T = TypeVar("T")
+LOOKED_AT = 200
+"""Failed items, the newest, whose reasons are told."""
+BLOCKERS = 5
+"""Items that hold others back of which is counted how many."""
+FOLLOWERS = 2_000
+
+
+class Rows(HistoryStore, Protocol):
+    """What of the rows is looked at without an ``Inspector``."""
+
+    def stranded(self, box: Box) -> str | None:
+        """What a person should know of pending rows in buckets that the box does not have; None where there are none."""
+
+
+class Sources(Protocol):
+    """Where a look finds what it needs."""
+
+    @property
+    def census(self) -> Census: ...
+    @property
+    def store(self) -> Rows: ...
+    @property
+    def queue(self) -> JobQueue: ...
+    @property
+    def pauses(self) -> Pauses: ...
+    @property
+    def workers(self) -> Workers: ...
+    @property
+    def history(self) -> History: ...
+    @property
+    def clock(self) -> Clock: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoxView:
+    """How one box is; None where that is not known."""
+
+    box: Box
+    counts: Counts | None
+    waits_since: datetime | None
+    """Since when the pending item that has waited longest has been there; None also where nothing waits."""
+    queue_length: int | None
+    queue_since: datetime | None
+    paused: bool | None
+    decided: bool | None
+    """Whether a person paused or resumed it; else the configuration decides."""
+    workers: tuple[WorkerInfo, ...] | None
+    circuits: tuple[tuple[WorkerInfo, OpenCircuit], ...]
+    lately: Happened | None
+    """In this minute and the last, as workers have told so far."""
+    lately_lasts: timedelta
+    """How long that is."""
+    broken: str | None
+    """Why the table cannot serve."""
+    stranded: str | None
+    """What is to be said of rows in buckets that the box does not have."""
+    problems: tuple[Problem, ...]
+    """The worst first."""
+
+    @property
+    def rate(self) -> float | None:
+        """Deliveries a second."""
+        return None if self.lately is None else self.lately.delivered / self.lately_lasts.total_seconds()
+
+    @property
+    def worst(self) -> Problem | None:
+        return self.problems[0] if self.problems else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """What one look has found."""
+
+    taken_at: datetime
+    boxes: tuple[BoxView, ...]
+    workers: tuple[WorkerInfo, ...] | None
+    outages: tuple[str, ...]
+    """Servers that do not answer."""
+    hints: tuple[str, ...]
+    """What would make a look say more."""
+    problems: tuple[Problem, ...]
+    """Of all boxes and of what they share, the worst first."""
+
+    def box(self, name: str) -> BoxView:
+        """The view of that box."""
+        return next(view for view in self.boxes if view.box.name == name)
+
+
+class Lookout:
+    """Looks at boxes."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        boxes: Sequence[Box],
+        *,
+        auto_disabled: bool,
+        inspector: Inspector | None = None,
+        alarms: Callable[[], Sequence[Remark]] = tuple,
+        exact: bool = False,
+    ) -> None:
+        """Args:
+        inspector: finds what holds items back; without it the look says nothing of that.
+        alarms: what somebody who looks the servers over wants people to see.
+        exact: count every row, however long it takes.
+        """
+        self._sources = sources
+        self._boxes = boxes
+        self._auto_disabled = auto_disabled
+        self._inspector = inspector
+        self._alarms = alarms
+        self._exact = exact
+
+    def look(self) -> Overview:
+        """All boxes, now."""
+        asked = _Asked()
+        sources = self._sources
+        workers = asked.part(sources.workers.living)
+        pauses = asked.part(lambda: sources.pauses.polling_enabled(self._boxes))
+        now = sources.clock.now()
+        lately = asked.part(lambda: sources.history.lately([box.name for box in self._boxes], now=now)) or {}
+        views = tuple(self._view(box, asked, workers, pauses, lately.get(box.name)) for box in self._boxes)
+        return Overview(
+            taken_at=sources.clock.now(),
+            boxes=views,
+            workers=None if workers is None else tuple(workers),
+            outages=tuple(asked.outages),
+            hints=tuple(_hints(views)),
+            problems=_all_problems(views, asked.outages, self._alarms()),
+        )
+
+    def _view(
+        self,
+        box: Box,
+        asked: _Asked,
+        workers: list[WorkerInfo] | None,
+        pauses: Mapping[str, bool] | None,
+        lately: Happened | None,
+    ) -> BoxView:
+        sources = self._sources
+        counts = asked.of(box, lambda: sources.census.take(box, exact=self._exact))
+        since = asked.of(box, lambda: sources.store.oldest_pending(box)) if counts is not None else None
+        queue = asked.part(lambda: sources.queue.state(box))
+        pushed_at = None if queue is None or queue.oldest_pushed_at is None else _since_epoch(queue.oldest_pushed_at)
+        own = None if workers is None else tuple(worker for worker in workers if box.name in worker.boxes)
+        decided = None if pauses is None else box.name in pauses
+        paused = None if pauses is None else not pauses.get(box.name, not self._auto_disabled)
+        circuits = tuple((worker, each) for worker in own or () for each in worker.circuits if each.box == box.name)
+        facts = Facts(
+            box=box,
+            now=sources.clock.now(),
+            counts=counts,
+            waits_since=since,
+            paused=paused,
+            workers=None if own is None else len(own),
+            circuits=tuple(circuit for _, circuit in circuits),
+            stuck=asked.of(box, lambda: self._stuck(box, counts)) or (),
+            stranded=asked.of(box, lambda: sources.store.stranded(box)) if counts is not None else None,
+            broken=asked.broken.get(box.name),
+        )
+        return BoxView(
+            box=box,
+            counts=counts,
+            waits_since=since,
+            queue_length=None if queue is None else queue.length,
+            queue_since=pushed_at,
+            paused=paused,
+            decided=decided,
+            workers=own,
+            circuits=circuits,
+            lately=lately,
+            lately_lasts=timedelta(seconds=60 + facts.now.timestamp() % 60),
+            broken=facts.broken,
+            stranded=facts.stranded,
+            problems=problems(facts),
+        )
+
+    def _stuck(self, box: Box, counts: Counts | None) -> tuple[Stuck, ...]:
+        """Items that failed, and whom they hold back."""
+        if self._inspector is None or counts is None or not _troubled(counts):
+            return ()
+        rows = self._inspector.troubled(box, limit=LOOKED_AT)
+        if box.strict_order is StrictOrder.NONE:
+            return tuple(Stuck(row, None) for row in rows)
+        first: dict[object, Stuck] = {}
+        for row in sorted(rows, key=lambda each: each.id):
+            place = row.bucket if box.strict_order is StrictOrder.BUCKET else row.event_key
+            if place not in first:
+                behind = self._inspector.followers(box, row, limit=FOLLOWERS) if len(first) < BLOCKERS else None
+                first[place] = Stuck(row, behind)
+        leading = {stuck.row.id for stuck in first.values()}
+        return (*first.values(), *(Stuck(row, None) for row in rows if row.id not in leading))
+
+
+class _Asked:
+    """What came of the questions of one look."""
+
+    def __init__(self) -> None:
+        self.outages: list[str] = []
+        self.broken: dict[str, str] = {}
+        """By box: what is wrong with its table."""
+
+    def part(self, ask: Callable[[], T]) -> T | None:
+        try:
+            return ask()
+        except Unavailable as error:
+            if str(error) not in self.outages:
+                self.outages.append(str(error))
+            return None
+
+    def of(self, box: Box, ask: Callable[[], T]) -> T | None:
+        if box.name in self.broken:
+            return None
+        try:
+            return self.part(ask)
+        except BoxError as error:
+            self.broken[box.name] = str(error)
+            return None
+
+
+def _hints(views: Sequence[BoxView]) -> Iterator[str]:
+    for view in views:
+        if view.counts is not None and _uncounted(view.counts):
+            yield f"{view.box.name}: no index to count by; boxengine db create makes it, --exact does without"
+        if view.stranded is not None:
+            yield f"{view.box.name}: {view.stranded}"
+
+
+def _all_problems(views: Sequence[BoxView], outages: Sequence[str], alarms: Sequence[Remark]) -> tuple[Problem, ...]:
+    """Those of all boxes; where no box has a worker, that is one problem."""
+    found = [*map(trouble_of, outages), *map(alarm, alarms)]
+    idle = [problem for view in views for problem in view.problems if problem.kind == NO_WORKER]
+    together = len(idle) == len(views) > 1
+    if together:
+        found.append(nobody_works([view.counts.pending for view in views if view.counts]))
+    found += [each for view in views for each in view.problems if not (together and each.kind == NO_WORKER)]
+    return tuple(sorted(found, key=lambda each: each.severity))
+
+
+def _troubled(counts: Counts) -> bool:
+    return any(count is None or count.number > 0 for count in (counts.failed, counts.retrying))
+
+
+def _uncounted(counts: Counts) -> bool:
+    return None in (counts.pending, counts.retrying, counts.failed, counts.delivered, counts.discarded)
+
+
+def _since_epoch(seconds: int) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

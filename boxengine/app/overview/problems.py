@@ -1,0 +1,270 @@
+"""What is wrong, as sentences: before any number, the one that a person on call must read first."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import IntEnum
+
+from boxengine.app.overview.words import counted, ellipsis, lasting, plural, times
+from boxengine.domain.box import Box, StrictOrder
+from boxengine.domain.item import Status
+from boxengine.engine.inspection.checkup import Remark
+from boxengine.ports import Count, Counts, ItemRow, OpenCircuit, Precision
+
+NO_WORKER = "no-worker"
+"""The kind of a box that nobody works on."""
+LONG = timedelta(minutes=1)
+"""A wait of this length is told though nothing else is wrong."""
+_PREFIX = re.compile(r"^\d{4}-\d\d-\d\dT[\d:.]+Z (?:[^\s:]+: )?")
+_LONGEST_REASON = 160
+_START_ONE = "Start one: boxengine start. If one runs, it has not reached Redis for half a minute."
+
+
+class Severity(IntEnum):
+    """How bad it is; the smaller, the worse."""
+
+    STOPPED = 0
+    """Nothing is delivered."""
+    STUCK = 1
+    """Some items wait for a person, or for something that does not end by itself."""
+    SLOW = 2
+    """It goes on, but worse than it should."""
+    QUIET = 3
+    """As somebody wanted it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing that is wrong."""
+
+    severity: Severity
+    sentence: str
+    advice: str
+    """What to do."""
+    box: str | None = None
+    item: int | None = None
+    """The item to look at."""
+    statuses: tuple[Status, ...] = ()
+    """Which items of the box to look at."""
+    kind: str
+    """One word, by which ``docs/on-call.md`` tells more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """An item whose attempts failed, and how many wait for it; None: nobody asked, or nobody does."""
+
+    row: ItemRow
+    followers: Count | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of one box."""
+
+    box: Box
+    now: datetime
+    counts: Counts | None
+    waits_since: datetime | None
+    paused: bool | None
+    workers: int | None
+    circuits: Sequence[OpenCircuit]
+    stuck: Sequence[Stuck]
+    stranded: str | None
+    broken: str | None
+
+
+def problems(facts: Facts) -> tuple[Problem, ...]:
+    """What is wrong with a box, the worst first."""
+    return tuple(sorted(_found(facts), key=lambda problem: problem.severity))
+
+
+def trouble_of(outage: str) -> Problem:
+    """A server that does not answer."""
+    database = outage.startswith("the database")
+    what = "The database" if database else "Redis"
+    return Problem(
+        kind="database" if database else "redis",
+        severity=Severity.STOPPED,
+        sentence=f"{what} does not answer, so nothing is delivered: {outage.removeprefix('the database: ')}",
+        advice=f"Bring {what[0].lower() + what[1:] if database else what} back. Nothing is lost, and no worker needs a restart.",
+    )
+
+
+def alarm(remark: Remark) -> Problem:
+    """What a look over the servers has found."""
+    return Problem(
+        kind="vacuum", severity=Severity.SLOW, box=remark.box, sentence=remark.text, advice=f"{remark.advice or ''}."
+    )
+
+
+def nobody_works(pending: Sequence[Count | None]) -> Problem:
+    """No box has a worker."""
+    known = [count for count in pending if count is not None and count.number]
+    exact = all(count.precision is Precision.EXACT for count in known)
+    total = Count(sum(count.number for count in known), Precision.EXACT if exact else Precision.AT_LEAST)
+    return Problem(
+        kind=NO_WORKER,
+        severity=Severity.STOPPED if known else Severity.SLOW,
+        sentence="No worker runs" + (f", and {_items(total)} wait." if known else "."),
+        advice=_START_ONE,
+    )
+
+
+def reason_of(error_log: str | None) -> str:
+    """What an error log says in one line, without time and transport."""
+    return ellipsis(_PREFIX.sub("", (error_log or "").partition("\n")[0]) or "no reason was kept", _LONGEST_REASON)
+
+
+def _found(facts: Facts) -> Iterator[Problem]:
+    box, name = facts.box, facts.box.name
+    pending = facts.counts.pending if facts.counts else None
+    waiting = pending is not None and pending.number > 0
+    if facts.broken is not None:
+        yield Problem(
+            kind="table",
+            severity=Severity.STOPPED,
+            box=name,
+            sentence=f"{name} cannot work: {facts.broken}",
+            advice="boxengine db check tells what the table lacks.",
+        )
+        return
+    if facts.paused:
+        yield Problem(
+            kind="paused",
+            severity=Severity.STUCK if waiting else Severity.QUIET,
+            box=name,
+            sentence=f"{name} is paused" + (f", and {_items(pending)} wait." if waiting else "."),
+            advice="Resume it once the reason for the pause is gone.",
+        )
+    elif facts.workers == 0:
+        yield Problem(
+            kind=NO_WORKER,
+            severity=Severity.STOPPED if waiting else Severity.SLOW,
+            box=name,
+            sentence=f"No worker runs for {name}" + (f", and {_items(pending)} wait." if waiting else "."),
+            advice=_START_ONE,
+        )
+    if facts.stranded is not None:
+        yield Problem(
+            kind="stranded",
+            severity=Severity.STUCK,
+            box=name,
+            sentence=f"{name}: {facts.stranded}.",
+            advice="No worker looks into those buckets: bucket_size was changed under undelivered items.",
+        )
+    yield from _circuits(facts, pending)
+    held = list(_held_back(facts)) if box.strict_order is not StrictOrder.NONE else []
+    yield from held
+    yield from _failing(facts, told=bool(held))
+    yield from _late(facts)
+
+
+def _circuits(facts: Facts, pending: Count | None) -> Iterator[Problem]:
+    by_transport = {circuit.transport: circuit for circuit in facts.circuits}
+    for transport, circuit in by_transport.items():
+        wait = f" {_items(pending)} wait." if pending is not None and pending.number else ""
+        yield Problem(
+            kind="receiver",
+            severity=Severity.STOPPED,
+            box=facts.box.name,
+            sentence=f"{transport} of {facts.box.name} has not reached its receiver for "
+            f"{lasting(facts.now - circuit.since)}: {ellipsis(circuit.reason, _LONGEST_REASON)}.{wait}",
+            advice="Mend the receiver. It is tried again by itself; no attempt is counted, and nothing is lost.",
+        )
+
+
+def _held_back(facts: Facts) -> Iterator[Problem]:
+    """Items that strict order makes others wait for."""
+    box = facts.box
+    leading = [stuck for stuck in facts.stuck if stuck.followers is None or stuck.followers.number > 0]
+    leading = [stuck for stuck in leading if stuck.followers is not None]
+    if not leading:
+        return
+    first = max(
+        leading, key=lambda stuck: (stuck.row.status == Status.FAILED, stuck.followers or Count(0), -stuck.row.id)
+    )
+    row, behind = first.row, first.followers or Count(0)
+    waiters = f"{counted(behind, 'item')} of {'bucket' if box.strict_order is StrictOrder.BUCKET else 'key'} "
+    waiters += f"{row.bucket if box.strict_order is StrictOrder.BUCKET else ellipsis(row.event_key, 40)}"
+    wait = "waits" if behind.number == 1 and behind.precision is Precision.EXACT else "wait"
+    others = len(leading) - 1
+    parked = row.status == Status.FAILED
+    yield Problem(
+        kind="parked" if parked else "held-back",
+        severity=Severity.STUCK if parked else Severity.SLOW,
+        box=box.name,
+        item=row.id,
+        statuses=(Status.FAILED,) if parked else (Status.PENDING,),
+        sentence=f"{waiters} {wait} for item {row.id}, which failed {times(row.errors_count)}: {reason_of(row.error_log)}"
+        + (f" (and {plural(others, 'other item')} hold others back)" if others else ""),
+        advice="Mend the cause and retry the item, or discard it: its followers then go on without it."
+        if parked
+        else "It is tried again by itself. To let its followers go now, retry or discard it.",
+    )
+
+
+def _failing(facts: Facts, *, told: bool) -> Iterator[Problem]:
+    counts, name = facts.counts, facts.box.name
+    if counts is None:
+        return
+    failed, retrying = counts.failed, counts.retrying
+    if failed is not None and failed.number and not (told and failed.number == 1):
+        rows = [stuck.row for stuck in facts.stuck if stuck.row.status == Status.FAILED]
+        yield Problem(
+            kind="failed",
+            severity=Severity.STUCK,
+            box=name,
+            item=rows[0].id if len(rows) == 1 else None,
+            statuses=(Status.FAILED,),
+            sentence=f"{counted(failed, 'item')} of {name} failed and {_verb(failed, 'wait')} for a person{_most(rows)}",
+            advice="Look at the reasons. When the cause is mended, retry them; discard what nobody needs.",
+        )
+    if retrying is not None and retrying.number and not told:
+        rows = [stuck.row for stuck in facts.stuck if stuck.row.status == Status.PENDING]
+        yield Problem(
+            kind="retrying",
+            severity=Severity.SLOW,
+            box=name,
+            item=rows[0].id if len(rows) == 1 else None,
+            statuses=(Status.PENDING,),
+            sentence=f"{counted(retrying, 'item')} of {name} failed before and will be tried again{_most(rows)}",
+            advice="If all have one reason, the receiver has a problem; if they are of a few keys, the data has.",
+        )
+
+
+def _late(facts: Facts) -> Iterator[Problem]:
+    if facts.waits_since is None or facts.paused or facts.workers == 0 or facts.circuits:
+        return
+    waited = facts.now - facts.waits_since
+    if waited > LONG:
+        yield Problem(
+            kind="late",
+            severity=Severity.SLOW,
+            box=facts.box.name,
+            statuses=(Status.PENDING,),
+            sentence=f"The oldest pending item of {facts.box.name} has waited for {lasting(waited)}.",
+            advice="More may come than goes: look at the rate, the slowest transports and the workers.",
+        )
+
+
+def _most(rows: Sequence[ItemRow]) -> str:
+    """The reason that most of them have."""
+    if not rows:
+        return "."
+    (reason, number), *_ = Counter(reason_of(row.error_log) for row in rows).most_common(1)
+    if number == len(rows):
+        return f": {reason}"
+    return f". Of the last {len(rows)}, {number} say: {reason}"
+
+
+def _items(count: Count | None) -> str:
+    return counted(count, "item") if count is not None else "items"
+
+
+def _verb(count: Count, verb: str) -> str:
+    return f"{verb}s" if count.number == 1 and count.precision is Precision.EXACT else verb

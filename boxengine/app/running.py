@@ -1,0 +1,139 @@
+"""A worker inside an application: it starts with the application, delivers beside it, and stops with it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from boxengine.app import assembly, default
+from boxengine.app.boxes import Boxes, load_for_worker
+from boxengine.app.servers import connect
+from boxengine.app.watchers import watchers
+from boxengine.engine.health import Health, HealthVerdict
+from boxengine.engine.worker import Worker
+from boxengine.errors import BoxError
+from boxengine.settings.names import box_name
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+logger = logging.getLogger("boxengine.start")
+GRACE = timedelta(seconds=1)
+"""Beyond the general timeout, for what follows the last batch."""
+
+
+class running:  # noqa: N801 - used as a statement: with boxengine.running(...)
+    """Runs a worker in threads of this process while the block runs, with the guarantees of ``boxengine start``.
+
+    Works with ``with`` and with ``async with``; the event loop goes on meanwhile. At the end of the block the batches under
+    way are finished, for at most ``processor.general_timeout``. A process that is killed instead loses nothing: another
+    worker goes on. Signals, logging and HTTP endpoints stay the application's: see ``ready`` and ``alive``.
+
+    Args:
+        config: a configuration file, several of them, or a ``Boxes`` that is loaded already; None: found as usual.
+        boxes: model classes or names of the boxes to work on; all if none is named.
+        env: environment section of the file.
+        threads: processor threads; as configured if None.
+
+    Raises:
+        ConfigurationError: with every problem that was found.
+        BoxError: a server's settings make no sense, or a transport cannot be made.
+
+    Example::
+
+        @asynccontextmanager
+        async def lifespan(app):
+            async with boxengine.running("outbox.yml") as worker:
+                app.state.worker = worker
+                yield
+
+        with boxengine.running(boxes=[OrderOutboxItem]):
+            serve_forever()
+    """
+
+    def __init__(
+        self,
+        config: Boxes | str | Path | Sequence[str | Path] | None = None,
+        *,
+        boxes: Sequence[type | str] = (),
+        env: str | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self.boxes = config if isinstance(config, Boxes) else load_for_worker(config, env)
+        """The configuration, to create items with."""
+        self._names = [box_name(each) for each in boxes]
+        self._threads = threads
+        self.registry: CollectorRegistry | None = None
+        """Metrics of the worker while it runs, for the application's own endpoint; None where ``metrics.enabled`` is false."""
+        self._worker: Worker | None = None
+        self._health: Health | None = None
+
+    # ── what an application asks ─────────────────────────────────────────────────────────────────────
+
+    def ready(self) -> HealthVerdict:
+        """Whether the servers answer and the loops run; for the application's own readiness endpoint."""
+        return self._started().ready()
+
+    def alive(self) -> HealthVerdict:
+        """Whether every loop makes progress; for the application's own liveness endpoint."""
+        return self._started().alive()
+
+    def start(self) -> None:
+        """What entering the block does."""
+        if self._worker is not None:
+            raise BoxError("this worker has been started already; each boxengine.running(...) runs once")
+        settings = self.boxes.resolved.settings
+        servers = connect(settings)
+        watching = watchers(settings, clock=servers.clock, partitions=settings.poller.concurrency, ledger=None)
+        default.offer(Boxes(self.boxes.resolved, observer=watching.observer, tracer=watching.tracer))
+        self.registry = watching.registry
+        self._health = assembly.health(servers, **watching.health)
+        self._worker = assembly.assemble(
+            self.boxes.resolved,
+            servers,
+            choices=assembly.Choices(boxes=self._names, processor_threads=self._threads),
+            observer=watching.observer,
+            tracer=watching.tracer,
+            health=self._health,
+        )
+        self._worker.start()
+        logger.info("started: %s", ", ".join(self._names or self.boxes.resolved.pipelines))
+
+    def stop(self) -> None:
+        """What leaving the block does. Harmless a second time."""
+        if self._worker is not None:
+            stuck = self._worker.stop(within=self.boxes.resolved.settings.processor.general_timeout + GRACE)
+            for name in stuck:
+                logger.error("%s did not stop in time", name)
+            logger.info("stopped")
+
+    # ── with and async with ──────────────────────────────────────────────────────────────────────────
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self.start)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Shielded: an application that is cancelled must not leave its worker's threads behind.
+        await asyncio.shield(asyncio.to_thread(self.stop))
+
+    def _started(self) -> Health:
+        if self._health is None:
+            raise BoxError("this worker has not been started: use it with 'with' or 'async with'")
+        return self._health

@@ -1,0 +1,51 @@
+"""Two boxes over one table, spelled in two ways: only the database knows that ``t`` is ``public.t``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import combinations
+
+from boxengine.adapters.sql.store import SqlStore
+from boxengine.domain.box import Box
+from boxengine.errors import ConfigurationError, SchemaMismatch
+from boxengine.settings import Resolved
+from boxengine.settings.loading import problems_of
+from boxengine.settings.rules import boxes_with_paths, table_taken
+
+
+def refuse_shared_tables(resolved: Resolved, store: SqlStore) -> None:
+    """Asks the database about boxes whose tables have the same last name, if there are any.
+
+    Raises:
+        ConfigurationError: two boxes work on one table.
+        StoreUnavailable: the database does not answer, so nobody can tell; it is asked only where the names are alike.
+    """
+    paths = {name: path for path, name, _ in boxes_with_paths(resolved.settings)}
+    found = [
+        table_taken(paths[second.name], second.table, paths[first.name])
+        for first, second in _alike([pipeline.box for pipeline in resolved.pipelines.values()])
+        if _is_same(first, second, store)
+    ]
+    if found:
+        raise ConfigurationError(problems_of(found, resolved.settings.origin))
+
+
+def _alike(boxes: Sequence[Box]) -> Iterator[tuple[Box, Box]]:
+    for first, second in combinations(boxes, 2):
+        if _last_name(first) == _last_name(second):
+            yield first, second
+
+
+def _last_name(box: Box) -> str:
+    # MySQL may tell no capitals apart.
+    return box.table.rpartition(".")[2].lower()
+
+
+def _is_same(first: Box, second: Box, store: SqlStore) -> bool:
+    with suppress(SchemaMismatch):  # where there is no table yet, nothing is shared
+        locations = [store.table(first).location, store.table(second).location]
+        if store.engine.dialect.name != "postgresql":
+            locations = [location.lower() for location in locations]
+        return locations[0] == locations[1]
+    return False

@@ -1,0 +1,131 @@
+"""A configuration tried out: whether its servers answer and its transports can be made. Nothing is sent or written."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from boxengine.adapters.redis.connection import translated
+from boxengine.adapters.sql.store import SqlStore
+from boxengine.app.redis_server import redis_client
+from boxengine.app.servers import connect_store
+from boxengine.app.shared_tables import refuse_shared_tables
+from boxengine.domain.box import Box
+from boxengine.domain.masking import masked_text
+from boxengine.engine.pipeline import TransportSpec
+from boxengine.errors import BoxError, described
+from boxengine.settings import Resolved
+from boxengine.settings.transport_names import KAFKA, short_name
+from boxengine.settings.transports import kafka_arguments
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One thing that was tried."""
+
+    what: str
+    seconds: float
+    problem: str | None = None
+    """None: it works."""
+
+
+def try_out(resolved: Resolved, *, within: timedelta) -> Iterator[Tried]:
+    """Tries one thing after the other, each for so long at most; a thread that hangs is left behind.
+
+    The tables are looked at only where the database answers.
+    """
+    database = _tried("database", partial(_ask_database, resolved, SqlStore.ping), within)
+    yield database
+    if database.problem is None:
+        for pipeline in resolved.pipelines.values():
+            what = f"table {pipeline.box.table} of {pipeline.box.name}"
+            look = partial(_look_at_table, pipeline.box)
+            yield _tried(what, partial(_ask_database, resolved, look), within)
+        shared = partial(refuse_shared_tables, resolved)
+        yield _tried("a table for each box", partial(_ask_database, resolved, shared), within)
+    yield _tried("Redis", partial(_ping_redis, resolved), within)
+    for servers, config in _clusters(resolved):
+        yield _tried(f"Kafka at {servers}", partial(_reach_kafka, servers, config, within), within)
+    for pipeline in resolved.pipelines.values():
+        for spec in pipeline.transports:
+            yield _tried(f"transport {spec.name} of {pipeline.box.name}", partial(_make, spec), within)
+
+
+def _ask_database(resolved: Resolved, ask: Callable[[SqlStore], object]) -> None:
+    store = connect_store(resolved.settings)
+    try:
+        ask(store)
+    finally:
+        store.close()
+
+
+def _look_at_table(box: Box, store: SqlStore) -> None:
+    store.table(box).refuse_another_size()
+
+
+def _ping_redis(resolved: Resolved) -> None:
+    client = redis_client(resolved.settings)
+    try:
+        with translated("reach the server"):
+            client.ping()
+        with translated("run a script"):
+            client.eval("return 1", 0)
+    finally:
+        client.close()
+
+
+def _clusters(resolved: Resolved) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each Kafka cluster that a transport or a source names, with the settings of the first that does."""
+    settings = resolved.settings
+    named = [
+        kafka_arguments(transport.arguments, settings.kafka)
+        for box in settings.boxes.values()
+        for transport in box.transports.values()
+        if short_name(transport.class_name) == KAFKA
+    ]
+    seen = set()
+    for arguments in [*named, *resolved.sources.values()]:
+        servers = arguments.get("bootstrap_servers")
+        text = servers if isinstance(servers, str) else ",".join(servers or ())
+        if text and text not in seen:
+            seen.add(text)
+            yield text, arguments.get("config") or {}
+
+
+def _reach_kafka(servers: str, config: Mapping[str, Any], within: timedelta) -> None:
+    from boxengine.adapters.kafka.reach import reach  # noqa: PLC0415 - an optional dependency
+
+    reach(servers, config, within=0.9 * within)
+
+
+def _make(spec: TransportSpec) -> None:
+    made = spec.build()
+    close = getattr(made, "close", None)
+    if callable(close):
+        close()
+
+
+def _tried(what: str, call: Callable[[], None], within: timedelta) -> Tried:
+    problems: list[str] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BoxError as error:
+            problems.append(str(error))
+        except BaseException as error:  # users' constructors raise whatever they like
+            problems.append(f"its constructor raised {described(error)}")
+
+    started = time.monotonic()
+    thread = threading.Thread(target=run, name=f"boxengine-trying-{what}", daemon=True)
+    thread.start()
+    thread.join(within.total_seconds())
+    seconds = time.monotonic() - started
+    if thread.is_alive():
+        return Tried(what, seconds, f"no answer within {within.total_seconds():g} s")
+    return Tried(what, seconds, masked_text(problems[0]) if problems else None)

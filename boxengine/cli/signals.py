@@ -1,0 +1,103 @@
+"""Signals: which of them stop a process, when a repeated one ends it at once, and how they wait for a process to be ready."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+
+IMPATIENT = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+"""Each stops the process; a second one ends it at once."""
+STOPPING = (*IMPATIENT, signal.SIGHUP)
+"""SIGHUP stops only. A shell and the kernel both send it when a terminal closes, and systemd may send it right after SIGTERM,
+so a second one does not mean that a person has lost patience."""
+TELLING = signal.SIGUSR1
+"""Asks the process to log what every thread does."""
+ONE_WISH = 0.3
+"""Seconds. Wrappers such as `timeout` and `npm` repeat a signal that the terminal has already sent; nobody presses Ctrl-C twice
+that fast."""
+
+
+class StopRequest:
+    """Whether this process has been asked to stop. Any thread may ask, and so may a signal handler."""
+
+    def __init__(self) -> None:
+        # A threading.Event would deadlock: a handler interrupts the main thread, which may hold the event's lock.
+        self._asked: SimpleQueue[None] = SimpleQueue()
+        self.is_set = False
+
+    def ask(self) -> None:
+        """From now on the process is to stop."""
+        self.is_set = True
+        self._asked.put(None)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Returns whether the process is to stop, after at most so many seconds. For one thread only."""
+        if not self.is_set:
+            try:
+                self._asked.get(timeout=timeout)
+            except Empty:
+                return False
+        return True
+
+
+def stop_request(
+    *, on_stop: Callable[[], None] = lambda: None, before_end: Callable[[], None] = lambda: None
+) -> StopRequest:
+    """Made by the first stop signal. A second one ends the process at once.
+
+    A SIGHUP that is ignored, as under nohup, stays so.
+
+    Args:
+        on_stop: called in the signal handler at the first signal.
+        before_end: called there before the process ends at once.
+    """
+    request = StopRequest()
+    first: float | None = None
+
+    def handle(number: int, _frame: object) -> None:
+        nonlocal first
+        if number in IMPATIENT:
+            now = time.monotonic()
+            if first is None:
+                first = now
+            elif now - first > ONE_WISH:
+                before_end()
+                os._exit(128 + number)
+        if not request.is_set:
+            request.ask()
+            on_stop()
+
+    for number in STOPPING:
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handle)
+    return request
+
+
+def stop_with_parent(request: StopRequest) -> None:
+    """Asks to stop when standard input ends: its other end is held by the parent, and closes however the parent ends."""
+
+    def watch() -> None:
+        os.read(0, 1)
+        request.ask()
+
+    threading.Thread(target=watch, name="boxengine-parent", daemon=True).start()
+
+
+@contextmanager
+def held_back_in_children() -> Iterator[None]:
+    """A process started inside meets the signals of this module only once it calls ``let_through``."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (*STOPPING, TELLING))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def let_through() -> None:
+    """Signals that a parent held back until this process had its handlers arrive now."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (*STOPPING, TELLING))

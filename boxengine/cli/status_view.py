@@ -1,0 +1,117 @@
+"""The state of the boxes on a terminal: a table, or, where it is too narrow for one, a few lines for each box.
+
+Plain text, since what draws tables takes longer to import than the look takes. What stands in Redis cannot steer the
+terminal.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from boxengine.cli.text import aligned, printable
+from boxengine.ports import Precision
+
+COUNTED = ("pending", "retrying", "failed", "delivered", "discarded")
+SIGNS = {Precision.EXACT: "", Precision.AT_LEAST: "> ", Precision.ABOUT: "~ "}
+_HEAD = ("box", "side", *COUNTED, "oldest pending", "queue", "lag", "polling", "workers")
+_WORKERS = ("worker", "host", "pid", "threads", "since", "boxes")
+_NUMBERS = frozenset({*COUNTED, "oldest pending", "queue", "lag", "workers", "pid", "threads"})
+
+
+def view(rows: Sequence[Mapping[str, Any]], *, width: int) -> str:
+    """The boxes, the workers and the open circuits, in lines of at most this width where words allow."""
+    parts = [_fitting(_HEAD, [_cells(row) for row in rows], width) or _narrow(rows, width)]
+    workers = list(_workers(rows))
+    if workers:
+        parts.append(_fitting(_WORKERS, workers, width) or "\n".join(_wrapped(_told(each), width) for each in workers))
+    circuits = list(_circuits(rows))
+    if circuits:
+        parts.append("\n".join(circuits))
+    return "\n\n".join(parts)
+
+
+def _fitting(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str | None:
+    table = aligned([head, *rows], right=[name in _NUMBERS for name in head])
+    return "\n".join(table) if max(map(len, table)) <= width else None
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    return [
+        row["box"],
+        row["type"],
+        *(_counted(row, name) for name in COUNTED),
+        _length(row["oldest_pending_seconds"]),
+        _number(row["queue"]),
+        _length(row["queue_lag_seconds"]),
+        _polling(row),
+        _number(None if row["workers"] is None else len(row["workers"])),
+    ]
+
+
+def _narrow(rows: Sequence[Mapping[str, Any]], width: int) -> str:
+    lines = []
+    for row in rows:
+        oldest = row["oldest_pending_seconds"]
+        counts = [f"{_counted(row, name)} {name}" for name in COUNTED]
+        if oldest is not None:
+            counts[0] += f" (the oldest for {_length(oldest)})"
+        workers = "-" if row["workers"] is None else len(row["workers"])
+        lag = "" if row["queue_lag_seconds"] is None else f" (lag {_length(row['queue_lag_seconds'])})"
+        lines.append(f"{row['type']} {row['box']}")
+        lines.append(_wrapped(f"  {', '.join(counts)}", width))
+        lines.append(
+            _wrapped(f"  queue {_number(row['queue'])}{lag}, polling {_polling(row)}, workers {workers}", width)
+        )
+    return "\n".join(lines)
+
+
+def _wrapped(line: str, width: int) -> str:
+    return textwrap.fill(line, max(20, width), subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+
+
+def _workers(rows: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
+    seen: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
+    for row in rows:
+        for worker in row["workers"] or ():
+            seen.setdefault(worker["id"], (worker, []))[1].append(row["box"])
+    for worker, names in seen.values():
+        cells = (worker["id"], worker["host"], worker["pid"], worker["threads"], worker["started_at"][:19])
+        yield [*(printable(str(cell)) for cell in cells), ", ".join(names)]
+
+
+def _told(worker: Sequence[str]) -> str:
+    name, host, pid, threads, since, boxes = worker
+    return f"worker {name} on {host}, pid {pid}, {threads} threads, since {since}: {boxes}"
+
+
+def _circuits(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for row in rows:
+        for circuit in row["circuits"] or ():
+            when = circuit["next_try"]
+            next_try = "when the call that hangs comes back" if when is None else when[:19]
+            yield printable(
+                f"circuit: {circuit['transport']} of {row['box']} open since {circuit['since'][:19]}, "
+                f"next try {next_try} (worker {circuit['worker']}): {circuit['reason']}"
+            )
+
+
+def _polling(row: Mapping[str, Any]) -> str:
+    return {None: "-", True: "paused", False: "on"}[row["paused"]]
+
+
+def _counted(row: Mapping[str, Any], name: str) -> str:
+    number = row[name]
+    return "-" if number is None else SIGNS[Precision(row["precision"][name])] + f"{number:,}"
+
+
+def _number(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
+
+
+def _length(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    return f"{seconds:.1f} s" if seconds < 60 else str(timedelta(seconds=round(seconds)))  # noqa: PLR2004 - a minute

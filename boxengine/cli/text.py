@@ -1,0 +1,25 @@
+"""Plain text for a terminal, without what draws tables, which is slow to import."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """With what is not printable escaped, line ends and tabs apart if ``lines``."""
+    kept = "\n\t" if lines else ""
+    return "".join(
+        each if each.isprintable() or each in kept else each.encode("unicode_escape").decode() for each in text
+    )
+
+
+def aligned(rows: Sequence[Sequence[str]], *, right: Sequence[bool]) -> list[str]:
+    """The rows as lines in columns, two spaces apart; ``right``: which columns end at their right edge."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(right))]
+    return [
+        "  ".join(
+            cell.rjust(width) if at_right else cell.ljust(width)
+            for cell, width, at_right in zip(row, widths, right, strict=True)
+        ).rstrip()
+        for row in rows
+    ]

@@ -1,0 +1,91 @@
+"""``boxengine web``: the console."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from boxengine.cli.context import globals_of
+from boxengine.errors import BoxError, PortTaken
+
+if TYPE_CHECKING:
+    from boxengine.app.boxes import Boxes
+
+PORT = 5580
+MEASURED_EVERY = 15.0
+"""Seconds: how often the oldest waits are looked at for the charts, also while nobody watches."""
+
+
+def web(
+    context: typer.Context,
+    *,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0: a free one.")] = PORT,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Nobody may change anything.")] = False,
+) -> None:
+    """Serve the console: what is stuck, why, and what to press. Until SIGTERM or SIGINT.
+
+    Listens on this machine alone, unless --host says otherwise. Whoever opens it needs a token: console.operate_token or
+    console.read_token, or, without either, one that is made up at the start and printed. Needs an extra: pip install
+    'boxengine[web]'.
+
+    Examples: boxengine web; boxengine web --port 8080 --read-only
+    """
+    options = globals_of(context)
+    options.configure_logs()
+    boxes = options.boxes()
+    options.configure_logs(boxes)
+    _serve(boxes, host, port, read_only=read_only)
+
+
+def _serve(boxes: Boxes, host: str, port: int, *, read_only: bool) -> None:
+    import signal  # noqa: PLC0415 - see Globals.boxes
+    import socket  # noqa: PLC0415
+
+    try:
+        import uvicorn  # noqa: PLC0415
+
+        from boxengine.web.console.application import build  # noqa: PLC0415
+        from boxengine.web.console.guard import LOOPBACK  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise BoxError(f"{error.name} is not installed: pip install 'boxengine[web]'") from error
+
+    chosen = boxes.resolved.settings.console
+    made_up = None
+    if chosen.authentication != "none" and not (chosen.operate_token or chosen.read_token):
+        made_up = secrets.token_urlsafe(18)
+    local = host in ("127.0.0.1", "localhost", "::1")
+    app = build(boxes, token=made_up, read_only=read_only, hosts=LOOPBACK if local else ())
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise PortTaken(f"--port: cannot listen on {host}:{port}: {error}") from error
+    shown = f"[{host}]" if ":" in host else host
+    sys.stderr.write(f"boxengine: the console is at http://{shown}:{listener.getsockname()[1]}/\n")
+    if made_up is not None:
+        sys.stderr.write(f"boxengine: token: {made_up}\n")
+    if chosen.authentication == "none" and not local:
+        sys.stderr.write("boxengine: console.authentication is none: whoever reaches this port may do everything\n")
+    sys.stderr.flush()
+    app.state.site.live.keep_looking(every=MEASURED_EVERY)
+    # Streams stay open as long as their tabs; a stop does not wait for those.
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2, server_header=False
+        )
+    )
+
+    def stop(_number: int, _frame: object) -> None:
+        server.should_exit = True
+
+    # Once it has stopped, uvicorn raises the signal again that stopped it: this is where it goes, so that the code is 0.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    server.run(sockets=[listener])

@@ -1,0 +1,81 @@
+"""What users' code answers: does it refuse the item, and can the answer be understood at all?"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from concurrent.futures import Future
+from types import CoroutineType, GeneratorType, NotImplementedType
+from typing import Any
+
+from boxengine.domain.outcome import Failure, Verdict
+from boxengine.engine.attempt import reason_of
+from boxengine.errors import Unavailable
+
+_UNFINISHED = (Awaitable, Generator, AsyncGenerator, Future, map, filter, zip)
+"""What has not done its work yet, and never will if nobody waits for it or goes through it."""
+_MISTAKES = (BaseException, Verdict, type, NotImplementedType)
+_REFUSALS = (Failure, *_MISTAKES, *_UNFINISHED)
+
+
+def failed(answer: object) -> bool:
+    """Whether an answer means that the item is not delivered: it refuses, or it cannot be understood."""
+    if answer is None or answer is True:
+        return False
+    return answer is False or isinstance(answer, _REFUSALS)
+
+
+def refusal(answer: object) -> object:
+    """What to record for an answer that ``failed``: itself, or a ``Failure`` that says why it is not understood."""
+    if answer is False or isinstance(answer, Failure | Unavailable):
+        return answer
+    discard(answer)
+    return Failure(f"returned {_why_not(answer)}")
+
+
+def _why_not(answer: object) -> str:
+    name = type(answer).__name__.replace("_", " ")
+    name = f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
+    match answer:
+        case BaseException():
+            return f"an error instead of raising it: {reason_of(answer)}"
+        case Verdict():
+            return f"{answer}, which only a retry strategy may return"
+        case type():
+            return f"the class {answer.__name__}, not an instance of it"
+        case Awaitable() | Future():
+            return f"{name} that nobody waits for: write def, not async def, and wait for the result"
+        case Generator() | AsyncGenerator():
+            return f"{name} whose code nobody runs: write return, not yield"
+    return f"{name} that has done nothing yet: make it a list" if isinstance(answer, _UNFINISHED) else repr(answer)
+
+
+def unfinished(answer: object) -> bool:
+    """Whether it is a coroutine, a generator, a future or the like, whose work is not done."""
+    return isinstance(answer, _UNFINISHED)
+
+
+def discard(answer: object) -> None:
+    """Ends a coroutine or a generator that nobody will run, so that Python does not warn about it."""
+    if isinstance(answer, CoroutineType | GeneratorType):
+        answer.close()
+
+
+def never_runs(call: Any) -> str | None:
+    """What kind of function this is, if a plain call only makes an object and runs no code; None for a plain one.
+
+    Looks through ``functools.partial``, bound methods and objects with ``__call__``.
+    """
+    while isinstance(call, functools.partial):
+        call = call.func
+    if callable(call) and not inspect.isroutine(call) and not isinstance(call, type):
+        call = type(call).__call__
+    return next((kind for kind, holds in _KINDS.items() if holds(call)), None)
+
+
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "an async generator": inspect.isasyncgenfunction,
+    "async def": inspect.iscoroutinefunction,
+    "a generator (it has yield)": inspect.isgeneratorfunction,
+}

@@ -1,0 +1,75 @@
+"""Where messages go that cannot become items of their box: into the box as failed rows, or into another box."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from boxengine.domain.box import Box
+from boxengine.domain.message import ReceivedMessage, remains
+from boxengine.ports import Inbox, InboxTransaction
+
+
+class CreateBatch(Protocol):
+    """Inserts items of one box and returns their ids in the order given (``Creator.create_batch``)."""
+
+    def __call__(
+        self, session: Any, batch: Sequence[Mapping[str, Any]], /, *, known: set[int] | None = None
+    ) -> list[int]:
+        """Args:
+        known: takes in the ids of items that were there already.
+        """
+
+
+class FailedRows:
+    """``DeadLetters`` in the box itself, as failed rows: where nothing else is configured."""
+
+    def __init__(self, box: Box, *, create_batch: CreateBatch, inbox: Inbox) -> None:
+        self._box = box
+        self._create_batch = create_batch
+        self._inbox = inbox
+
+    def bury(self, transaction: InboxTransaction, message: ReceivedMessage, reason: str) -> bool:
+        attributes = only(self._inbox.columns(self._box), remains(message))
+        with transaction.savepoint():
+            known: set[int] = set()
+            for item_id in self._create_batch(transaction.session, [attributes], known=known):
+                # A known row is the one of an earlier message with the same Idempotency-Key, and may be a good one.
+                if item_id not in known:
+                    transaction.reject(item_id, f"not processed: the message could not be stored as it is: {reason}")
+        return not known
+
+
+class OtherBox:
+    """``DeadLetters`` in a box of their own, in the same transaction, with the reason in their headers."""
+
+    def __init__(self, box: Box, *, create_batch: CreateBatch, inbox: Inbox) -> None:
+        self._box = box
+        self._create_batch = create_batch
+        self._inbox = inbox
+
+    def bury(self, transaction: InboxTransaction, message: ReceivedMessage, reason: str) -> bool:
+        attributes = only(self._inbox.columns(self._box), remains(message))
+        if "options" in attributes:
+            options = attributes["options"]
+            headers = options["headers"] | dict(reason_headers(message, reason))
+            attributes["options"] = options | {"headers": headers}
+        with transaction.savepoint():
+            known: set[int] = set()
+            self._create_batch(transaction.session, [attributes], known=known)
+        return not known
+
+
+def reason_headers(message: ReceivedMessage, reason: str) -> list[tuple[str, str]]:
+    """What a dead letter carries beside the message's own headers."""
+    return [
+        ("Dead-Letter-Reason", reason),
+        ("Dead-Letter-Topic", message.topic),
+        ("Dead-Letter-Partition", str(message.partition)),
+        ("Dead-Letter-Offset", str(message.offset)),
+    ]
+
+
+def only(columns: frozenset[str], attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Those attributes for which there is a column. The payload has one in every table, under one name or another."""
+    return {name: value for name, value in attributes.items() if name in columns or name == "payload"}

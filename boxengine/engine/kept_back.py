@@ -1,0 +1,33 @@
+"""Items that a middleware keeps back: each is told once, however often it comes again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from boxengine.domain.box import Box
+from boxengine.domain.item import Item
+from boxengine.ports import Observer
+
+REMEMBERED = 10_000
+"""Items that are known to have been told; beyond that the oldest may be told again."""
+
+
+class KeptBack:
+    """Those of one box. Shared by threads."""
+
+    def __init__(self, box: Box, *, observer: Observer) -> None:
+        self._box = box
+        self._observer = observer
+        self._told: dict[int, None] = {}
+        self._lock = threading.Lock()
+
+    def tell(self, items: Sequence[Item]) -> None:
+        """Tells the observer of those that it was not told of before."""
+        with self._lock:
+            new = [item for item in items if item.id not in self._told]
+            self._told.update(dict.fromkeys(item.id for item in new))
+            for oldest in list(self._told)[: max(0, len(self._told) - REMEMBERED)]:
+                del self._told[oldest]
+        if new:
+            self._observer.kept_back(self._box, items=new)

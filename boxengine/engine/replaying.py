@@ -1,0 +1,81 @@
+"""Delivered items once more: as copies that stand behind all items of their keys, each with a header that says what it is.
+
+A copy is an item like any other: it is retried, it may fail, and it never overtakes an item that was there before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from boxengine.domain.box import Box
+from boxengine.domain.item import Status
+from boxengine.errors import BoxError
+from boxengine.ports import Copying, ItemFilter, ItemsStore
+
+BATCH = 500
+"""Items per transaction."""
+HEADER = "Replay-Of"
+"""Carries the uuid of the item that a copy is of."""
+
+
+class Replays:
+    """Puts delivered items of a box into it once more."""
+
+    def __init__(self, store: ItemsStore) -> None:
+        self._store = store
+
+    def count(self, box: Box, which: ItemFilter) -> int:
+        """How many items it would be."""
+        return self._store.count(box, narrowed(which))
+
+    def run(
+        self,
+        box: Box,
+        which: ItemFilter,
+        copying: Copying,
+        *,
+        limit: int | None = None,
+        progress: Callable[[int, int], None] = lambda _items, _last_id: None,
+    ) -> int:
+        """Copies what is there at the beginning, in the order of the ids; returns how many items.
+
+        Args:
+            limit: so many at most, the oldest first; None: all.
+            progress: told after each batch how many items it held, and the last of their ids.
+
+        Raises:
+            BoxError: the filter names no item, key or time, or the table could not mark copies.
+            StoreUnavailable: the batches before are done, and doing it again would do them twice: go on after their last id.
+        """
+        # Copies are rows of the same box: without an end, those that are delivered meanwhile would be copied too.
+        which = replace(narrowed(which), up_to=self._store.last_id(box))
+        copied = 0
+        for ids in self._batches(box, which, limit):
+            copied += self._store.replay(box, which, ids, copying)
+            progress(len(ids), ids[-1])
+        return copied
+
+    def _batches(self, box: Box, which: ItemFilter, limit: int | None) -> Iterator[list[int]]:
+        after, remaining = 0, limit
+        while remaining is None or remaining > 0:
+            size = BATCH if remaining is None else min(BATCH, remaining)
+            ids = self._store.ids(box, which, after=after, limit=size)
+            if not ids:
+                return
+            yield ids
+            after = ids[-1]
+            remaining = None if remaining is None else remaining - len(ids)
+
+
+def narrowed(which: ItemFilter) -> ItemFilter:
+    """The filter as a replay understands it: delivered items, and never all that there are.
+
+    Raises:
+        BoxError: it names another status, or neither items nor a key nor a time.
+    """
+    if which.statuses - {Status.DELIVERED}:
+        raise BoxError("replay is for delivered items; others are retried")
+    if not (which.ids or which.event_key is not None or which.created_from or which.created_before):
+        raise BoxError("replay needs ids, an event key, or a time: everything that was ever delivered is too much")
+    return replace(which, statuses=frozenset({Status.DELIVERED}))

@@ -1,0 +1,56 @@
+"""One look for many boxes: which of them have any pending row, so that the others need no check of their own.
+
+A check of a box costs a query and two Redis commands. A worker with hundreds of boxes, next to all of them idle, would do
+nothing else; and so that it does not, each would be checked too seldom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from boxengine.domain.box import Box
+from boxengine.engine.outages import Outages
+from boxengine.engine.pauses import PauseWatch
+from boxengine.engine.schedule import Schedule
+from boxengine.ports import Store
+
+MANY = 10
+"""Boxes from which on a survey is cheaper than their checks."""
+EVERY = timedelta(seconds=0.8)
+
+
+class Survey:
+    """One turn at a time."""
+
+    def __init__(
+        self, boxes: Sequence[Box], *, store: Store, schedule: Schedule, pauses: PauseWatch, outages: Outages
+    ) -> None:
+        self._boxes = boxes
+        self._store = store
+        self._schedule = schedule
+        self._pauses = pauses
+        self._outages = outages
+        self._pending = frozenset(box.name for box in boxes)
+        """As last seen. Before the first look, and while looks fail, all: each is checked at its own pace."""
+
+    def quiet(self, box: Box) -> bool:
+        """Whether the box had no pending row at the last look. If it gets one, a later look has the box checked."""
+        return box.name not in self._pending
+
+    def turn(self) -> timedelta:
+        """Looks at all boxes that are not paused, and has those checked that have pending rows since this look."""
+        before = self._pending
+        try:
+            pending = self._store.pending(self._pauses.running(self._boxes))
+        except Exception as error:  # one box without a table must not keep the others from being looked at
+            self._pending = frozenset(box.name for box in self._boxes)
+            for name in sorted(self._pending - before):
+                self._schedule.check(name, within=0.0)
+            return timedelta(seconds=self._outages.failed("looking at all boxes", error))
+        self._outages.worked("looking at all boxes")
+        # The rest of the pending ones are checked at their own pace, which is quick while rows are due.
+        self._pending = pending
+        for name in sorted(pending - before):
+            self._schedule.check(name, within=0.0)
+        return EVERY

@@ -1,0 +1,204 @@
+"""Alembic: migrations that make boxes' tables whole, and a diff that is empty when they are.
+
+In ``env.py``, hand Alembic what ``box_options`` returns::
+
+    import boxengine
+    from boxengine.integrations.alembic import box_options
+
+    context.configure(
+        connection=connection, target_metadata=Base.metadata, **box_options(boxengine.load().resolved)
+    )
+
+``alembic revision --autogenerate`` then writes plain types of the database at hand, its indexes and no other's, and the
+settings that ``boxengine db create`` would make. On a table that is there already, PostgreSQL's indexes are created
+concurrently. No migration imports boxengine: it runs with every later version, and without any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from alembic.autogenerate import renderers
+from alembic.autogenerate.api import AutogenContext
+from alembic.operations import ops
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import DefaultClause, Index, MetaData, Table
+from sqlalchemy.types import TypeEngine
+
+from boxengine.adapters.sql import columns, schema, upgrade
+from boxengine.adapters.sql.models import index_names
+from boxengine.adapters.sql.sizes import without_size
+from boxengine.adapters.sql.tables import counters_of
+from boxengine.domain.box import Box
+from boxengine.settings import Resolved
+
+Hook = Callable[..., Any]
+
+_POSTGRESQL = {
+    columns.Id: "sa.BigInteger()",
+    columns.Identity: "sa.Uuid()",
+    columns.Name: "sa.String(length=255)",
+    columns.Json: "postgresql.JSONB()",
+    columns.Payload: "sa.LargeBinary()",
+    columns.Log: "sa.Text()",
+    columns.Moment: "sa.DateTime(timezone=True)",
+}
+_MYSQL = {
+    columns.Id: "sa.BigInteger()",
+    columns.Identity: "sa.CHAR(length=36)",
+    columns.Name: "mysql.VARCHAR(charset='utf8mb4', collation='utf8mb4_bin', length=255)",
+    columns.Json: "sa.JSON()",
+    columns.Payload: "mysql.MEDIUMBLOB()",
+    columns.Log: "mysql.TEXT(charset='utf8mb4')",
+    columns.Moment: "mysql.DATETIME(fsp=6)",
+}
+_TYPES = {"postgresql": _POSTGRESQL, "mysql": _MYSQL, "mariadb": _MYSQL}
+
+
+def box_options(
+    resolved: Resolved,
+    *,
+    include_object: Hook | None = None,
+    render_item: Hook | None = None,
+    process_revision_directives: Hook | None = None,
+) -> dict[str, Hook]:
+    """Options for Alembic's ``context.configure`` that make it understand the tables of all boxes.
+
+    Args:
+        resolved: of a loaded configuration: ``boxengine.load().resolved``.
+        include_object: yours, asked first.
+        render_item: yours, asked first.
+        process_revision_directives: yours, called last, with everything there.
+
+    Returns:
+        These three options, to be passed on as keyword arguments.
+    """
+    tables = _BoxTables(resolved)
+
+    def include(item: Any, name: str | None, kind: str, reflected: bool, compared: Any) -> bool:  # noqa: FBT001 - Alembic's call
+        if include_object is not None and not include_object(item, name, kind, reflected, compared):
+            return False
+        return tables.includes(item, name, kind, only_in_database=reflected and compared is None)
+
+    def render(kind: str, item: Any, context: AutogenContext) -> Any:
+        rendered = render_item(kind, item, context) if render_item is not None else False
+        return rendered if rendered is not False else _rendered(kind, item, context)
+
+    def directives(context: MigrationContext, revision: Any, scripts: list[ops.MigrationScript]) -> None:
+        tables.complete(context, scripts)
+        if process_revision_directives is not None:
+            process_revision_directives(context, revision, scripts)
+
+    return {"include_object": include, "render_item": render, "process_revision_directives": directives}
+
+
+# ── how types and defaults are written ───────────────────────────────────────────────────────────────
+
+
+def _rendered(kind: str, item: Any, context: AutogenContext) -> str | bool:
+    dialect = context.migration_context.dialect.name
+    if kind == "type" and isinstance(item, TypeEngine):
+        spelled = next((text for known, text in _TYPES.get(dialect, {}).items() if known is item), None)
+        if spelled is None:
+            return False
+        module = spelled.partition(".")[0]
+        if module != "sa":
+            context.imports.add(f"from sqlalchemy.dialects import {module}")
+        return spelled
+    if kind == "server_default" and isinstance(item, DefaultClause) and isinstance(item.arg, columns.utc_now):
+        return f"sa.text({str(item.arg.compile(dialect=context.migration_context.dialect))!r})"
+    return False
+
+
+# ── what belongs to boxes ────────────────────────────────────────────────────────────────────────────
+
+
+class _BoxTables:
+    """Who makes what: Alembic makes and compares the models' tables and columns; a plan brings everything else."""
+
+    def __init__(self, resolved: Resolved) -> None:
+        self._boxes: list[Box] = [pipeline.box for pipeline in resolved.pipelines.values()]
+        self._models = [pipeline.model for pipeline in resolved.pipelines.values() if pipeline.model is not None]
+        self._tables = {table.fullname for table in schema.tables(self._boxes, self._models)}
+        self._counters = {counters_of(name) for name in self._tables}
+
+    def includes(self, item: Any, name: str | None, kind: str, *, only_in_database: bool) -> bool:
+        """Whether Alembic compares it."""
+        if kind == "table" and isinstance(item, Table):
+            # A box without a model has a table that the application's metadata does not know.
+            return item.fullname not in self._counters and not (only_in_database and item.fullname in self._tables)
+        if (
+            kind == "index"
+            and isinstance(item, Index)
+            and item.table is not None
+            and item.table.fullname in self._tables
+        ):
+            return name not in index_names(item.table.name)
+        return True
+
+    def complete(self, context: MigrationContext, scripts: Sequence[ops.MigrationScript]) -> None:
+        """Adds what a database lacks besides what Alembic finds by itself."""
+        if context.connection is None or not scripts or scripts[0].upgrade_ops is None:
+            return
+        for direction in (scripts[0].upgrade_ops, scripts[0].downgrade_ops):
+            if direction is not None:
+                self._leave_sizes(direction)
+        alembics = _tables_of(context.opts.get("target_metadata"))
+        steps = [
+            step
+            for step in upgrade.plan(context.connection, self._boxes, self._models)
+            if step.table not in alembics or not (step.creates_table or step.column is not None)
+        ]
+        if steps:
+            scripts[0].upgrade_ops.ops.append(CompleteBoxes(steps))
+        if scripts[0].downgrade_ops is not None:
+            undoing = [ops.ExecuteSQLOp(step.undo) for step in reversed(steps) if step.undo is not None]
+            scripts[0].downgrade_ops.ops[:0] = undoing
+
+    def _leave_sizes(self, direction: ops.OpContainer) -> None:
+        """Takes out changes of comments that would only wipe out the number of buckets in force."""
+        for each in list(direction.ops):
+            if isinstance(each, ops.ModifyTableOps):
+                each.ops[:] = [op for op in each.ops if not self._wipes_size(op)]
+                if not each.ops:
+                    direction.ops.remove(each)
+
+    def _wipes_size(self, op: ops.MigrateOperation) -> bool:
+        if not isinstance(op, ops.CreateTableCommentOp | ops.DropTableCommentOp):
+            return False
+        name = f"{op.schema}.{op.table_name}" if op.schema else op.table_name
+        before, after = op.existing_comment, op.comment if isinstance(op, ops.CreateTableCommentOp) else None
+        return name in self._tables and without_size(before) == without_size(after)
+
+
+def _tables_of(metadata: MetaData | Sequence[MetaData] | None) -> dict[str, Table]:
+    several = [metadata] if isinstance(metadata, MetaData) else metadata or ()
+    return {name: table for each in several for name, table in each.tables.items()}
+
+
+class CompleteBoxes(ops.MigrateOperation):
+    """The rest of what boxes' tables need, as statements. Settings and indexes go with their table at a downgrade."""
+
+    def __init__(self, steps: Sequence[upgrade.Step]) -> None:
+        self.steps = tuple(steps)
+
+    def to_diff_tuple(self) -> tuple[Any, ...]:
+        """What ``alembic check`` prints."""
+        return ("complete_boxes", [f"{step.table}: {step.purpose}" for step in self.steps])
+
+    def reverse(self) -> ops.MigrateOperation:
+        """Alembic asks for it before this operation is there; what is to be undone stands beside it."""
+        raise NotImplementedError
+
+
+@renderers.dispatch_for(CompleteBoxes)
+def _render(_context: AutogenContext, op: CompleteBoxes) -> list[str]:
+    lines = []
+    for step in op.steps:
+        if step.concurrent:
+            # Alembic indents what follows a colon, up to an empty line.
+            lines += ["with op.get_context().autocommit_block():", f"op.execute({step.sql!r})", ""]
+        else:
+            lines.append(f"op.execute({step.sql!r})")
+    return lines

@@ -1,0 +1,75 @@
+"""Django's admin for boxes: items to look at, and two things to do with them.
+
+::
+
+    @admin.register(OrderOutboxItem)
+    class OrderOutboxItemAdmin(BoxItemAdmin): ...
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from boxengine.app.servers import connect
+from boxengine.engine.item_actions import Action, ItemActions
+from boxengine.integrations.django import configuration
+from boxengine.ports import ItemFilter
+from boxengine.settings.names import box_name
+
+
+class BoxItemAdmin(admin.ModelAdmin):
+    """Shows items, changes none of their fields, and retries or discards those that are chosen."""
+
+    list_display: ClassVar[Any] = (
+        "id",
+        "event_name",
+        "event_key",
+        "status",
+        "errors_count",
+        "created_at",
+        "processed_at",
+    )
+    list_filter: ClassVar[Any] = ("status", "event_name")
+    search_fields: ClassVar[Any] = ("=id", "=event_key")
+    ordering: ClassVar[Any] = ("-id",)
+    # A box has millions of rows: nothing here counts them all.
+    show_full_result_count = False
+    actions: ClassVar[Any] = ("retry", "discard")
+
+    def has_add_permission(self, _request: HttpRequest, *_given: Any) -> bool:
+        """Items come from ``create_outbox_item``, which computes their bucket."""
+        return False
+
+    def has_delete_permission(self, _request: HttpRequest, *_given: Any) -> bool:
+        """Retention deletes what is finished."""
+        return False
+
+    def get_readonly_fields(self, _request: HttpRequest, _item: Any = None) -> list[str]:
+        """All fields: a worker may have the row in hand."""
+        return [field.name for field in self.model._meta.concrete_fields]  # noqa: SLF001 - Django's public way to fields
+
+    @admin.action(description="Retry: deliver these items again as soon as possible", permissions=["change"])
+    def retry(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        """Failed, discarded and waiting items become due; retry strategies are asked."""
+        self._act(Action.RETRY, request, queryset)
+
+    @admin.action(description="Discard: never deliver these items", permissions=["change"])
+    def discard(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        """Pending and failed items become discarded."""
+        self._act(Action.DISCARD, request, queryset)
+
+    def _act(self, action: Action, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        boxes = configuration.boxes()
+        servers = connect(boxes.resolved.settings)
+        try:
+            which = ItemFilter(ids=tuple(queryset.values_list("pk", flat=True)))
+            tally = ItemActions(servers.items, servers.memory).run(boxes.box(box_name(self.model)), action, which)
+        finally:
+            servers.close()
+        level = messages.WARNING if tally.left else messages.SUCCESS
+        left = f"; {tally.left} left alone (in work, finished, or changed meanwhile)" if tally.left else ""
+        self.message_user(request, f"{tally.changed} changed{left}", level)

@@ -1,0 +1,37 @@
+"""After ``migrate``: the indexes and settings that boxes' tables need beside what Django makes."""
+
+from __future__ import annotations
+
+from typing import Any, TextIO
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
+
+from boxengine.adapters.sql import upgrade
+from boxengine.adapters.sql.engine import connect
+from boxengine.integrations.django import configuration
+
+
+def after_migrate(*, using: str, verbosity: int = 1, stdout: TextIO | None = None, **_options: Any) -> None:
+    """Completes the boxes' tables of one database; what is there already is left alone.
+
+    On PostgreSQL indexes are made concurrently, so that writers of a table in use go on.
+    """
+    try:
+        url = configuration.database_url(using)
+    except ImproperlyConfigured:
+        return  # a database that no worker works on: SQLite, in a test
+    present = set(connections[using].introspection.table_names())
+    boxes = [pipeline.box for pipeline in configuration.boxes().resolved.pipelines.values()]
+    wanted = [box for box in boxes if box.table in present]
+    if not wanted:
+        return
+    engine = connect(url, connections=1)
+    try:
+        with engine.connect() as connection:
+            steps = upgrade.plan(connection, wanted)
+        for step in upgrade.apply(engine, steps):
+            if verbosity >= 1 and stdout is not None:
+                stdout.write(f"  boxengine: {step.table}: {step.purpose}\n")
+    finally:
+        engine.dispose()

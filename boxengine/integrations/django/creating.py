@@ -1,0 +1,190 @@
+"""Writing items through Django's own connection: they commit and roll back with ``transaction.atomic()``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from django.db import IntegrityError, connections, router, transaction
+
+from boxengine.adapters.sql.listen import CHANNEL
+from boxengine.adapters.system import SystemClock
+from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer
+from boxengine.app.boxes import Boxes
+from boxengine.domain.box import Box, BoxType
+from boxengine.engine.create import Attributes, Creator, Inserted
+from boxengine.engine.observation import NullObserver
+from boxengine.errors import InvalidItem
+from boxengine.ports import Signal
+from boxengine.settings.names import box_name
+
+if TYPE_CHECKING:
+    from boxengine.integrations.django.models import InboxItem, OutboxItem
+
+ENGINE_OWNED = frozenset({"id", "status", "errors_count", "error_log", "processed_at", "updated_at"})
+"""Columns a caller does not set."""
+
+
+def create_outbox_item(
+    model: type[OutboxItem], *, using: str | None = None, partition_by: Any = None, **attributes: Any
+) -> int:
+    """Inserts one item through Django's connection and returns its id.
+
+    Args:
+        model: the box's model.
+        using: alias of the database; None: as Django's routers say.
+        partition_by: what the bucket is computed from; ``event_key`` if None.
+        attributes: fields of the row: ``event_key`` and ``payload`` (bytes or str) always; ``event_name``, ``options``,
+            ``available_at``, ``dedup_key`` and fields of the model's own where wanted.
+
+    Raises:
+        InvalidItem: no event key, a payload of the wrong type, an unknown field.
+        UnknownBox: the configuration has no such box.
+
+    Example::
+
+        with transaction.atomic():
+            order = Order.objects.create(what="a bicycle")
+            create_outbox_item(OrderOutboxItem, event_key=order.pk, payload=b"...", event_name="order_placed")
+    """
+    return _creator(model, BoxType.OUTBOX).create(_alias(model, using), attributes, partition_by=partition_by)
+
+
+def create_outbox_batch(
+    model: type[OutboxItem],
+    items: Sequence[Mapping[str, Any]],
+    *,
+    using: str | None = None,
+    partition_by: Callable[[dict[str, Any]], Any] | None = None,
+) -> list[int]:
+    """Inserts many items and returns their ids in the order given.
+
+    Args:
+        items: one mapping of fields each, as for ``create_outbox_item``.
+    """
+    return _creator(model, BoxType.OUTBOX).create_batch(_alias(model, using), items, partition_by=partition_by)
+
+
+def create_inbox_item(
+    model: type[InboxItem], *, using: str | None = None, partition_by: Any = None, **attributes: Any
+) -> int:
+    """As ``create_outbox_item``, for a received message."""
+    return _creator(model, BoxType.INBOX).create(_alias(model, using), attributes, partition_by=partition_by)
+
+
+def create_inbox_batch(
+    model: type[InboxItem],
+    items: Sequence[Mapping[str, Any]],
+    *,
+    using: str | None = None,
+    partition_by: Callable[[dict[str, Any]], Any] | None = None,
+) -> list[int]:
+    """As ``create_outbox_batch``, for received messages."""
+    return _creator(model, BoxType.INBOX).create_batch(_alias(model, using), items, partition_by=partition_by)
+
+
+def _alias(model: type[OutboxItem | InboxItem], using: str | None) -> str:
+    return using or str(router.db_for_write(model))
+
+
+def _creator(model: Any, side: BoxType) -> Creator:
+    from boxengine.integrations.django.models import InboxItem, OutboxItem  # noqa: PLC0415 - not before apps are loaded
+
+    if not (isinstance(model, type) and issubclass(model, OutboxItem | InboxItem)):
+        raise InvalidItem(f"a model of boxengine.integrations.django.models is needed, not {model!r}")
+    actual: BoxType = model.box_type
+    if actual is not side:
+        raise InvalidItem(f"{model.__name__} is an {actual} model: use create_{actual}_item for it")
+    known: Any = model
+    return _made(known)
+
+
+@cache
+def _made(model: Any) -> Creator:
+    from boxengine.integrations.django import configuration  # noqa: PLC0415 - not before apps are loaded
+
+    boxes = configuration.boxes()
+    pipeline = boxes.pipeline(box_name(model))
+    clock = SystemClock()
+    settings = boxes.resolved.settings
+    return Creator(
+        pipeline,
+        DjangoRows(pipeline.box, model, boxes),
+        middlewares=boxes.resolved.middlewares,
+        observer=NullObserver(),
+        tracer=OpenTelemetryTracer(clock=clock),
+        clock=clock,
+        max_payload=settings.max_payload_of(settings.boxes[pipeline.box.name]),
+    )
+
+
+class DjangoRows:
+    """``Rows`` of one box through Django's ORM; the session is the alias of a database."""
+
+    def __init__(self, box: Box, model: type[OutboxItem | InboxItem], boxes: Boxes) -> None:
+        self._box = box
+        self._model = model
+        self._boxes = boxes
+        fields = {field.attname for field in model._meta.concrete_fields}  # noqa: SLF001 - Django's public way to fields
+        self._columns = frozenset(fields - ENGINE_OWNED)
+        # A message of an inbox is known by its uuid, too.
+        self._identities = ("dedup_key", "uuid") if box.type is BoxType.INBOX else ("dedup_key",)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return self._columns
+
+    def insert(self, session: str, rows: Sequence[Attributes]) -> Inserted:
+        # The wake-up and the rows become visible together, also where the caller opened no transaction.
+        with transaction.atomic(using=session, savepoint=False):
+            inserted = self._insert_all(session, rows)
+            self._wake(session, rows)
+        return inserted
+
+    def _insert_all(self, alias: str, rows: Sequence[Attributes]) -> Inserted:
+        ids: list[int] = []
+        known: set[int] = set()
+        for keyed, part in groupby(rows, self._is_keyed):
+            run = [self._model(**row) for row in part]
+            if not keyed:
+                self._model._base_manager.using(alias).bulk_create(run)  # noqa: SLF001 - the manager that nobody filters
+                ids += [row.pk for row in run]
+                continue
+            for row in run:
+                row_id, was_there = self._insert_keyed(alias, row)
+                ids.append(row_id)
+                if was_there:
+                    known.add(row_id)
+        return Inserted(ids, frozenset(known))
+
+    def _is_keyed(self, row: Attributes) -> bool:
+        return any(row.get(name) is not None for name in self._identities)
+
+    def _insert_keyed(self, alias: str, row: OutboxItem | InboxItem) -> tuple[int, bool]:
+        """The row's id, and whether it was there already: who else inserts it just now is waited for."""
+        try:
+            with transaction.atomic(using=alias):
+                row.save(force_insert=True, using=alias)
+        except IntegrityError:
+            for name in self._identities:
+                found = self._model._base_manager.using(alias).filter(**{name: getattr(row, name)}).first()  # noqa: SLF001
+                if getattr(row, name) is not None and found is not None:
+                    return int(found.pk), True
+            raise
+        return int(row.pk), False
+
+    def _wake(self, alias: str, rows: Sequence[Attributes]) -> None:
+        alone = rows[0] if len(rows) == 1 else None
+        bucket = alone["bucket"] if alone is not None else None
+        due = alone is None or alone.get("available_at") is None
+        self._boxes.wake(
+            [Signal(self._box.name, bucket, due=due)],
+            notify=lambda text: self._notify(alias, text),
+            after_commit=lambda send: transaction.on_commit(send, using=alias, robust=True),
+        )
+
+    def _notify(self, alias: str, text: str) -> None:
+        with connections[alias].cursor() as cursor:
+            cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, text])

@@ -1,0 +1,287 @@
+"""Items that follow from changes of a SQLAlchemy model: written in the flush that writes the change.
+
+::
+
+    @emits(OrderOutboxItem, payload=lambda order: json.dumps({"id": order.id, "total": order.total}))
+    class Order(Base): ...
+
+    session.add(Order(total=12))
+    session.commit()          # an item "order_created" commits with the order, or neither does
+
+A flush that changes many objects writes their items in one batch per box. Statements that change rows without loading
+objects (``session.execute(update(Order)...)``) emit nothing by themselves: see ``emit``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from inspect import Parameter, signature
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, event, inspect
+from sqlalchemy.orm import InstanceState, Mapper, Session, object_session
+
+from boxengine.app import default
+from boxengine.app.boxes import Boxes, Model
+from boxengine.domain.box import BoxType
+from boxengine.errors import InvalidItem
+from boxengine.settings.names import box_name, underscore
+
+T = TypeVar("T", bound=type[Any])
+
+ACTIONS = {"insert": "created", "update": "updated", "delete": "deleted"}
+"""What can be emitted for, and how it is called in an event's name."""
+_PENDING = "boxengine_emitted"
+"""Where a session keeps what the flush under way has to emit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What happened to one object."""
+
+    action: str
+    """``insert``, ``update`` or ``delete``."""
+    before: dict[str, Any]
+    """Of an update: the attributes that changed, with their earlier values."""
+
+
+Source = Callable[..., Any] | str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emission:
+    """What one ``@emits`` asks for."""
+
+    model: Model
+    actions: frozenset[str]
+    when: Callable[..., Any] | None
+    event_name: Source
+    event_key: Source
+    payload: Callable[..., Any]
+    options: Callable[..., Any] | None
+    boxes: Callable[[], Boxes]
+
+    def attributes(self, target: Any, change: Change) -> dict[str, Any] | None:
+        """Those of the item to create; None where none is to be."""
+        if change.action not in self.actions or (self.when is not None and not self.when(target, change)):
+            return None
+        found = {
+            "event_key": self._key(target, change),
+            "event_name": self._name(target, change),
+            "payload": self.payload(target, change),
+        }
+        if self.options is not None:
+            found["options"] = self.options(target, change)
+        return found
+
+    def _name(self, target: Any, change: Change) -> Any:
+        match self.event_name:
+            case None:
+                return f"{underscore(type(target).__name__)}_{ACTIONS[change.action]}"
+            case str(name):
+                return name
+            case call:
+                return call(target, change)
+
+    def _key(self, target: Any, change: Change) -> Any:
+        match self.event_key:
+            case None:
+                state: InstanceState[Any] = inspect(target)
+                return "/".join(map(str, state.mapper.primary_key_from_instance(target)))
+            case str(attribute):
+                return getattr(target, attribute)
+            case call:
+                return call(target, change)
+
+
+def emits(
+    model: Model,
+    *,
+    payload: Callable[..., Any],
+    on: Sequence[str] = ("insert", "update", "delete"),
+    when: Callable[..., Any] | None = None,
+    event_name: Source = None,
+    event_key: Source = None,
+    options: Callable[..., Any] | None = None,
+    boxes: Boxes | None = None,
+) -> Callable[[T], T]:
+    """A class decorator: changes of the mapped class write items of an outbox, in the same flush and transaction.
+
+    Each callable gets the object, and a ``Change`` if it takes a second argument.
+
+    Args:
+        model: the outbox's model class, or the box's name.
+        payload: makes the payload, bytes or str.
+        on: ``insert``, ``update``, ``delete``, or some of them. An update counts where a column has another value.
+        when: whether to emit at all; everything if None.
+        event_name: a name, or a callable; ``order_created``, ``order_updated``, ``order_deleted`` if None.
+        event_key: an attribute's name, or a callable; the primary key if None.
+        options: makes the item's options.
+        boxes: writes the items; those of the default configuration if None.
+
+    Raises:
+        InvalidItem: ``on`` names something else.
+
+    Example::
+
+        @emits(OrderOutboxItem, on=["update"], when=lambda order, change: "status" in change.before,
+               event_key="customer_id", payload=lambda order: order.as_json())
+        class Order(Base): ...
+    """
+    if unknown := set(on) - ACTIONS.keys():
+        raise InvalidItem(f"emits: on={sorted(unknown)} is not understood; expected {', '.join(ACTIONS)}")
+    emission = Emission(
+        model=model,
+        actions=frozenset(on),
+        when=_taking_change(when),
+        event_name=event_name if event_name is None or isinstance(event_name, str) else _taking_change(event_name),
+        event_key=event_key if event_key is None or isinstance(event_key, str) else _taking_change(event_key),
+        payload=_required(payload),
+        options=_taking_change(options),
+        boxes=default.current if boxes is None else lambda: boxes,
+    )
+
+    def decorate(mapped: T) -> T:
+        for action in emission.actions:
+            event.listen(mapped, f"after_{action}", _noting(emission, action), propagate=True)
+        if "update" in emission.actions:
+            _keep_earlier_values(mapped)
+        mapped.__box_emissions__ = (*getattr(mapped, "__box_emissions__", ()), emission)
+        return mapped
+
+    return decorate
+
+
+def emit(session: Session, targets: Iterable[Any], *, action: str = "update") -> list[int]:
+    """Writes the items of these objects as if the session had changed them, and returns their ids.
+
+    For statements that change rows without loading objects::
+
+        orders = session.scalars(update(Order).where(Order.late).values(status="late").returning(Order)).all()
+        emit(session, orders)
+
+    Args:
+        action: ``insert``, ``update`` or ``delete``. ``Change.before`` is empty.
+
+    Raises:
+        InvalidItem: an object's class has no ``@emits``.
+    """
+    change = Change(action=action, before={})
+    noted: list[_Noted] = []
+    for target in targets:
+        emissions: Sequence[Emission] = getattr(type(target), "__box_emissions__", ())
+        if not emissions:
+            raise InvalidItem(f"emit: {type(target).__name__} has no @emits")
+        connection = session.connection(bind_arguments={"mapper": inspect(target).mapper})
+        noted += [_Noted(emission, target, change, connection) for emission in emissions]
+    return _write(noted)
+
+
+# ── within a flush ───────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    """A change that is to be told of."""
+
+    emission: Emission
+    target: Any
+    change: Change
+    connection: Connection
+    """The one that the change was written through."""
+
+
+def _noting(emission: Emission, action: str) -> Callable[[Mapper[Any], Connection, Any], None]:
+    def note(_mapper: Mapper[Any], connection: Connection, target: Any) -> None:
+        session = object_session(target)
+        before = _changed(target) if action == "update" else {}
+        # SQLAlchemy tells of an update for every object that it looked at.
+        if session is not None and (before or action != "update"):
+            _pending(session).append(_Noted(emission, target, Change(action=action, before=before), connection))
+
+    return note
+
+
+def _keep_earlier_values(mapped: type[Any]) -> None:
+    """Has SQLAlchemy load a value before another one takes its place: after a commit it would not know what changed."""
+
+    def keep(mapper: Mapper[Any], _class: type[Any]) -> None:
+        for attribute in mapper.column_attrs:
+            event.listen(attribute.class_attribute, "set", _ignore, active_history=True, propagate=True)
+
+    mapper: Mapper[Any] = inspect(mapped)
+    if mapper.configured:
+        keep(mapper, mapped)
+    else:
+        event.listen(mapped, "mapper_configured", keep)
+
+
+def _ignore(_target: Any, _value: Any, _before: Any, _initiator: Any) -> None:
+    """Listened with, for the option that comes with it."""
+
+
+def _changed(target: Any) -> dict[str, Any]:
+    """The columns with another value, and what they held before."""
+    state: InstanceState[Any] = inspect(target)
+    found = {}
+    for attribute in state.mapper.column_attrs:
+        history = state.attrs[attribute.key].history
+        if history.has_changes():
+            found[attribute.key] = history.deleted[0] if history.deleted else None
+    return found
+
+
+def _pending(session: Session) -> list[_Noted]:
+    """What this flush has to emit, written when it has written everything else: then all keys and relations are known."""
+    pending: list[_Noted] | None = session.info.get(_PENDING)
+    if pending is None:
+        pending = session.info[_PENDING] = []
+        event.listen(session, "after_flush", _flushed)
+        event.listen(session, "after_soft_rollback", _rolled_back)
+    return pending
+
+
+def _flushed(session: Session, _context: Any) -> None:
+    pending = session.info[_PENDING]
+    noted = pending[:]
+    pending.clear()
+    _write(noted)
+
+
+def _rolled_back(session: Session, _transaction: Any) -> None:
+    session.info[_PENDING].clear()
+
+
+def _write(noted: Sequence[_Noted]) -> list[int]:
+    """One batch for each box; in it, the items stand in the order in which the changes were written."""
+    batches: dict[tuple[str, Connection], tuple[Emission, list[dict[str, Any]]]] = {}
+    for each in noted:
+        attributes = each.emission.attributes(each.target, each.change)
+        if attributes is not None:
+            place = box_name(each.emission.model), each.connection
+            batches.setdefault(place, (each.emission, []))[1].append(attributes)
+    ids: list[int] = []
+    for (_name, connection), (emission, rows) in batches.items():
+        # Through the connection: what goes through the session would start another flush within this one.
+        ids += emission.boxes().creator(emission.model, BoxType.OUTBOX).create_batch(connection, rows)
+    return ids
+
+
+# ── callables of one argument or two ─────────────────────────────────────────────────────────────────
+
+
+def _taking_change(call: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    return None if call is None else _required(call)
+
+
+def _required(call: Callable[..., Any]) -> Callable[..., Any]:
+    try:
+        parameters = signature(call).parameters.values()
+    except (TypeError, ValueError):
+        return lambda target, _change: call(target)
+    positional = [
+        each for each in parameters if each.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    takes_both = len(positional) > 1 or any(each.kind is Parameter.VAR_POSITIONAL for each in parameters)
+    return call if takes_both else lambda target, _change: call(target)

@@ -1,0 +1,137 @@
+"""What boxes under test have in common: what was emitted, and its delivery."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.memory.rows import Row
+from boxengine.app.boxes import Boxes, Model
+from boxengine.domain.box import Box
+from boxengine.domain.item import Item
+from boxengine.engine.observation import NullTracer
+from boxengine.engine.pipeline import Pipeline, TransportSpec
+from boxengine.ports import Store
+from boxengine.settings import Resolved
+from boxengine.settings.names import box_name
+from boxengine.testing.draining import Drain, Drained, combined, horizon, insist
+from boxengine.testing.emitted import Emitted
+
+
+class TestedBoxes(Boxes):
+    """Boxes of a configuration whose items a test can look at and deliver."""
+
+    __test__ = False  # pytest would take it for a class of tests
+
+    def __init__(self, resolved: Resolved, *, clock: ManualClock) -> None:
+        super().__init__(resolved, tracer=NullTracer())
+        self.clock = clock
+        """The engine's clock: ``clock.advance(timedelta(minutes=5))`` lets retries come due."""
+        self._drains: dict[str, Drain] = {}
+        self._transports: dict[str, tuple[TransportSpec, ...]] = {}
+
+    # ── what a test asks ─────────────────────────────────────────────────────────────────────────────
+
+    def emitted(self, model: Model, *, event_name: str | None = None, event_key: str | int | None = None) -> Emitted:
+        """The items of a box in the order of their ids, delivered ones too.
+
+        Args:
+            model: the box's model class, or its name.
+            event_name: only those.
+            event_key: only those.
+
+        Raises:
+            UnknownBox: the configuration has no such box.
+        """
+        items = self._items(self.box(box_name(model)))
+        return Emitted(
+            [
+                item
+                for item in items
+                if (event_name is None or item.event_name == event_name)
+                and (event_key is None or item.event_key == str(event_key))
+            ]
+        )
+
+    def use_transport(self, model: Model, transport: Any, *, name: str = "transport") -> None:
+        """From now on this stands for all transports of the box, whatever the configuration says.
+
+        Args:
+            transport: an instance, called as any transport: see ``RecordingTransport``.
+        """
+        box = box_name(model)
+        self._transports[box] = (TransportSpec(name=name, build=lambda: transport),)
+        self._close(box)
+
+    def drain(
+        self,
+        *models: Model,
+        until: datetime | timedelta | None = None,
+        raise_failures: bool = True,
+    ) -> Drained:
+        """Delivers everything that is due now, as the worker would; what transports create meanwhile, too.
+
+        Args:
+            models: the boxes to drain; all of the configuration if none is named.
+            until: also what comes due up to then (a moment, or a span from now): retries after their pauses, delayed
+                items. ``clock`` is moved on to each in turn.
+            raise_failures: False: the failures are only in what is returned.
+
+        Raises:
+            Exception: whatever a transport raised for an item that is undelivered in the end, with a note that names it.
+            NotDelivered: an item is undelivered in the end, and its transport raised nothing.
+        """
+        names = [box_name(model) for model in models] or list(self.resolved.pipelines)
+        limit = horizon(until, self.clock)
+        drained = combined([self._drain_box(name, limit) for name in names])
+        if raise_failures:
+            insist(drained)
+        return drained
+
+    def close(self) -> None:
+        """Closes the transports that were made."""
+        for name in list(self._drains):
+            self._close(name)
+
+    # ── steps ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _drain_box(self, name: str, until: datetime | None) -> Drained:
+        box = self.box(name)
+        if not self._items(box):
+            return Drained()  # makes no transport, which may need a server that the test has not
+        drain = self._drains.get(name)
+        if drain is None:
+            drain = self._drains[name] = Drain(
+                self._tested(self.pipeline(name)),
+                middlewares=self.resolved.middlewares,
+                store=self._store_of(box),
+                clock=self.clock,
+            )
+        return drain.run(rows=lambda: self._rows(box), until=until)
+
+    def _tested(self, pipeline: Pipeline) -> Pipeline:
+        transports = self._transports.get(pipeline.box.name)
+        return pipeline if transports is None else replace(pipeline, transports=transports)
+
+    def _close(self, name: str) -> None:
+        drain = self._drains.pop(name, None)
+        if drain is not None:
+            drain.close()
+
+    # ── where the items are ──────────────────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    def _store_of(self, box: Box) -> Store:
+        """What the engine claims the box's items from."""
+
+    @abstractmethod
+    def _rows(self, box: Box) -> Sequence[Row]:
+        """All rows of the box in id order."""
+
+    @abstractmethod
+    def _items(self, box: Box) -> Sequence[Item]:
+        """The same as items."""

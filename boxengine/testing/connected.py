@@ -1,0 +1,246 @@
+"""Boxes whose items are in the application's database, seen through the test's own connection.
+
+The engine claims from a copy in memory, so the clock can be moved and nothing else is locked; outcomes are written back
+through the connection. So a drain sees what the test's transaction has written, and everything goes when that rolls back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from sqlalchemy import Connection, Engine, MetaData, Table, delete, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
+
+from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.memory.rows import Row
+from boxengine.adapters.memory.store import MemoryStore
+from boxengine.adapters.sql.models import box_table
+from boxengine.app.boxes import Model
+from boxengine.domain.box import Box
+from boxengine.domain.item import Item, Status
+from boxengine.domain.outcome import Settlement, Unrecorded
+from boxengine.errors import BoxError
+from boxengine.ports import Claim, Outlook, PendingRow, Store
+from boxengine.settings import Resolved
+from boxengine.testing.boxes import TestedBoxes
+from boxengine.testing.draining import Drained
+from boxengine.testing.emitted import Emitted
+
+Bind = Session | AsyncSession | Connection | Engine
+
+
+class DatabaseBoxes(TestedBoxes):
+    """The boxes of a configuration, with their items in the database of ``bind``.
+
+    Any database that SQLAlchemy has and the application's models fit will do, SQLite included. Handlers that take
+    ``session=`` get a session on the test's connection.
+
+    Example::
+
+        def test_an_invoice_is_written(session):                 # rolled back when the test ends
+            boxes = DatabaseBoxes(boxengine.load("outbox.yml").resolved, session)
+            boxes.create_inbox_item(session, PaymentInboxItem, event_key=1, payload=b'{"total": 12}')
+            boxes.drain()
+            assert session.scalars(select(Invoice)).one().total == 12
+    """
+
+    def __init__(self, resolved: Resolved, bind: Bind, *, clock: ManualClock | None = None) -> None:
+        """Args:
+        bind: a ``Session`` or ``Connection``, whose open transaction is used and left open; an ``AsyncSession``, for
+            ``aemitted`` and ``adrain``; or an ``Engine``, of which each look and each batch takes a transaction.
+        clock: starts at the present if None.
+        """
+        super().__init__(resolved, clock=clock or ManualClock(datetime.now(UTC)))
+        self._bind: Bind | None = bind
+        self._tables: dict[str, Table] = {}
+
+    async def aemitted(self, model: Model, **which: Any) -> Emitted:
+        """``emitted`` on an ``AsyncSession``."""
+        return cast("Emitted", await self._run_sync(lambda: self.emitted(model, **which)))
+
+    async def adrain(self, *models: Model, **options: Any) -> Drained:
+        """``drain`` on an ``AsyncSession``."""
+        return cast("Drained", await self._run_sync(lambda: self.drain(*models, **options)))
+
+    async def _run_sync(self, work: Any) -> Any:
+        asynchronous = self._bind
+        if not isinstance(asynchronous, AsyncSession):
+            return work()
+
+        def run(session: Session) -> Any:
+            self._bind = session
+            try:
+                return work()
+            finally:
+                self._bind = asynchronous
+
+        return await asynchronous.run_sync(run)
+
+    # ── where the items are ──────────────────────────────────────────────────────────────────────────
+
+    def _store_of(self, box: Box) -> Store:
+        return _ConnectedStore(self, box)
+
+    def _items(self, box: Box) -> Sequence[Item]:
+        return [row.as_item(box, dispatched_at=self.clock.now()) for row in self._rows(box)]
+
+    def _rows(self, box: Box) -> Sequence[Row]:
+        with self.connection() as connection:
+            return self.read(connection, box)
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """The test's connection, in its open transaction; of an engine one of its own, committed in the end."""
+        match self._bind:
+            case Session():
+                self._bind.flush()
+                yield self._bind.connection()
+            case Connection():
+                yield self._bind
+            case Engine():
+                with self._bind.begin() as connection:
+                    yield connection
+            case _:
+                raise BoxError("an AsyncSession goes with adrain and aemitted; drain and emitted take a Session")
+
+    def table(self, box: Box) -> Table:
+        """The box's table, that of the user's model where there is one."""
+        known = self._tables.get(box.name)
+        if known is None:
+            model = self.pipeline(box.name).model
+            known = getattr(model, "__table__", None)
+            known = self._tables[box.name] = known if isinstance(known, Table) else box_table(box, MetaData())
+        return known
+
+    def read(self, connection: Connection, box: Box) -> list[Row]:
+        """All rows of the box in id order."""
+        columns = self.table(box).c
+        found = connection.execute(select(*columns).order_by(columns.id)).mappings()
+        return [_row(dict(mapping)) for mapping in found]
+
+
+class _ConnectedStore:
+    """``Store`` of one box over the test's connection. Each claim copies the table, which in a test is small."""
+
+    def __init__(self, boxes: DatabaseBoxes, box: Box) -> None:
+        self._boxes = boxes
+        self._box = box
+
+    @contextmanager
+    def claim(self, box: Box, buckets: Mapping[int, int], limit: int, **options: Any) -> Iterator[Claim]:
+        """See ``Store.claim``; what is not committed is undone to a savepoint."""
+        with self._boxes.connection() as connection:
+            copy = MemoryStore(self._boxes.clock)
+            for row in self._boxes.read(connection, box):
+                copy.put(box, row)
+            whole = connection.begin_nested()
+            try:
+                with copy.claim(box, buckets, limit, **options) as inner:
+                    claim = _ConnectedClaim(inner, connection, self._boxes.table(box), self._boxes.clock, box)
+                    yield claim
+            finally:
+                if whole.is_active:
+                    whole.commit() if claim.committed else whole.rollback()
+
+    def poll(self, box: Box, buckets: Sequence[int], limit: int, *, regular_only: bool = False) -> list[PendingRow]:
+        """A drain polls nothing."""
+        raise NotImplementedError
+
+    def outlook(self, box: Box, buckets: Sequence[int]) -> Outlook:
+        """A drain polls nothing."""
+        raise NotImplementedError
+
+    def pending(self, boxes: Sequence[Box]) -> frozenset[str]:
+        """A drain polls nothing."""
+        raise NotImplementedError
+
+    def ping(self) -> None:
+        """See ``Store.ping``."""
+
+
+class _ConnectedClaim:
+    """A claim on the copy, whose outcomes are written to the table."""
+
+    def __init__(self, inner: Claim, connection: Connection, table: Table, clock: ManualClock, box: Box) -> None:
+        self._inner = inner
+        self._connection = connection
+        self._table = table
+        self._clock = clock
+        self._box = box
+        self._session: Session | None = None
+        self.items: Sequence[Item] = inner.items
+        self.refused = inner.refused
+        self.exhausted = inner.exhausted
+        self.unreadable = inner.unreadable
+        self.now = inner.now
+        self.committed = False
+
+    @property
+    def session(self) -> Session:
+        """See ``Claim.session``."""
+        if self._session is None:
+            self._session = Session(self._connection, join_transaction_mode="create_savepoint", expire_on_commit=False)
+        return self._session
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """See ``Claim.savepoint``."""
+        nested = self._connection.begin_nested()
+        try:
+            yield
+            if self._session is not None:
+                self._session.commit()
+                self._session.expunge_all()
+        except BaseException:
+            if self._session is not None:
+                self._session.rollback()
+            nested.rollback()
+            raise
+        nested.commit()
+
+    def later_delivered(self, items: Sequence[Item]) -> Mapping[int, int]:
+        """See ``Claim.later_delivered``."""
+        return self._inner.later_delivered(items)
+
+    def commit(self, settlement: Settlement) -> Unrecorded | None:
+        """See ``Claim.commit``."""
+        if self._session is not None:
+            self._session.commit()
+            self._session.close()
+        self._inner.commit(settlement)
+        self._write(settlement)
+        self.committed = True
+        return None
+
+    def _write(self, settlement: Settlement) -> None:
+        columns, now = self._table.c, self._clock.now()
+        if self._box.retention.deletes_on_delivery and settlement.delivered:
+            self._connection.execute(delete(self._table).where(columns.id.in_(settlement.delivered)))
+        for item_id in settlement.delivered:
+            self._set(item_id, status=int(Status.DELIVERED), processed_at=now, updated_at=now)
+        for each in settlement.not_delivered:
+            self._set(
+                each.id,
+                status=int(each.status),
+                errors_count=each.errors_count,
+                error_log=each.error_log,
+                processed_at=now,
+                updated_at=now,
+            )
+
+    def _set(self, item_id: int, **values: Any) -> None:
+        known = {name: value for name, value in values.items() if name in self._table.c}
+        self._connection.execute(update(self._table).where(self._table.c.id == item_id).values(**known))
+
+
+def _row(found: dict[str, Any]) -> Row:
+    """A row of the table; SQLite gives moments without a zone, which are UTC."""
+    fields: dict[str, Any] = {name: found.get(name) for name in Row.__dataclass_fields__}
+    for name, value in fields.items():
+        if isinstance(value, datetime) and value.tzinfo is None:
+            fields[name] = value.replace(tzinfo=UTC)
+    return Row(**{**fields, "payload": bytes(fields["payload"] or b"")})

@@ -1,0 +1,194 @@
+"""Delivers what is due at once, by the worker's own engine, in the thread of the test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.memory.failures import MemoryFailures
+from boxengine.adapters.memory.rows import Row
+from boxengine.domain.box import Box
+from boxengine.domain.item import Item, Status
+from boxengine.domain.outcome import Settlement
+from boxengine.engine.delivery import Delivery
+from boxengine.engine.observation import NullObserver, NullTracer
+from boxengine.engine.pipeline import Middlewares, Pipeline
+from boxengine.ports import Hold, Store
+from boxengine.testing.emitted import describe
+
+FOREVER = float("inf")
+MOST_ROUNDS = 1_000
+"""After so many a drain gives up: a transport that creates an item for each that it takes would go on for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undelivered:
+    """An item that a drain has left undelivered after an attempt, and why."""
+
+    item: Item
+    reason: str
+    error: BaseException | None = None
+    """What the transport raised last; None where it returned ``False`` or a ``Failure``."""
+
+    def __str__(self) -> str:
+        return f"{describe(self.item)}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """What a drain has done."""
+
+    delivered: tuple[Item, ...] = ()
+    """In the order of delivery."""
+    discarded: tuple[Item, ...] = ()
+    undelivered: tuple[Undelivered, ...] = ()
+    """Items whose last attempt failed: to be retried later, or failed for good."""
+
+
+class NotDelivered(AssertionError):
+    """A drain left items undelivered whose transports raised nothing: they returned ``False`` or a ``Failure``."""
+
+
+@dataclass(slots=True)
+class _Log(NullObserver):
+    """Keeps what the engine tells of its batches."""
+
+    delivered: dict[int, Item] = field(default_factory=dict)
+    discarded: dict[int, Item] = field(default_factory=dict)
+    failed: dict[int, tuple[Item, str]] = field(default_factory=dict)
+
+    def settled(self, box: Box, items: Sequence[Item], settlement: Settlement, *, seconds: float) -> None:  # noqa: ARG002 - the port's shape
+        by_id = {item.id: item for item in items}
+        discarded = [discard.id for discard in settlement.discarded]
+        for ids, kept in ((settlement.delivered, self.delivered), (discarded, self.discarded)):
+            for item_id in ids:
+                kept[item_id] = by_id[item_id]
+                self.failed.pop(item_id, None)
+        for attempt in settlement.failed:
+            self.failed[attempt.id] = by_id[attempt.id], attempt.error_log
+
+
+class _Catcher(NullTracer):
+    """Sees what transports raise before the engine turns it into a failed attempt."""
+
+    def __init__(self) -> None:
+        self.raised: dict[int, BaseException] = {}
+        """By item id, the last."""
+
+    @contextmanager
+    def sending(self, box: Box, transport: str, items: Sequence[Item]) -> Iterator[None]:  # noqa: ARG002 - the port's shape
+        try:
+            yield
+        except BaseException as error:
+            self.raised.update((item.id, error) for item in items)
+            raise
+        self.raised = {item_id: error for item_id, error in self.raised.items() if item_id not in {i.id for i in items}}
+
+
+class Drain:
+    """Drains one box. Its transports live as long as it does."""
+
+    def __init__(self, pipeline: Pipeline, *, middlewares: Middlewares, store: Store, clock: ManualClock) -> None:
+        self._box = pipeline.box
+        self._store = store
+        self._clock = clock
+        self._log = _Log()
+        self._catcher = _Catcher()
+        self._delivery = Delivery(
+            pipeline,
+            middlewares=middlewares,
+            store=store,
+            memory=MemoryFailures(clock=clock),
+            observer=self._log,
+            tracer=self._catcher,
+            clock=clock,
+            error_tracker=lambda _error, /, **_context: None,
+        )
+
+    def run(self, *, rows: Callable[[], Sequence[Row]], until: datetime | None) -> Drained:
+        """Everything that is due, and with ``until`` whatever comes due up to then, the clock moved on to it.
+
+        Raises:
+            Unavailable: a transport said that its receiver cannot be reached.
+        """
+        self._log.delivered, self._log.discarded, self._log.failed = {}, {}, {}
+        for _ in range(MOST_ROUNDS):
+            if self._deliver_what_is_due():
+                continue
+            moment = self._next_due(rows(), until)
+            if moment is None:
+                return self._drained()
+            self._clock.advance(moment - self._clock.now())
+        raise NotDelivered(
+            f"box {self._box.name}: still not empty after {MOST_ROUNDS} batches; does a transport feed it?"
+        )
+
+    def close(self) -> None:
+        """Lets the transports free what they hold."""
+        self._delivery.close()
+
+    def _deliver_what_is_due(self) -> bool:
+        """One batch; whether anything became of it."""
+        buckets = dict.fromkeys(self._box.buckets, 0)
+        hold = Hold(self._box, "drain", (), valid_until=FOREVER, buckets=set(buckets))
+        report = self._delivery.run(hold, buckets, until=FOREVER)
+        for error in report.unreachable.values():
+            raise error
+        return report.claimed > 0 and report.progressed
+
+    def _next_due(self, rows: Sequence[Row], until: datetime | None) -> datetime | None:
+        """When the next pending row comes due, if that is in the future and not after ``until``."""
+        if until is None:
+            return None
+        moments = [moment for row in rows if row.status == Status.PENDING and (moment := self._due(row)) is not None]
+        return min((moment for moment in moments if self._clock.now() < moment <= until), default=None)
+
+    def _due(self, row: Row) -> datetime | None:
+        moments = [row.available_at] if row.available_at is not None else []
+        if self._box.backoff is not None and row.processed_at is not None:
+            moments.append(row.processed_at + self._box.backoff.pause(row.errors_count, row.id))
+        return max(moments, default=None)
+
+    def _drained(self) -> Drained:
+        log = self._log
+        return Drained(
+            delivered=tuple(log.delivered.values()),
+            discarded=tuple(log.discarded.values()),
+            undelivered=tuple(
+                Undelivered(item, reason.partition("\n")[0], self._catcher.raised.get(item.id))
+                for item, reason in log.failed.values()
+            ),
+        )
+
+
+def combined(parts: Sequence[Drained]) -> Drained:
+    """What several boxes came to."""
+    return Drained(
+        delivered=tuple(item for part in parts for item in part.delivered),
+        discarded=tuple(item for part in parts for item in part.discarded),
+        undelivered=tuple(each for part in parts for each in part.undelivered),
+    )
+
+
+def insist(drained: Drained) -> None:
+    """Raises what the first undelivered item's transport raised, with a note that names the item.
+
+    Raises:
+        NotDelivered: nothing was raised, but items are undelivered.
+    """
+    if not drained.undelivered:
+        return
+    raising = next((each for each in drained.undelivered if each.error is not None), None)
+    lines = "\n".join(map(str, drained.undelivered))
+    if raising is None or raising.error is None:
+        raise NotDelivered(f"{len(drained.undelivered)} not delivered:\n{lines}")
+    raising.error.add_note(f"not delivered:\n{lines}")
+    raise raising.error
+
+
+def horizon(until: datetime | timedelta | None, clock: ManualClock) -> datetime | None:
+    """Until when, as a moment."""
+    return clock.now() + until if isinstance(until, timedelta) else until

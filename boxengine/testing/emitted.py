@@ -1,0 +1,143 @@
+"""The items that the code under test has created, compared with what the test expects of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, overload
+
+from boxengine.domain.item import Item
+
+_LONGEST = 200
+"""Characters of a value in a message."""
+
+
+class Emitted(Sequence[Item]):
+    """Items in the order of their creation.
+
+    Equal to a list of mappings that each name what matters about one item; what a mapping leaves out is not compared.
+    A payload is compared as JSON where a dict, list, number, bool or None is expected, as text where a str is.
+
+    Example::
+
+        assert boxes.emitted(OrderOutboxItem) == [
+            {"event_name": "order_placed", "payload": {"what": "a bicycle"}},
+            {"event_name": "order_paid", "event_key": "1"},
+        ]
+    """
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self._items = tuple(items)
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> Emitted: ...
+    def __getitem__(self, index: int | slice) -> Item | Emitted:
+        if isinstance(index, slice):
+            return Emitted(self._items[index])
+        return self._items[index]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self._items)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Emitted):
+            return self._items == other._items
+        if isinstance(other, Sequence) and not isinstance(other, str | bytes):
+            return not self.differences(other)
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment] # equal to many unequal things
+
+    def __repr__(self) -> str:
+        return "[" + ", ".join(map(describe, self._items)) + "]"
+
+    def differences(self, expected: Sequence[Any]) -> list[str]:
+        """One sentence for each thing that is not as expected; none where all is.
+
+        Args:
+            expected: a mapping for each item, or an ``Item`` that must be equal.
+        """
+        found: list[str] = []
+        for place, (item, wanted) in enumerate(zip_longest(self._items, expected)):
+            if wanted is None:
+                found.append(f"item {place}: not expected: {describe(item)}")
+            elif item is None:
+                found.append(f"item {place}: missing: {_short(wanted)}")
+            elif isinstance(wanted, Mapping):
+                found += [f"item {place}: {line}" for line in _compared(item, wanted)]
+            elif item != wanted:
+                found.append(f"item {place}: expected {_short(wanted)}, got {describe(item)}")
+        return found
+
+
+def describe(item: Item) -> str:
+    """What tells one item from another, on one line."""
+    parts = [f"event_key={item.event_key!r}", f"payload={_short(_readable(item.payload))}"]
+    if item.event_name is not None:
+        parts.insert(0, f"event_name={item.event_name!r}")
+    return f"<item {item.id} of {item.box_name}: {', '.join(parts)}>"
+
+
+def _compared(item: Item, wanted: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for name, expected in wanted.items():
+        if not hasattr(item, name):
+            lines.append(f"{name}: an item has no such attribute")
+            continue
+        actual = getattr(item, name)
+        if name == "payload":
+            actual = _as_expected(actual, expected)
+        elif name in ("options", "headers") and isinstance(expected, Mapping):
+            # The engine's own headers are beside the point of a test that names its own.
+            actual = {key: actual[key] for key in expected if key in actual}
+        elif name == "event_key":
+            expected = str(expected)  # noqa: PLW2901 - as it is stored
+        lines += _unequal(name, actual, expected)
+    return lines
+
+
+def _unequal(path: str, actual: Any, expected: Any) -> list[str]:
+    """Where the two differ, down to the keys of nested mappings."""
+    if actual == expected:
+        return []
+    if isinstance(actual, Mapping) and isinstance(expected, Mapping):
+        lines = []
+        for key in dict.fromkeys([*expected, *actual]):
+            if key not in actual:
+                lines.append(f"{path}.{key}: missing, expected {_short(expected[key])}")
+            elif key not in expected:
+                lines.append(f"{path}.{key}: not expected, got {_short(actual[key])}")
+            else:
+                lines += _unequal(f"{path}.{key}", actual[key], expected[key])
+        return lines
+    return [f"{path}: expected {_short(expected)}, got {_short(actual)}"]
+
+
+def _as_expected(payload: Any, expected: Any) -> Any:
+    """The payload in the form in which the test speaks of it; as it is where it has not that form."""
+    if not isinstance(payload, bytes) or isinstance(expected, bytes):
+        return payload
+    try:
+        return payload.decode() if isinstance(expected, str) else json.loads(payload)
+    except ValueError:
+        return payload
+
+
+def _readable(payload: Any) -> Any:
+    if isinstance(payload, bytes):
+        try:
+            return payload.decode()
+        except UnicodeError:
+            pass
+    return payload
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text)} characters)"

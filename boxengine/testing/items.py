@@ -1,0 +1,93 @@
+"""Items for unit tests of transports, middlewares and retry strategies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from boxengine.domain.box import Box, BoxType
+from boxengine.domain.item import Item, Status
+from boxengine.domain.partitioning import number
+from boxengine.errors import InvalidItem
+from boxengine.settings.names import default_table
+
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+"""When a made item was created and is dispatched, unless the test says otherwise: tests should not depend on the day."""
+
+
+def make_item(
+    *,
+    payload: Any = b"{}",
+    event_key: str | int = "1",
+    event_name: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+    box: Box | str = "outbox_item",
+    box_type: BoxType | str = BoxType.OUTBOX,
+    **columns: Any,
+) -> Item:
+    """An item as a transport gets it, with sensible values for whatever the test does not care about.
+
+    Args:
+        payload: bytes or str; a dict or a list becomes JSON.
+        headers: the item's own, as if they stood in ``options["headers"]``.
+        box: a ``Box``, or a name for one made here.
+        box_type: ``"outbox"`` or ``"inbox"``, for a box made here.
+        columns: other fields of ``Item``: ``id``, ``uuid``, ``bucket``, ``status``, ``errors_count``, ``created_at``,
+            ``processed_at``, ``dispatched_at``, ``seq``. Moments take a datetime with a zone.
+
+    Raises:
+        InvalidItem: there is no such field, or the payload is none of these types.
+
+    Example::
+
+        item = make_item(payload={"total": 12}, event_name="order_placed", headers={"Tenant": "acme"})
+        assert Webhook(url)(item, item.payload) is None
+    """
+    if not isinstance(box, Box):
+        box = Box(name=box, type=BoxType(box_type), table=default_table(box))
+    created_at = columns.pop("created_at", MOMENT)
+    own: dict[str, Any] = dict(options or {})
+    if headers:
+        own["headers"] = {**own.get("headers", {}), **headers}
+    known: dict[str, Any] = {
+        "id": 1,
+        "uuid": str(UUID(int=1)),
+        "bucket": number(event_key, box.bucket_size),
+        "status": Status.PENDING,
+        "errors_count": 0,
+        "processed_at": None,
+        "dispatched_at": MOMENT,
+        "seq": None,
+    }
+    if unknown := columns.keys() - known:
+        choices = ", ".join(sorted([*known, "created_at"]))
+        raise InvalidItem(
+            f"make_item: unknown field {', '.join(sorted(unknown))}; known besides its arguments: {choices}"
+        )
+    known |= columns
+    return Item(
+        event_name=event_name,
+        event_key=str(event_key),
+        raw_options=own or None,
+        payload=encoded(payload),
+        raw_created_at=created_at,
+        box=box,
+        **known,
+    )
+
+
+def encoded(payload: Any) -> bytes:
+    """The bytes that a row would hold."""
+    match payload:
+        case bytes():
+            return payload
+        case str():
+            return payload.encode()
+        case Mapping() | list():
+            return json.dumps(payload).encode()
+        case _:
+            raise InvalidItem(f"make_item: payload must be bytes, str, a dict or a list, not {type(payload).__name__}")

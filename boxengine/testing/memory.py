@@ -1,0 +1,136 @@
+"""Boxes whose items stay in memory: for tests without a database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, event
+from sqlalchemy.orm import Session, SessionTransaction
+
+from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.memory.rows import Row
+from boxengine.adapters.memory.store import MemoryStore
+from boxengine.domain.box import Box
+from boxengine.domain.item import Item
+from boxengine.engine.create import Attributes, Creator, Inserted
+from boxengine.engine.observation import NullTracer
+from boxengine.ports import Store
+from boxengine.settings import Resolved
+from boxengine.testing.boxes import TestedBoxes
+
+COLUMNS = frozenset(
+    {"uuid", "event_name", "event_key", "bucket", "options", "payload", "available_at", "dedup_key", "created_at"}
+)
+"""What a caller may set, as in a table made by boxengine."""
+
+
+class MemoryBoxes(TestedBoxes):
+    """The boxes of a configuration, with everything that is created kept in memory.
+
+    ``create_outbox_item`` and its like take any session, ``None`` too. What is created through a SQLAlchemy ``Session``
+    or ``Connection`` disappears when that rolls back, to a savepoint too; nothing is ever written to its database.
+    A transport that takes ``session=`` needs a database: see ``DatabaseBoxes``.
+
+    Example::
+
+        boxes = MemoryBoxes(boxengine.load("outbox.yml").resolved)
+        boxes.create_outbox_item(None, OrderOutboxItem, event_key=1, payload=b"a bicycle")
+        assert boxes.drain().delivered[0].event_key == "1"
+    """
+
+    def __init__(self, resolved: Resolved, *, clock: ManualClock | None = None) -> None:
+        super().__init__(resolved, clock=clock or ManualClock())
+        self._store = MemoryStore(self.clock)
+
+    def _make_creator(self, name: str, model: type | None) -> Creator:  # noqa: ARG002 - rows in memory have no model
+        settings = self.resolved.settings
+        pipeline = self.pipeline(name)
+        return Creator(
+            pipeline,
+            _MemoryRows(pipeline.box, self._store),
+            middlewares=self.resolved.middlewares,
+            observer=self._observer,
+            tracer=NullTracer(),
+            clock=self.clock,
+            max_payload=settings.max_payload_of(settings.boxes[name]),
+        )
+
+    def _store_of(self, box: Box) -> Store:  # noqa: ARG002 - one store holds all boxes
+        return self._store
+
+    def _rows(self, box: Box) -> Sequence[Row]:
+        return self._store.rows(box)
+
+    def _items(self, box: Box) -> Sequence[Item]:
+        return [row.as_item(box, dispatched_at=self.clock.now()) for row in self._store.rows(box)]
+
+
+class _MemoryRows:
+    """``Rows`` of one box in memory."""
+
+    def __init__(self, box: Box, store: MemoryStore) -> None:
+        self._box = box
+        self._store = store
+        self._undone = _Undoing()
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return COLUMNS
+
+    def insert(self, session: Any, rows: Sequence[Attributes]) -> Inserted:
+        before = {row.id for row in self._store.rows(self._box)}
+        ids = [self._store.insert(self._box, **row) for row in rows]
+        new = [row_id for row_id in dict.fromkeys(ids) if row_id not in before]
+        self._undone.watch(session, lambda: self._remove(new))
+        return Inserted(ids, frozenset(ids) & before)
+
+    def _remove(self, ids: Sequence[int]) -> None:
+        for row_id in ids:
+            self._store.remove(self._box, row_id)
+
+
+class _Undoing:
+    """Calls back when the transaction or savepoint that is open in a session just now is rolled back."""
+
+    def watch(self, session: Any, undo: Callable[[], None]) -> None:
+        match session:
+            case Session():
+                self._watch_session(session, undo)
+            case Connection():
+                self._watch_connection(session, undo)
+            case _:
+                pass  # None, or a stand-in of the test's own
+
+    def _watch_session(self, session: Session, undo: Callable[[], None]) -> None:
+        if not session.in_transaction():
+            session.begin()  # as the INSERT would have done
+        enclosing = set(_enclosing(session.get_nested_transaction() or session.get_transaction()))
+
+        def rolled_back(_session: Session, transaction: SessionTransaction) -> None:
+            if transaction in enclosing:
+                undo()
+
+        event.listen(session, "after_soft_rollback", rolled_back)
+
+    def _watch_connection(self, connection: Connection, undo: Callable[[], None]) -> None:
+        if not connection.in_transaction():
+            connection.begin()  # as the INSERT would have done
+        whole, savepoint = connection.get_transaction(), connection.get_nested_transaction()
+
+        def rolled_back(current: Connection) -> None:
+            if current.get_transaction() is whole:
+                undo()
+
+        def to_savepoint(current: Connection, _name: str, _context: None) -> None:
+            if savepoint is not None and current.get_nested_transaction() is savepoint:
+                undo()
+
+        event.listen(connection, "rollback", rolled_back)
+        event.listen(connection, "rollback_savepoint", to_savepoint)
+
+
+def _enclosing(transaction: SessionTransaction | None) -> Iterator[SessionTransaction]:
+    while transaction is not None:
+        yield transaction
+        transaction = transaction.parent

@@ -1,0 +1,238 @@
+"""Who asks, what they may do, and that it is they who press a button.
+
+A browser proves who it is with a signed cookie, or with what it sends by itself (basic authentication, the application's
+own). All of these come along with a request that another site makes it send; so whatever changes something also needs a
+token that only our pages have. A program proves who it is with ``Authorization: Bearer``, which no browser sends by itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import inspect
+import json
+import secrets
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from boxengine.errors import BoxError
+
+COOKIE = "boxengine_console"
+CSRF_FIELD, CSRF_HEADER = "csrf", "x-csrf-token"
+LASTS = 12 * 3600
+"""Seconds of a session."""
+_LONGEST_NAME = 80
+_TRIES, _PER_SECONDS = 20, 60.0
+"""Wrong tokens of one address that are looked at, and in what time."""
+_ADDRESSES = 1_000
+"""Whose wrong tokens are remembered."""
+
+Authentication = Literal["token", "basic", "none"]
+
+
+class Role(IntEnum):
+    """What somebody may do; the higher includes the lower."""
+
+    READ = 1
+    OPERATE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Somebody whom the console knows."""
+
+    name: str
+    role: Role
+
+
+Authenticate = Callable[[Request], Who | str | Awaitable[Who | str | None] | None]
+"""The application's own: returns who asks, or the name of somebody who may operate; None: nobody. It may raise what its
+framework makes a response of, and may be ``async``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A request, and whom it is from."""
+
+    who: Who | None
+    session: str
+    """Random, of this browser."""
+    fresh: bool = False
+    """Whether the browser does not have the session's cookie yet."""
+    programmatic: bool = False
+    """Whether the request proves itself in a way that no browser does unasked."""
+
+
+class Access:
+    """Tells who asks."""
+
+    def __init__(
+        self,
+        *,
+        authentication: Authentication,
+        operate_token: str | None = None,
+        read_token: str | None = None,
+        secret: str | None = None,
+        authenticate: Authenticate | None = None,
+        read_only: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Args:
+        secret: signs sessions; None: made of the tokens, or up.
+        authenticate: the application's own; goes before all others.
+        read_only: nobody may change anything.
+
+        Raises:
+            BoxError: authentication is wanted, and there is no token.
+        """
+        tokens = {Role.OPERATE: operate_token, Role.READ: read_token}
+        self._tokens = [(role, token.encode()) for role, token in tokens.items() if token]
+        if authenticate is None and authentication != "none" and not self._tokens:
+            raise BoxError(
+                "console: there is no token; set console.operate_token or console.read_token, or give "
+                "authenticate=, or say console.authentication: none"
+            )
+        self.kind: str = "application" if authenticate is not None else authentication
+        self._authenticate = authenticate
+        self._most = Role.READ if read_only else Role.OPERATE
+        made_of = secret.encode() if secret else b"".join(token for _, token in self._tokens)
+        self._key = hashlib.sha256(b"boxengine console\0" + made_of).digest() if made_of else secrets.token_bytes(32)
+        self._clock = clock
+        self._wrong: dict[str, deque[float]] = {}
+
+    # ── who asks ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def visit(self, request: Request) -> Visit:
+        """Whom the request is from."""
+        session = self._read(request.cookies.get(COOKIE, ""))
+        name = str(session["id"]) if session else secrets.token_urlsafe(16)
+        who, programmatic = await self._who(request, session)
+        if who is not None and who.role > self._most:
+            who = Who(who.name, self._most)
+        return Visit(who, name, fresh=session is None, programmatic=programmatic)
+
+    async def _who(self, request: Request, session: dict[str, Any] | None) -> tuple[Who | None, bool]:
+        if self._authenticate is not None:
+            answer = self._authenticate(request)
+            found = await answer if inspect.isawaitable(answer) else answer
+            return (Who(found, Role.OPERATE) if isinstance(found, str) else found), False
+        if self.kind == "none":
+            return Who("anybody", Role.OPERATE), False
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            role = self.role_of(given.strip(), _address(request))
+            return (Who(f"token ({role.name.lower()})", role) if role else None), True
+        if scheme.lower() == "basic" and self.kind == "basic":
+            return self._basic(given, _address(request)), False
+        if session and self.kind == "token" and session.get("role") in set(Role):
+            return Who(str(session["name"]), Role(session["role"])), False
+        return None, False
+
+    def _basic(self, given: str, address: str) -> Who | None:
+        try:
+            name, _, token = base64.b64decode(given, validate=True).decode().partition(":")
+        except (binascii.Error, ValueError):
+            return None
+        role = self.role_of(token, address)
+        return Who(printable(name) or "somebody", role) if role else None
+
+    def role_of(self, token: str, address: str = "") -> Role | None:
+        """What the holder of this token may do; None: it is wrong, or too many from this address were wrong just now."""
+        now = self._clock()
+        wrong = self._wrong.get(address)
+        if wrong is not None and len(wrong) == _TRIES and now - wrong[0] < _PER_SECONDS:
+            return None
+        # Each is compared in full, so that the time tells nothing.
+        found = [role for role, right in self._tokens if hmac.compare_digest(right, token.encode())]
+        if not found:
+            if len(self._wrong) >= _ADDRESSES and address not in self._wrong:
+                self._wrong.pop(next(iter(self._wrong)))
+            self._wrong.setdefault(address, deque(maxlen=_TRIES)).append(now)
+            return None
+        return max(found)
+
+    # ── sessions ─────────────────────────────────────────────────────────────────────────────────────
+
+    def sign_in(self, response: Response, request: Request, *, token: str, name: str) -> bool:
+        """Gives the browser a new session, if the token is right."""
+        role = self.role_of(token, _address(request))
+        if role is None:
+            return False
+        self._write(response, request, {"name": printable(name) or "somebody", "role": int(role)})
+        return True
+
+    def sign_out(self, response: Response, request: Request) -> None:
+        """Ends the browser's session."""
+        response.delete_cookie(COOKIE, path=_path(request))
+
+    def remember(self, response: Response, request: Request, visit: Visit) -> None:
+        """Gives a browser without a session one that proves nothing but that it is this browser."""
+        if visit.fresh and not visit.programmatic:
+            self._write(response, request, {}, session=visit.session)
+
+    def _write(self, response: Response, request: Request, content: dict[str, Any], session: str = "") -> None:
+        content = {"id": session or secrets.token_urlsafe(16), "until": int(self._clock()) + LASTS, **content}
+        body = base64.urlsafe_b64encode(json.dumps(content).encode()).decode()
+        response.set_cookie(
+            COOKIE,
+            f"{body}.{self._sign('session', body)}",
+            max_age=LASTS,
+            path=_path(request),
+            secure=request.url.scheme == "https",
+            httponly=True,
+            samesite="lax",
+        )
+
+    def _read(self, cookie: str) -> dict[str, Any] | None:
+        body, _, signature = cookie.rpartition(".")
+        if not hmac.compare_digest(self._sign("session", body).encode(), signature.encode()):
+            return None
+        content: dict[str, Any] = json.loads(base64.urlsafe_b64decode(body))
+        return content if content["until"] > self._clock() else None
+
+    def _sign(self, purpose: str, text: str) -> str:
+        return hmac.new(self._key, f"{purpose}\0{text}".encode(), hashlib.sha256).hexdigest()
+
+    # ── that it is they ──────────────────────────────────────────────────────────────────────────────
+
+    def csrf_token(self, visit: Visit) -> str:
+        """What forms of this browser carry."""
+        return self._sign("csrf", visit.session)
+
+    def is_meant(self, request: Request, visit: Visit, given: str) -> bool:
+        """Whether whoever sends the request wants it, and no other site does in their name."""
+        if visit.programmatic:
+            return True
+        site = request.headers.get("sec-fetch-site")
+        if site not in (None, "same-origin", "none"):
+            return False
+        origin = request.headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+            return False
+        if request.method in ("PUT", "DELETE") and (site == "same-origin" or origin is not None):
+            # No form can send these, and a script of another site would have to ask first; pages of sbmt-outbox have no token.
+            return True
+        return hmac.compare_digest(self.csrf_token(visit).encode(), given.encode())
+
+
+def printable(name: str) -> str:
+    """A name as it may stand in a log."""
+    return "".join(each for each in name if each.isprintable())[:_LONGEST_NAME].strip()
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
+def _path(request: Request) -> str:
+    return str(request.scope.get("root_path", "")) or "/"

@@ -1,0 +1,140 @@
+"""Actions as pages and the API ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, assert_never
+
+from boxengine.app.overview.words import counted
+from boxengine.domain.box import Box
+from boxengine.domain.item import Status, rfc3339
+from boxengine.engine import replaying
+from boxengine.engine.item_actions import SUITABLE, Action, narrowed
+from boxengine.ports import Copying, Count, ItemFilter
+from boxengine.web.console.jobs import Job
+from boxengine.web.console.parsing import BadInput
+from boxengine.web.console.site import Site
+
+REPLAY = "replay"
+DONE = {Action.RETRY: "retried", Action.DISCARD: "discarded", Action.DELETE: "deleted", REPLAY: "replayed"}
+"""What can be done to items here, and how that is told."""
+COUNTED_AT_ONCE = 1_000
+SOON = timedelta(seconds=1)
+"""An action that is over by then is shown as done at once."""
+
+
+class Polling(StrEnum):
+    """What a person decides about a box."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    FORGET = "forget"
+
+
+def action_of(given: Any) -> str:
+    """The action of that name."""
+    if not isinstance(given, str) or given not in DONE:
+        raise BadInput(f"action: expected {', '.join(DONE)}")
+    return given
+
+
+def meant_by(action: str, which: ItemFilter) -> ItemFilter:
+    """The filter as the action understands it.
+
+    Raises:
+        BoxError: the action is not for what it names.
+    """
+    return replaying.narrowed(which) if action == REPLAY else narrowed(Action(action), which)
+
+
+def takes(action: str, status: int) -> bool:
+    """Whether items of this status suit the action."""
+    return status == Status.DELIVERED if action == REPLAY else status in SUITABLE[Action(action)]
+
+
+def begin(site: Site, box: Box, action: str, which: ItemFilter, *, who: str) -> Job:
+    """Starts it, and waits a moment for its end."""
+    meant = meant_by(action, which)  # a status that it is not for is told at once
+
+    def run(job: Job) -> str:
+        if action == REPLAY:
+            copying = Copying(header=replaying.HEADER)
+            copied = site.replays.run(box, which, copying, progress=lambda items, _: job.advance(items))
+            return f"{counted(Count(copied), 'item')} {DONE[action]}"
+        done = site.actions.run(box, Action(action), which, progress=job.advance)
+        left = f"; {counted(Count(done.left), 'item')} left alone: in work, or changed meanwhile" if done.left else ""
+        return f"{counted(Count(done.changed), 'item')} {DONE[action]}{left}"
+
+    job = site.jobs.start(who=who, action=action, box=box, what=in_words(meant), run=run)
+    job.ended.wait(SOON.total_seconds())
+    return job
+
+
+def count_exactly(site: Site, box: Box, which: ItemFilter, *, who: str) -> Job:
+    """Counts in the background, window by window, however large the table is."""
+
+    def run(job: Job) -> str:
+        number, after = 0, 0
+        while ids := site.items.ids(box, which, after=after, limit=COUNTED_AT_ONCE):
+            number, after = number + len(ids), ids[-1]
+            job.advance(len(ids))
+        return f"exactly {counted(Count(number), 'item')}"
+
+    job = site.jobs.start(who=who, action="count", box=box, what=in_words(which), run=run)
+    job.ended.wait(SOON.total_seconds())
+    return job
+
+
+def decide(site: Site, box: Box, polling: Polling, *, who: str) -> None:
+    """Pauses a box, resumes it, or leaves it to the configuration again."""
+    pauses = site.servers.pauses
+    match polling:
+        case Polling.PAUSE:
+            pauses.set(box, polling_enabled=False)
+        case Polling.RESUME:
+            pauses.set(box, polling_enabled=True)
+        case Polling.FORGET:
+            pauses.forget(box)
+        case never:
+            assert_never(never)
+    site.jobs.note(who=who, action=str(polling), box=box, what="", outcome="done")
+    site.live.forget()
+
+
+def in_words(which: ItemFilter) -> str:
+    """Which items are meant, for people."""
+    if which.ids and len(which.ids) == 1:
+        return f"item {which.ids[0]}"
+    statuses = " or ".join(Status(each).name.lower() for each in sorted(which.statuses))
+    parts = [f"{statuses or 'all'} items"]
+    parts += [f"{len(which.ids):,} ids"] if which.ids else []
+    for name, value in _texts(which).items():
+        parts.append(f"{name} {value}")
+    return ", ".join(parts)
+
+
+def _texts(which: ItemFilter) -> Mapping[str, str]:
+    found = {
+        "of key": which.event_key,
+        "of event": which.event_name,
+        "with uuid": which.uuid,
+        "whose error says": which.error,
+        "created since": None if which.created_from is None else rfc3339(which.created_from),
+        "created before": None if which.created_before is None else rfc3339(which.created_before),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def one(item_id: int) -> ItemFilter:
+    """A filter for one item, whatever its status."""
+    return ItemFilter(ids=(item_id,))
+
+
+def suitable(action: str, which: ItemFilter, status: int | None = None) -> ItemFilter:
+    """The filter for one item, whose status somebody has seen: a pending one is deleted only where it is named."""
+    if action == Action.DELETE and status == Status.PENDING:
+        return replace(which, statuses=frozenset({Status.PENDING}))
+    return which

@@ -1,0 +1,214 @@
+"""The console as JSON."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+from boxengine.app.overview import reasons
+from boxengine.domain.box import Box
+from boxengine.domain.item import rfc3339
+from boxengine.domain.masking import masked_text
+from boxengine.engine.inspection.ports import Span
+from boxengine.ports import ItemFilter
+from boxengine.web.console import acting, parsing, showing
+from boxengine.web.console.acting import Polling
+from boxengine.web.console.calls import Call, Refused
+from boxengine.web.console.jobs import Job
+from boxengine.web.console.parsing import BadInput, filter_of, known_only, page_of
+
+
+def overview(call: Call) -> Response:
+    """All boxes, and what is wrong."""
+    return JSONResponse(showing.overview(call.site.live.now()))
+
+
+def boxes(call: Call) -> Response:
+    """All boxes."""
+    return JSONResponse(showing.overview(call.site.live.now())["boxes"])
+
+
+def box(call: Call) -> Response:
+    """One box."""
+    look = call.site.live.now()
+    return JSONResponse(showing.box(look.box(call.site.box(call.path["box"]).name), look.taken_at))
+
+
+def history(call: Call) -> Response:
+    """What happened in the last hour or day, as columns."""
+    known_only(call.query, ("span",))
+    given = call.query.get("span", Span.HOUR)
+    if given not in list(Span):
+        raise BadInput(f"span: expected {' or '.join(Span)}")
+    found, span = call.site.box(call.path["box"]), Span(given)
+    slots = call.site.servers.history.read(found.name, span, now=call.site.servers.clock.now())
+    return JSONResponse(showing.history(slots, span))
+
+
+def workers(call: Call) -> Response:
+    """The fleet."""
+    look = call.site.live.now()
+    if look.workers is None:
+        raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "; ".join(look.outages))
+    return JSONResponse([showing.worker(each) for each in look.workers])
+
+
+def items(call: Call) -> Response:
+    """A page of items; ``next`` is what to ask for to go on."""
+    query = call.query
+    known_only(query, (*parsing.FILTER_NAMES, *parsing.PAGE_NAMES))
+    found, wanted = call.site.box(call.path["box"]), page_of(query)
+    which = filter_of(query, now=call.site.servers.clock.now())
+    listed = call.site.find(found, which, start=wanted.start, towards=wanted.towards, limit=wanted.limit)
+    side = "before" if wanted.towards == "older" else "after"
+    return JSONResponse(
+        {
+            "items": [showing.item(row) for row in listed.rows],
+            "next": None if listed.searched_to is None else {side: listed.searched_to},
+        }
+    )
+
+
+def count(call: Call) -> Response:
+    """How many items, up to 10,000."""
+    known_only(call.query, parsing.FILTER_NAMES)
+    found = call.site.box(call.path["box"])
+    which = filter_of(call.query, now=call.site.servers.clock.now())
+    return JSONResponse(showing.count(call.site.count(found, which)))
+
+
+def count_exactly(call: Call) -> Response:
+    """Begins to count all items of a filter."""
+    known_only(call.sent, ("filter", "csrf"))
+    found = call.site.box(call.path["box"])
+    return _job_answer(
+        acting.count_exactly(call.site, found, _filter(call, call.sent.get("filter")), who=call.who.name)
+    )
+
+
+def item(call: Call) -> Response:
+    """One item, whole."""
+    found, item_id = _one(call)
+    row = call.site.servers.items.get(found, item_id)
+    if row is None:
+        raise Refused(HTTPStatus.NOT_FOUND, f"{found.name} has no item {item_id}.")
+    view = call.site.live.now().box(found.name)
+    why = reasons(view, row, call.site.servers.inspector, now=call.site.servers.clock.now())
+    return JSONResponse(showing.whole_item(row, found.name, why, call.site.hiding))
+
+
+def act_on_one(call: Call) -> Response:
+    """Retry, discard or delete one item."""
+    found, item_id = _one(call)
+    action = acting.action_of(call.path["action"])
+    row = call.site.servers.items.get(found, item_id)
+    if row is None:
+        raise Refused(HTTPStatus.NOT_FOUND, f"{found.name} has no item {item_id}.")
+    known_only(call.sent, ("csrf",))
+    which = acting.suitable(action, acting.one(item_id), row.status)
+    return _job_answer(acting.begin(call.site, found, action, which, who=call.who.name))
+
+
+def act(call: Call) -> Response:
+    """The same for all items of a filter; with ``dry_run`` only their number."""
+    sent = call.sent
+    known_only(sent, ("action", "filter", "dry_run", "csrf"))
+    found, action = call.site.box(call.path["box"]), acting.action_of(sent.get("action"))
+    which = _filter(call, sent.get("filter"))
+    if parsing.flag_of("dry_run", sent.get("dry_run")):
+        tally = call.site.count(found, acting.meant_by(action, which))
+        return JSONResponse({"action": str(action), "dry_run": True, "items": showing.count(tally)})
+    return _job_answer(acting.begin(call.site, found, action, which, who=call.who.name))
+
+
+def polling(call: Call, *, decision: Polling) -> Response:
+    """Pause, resume or forget."""
+    found = call.site.box(call.path["box"])
+    known_only(call.sent, ("csrf",))
+    acting.decide(call.site, found, decision, who=call.who.name)
+    look = call.site.live.now(fresh=True)
+    return JSONResponse(showing.box(look.box(found.name), look.taken_at))
+
+
+def job(call: Call) -> Response:
+    """How far an action is."""
+    return JSONResponse(_shown_job(_job(call)))
+
+
+def cancel(call: Call) -> Response:
+    """Ends an action after the batch that is under way."""
+    found = _job(call)
+    known_only(call.sent, ("csrf",))
+    found.cancel.set()
+    return JSONResponse(_shown_job(found))
+
+
+def doctor(call: Call) -> Response:
+    """What hurts in production; ``advice`` is null where all is well."""
+    return JSONResponse(
+        [
+            {"area": each.area, "box": each.box, "text": masked_text(each.text), "advice": each.advice}
+            for each in call.site.doctor.now()
+        ]
+    )
+
+
+def trail(call: Call) -> Response:
+    """What people did, the latest first."""
+    known_only(call.query, ("limit",))
+    limit = parsing.number_of("limit", call.query.get("limit"), least=1, most=1_000)
+    deeds = call.site.servers.trail.latest(limit or parsing.PAGE)
+    return JSONResponse(
+        [
+            {
+                "at": rfc3339(deed.at),
+                "who": deed.who,
+                "action": deed.action,
+                "box": deed.box,
+                "what": deed.what,
+                "outcome": deed.outcome,
+            }
+            for deed in deeds
+        ]
+    )
+
+
+def _one(call: Call) -> tuple[Box, int]:
+    item_id = parsing.id_of("id", call.path["item"])
+    return call.site.box(call.path["box"]), item_id or 0
+
+
+def _filter(call: Call, given: Any) -> ItemFilter:
+    if given is None:
+        given = {}
+    if not isinstance(given, dict):
+        raise BadInput("filter: expected an object")
+    known_only(given, parsing.FILTER_NAMES)
+    return filter_of(given, now=call.site.servers.clock.now())
+
+
+def _job(call: Call) -> Job:
+    found = call.site.jobs.get(call.path["job"])
+    if found is None:
+        raise Refused(HTTPStatus.NOT_FOUND, "This process knows no such job.")
+    return found
+
+
+def _job_answer(found: Job) -> Response:
+    return JSONResponse(_shown_job(found), status_code=HTTPStatus.OK if found.ended.is_set() else HTTPStatus.ACCEPTED)
+
+
+def _shown_job(found: Job) -> dict[str, Any]:
+    return {
+        "id": found.id,
+        "action": found.action,
+        "box": found.box.name,
+        "what": found.what,
+        "who": found.who,
+        "started_at": rfc3339(found.started_at),
+        "state": str(found.state),
+        "done": found.done,
+        "outcome": found.outcome,
+    }

@@ -1,0 +1,216 @@
+"""What is the same for every page and every answer of the API: who asks, what they send, and what errors become."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qsl, quote
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+
+from boxengine.domain.masking import masked_text
+from boxengine.errors import BoxError, Unavailable, UnknownBox
+from boxengine.web.console.access import CSRF_FIELD, CSRF_HEADER, Role, Visit, Who
+from boxengine.web.console.parsing import BadInput
+from boxengine.web.console.site import Site
+
+logger = logging.getLogger(__name__)
+LARGEST_BODY = 64 << 10
+MOST_FIELDS = 50
+
+
+class Refused(Exception):
+    """An answer other than the one that was asked for; its text is for whoever asked."""
+
+    def __init__(self, status: HTTPStatus, text: str) -> None:
+        self.status = status
+        super().__init__(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request, understood as far as all requests are alike."""
+
+    site: Site
+    request: Request
+    visit: Visit
+    sent: Mapping[str, Any]
+    """The fields of a form, or a JSON object."""
+
+    @property
+    def who(self) -> Who:
+        """Somebody who may make this call."""
+        if self.visit.who is None:
+            raise Refused(HTTPStatus.UNAUTHORIZED, "Sign in first.")
+        return self.visit.who
+
+    @property
+    def may_operate(self) -> bool:
+        return self.visit.who is not None and self.visit.who.role >= Role.OPERATE
+
+    @property
+    def query(self) -> dict[str, Any]:
+        """Of a name that stands there more than once, a list."""
+        found: dict[str, Any] = {}
+        for name, value in self.request.query_params.multi_items():
+            if name in found:
+                found[name] = [*(found[name] if isinstance(found[name], list) else [found[name]]), value]
+            else:
+                found[name] = value
+        return found
+
+    @property
+    def path(self) -> Mapping[str, str]:
+        """The variable parts of the path."""
+        return self.request.path_params
+
+    def url(self, path: str) -> str:
+        """Where a page of the console is, wherever the console is."""
+        return f"{self.request.scope.get('root_path', '')}{path}"
+
+
+Handler = Callable[[Call], Response]
+Failing = Callable[[Call | None, HTTPStatus, str], Response]
+
+
+def endpoint(
+    site: Site, handler: Handler, *, failing: Failing, role: Role | None, changes: bool = False, page: bool = False
+) -> Callable[[Request], Any]:
+    """An endpoint for Starlette around a handler, which runs in a thread.
+
+    Args:
+        failing: makes the answer where there is no other.
+        role: what whoever asks must be allowed to do; None: anybody may ask.
+        changes: whether the call changes something, so that it must be meant.
+        page: whether somebody who has not signed in is led to where they can.
+    """
+
+    async def answer(request: Request) -> Response:
+        call = None
+        try:
+            visit = await site.access.visit(request)
+            call = Call(site=site, request=request, visit=visit, sent={})
+            _admit(call, role)
+            if request.method not in ("GET", "HEAD"):
+                call = Call(site=site, request=request, visit=visit, sent=await _sent(request))
+            if changes:
+                _check_meant(call)
+            response = await run_in_threadpool(handler, call)
+        except (Refused, BadInput, BoxError) as error:
+            refusal = _refusal(error)
+            if page and call is not None and _may_sign_in(call, refusal):
+                return RedirectResponse(call.url("/login") + _back(request), status_code=303)
+            response = failing(call, refusal.status, str(refusal))
+            if refusal.status is HTTPStatus.UNAUTHORIZED:
+                scheme = "Basic" if site.access.kind == "basic" else "Bearer"
+                response.headers["WWW-Authenticate"] = f'{scheme} realm="boxengine"'
+        if call is not None:
+            site.access.remember(response, request, call.visit)
+        return response
+
+    return answer
+
+
+def _refusal(error: Exception) -> Refused:
+    """What whoever asks is told of an error."""
+    match error:
+        case Refused():
+            return error
+        case BadInput():
+            return Refused(HTTPStatus.BAD_REQUEST, f"{error}.")
+        case UnknownBox():
+            return Refused(HTTPStatus.NOT_FOUND, f"{error}.")
+        case Unavailable():
+            return Refused(HTTPStatus.SERVICE_UNAVAILABLE, _outage(error))
+        case _:
+            return Refused(HTTPStatus.CONFLICT, masked_text(f"{error}."))
+
+
+def _may_sign_in(call: Call, refusal: Refused) -> bool:
+    return refusal.status is HTTPStatus.UNAUTHORIZED and call.site.access.kind == "token"
+
+
+def api_failure(_call: Call | None, status: HTTPStatus, text: str) -> Response:
+    """An error as JSON."""
+    return JSONResponse({"error": text}, status_code=status)
+
+
+def _admit(call: Call, role: Role | None) -> None:
+    if role is None:
+        return
+    if call.who.role < role:
+        raise Refused(HTTPStatus.FORBIDDEN, "You may look, but change nothing.")
+
+
+def _check_meant(call: Call) -> None:
+    given = call.request.headers.get(CSRF_HEADER) or call.sent.get(CSRF_FIELD)
+    if not call.site.access.is_meant(call.request, call.visit, given if isinstance(given, str) else ""):
+        raise Refused(
+            HTTPStatus.FORBIDDEN,
+            "This did not come from a page of this console, or from one that is too old. Load it again.",
+        )
+
+
+async def _sent(request: Request) -> Mapping[str, Any]:
+    """The body, no more than so many bytes of it."""
+    body = b""
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > LARGEST_BODY:
+                raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"At most {LARGEST_BODY >> 10} KiB are read.")
+    except ClientDisconnect as error:
+        raise BadInput("the body ended too early") from error
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if not body:
+        return {}
+    if kind == "application/x-www-form-urlencoded":
+        return _form(body)
+    if kind == "application/json":
+        return _object(body)
+    raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Expected application/json.")
+
+
+def _form(body: bytes) -> dict[str, Any]:
+    try:
+        pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
+    except ValueError as error:
+        raise BadInput("the form is not understood") from error
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        found[name] = [*_listed(found[name]), value] if name in found else value
+    return found
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadInput("the body is not JSON") from error
+    if not isinstance(found, dict):
+        raise BadInput("the body: expected a JSON object")
+    return found
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _outage(error: Unavailable) -> str:
+    text = masked_text(str(error))
+    if "statement timeout" in text or "max_statement_time" in text or "maximum statement execution time" in text:
+        return "The database broke the question off because it took too long. Narrow it: a status, a shorter time."
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _back(request: Request) -> str:
+    query = f"?{request.url.query}" if request.url.query else ""
+    root = str(request.scope.get("root_path", ""))
+    path = request.url.path.removeprefix(root) or "/"
+    return f"?next={quote(path + query, safe='')}" if path != "/" else ""

@@ -1,0 +1,69 @@
+"""Looks as they are taken, sent to tabs (server-sent events)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from boxengine.errors import UnknownBox
+from boxengine.web.console.access import Role
+from boxengine.web.console.calls import Call, api_failure
+from boxengine.web.console.rendering import fragment
+from boxengine.web.console.site import Site
+
+MOST_TABS = 200
+QUIET = 15.0
+"""Seconds after which a tab is sent a sign of life."""
+LASTS = 3600.0
+"""Seconds; the tab then asks again, and proves once more who it is."""
+PAGES = {"overview": "_overview.html", "box": "_box.html", "workers": "_workers.html"}
+
+
+class Events:
+    """The streams of one console."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._tabs = 0
+
+    async def answer(self, request: Request) -> Response:
+        """A stream of looks, or why there is none."""
+        visit = await self._site.access.visit(request)
+        if visit.who is None or visit.who.role < Role.READ:
+            return api_failure(None, HTTPStatus.UNAUTHORIZED, "Sign in first.")
+        if self._tabs >= MOST_TABS:
+            return api_failure(None, HTTPStatus.SERVICE_UNAVAILABLE, "Too many tabs are open.")
+        call = Call(site=self._site, request=request, visit=visit, sent={})
+        kind, _, name = request.query_params.get("page", "overview").partition(":")
+        if kind not in PAGES:
+            return api_failure(call, HTTPStatus.NOT_FOUND, f"page: expected {', '.join(PAGES)}.")
+        try:
+            box = self._site.box(name).name if kind == "box" else None
+        except UnknownBox as error:
+            return api_failure(call, HTTPStatus.NOT_FOUND, f"{error}.")
+        stream = self._stream(call, PAGES[kind], box)
+        return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+    async def _stream(self, call: Call, template: str, box: str | None) -> AsyncIterator[str]:
+        self._tabs += 1
+        until = asyncio.get_running_loop().time() + LASTS
+        try:
+            async with self._site.live.watching() as looks:
+                yield "retry: 3000\n\n"
+                while asyncio.get_running_loop().time() < until:
+                    try:
+                        look = await asyncio.wait_for(anext(looks), QUIET)
+                    except TimeoutError:
+                        yield ": still here\n\n"
+                        continue
+                    view = look.box(box) if box else None
+                    html = await run_in_threadpool(lambda: fragment(call, template, look=look, view=view))  # noqa: B023 - awaited here
+                    yield f"event: look\ndata: {json.dumps(html)}\n\n"
+        finally:
+            self._tabs -= 1

@@ -1,0 +1,60 @@
+"""What holds for every answer: headers, and the names under which the console may be reached."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+
+
+class Guard:
+    """Around the whole application."""
+
+    def __init__(self, app: ASGIApp, *, hosts: Collection[str] = ()) -> None:
+        """Args:
+        hosts: names to answer to, without ports; none: any. A page of somebody else's whose name is made to lead to this
+            address comes with its own name.
+        """
+        self._app = app
+        self._hosts = {host.lower() for host in hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        if self._hosts and _name(Headers(scope=scope).get("host", "")) not in self._hosts:
+            told = "This name is not one of the console's: see console.allowed_hosts.\n"
+            await PlainTextResponse(told, status_code=421)(scope, receive, guarded)
+            return
+        await self._app(scope, receive, guarded)
+
+
+def _name(host: str) -> str:
+    """Without the port."""
+    name, colon, port = host.rpartition(":")
+    return (name if colon and port.isdigit() else host).lower()

@@ -1,0 +1,102 @@
+"""What nobody is shown: payloads that the configuration hides, and values whose names say that they are secrets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from boxengine.domain.masking import MASK, is_secret, masked_text
+
+EVERY_BOX = "*"
+LARGEST = 256 << 10
+"""Bytes of a payload that are shown."""
+HEX_SHOWN = 4 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPayload:
+    """A payload as it may be shown."""
+
+    kind: str
+    """json, text, hex or hidden."""
+    text: str
+    size: int
+    cut: bool = False
+
+
+class Hiding:
+    """The rules of one configuration."""
+
+    def __init__(self, rules: Mapping[str, Sequence[str] | None]) -> None:
+        """Args:
+        rules: by box, ``*`` for all: None hides payloads, key paths hide those values.
+        """
+        self._whole = {box for box, paths in rules.items() if paths is None}
+        self._paths = {
+            box: [tuple(path.split(".")) for path in paths] for box, paths in rules.items() if paths is not None
+        }
+
+    def hides(self, box: str) -> bool:
+        """Whether payloads of the box are hidden whole."""
+        return bool({box, EVERY_BOX} & self._whole)
+
+    def payload(self, box: str, payload: bytes) -> ShownPayload:
+        """As JSON where it is, else as text, else in hex."""
+        size = len(payload)
+        if self.hides(box):
+            return ShownPayload("hidden", "", size)
+        try:
+            value = json.loads(payload) if size <= LARGEST else None
+        except (ValueError, RecursionError):
+            value = None
+        if isinstance(value, dict | list):
+            return ShownPayload("json", json.dumps(self.value(box, value), indent=2, ensure_ascii=False), size)
+        if self._paths_of(box) and size:
+            # What is no JSON has no keys by which to tell what may be shown.
+            return ShownPayload("hidden", "", size)
+        text = _as_text(payload)
+        if text is not None and all(each.isprintable() or each in "\r\n\t" for each in text):
+            return ShownPayload("text", masked_text(text), size, cut=size > LARGEST)
+        return ShownPayload("hex", _hex(payload[:HEX_SHOWN]), size, cut=size > HEX_SHOWN)
+
+    def value(self, box: str, value: Any) -> Any:
+        """JSON with ``***`` for what is hidden."""
+        return _masked((), value, self._paths_of(box))
+
+    def _paths_of(self, box: str) -> list[tuple[str, ...]]:
+        return [*self._paths.get(box, ()), *self._paths.get(EVERY_BOX, ())]
+
+
+def _as_text(payload: bytes) -> str | None:
+    """Its beginning as text; None where it is none."""
+    try:
+        return payload[:LARGEST].decode()
+    except UnicodeDecodeError as error:
+        # A character that the limit has cut through.
+        return payload[: error.start].decode() if len(payload) > LARGEST and error.start > LARGEST - 4 else None
+
+
+def _masked(path: tuple[str, ...], value: Any, hidden: Sequence[tuple[str, ...]]) -> Any:
+    if path and (path in hidden or is_secret(path[-1:])):
+        return None if value is None else MASK
+    if isinstance(value, dict):
+        return {key: _masked((*path, str(key)), each, hidden) for key, each in value.items()}
+    if isinstance(value, list):
+        # The entries of a list are all meant by the list's own path.
+        return [_masked(path, each, hidden) if isinstance(each, dict | list) else _text(each) for each in value]
+    return _text(value)
+
+
+def _text(value: Any) -> Any:
+    return masked_text(value) if isinstance(value, str) else value
+
+
+def _hex(payload: bytes) -> str:
+    lines = []
+    for start in range(0, len(payload), 16):
+        part = payload[start : start + 16]
+        letters = "".join(chr(each) if 32 <= each < 127 else "·" for each in part)  # noqa: PLR2004 - printable ASCII
+        lines.append(f"{start:08x}  {part.hex(' '):<47}  {letters}")
+    return "\n".join(lines)

@@ -1,0 +1,128 @@
+"""What people have the console do to items: in the background, with progress, to be cancelled, and written down."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from boxengine.domain.box import Box
+from boxengine.engine.inspection.ports import Deed, Trail
+from boxengine.errors import BoxError, QueueUnavailable
+from boxengine.ports import Clock
+
+logger = logging.getLogger("boxengine.console")
+KEPT = 200
+"""Jobs that are remembered after their end."""
+AT_ONCE = 2
+
+
+class State(StrEnum):
+    """How far a job is."""
+
+    RUNNING = "running"
+    DONE = "done"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+class Cancelled(Exception):
+    """Somebody asked for it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Job:
+    """One action, from its start to its end. Changed by its own thread alone, but for the wish to cancel it."""
+
+    id: str
+    who: str
+    action: str
+    box: Box
+    what: str
+    """Which items, in words."""
+    started_at: datetime
+    state: State = State.RUNNING
+    done: int = 0
+    """Items looked at so far."""
+    outcome: str = ""
+    cancel: threading.Event = field(default_factory=threading.Event)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def advance(self, items: int) -> None:
+        """Told after each batch.
+
+        Raises:
+            Cancelled: it is to stop here.
+        """
+        self.done += items
+        if self.cancel.is_set():
+            raise Cancelled
+
+
+class Jobs:
+    """The jobs of this process. Threads are made when they are needed."""
+
+    def __init__(self, trail: Trail, clock: Clock) -> None:
+        self._trail = trail
+        self._clock = clock
+        self._jobs: dict[str, Job] = {}
+        self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="boxengine-console-job")
+
+    def start(self, *, who: str, action: str, box: Box, what: str, run: Callable[[Job], str]) -> Job:
+        """Begins it; ``run`` returns what came of it, in words, and calls ``job.advance`` now and then."""
+        job = Job(id=secrets.token_urlsafe(9), who=who, action=action, box=box, what=what, started_at=self._clock.now())
+        with self._lock:
+            self._jobs[job.id] = job
+            for old in [each.id for each in self._jobs.values() if each.ended.is_set()][:-KEPT]:
+                del self._jobs[old]
+        self.note(who=who, action=action, box=box, what=what, outcome="begun")
+        self._threads.submit(self._run, job, run)
+        return job
+
+    def get(self, job_id: str) -> Job | None:
+        return self._jobs.get(job_id)
+
+    def latest(self) -> list[Job]:
+        """The latest first."""
+        with self._lock:
+            return list(self._jobs.values())[::-1]
+
+    def note(self, *, who: str, action: str, box: Box, what: str, outcome: str) -> None:
+        """Writes a deed into the log and the trail; an outage of Redis leaves it to the log."""
+        deed = Deed(at=self._clock.now(), who=who, action=action, box=box.name, what=what, outcome=outcome)
+        logger.info(
+            "%s: %s %s of %s: %s",
+            who,
+            action,
+            what or "polling",
+            box.name,
+            outcome,
+            extra={"who": who, "action": action},
+        )
+        try:
+            self._trail.add(deed)
+        except QueueUnavailable as error:
+            logger.warning("the trail is only in the log: %s", error)
+
+    def _run(self, job: Job, run: Callable[[Job], str]) -> None:
+        try:
+            job.outcome = run(job)
+            job.state = State.DONE
+        except Cancelled:
+            job.state, job.outcome = State.CANCELLED, f"cancelled after {job.done:,} items"
+        except BoxError as error:
+            job.state = State.FAILED
+            job.outcome = (
+                f"stopped after {job.done:,} items: {error}. What is done stays done; the same action does the rest"
+            )
+        except Exception as error:
+            logger.exception("%s of %s broke off", job.action, job.box.name)
+            job.state, job.outcome = State.FAILED, f"stopped after {job.done:,} items: {type(error).__name__}"
+        self.note(who=job.who, action=job.action, box=job.box, what=job.what, outcome=job.outcome)
+        job.ended.set()

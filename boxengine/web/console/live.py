@@ -1,0 +1,131 @@
+"""One look for all: pages and tabs share it, and nobody looks while nobody watches."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from time import monotonic
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+EVERY = 2.0
+"""Seconds between two looks."""
+SHARE = 0.05
+"""Of its time that the console may spend on looking: a look that takes long is taken less often."""
+
+
+class Live(Generic[T]):
+    """Looks again and again while somebody watches."""
+
+    def __init__(
+        self, look: Callable[[], T], *, every: float = EVERY, told: Callable[[T], None] = lambda _: None
+    ) -> None:
+        """Args:
+        every: seconds between two looks, at least.
+        told: called with each look, by whoever took it.
+        """
+        self._look = look
+        self._told = told
+        self._every = every
+        self._lock = threading.Lock()
+        self._latest: T | None = None
+        self._taken = -1e9
+        self._cost = 0.0
+        self._watchers: set[_Watcher[T]] = set()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def now(self, *, fresh: bool = False) -> T:
+        """The latest look, or a new one where that is too old, or ``fresh`` is asked for."""
+        with self._lock:
+            if fresh or self._latest is None or monotonic() - self._taken > self._pause():
+                started = monotonic()
+                self._latest = self._look()
+                self._taken = monotonic()
+                self._cost = self._taken - started
+                self._told(self._latest)
+            return self._latest
+
+    def forget(self) -> None:
+        """The next look is a new one: somebody has changed something."""
+        with self._lock:
+            self._taken = -1e9
+        self._wake.set()
+
+    def keep_looking(self, *, every: float) -> None:
+        """Looks every so many seconds also while nobody watches, until the process ends."""
+
+        def keep() -> None:
+            pause = threading.Event()
+            while True:
+                try:
+                    self.now()
+                except Exception:  # the next look may do better
+                    logger.exception("the console could not look")
+                pause.wait(every)
+
+        threading.Thread(target=keep, name="boxengine-console-keeper", daemon=True).start()
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[AsyncIterator[T]]:
+        """Each new look, until the block is left. One that is not taken in time gives way to the next."""
+        watcher = _Watcher[T](asyncio.get_running_loop())
+        with self._lock:
+            self._watchers.add(watcher)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="boxengine-console-live", daemon=True)
+                self._thread.start()
+        try:
+            yield watcher.looks()
+        finally:
+            with self._lock:
+                self._watchers.discard(watcher)
+
+    def _pause(self) -> float:
+        return max(self._every, self._cost / SHARE)
+
+    def _watch(self) -> None:
+        while True:
+            try:
+                latest: T | None = self.now()
+            except Exception:  # the next look may do better, and the tabs show how old theirs is
+                logger.exception("the console could not look")
+                latest = None
+            with self._lock:
+                watchers = list(self._watchers)
+                if not watchers:
+                    self._thread = None
+                    return
+            if latest is not None:
+                for watcher in watchers:
+                    watcher.tell(latest)
+            self._wake.wait(self._pause())
+            self._wake.clear()
+
+
+class _Watcher(Generic[T]):
+    """One tab."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._queue: asyncio.Queue[T] = asyncio.Queue(maxsize=1)
+
+    def tell(self, look: T) -> None:
+        """From the thread that looks."""
+        try:
+            self._loop.call_soon_threadsafe(self._put, look)
+        except RuntimeError:
+            return  # the loop has ended, and the tab with it
+
+    async def looks(self) -> AsyncIterator[T]:
+        while True:
+            yield await self._queue.get()
+
+    def _put(self, look: T) -> None:
+        if self._queue.full():
+            self._queue.get_nowait()
+        self._queue.put_nowait(look)

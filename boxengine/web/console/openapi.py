@@ -1,0 +1,180 @@
+"""What the API is, as an OpenAPI document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+from boxengine import __version__
+from boxengine.domain.item import Status
+from boxengine.engine.inspection.ports import Span
+from boxengine.web.console.acting import DONE, Polling
+from boxengine.web.console.calls import Call
+from boxengine.web.console.parsing import LARGEST_ID, LARGEST_PAGE, LONGEST_TEXT, MOST_IDS
+
+_TEXT = {"type": "string", "maxLength": LONGEST_TEXT}
+_ID = {"type": "integer", "minimum": 1, "maximum": LARGEST_ID}
+_STATUS = {"type": "string", "enum": [status.name.lower() for status in Status]}
+_MOMENT = {**_TEXT, "description": "ISO 8601, UTC without a zone; or how long ago, such as PT1H"}
+_FILTER: Mapping[str, Any] = {
+    "status": {"type": "array", "items": _STATUS},
+    "id": {"type": "array", "items": _ID, "maxItems": MOST_IDS},
+    "key": _TEXT,
+    "event_name": _TEXT,
+    "uuid": {"type": "string", "format": "uuid"},
+    "error": {**_TEXT, "description": "text in the error log"},
+    "from": _MOMENT,
+    "to": _MOMENT,
+}
+_PAGE: Mapping[str, Any] = {
+    "before": {**_ID, "description": "rows with smaller ids, the nearest of them"},
+    "after": {**_ID, "minimum": 0, "description": "rows with larger ids, the nearest of them"},
+    "limit": {"type": "integer", "minimum": 1, "maximum": LARGEST_PAGE, "default": 50},
+}
+_OBJECT = {"type": "object"}
+_LIST = {"type": "array", "items": _OBJECT}
+_ACTIONS = [str(action) for action in DONE]
+_ACT = {
+    "type": "object",
+    "required": ["action"],
+    "additionalProperties": False,
+    "properties": {
+        "action": {"type": "string", "enum": _ACTIONS},
+        "filter": {"type": "object", "additionalProperties": False, "properties": _FILTER},
+        "dry_run": {"type": "boolean", "default": False, "description": "only count"},
+    },
+}
+_COUNT = {"type": "object", "additionalProperties": False, "properties": {"filter": _ACT["properties"]["filter"]}}  # type: ignore[index] # it has them
+_BOX = {"box": {"type": "string", "description": "the name with dashes: order-outbox-item"}}
+_ITEM = {**_BOX, "item": _ID}
+_JOB = {"job": {"type": "string"}}
+
+
+def document(call: Call) -> Response:
+    """The document itself."""
+    return JSONResponse(described(call.url("")))
+
+
+def described(server: str = "") -> dict[str, Any]:
+    """The whole API.
+
+    Args:
+        server: where the console is.
+    """
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "boxengine console", "version": __version__},
+        "servers": [{"url": server or "/"}],
+        "security": [{"token": []}],
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "schemas": {
+                "Error": {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
+            },
+        },
+        "paths": _paths(),
+    }
+
+
+def _paths() -> dict[str, Any]:
+    paths: dict[str, Any] = {
+        "/api/overview": {"get": _does("What is wrong, all boxes, all workers", _OBJECT)},
+        "/api/boxes": {"get": _does("All boxes", _LIST)},
+        "/api/boxes/{box}": {"get": _does("One box", _OBJECT, path=_BOX)},
+        "/api/boxes/{box}/history": {
+            "get": _does(
+                "What happened lately", _OBJECT, path=_BOX, query={"span": {"type": "string", "enum": list(Span)}}
+            )
+        },
+        "/api/boxes/{box}/items": {"get": _does("A page of items", _OBJECT, path=_BOX, query={**_FILTER, **_PAGE})},
+        "/api/boxes/{box}/items/count": {
+            "get": _does("How many, up to 10,000", _OBJECT, path=_BOX, query=_FILTER),
+            "post": _does("Count exactly, in the background", _OBJECT, path=_BOX, body=_COUNT, begins=True),
+        },
+        "/api/boxes/{box}/items/{item}": {"get": _does("One item, whole, and why it waits", _OBJECT, path=_ITEM)},
+        "/api/boxes/{box}/items/{item}/{action}": {
+            "post": _does(
+                "Act on one item", _OBJECT, path={**_ITEM, "action": {"type": "string", "enum": _ACTIONS}}, begins=True
+            )
+        },
+        "/api/boxes/{box}/actions": {
+            "post": _does("Act on all items of a filter, or count them", _OBJECT, path=_BOX, body=_ACT, begins=True)
+        },
+        "/api/jobs/{job}": {"get": _does("How far an action is", _OBJECT, path=_JOB)},
+        "/api/jobs/{job}/cancel": {"post": _does("End an action after its batch", _OBJECT, path=_JOB)},
+        "/api/workers": {"get": _does("Worker processes", _LIST)},
+        "/api/doctor": {"get": _does("What hurts in production, and what to do", _LIST)},
+        "/api/trail": {
+            "get": _does(
+                "Who did what",
+                _LIST,
+                query={"limit": {"type": "integer", "minimum": 1, "maximum": 1000, "default": 50}},
+            )
+        },
+        "/api/openapi.json": {"get": _does("This document", _OBJECT)},
+    }
+    for polling in Polling:
+        paths[f"/api/boxes/{{box}}/{polling}"] = {"post": _does(f"{polling.capitalize()} a box", _OBJECT, path=_BOX)}
+    for side in ("outbox", "inbox"):
+        paths |= _of_reference(side)
+    return paths
+
+
+def _of_reference(side: str) -> dict[str, Any]:
+    own = {"type": "object", "required": ["polling_enabled"], "properties": {"polling_enabled": {"type": "boolean"}}}
+    body = {"type": "object", "required": [f"{side}_class"], "properties": {f"{side}_class": own}}
+    return {
+        f"/api/{side}_classes": {"get": _does("As sbmt-outbox lists them, with X-Total-Count", _LIST)},
+        f"/api/{side}_classes/{{box}}": {
+            "get": _does("As sbmt-outbox shows it", _OBJECT, path=_BOX),
+            "put": _does("Pause or resume, as in sbmt-outbox", _OBJECT, path=_BOX, body=body),
+            "delete": _does("Forget a pause, as in sbmt-outbox", {}, path=_BOX),
+        },
+    }
+
+
+def _does(
+    summary: str,
+    answer: Mapping[str, Any],
+    *,
+    path: Mapping[str, Any] | None = None,
+    query: Mapping[str, Any] | None = None,
+    body: Mapping[str, Any] | None = None,
+    begins: bool = False,
+) -> dict[str, Any]:
+    parameters = [{"name": name, "in": "path", "required": True, "schema": of} for name, of in (path or {}).items()]
+    parameters += [_in_query(name, of) for name, of in (query or {}).items()]
+    failed = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    failures: Sequence[tuple[str, str]] = (
+        ("400", "What was asked for makes no sense"),
+        ("401", "No token, or a wrong one"),
+        ("403", "The token is for looking only"),
+        ("404", "There is no such thing"),
+        ("409", "The action is not for such items, or the table cannot serve"),
+        ("413", "The body is too large"),
+        ("415", "The body is not JSON"),
+        ("503", "A server does not answer"),
+    )
+    found: dict[str, Any] = {
+        "summary": summary,
+        "parameters": parameters,
+        "responses": {
+            "200": {"description": "As asked", "content": {"application/json": {"schema": answer}}},
+            **(
+                {"202": {"description": "It goes on", "content": {"application/json": {"schema": answer}}}}
+                if begins
+                else {}
+            ),
+            **{code: {"description": text, "content": failed} for code, text in failures},
+        },
+    }
+    if body is not None:
+        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+    return found
+
+
+def _in_query(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    style = {"style": "form", "explode": True} if schema.get("type") == "array" else {}
+    return {"name": name, "in": "query", "schema": schema, **style}

@@ -1,0 +1,293 @@
+"""The pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+
+from boxengine.app.overview import reasons
+from boxengine.domain.box import Box
+from boxengine.domain.item import Status
+from boxengine.engine.inspection.ports import Towards
+from boxengine.errors import BoxError, QueueUnavailable
+from boxengine.ports import ItemFilter
+from boxengine.settings import explain
+from boxengine.web.console import acting, parsing, showing
+from boxengine.web.console.access import printable
+from boxengine.web.console.acting import Polling
+from boxengine.web.console.calls import Call, Refused
+from boxengine.web.console.jobs import Job
+from boxengine.web.console.parsing import BadInput, filter_of, page_of
+from boxengine.web.console.rendering import page
+
+NEIGHBOURS = 3
+SHOWN_DEEDS = 200
+
+
+# ── looking ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def overview(call: Call) -> Response:
+    """All boxes."""
+    return page(call, "overview.html", look=call.site.live.now())
+
+
+def box(call: Call) -> Response:
+    """One box."""
+    found = call.site.box(call.path["box"])
+    look = call.site.live.now()
+    settings = call.site.boxes.resolved.settings
+    prefix = f"{found.type}_items."
+    rows = [row for row in explain(settings) if row.path.startswith(prefix)]
+    # Names of boxes may need quotes in a path; what follows the name is what matters.
+    own = [row for row in rows if row.path.removeprefix(prefix).lstrip("'\"[").startswith(found.name)]
+    return page(
+        call,
+        "box.html",
+        look=look,
+        view=look.box(found.name),
+        box=found,
+        configuration=own,
+        table=_part(lambda: call.site.servers.inspector.table(found)),
+        sources=call.site.boxes.pipeline(found.name),
+    )
+
+
+def items(call: Call) -> Response:
+    """Items of a box, page by page."""
+    found, asked = call.site.box(call.path["box"]), _asked(call)
+    which, wanted = filter_of(asked, now=call.site.servers.clock.now()), page_of(call.query)
+    listed = call.site.find(found, which, start=wanted.start, towards=wanted.towards, limit=wanted.limit)
+    first = wanted.start is None and wanted.towards is Towards.OLDER
+    count = call.site.count(found, which) if first and which != ItemFilter() else None
+    return page(
+        call,
+        "items.html",
+        box=found,
+        rows=listed.rows,
+        listed=listed,
+        wanted=wanted,
+        count=count,
+        asked=asked,
+        links=_links(call, found, asked, wanted, listed),
+        actions=[action for action in acting.DONE if _suits(action, which)],
+        statuses=[status.name.lower() for status in Status],
+    )
+
+
+def item(call: Call) -> Response:
+    """One item, whole."""
+    found, item_id = call.site.box(call.path["box"]), parsing.id_of("id", call.path["item"])
+    row = call.site.servers.items.get(found, item_id or 0)
+    if row is None:
+        raise Refused(HTTPStatus.NOT_FOUND, f"{found.name} has no item {item_id}. It may have been deleted.")
+    look = call.site.live.now()
+    inspector = call.site.servers.inspector
+    why = reasons(look.box(found.name), row, inspector, now=call.site.servers.clock.now())
+    before, after = inspector.neighbours(found, row, limit=NEIGHBOURS)
+    return page(
+        call,
+        "item.html",
+        box=found,
+        row=row,
+        why=why,
+        neighbours=[*after, row, *before],
+        payload=call.site.hiding.payload(found.name, row.payload or b""),
+        options=call.site.hiding.value(found.name, showing.options_of(row)) if row.options else None,
+        trace_id=showing.trace_of(row),
+        actions=[action for action in acting.DONE if acting.takes(action, row.status)],
+    )
+
+
+def workers(call: Call) -> Response:
+    """The fleet."""
+    return page(call, "workers.html", look=call.site.live.now())
+
+
+def doctor(call: Call) -> Response:
+    """What hurts in production."""
+    return page(call, "doctor.html", remarks=call.site.doctor.now())
+
+
+def trail(call: Call) -> Response:
+    """What people did, and what goes on."""
+    try:
+        deeds, outage = call.site.servers.trail.latest(SHOWN_DEEDS), None
+    except QueueUnavailable as error:
+        deeds, outage = [], str(error)
+    return page(call, "trail.html", deeds=deeds, outage=outage, jobs=call.site.jobs.latest())
+
+
+# ── acting ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def question(call: Call) -> Response:
+    """Asks whether an action is meant, with the number of items that it would take."""
+    found, asked = call.site.box(call.path["box"]), _asked(call)
+    action = acting.action_of(call.query.get("action"))
+    which = acting.meant_by(action, filter_of(asked, now=call.site.servers.clock.now()))
+    return page(
+        call,
+        "question.html",
+        box=found,
+        action=action,
+        asked=asked,
+        what=acting.in_words(which),
+        count=call.site.count(found, which),
+        back=call.url(_items_path(found, asked)),
+    )
+
+
+def act(call: Call) -> Response:
+    """Does it."""
+    found, sent = call.site.box(call.path["box"]), call.sent
+    action = acting.action_of(sent.get("action"))
+    which = filter_of(sent, now=call.site.servers.clock.now())
+    job = acting.begin(call.site, found, action, which, who=call.who.name)
+    return RedirectResponse(call.url(f"/jobs/{job.id}"), status_code=303)
+
+
+def count(call: Call) -> Response:
+    """Counts the items of a filter exactly, in the background."""
+    found = call.site.box(call.path["box"])
+    which = filter_of(call.sent, now=call.site.servers.clock.now())
+    job = acting.count_exactly(call.site, found, which, who=call.who.name)
+    return RedirectResponse(call.url(f"/jobs/{job.id}"), status_code=303)
+
+
+def job(call: Call) -> Response:
+    """How far an action is."""
+    return page(call, "job.html", job=_job(call))
+
+
+def cancel(call: Call) -> Response:
+    """Ends an action after the batch that is under way."""
+    found = _job(call)
+    found.cancel.set()
+    return RedirectResponse(call.url(f"/jobs/{found.id}"), status_code=303)
+
+
+def ask_polling(call: Call) -> Response:
+    """Asks whether a pause is meant."""
+    found = call.site.box(call.path["box"])
+    return page(call, "polling.html", box=found, polling=_polling(call.query.get("decide")))
+
+
+def polling(call: Call) -> Response:
+    """Pauses or resumes a box."""
+    found = call.site.box(call.path["box"])
+    acting.decide(call.site, found, _polling(call.sent.get("decide")), who=call.who.name)
+    return RedirectResponse(call.url(f"/boxes/{call.path['box']}"), status_code=303)
+
+
+# ── coming and going ─────────────────────────────────────────────────────────────────────────────────
+
+
+def login(call: Call) -> Response:
+    """Asks for a token."""
+    return page(call, "login.html", wrong=False, next=_next(call.query.get("next")))
+
+
+def sign_in(call: Call) -> Response:
+    """Lets somebody in who has a token."""
+    target = _next(call.sent.get("next"))
+    token, name = call.sent.get("token"), call.sent.get("name")
+    response = RedirectResponse(call.url(target), status_code=303)
+    given = token if isinstance(token, str) else ""
+    if call.site.access.sign_in(response, call.request, token=given.strip(), name=printable(str(name or ""))):
+        return response
+    return page(call, "login.html", HTTPStatus.UNAUTHORIZED, wrong=True, next=target)
+
+
+def sign_out(call: Call) -> Response:
+    """Ends the session."""
+    response = RedirectResponse(call.url("/login"), status_code=303)
+    call.site.access.sign_out(response, call.request)
+    return response
+
+
+def failure(call: Call | None, status: HTTPStatus, text: str) -> Response:
+    """An error as a page."""
+    if call is None:
+        return PlainTextResponse(f"{text}\n", status_code=status)
+    return page(call, "failure.html", status, text=text, title=status.phrase)
+
+
+# ── the parts ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _asked(call: Call) -> dict[str, Any]:
+    """The filter as it was typed."""
+    query = dict(call.query)
+    by, value = query.pop("by", ""), query.pop("q", "")
+    if value and by in ("key", "id", "uuid"):
+        query[by] = value
+    return {name: query[name] for name in parsing.FILTER_NAMES if query.get(name)}
+
+
+def _links(
+    call: Call, found: Box, asked: Mapping[str, Any], wanted: parsing.Page, listed: Any
+) -> dict[str, str | None]:
+    """The pages on both sides."""
+
+    def to(**more: Any) -> str:
+        limit = {} if wanted.limit == parsing.PAGE else {"limit": wanted.limit}
+        return call.url(_items_path(found, {**asked, **limit, **more}))
+
+    rows, further = listed.rows, listed.searched_to
+    newest, oldest = (rows[0].id, rows[-1].id) if rows else (None, None)
+    if wanted.towards is Towards.OLDER:
+        older = None if further is None else to(before=further)
+        newer = None if wanted.start is None else to(after=newest if newest is not None else wanted.start - 1)
+    else:
+        newer = None if further is None else to(after=further)
+        older = to(before=oldest if oldest is not None else (wanted.start or 0) + 1)
+    return {"newest": to(), "newer": newer, "older": older, "oldest": to(after=0)}
+
+
+def _items_path(found: Box, asked: Mapping[str, Any]) -> str:
+    query = urlencode(asked, doseq=True)
+    return f"/boxes/{found.name.replace('/', '-').replace('_', '-')}/items" + (f"?{query}" if query else "")
+
+
+def _suits(action: str, which: ItemFilter) -> bool:
+    """Whether a button for the action makes sense beside this list: it names items, and all of them suit."""
+    if not which.statuses or not all(acting.takes(action, status) for status in which.statuses):
+        return False
+    try:
+        acting.meant_by(action, which)
+    except BoxError:
+        return False
+    return True
+
+
+def _job(call: Call) -> Job:
+    found = call.site.jobs.get(call.path["job"])
+    if found is None:
+        raise Refused(HTTPStatus.NOT_FOUND, "This process knows no such action. What was done is in the trail.")
+    return found
+
+
+def _polling(given: Any) -> Polling:
+    if given not in list(Polling):
+        raise BadInput(f"decide: expected {', '.join(Polling)}")
+    return Polling(given)
+
+
+def _next(given: Any) -> str:
+    """A page of ours: a path, and no address of anybody else's."""
+    text = given if isinstance(given, str) else ""
+    ours = text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable()
+    return text if ours and not text.startswith("/login") else "/"
+
+
+def _part(ask: Any) -> Any:
+    """Something that a page can do without."""
+    try:
+        return ask()
+    except BoxError:
+        return None

@@ -1,0 +1,111 @@
+"""Templates and what they need: numbers, moments and lengths of time as people read them."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.responses import HTMLResponse
+
+from boxengine import __version__
+from boxengine.app.overview.problems import reason_of
+from boxengine.app.overview.words import lasting, number
+from boxengine.domain.item import rfc3339
+from boxengine.domain.masking import masked_text
+from boxengine.engine.inspection.ports import Happened
+from boxengine.ports import Count
+from boxengine.web.console import showing
+from boxengine.web.console.access import CSRF_FIELD
+from boxengine.web.console.calls import Call
+from boxengine.web.console.site import box_id
+
+HERE = Path(__file__).parents[1]
+STATIC = HERE / "static"
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def page(call: Call, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """A whole page."""
+    return HTMLResponse(_environment().get_template(template).render(call=call, **_shared(call), **values), status)
+
+
+def fragment(call: Call, template: str, **values: Any) -> str:
+    """The part of a page that is renewed."""
+    return _environment().get_template(template).render(call=call, **_shared(call), **values)
+
+
+def _shared(call: Call) -> dict[str, Any]:
+    token = call.site.access.csrf_token(call.visit)
+    return {
+        "site": call.site,
+        "url": call.url,
+        "csrf": Markup('<input type="hidden" name="{}" value="{}">').format(CSRF_FIELD, token),
+        "version": __version__,
+        "here": call.request.url.path.removeprefix(str(call.request.scope.get("root_path", ""))) or "/",
+    }
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "box_id": box_id,
+        "bytes": _bytes,
+        "count": lambda count: "–" if count is None else _short(count),
+        "json": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
+        "lasting": lasting,
+        "masked": masked_text,
+        "moment": _moment,
+        "rate": lambda rate: "–" if rate is None else f"{rate:,.0f}" if rate >= 10 or rate == 0 else f"{rate:.1f}",  # noqa: PLR2004
+        "reason": lambda log: masked_text(reason_of(log)) if log else "",
+        "rfc3339": rfc3339,
+        "status": showing.status_name,
+        "waits": _waits,
+    }
+    return environment
+
+
+def _moment(moment: datetime | str | None) -> Markup:
+    """In UTC, until the script has put it into the reader's zone."""
+    if moment is None:
+        return Markup("–")
+    if isinstance(moment, str):
+        return Markup("{}").format(moment)  # the database's own text, for what is no moment
+    return Markup('<time datetime="{}">{} UTC</time>').format(rfc3339(moment), moment.strftime("%Y-%m-%d %H:%M:%S"))
+
+
+def _short(count: Count) -> str:
+    return number(count).replace("over ", "> ").replace("about ", "~ ")
+
+
+def _waits(lately: Happened | None) -> str:
+    """``25 ms / 1 s``."""
+    if lately is None or not lately.waits:
+        return "–"
+    return " / ".join(_short_time(lately.wait(share) or 0.0) for share in (0.5, 0.99))
+
+
+def _short_time(seconds: float) -> str:
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.3g} s" if seconds < 60 else lasting(timedelta(seconds=seconds))  # noqa: PLR2004 - a minute
+
+
+def _bytes(size: int | None) -> str:
+    if size is None:
+        return "–"
+    amount, unit = float(size), 0
+    while amount >= 1024 and unit < len(_UNITS) - 1:  # noqa: PLR2004 - of bytes
+        amount, unit = amount / 1024, unit + 1
+    return f"{amount:.0f} {_UNITS[unit]}" if unit == 0 or amount >= 10 else f"{amount:.1f} {_UNITS[unit]}"  # noqa: PLR2004 - two digits

@@ -1,0 +1,164 @@
+"""Views as JSON, the same for the API and for pages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from boxengine.app.overview import BoxView, Overview, Problem, Reasons
+from boxengine.app.overview.problems import reason_of
+from boxengine.domain.item import Status, rfc3339
+from boxengine.domain.masking import masked_text
+from boxengine.engine.inspection.ports import Slot, Span
+from boxengine.ports import Count, ItemRow, WorkerInfo
+from boxengine.web.console.hiding import Hiding
+from boxengine.web.console.site import box_id
+
+COUNTED = ("pending", "retrying", "failed", "delivered", "discarded")
+_TRACE = re.compile(r"^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-")
+
+
+def overview(look: Overview) -> dict[str, Any]:
+    """The whole look."""
+    return {
+        "taken_at": rfc3339(look.taken_at),
+        "problems": [problem(each) for each in look.problems],
+        "outages": list(look.outages),
+        "boxes": [box(view, look.taken_at) for view in look.boxes],
+        "workers": None if look.workers is None else [worker(each) for each in look.workers],
+    }
+
+
+def box(view: BoxView, now: datetime) -> dict[str, Any]:
+    """One box."""
+    return {
+        "id": box_id(view.box),
+        "name": view.box.name,
+        "type": str(view.box.type),
+        "counts": None if view.counts is None else {name: count(getattr(view.counts, name)) for name in COUNTED},
+        "waits_since": moment(view.waits_since),
+        "oldest_pending_seconds": seconds(now, view.waits_since),
+        "delivered_per_second": None if view.rate is None else round(view.rate, 2),
+        "wait_p50_seconds": None if view.lately is None else view.lately.wait(0.5),
+        "wait_p99_seconds": None if view.lately is None else view.lately.wait(0.99),
+        "queue": view.queue_length,
+        "queue_lag_seconds": seconds(now, view.queue_since),
+        "paused": view.paused,
+        "workers": None if view.workers is None else [each.id for each in view.workers],
+        "circuits": [
+            {
+                "transport": circuit.transport,
+                "worker": info.id,
+                "since": rfc3339(circuit.since),
+                "next_try": moment(circuit.next_try),
+                "reason": masked_text(circuit.reason),
+            }
+            for info, circuit in view.circuits
+        ],
+        "problems": [problem(each) for each in view.problems],
+    }
+
+
+def history(slots: Sequence[Slot], span: Span) -> dict[str, Any]:
+    """Columns for charts."""
+    step = span.step.total_seconds()
+    return {
+        "step_seconds": step,
+        "at": [int(slot.at.timestamp()) for slot in slots],
+        "delivered_per_second": [round(slot.happened.delivered / step, 3) for slot in slots],
+        "failed_per_second": [round(slot.happened.failed / step, 3) for slot in slots],
+        "wait_p50_seconds": [slot.happened.wait(0.5) for slot in slots],
+        "wait_p99_seconds": [slot.happened.wait(0.99) for slot in slots],
+        "oldest_wait_seconds": [slot.oldest_wait for slot in slots],
+    }
+
+
+def problem(found: Problem) -> dict[str, Any]:
+    """One thing that is wrong."""
+    return {
+        "kind": found.kind,
+        "severity": found.severity.name.lower(),
+        "sentence": masked_text(found.sentence),
+        "advice": found.advice,
+        "box": found.box,
+        "item": found.item,
+    }
+
+
+def worker(info: WorkerInfo) -> dict[str, Any]:
+    """One worker process."""
+    return {
+        "id": info.id,
+        "host": info.host,
+        "pid": info.pid,
+        "threads": info.threads,
+        "started_at": rfc3339(info.started_at),
+        "boxes": list(info.boxes),
+    }
+
+
+def item(row: ItemRow) -> dict[str, Any]:
+    """One row of a list."""
+    return {
+        "id": row.id,
+        "uuid": row.uuid,
+        "event_name": row.event_name,
+        "event_key": row.event_key,
+        "bucket": row.bucket,
+        "status": status_name(row.status),
+        "errors_count": row.errors_count,
+        "created_at": moment(row.created_at),
+        "processed_at": moment(row.processed_at),
+        "available_at": moment(row.available_at),
+        "dedup_key": row.dedup_key,
+        "reason": masked_text(reason_of(row.error_log)) if row.error_log else None,
+    }
+
+
+def whole_item(row: ItemRow, box_name: str, why: Reasons, hiding: Hiding) -> dict[str, Any]:
+    """One row with all that may be shown of it."""
+    payload = hiding.payload(box_name, row.payload or b"")
+    return {
+        **item(row),
+        "options": hiding.value(box_name, options_of(row)) if row.options else None,
+        "error_log": None if row.error_log is None else masked_text(row.error_log),
+        "payload": {"kind": payload.kind, "text": payload.text, "bytes": payload.size, "cut": payload.cut},
+        "why": list(why.sentences),
+        "held_by": None if why.held_by is None else why.held_by.id,
+        "due_at": moment(why.due_at),
+        "trace_id": trace_of(row),
+    }
+
+
+def options_of(row: ItemRow) -> Any:
+    """As JSON has them, whatever they are."""
+    return dict(row.options) if isinstance(row.options, Mapping) else row.options
+
+
+def trace_of(row: ItemRow) -> str | None:
+    """The trace that the item was created in."""
+    headers = row.options.get("headers") if isinstance(row.options, Mapping) else None
+    parent = headers.get("traceparent") if isinstance(headers, dict) else None
+    found = _TRACE.match(parent) if isinstance(parent, str) else None
+    return found[1] if found else None
+
+
+def count(found: Count | None) -> dict[str, Any] | None:
+    """A number and how far it can be trusted."""
+    return None if found is None else {"number": found.number, "precision": str(found.precision)}
+
+
+def moment(found: datetime | str | None) -> str | None:
+    """What cannot be read as a moment stays the text that it is."""
+    return rfc3339(found) if isinstance(found, datetime) else found
+
+
+def seconds(now: datetime, since: datetime | None) -> float | None:
+    return None if since is None else max(0.0, round((now - since).total_seconds(), 1))
+
+
+def status_name(status: int) -> str:
+    """``pending``; a number that is none of ours stays one."""
+    return Status(status).name.lower() if status in set(Status) else str(status)

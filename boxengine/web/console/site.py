@@ -1,0 +1,132 @@
+"""Everything that the console's pages and its API need, put together once."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from time import monotonic
+
+from boxengine.app.boxes import Boxes
+from boxengine.app.doctor import Doctor
+from boxengine.app.overview import Lookout, Overview
+from boxengine.app.servers import Servers
+from boxengine.domain.box import Box
+from boxengine.engine.inspection.checkup import Remark
+from boxengine.engine.inspection.ports import Found, Towards
+from boxengine.engine.item_actions import ItemActions
+from boxengine.engine.replaying import Replays
+from boxengine.errors import QueueUnavailable, UnknownBox
+from boxengine.ports import Count, ItemFilter, ItemRow, Precision
+from boxengine.web.console.access import Access
+from boxengine.web.console.hiding import Hiding
+from boxengine.web.console.jobs import Jobs
+from boxengine.web.console.live import Live
+from boxengine.web.console.windows import WindowedItems
+
+SEARCH_SECONDS = 0.12
+"""For how long a page looks on where no index leads to its rows."""
+COUNTED_TO = 10_000
+EXAMINED_EVERY = 20.0
+"""Seconds: how often the servers are looked over, at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """What one console works with."""
+
+    boxes: Boxes
+    servers: Servers
+    access: Access
+    hiding: Hiding
+    read_only: bool
+    trace_url: str | None
+    jobs: Jobs
+    _ids: Mapping[str, Box] = field(default_factory=dict)
+
+    @cached_property
+    def by_id(self) -> Mapping[str, Box]:
+        """The boxes by their names in URLs."""
+        return {box_id(pipeline.box): pipeline.box for pipeline in self.boxes.resolved.pipelines.values()}
+
+    def box(self, given: str) -> Box:
+        """The box of this name in a URL, or of this name.
+
+        Raises:
+            UnknownBox: there is none.
+        """
+        found = self.by_id.get(given) or next((box for box in self.by_id.values() if box.name == given), None)
+        if found is None:
+            raise UnknownBox(given[:80], self.by_id)
+        return found
+
+    @cached_property
+    def live(self) -> Live[Overview]:
+        """The one look that all tabs share."""
+        lookout = Lookout(
+            self.servers,
+            list(self.by_id.values()),
+            auto_disabled=self.boxes.resolved.settings.polling_auto_disabled,
+            inspector=self.servers.inspector,
+            alarms=self._alarms,
+        )
+        return Live(lookout.look, told=self._measured)
+
+    @cached_property
+    def doctor(self) -> Live[Sequence[Remark]]:
+        """The one look over the servers that all share."""
+        return Live(Doctor(self.boxes, self.servers).look, every=EXAMINED_EVERY)
+
+    @cached_property
+    def _alarmed(self) -> Live[Sequence[Remark]]:
+        return Live(Doctor(self.boxes, self.servers).alarms, every=EXAMINED_EVERY)
+
+    def _alarms(self) -> Sequence[Remark]:
+        return self._alarmed.now()
+
+    def _measured(self, look: Overview) -> None:
+        """Keeps for the charts how long the oldest items have waited."""
+        waits = {
+            view.box.name: 0.0 if view.waits_since is None else (look.taken_at - view.waits_since).total_seconds()
+            for view in look.boxes
+            if view.counts is not None
+        }
+        with contextlib.suppress(QueueUnavailable):
+            self.servers.history.measured(waits, now=look.taken_at)
+
+    @cached_property
+    def actions(self) -> ItemActions:
+        """Acts on items; looks for them as pages do."""
+        return ItemActions(self.items, self.servers.memory)
+
+    @cached_property
+    def replays(self) -> Replays:
+        """Puts delivered items in once more."""
+        return Replays(self.items)
+
+    @property
+    def items(self) -> WindowedItems:
+        """Rows, found window by window."""
+        return WindowedItems(self.servers.items, self.servers.inspector)
+
+    def find(self, box: Box, which: ItemFilter, *, start: int | None, towards: Towards, limit: int) -> Found:
+        """A page of rows: looks on, window by window, while there is time."""
+        rows: list[ItemRow] = []
+        until = monotonic() + SEARCH_SECONDS
+        while True:
+            found = self.servers.inspector.find(box, which, start=start, towards=towards, limit=limit - len(rows))
+            rows = [*rows, *found.rows] if towards is Towards.OLDER else [*found.rows, *rows]
+            start = found.searched_to
+            if start is None or len(rows) >= limit or monotonic() > until:
+                return Found(rows, start)
+
+    def count(self, box: Box, which: ItemFilter) -> Count:
+        """How many rows are meant, as far as that can be told at once."""
+        count = self.servers.inspector.count(box, which, limit=COUNTED_TO)
+        return count if count.number or count.precision is Precision.EXACT else Count(0, Precision.AT_LEAST)
+
+
+def box_id(box: Box) -> str:
+    """The box's name in URLs: ``combined/outbox_item`` is ``combined-outbox-item``."""
+    return box.name.replace("/", "-").replace("_", "-")

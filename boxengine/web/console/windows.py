@@ -1,0 +1,53 @@
+"""Rows for actions, found as pages find them: by index, or window by window, never in one walk through a large table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from boxengine.domain.box import Box
+from boxengine.engine.inspection.ports import Inspector, Towards
+from boxengine.ports import Copying, ItemFilter, ItemRow, ItemsStore
+
+
+class WindowedItems:
+    """``ItemsStore`` that looks for ids through an ``Inspector``."""
+
+    def __init__(self, items: ItemsStore, inspector: Inspector) -> None:
+        self._items = items
+        self._inspector = inspector
+
+    def ids(self, box: Box, which: ItemFilter, *, after: int, limit: int) -> list[int]:
+        start: int | None = after
+        found: list[int] = []
+        while start is not None and len(found) < limit:
+            look = self._inspector.find(box, which, start=start, towards=Towards.NEWER, limit=limit - len(found))
+            found += sorted(row.id for row in look.rows)
+            start = look.searched_to
+        return found
+
+    def count(self, box: Box, which: ItemFilter) -> int:
+        return self._items.count(box, which)
+
+    def last_id(self, box: Box) -> int:
+        return self._items.last_id(box)
+
+    def page(self, box: Box, which: ItemFilter, *, after: int, limit: int) -> list[ItemRow]:
+        return self._items.page(box, which, after=after, limit=limit)
+
+    def get(self, box: Box, item_id: int) -> ItemRow | None:
+        return self._items.get(box, item_id)
+
+    def retry(self, box: Box, which: ItemFilter, ids: Sequence[int]) -> frozenset[int]:
+        return self._items.retry(box, which, ids)
+
+    def restart(self, box: Box, which: ItemFilter, ids: Sequence[int]) -> frozenset[int]:
+        return self._items.restart(box, which, ids)
+
+    def discard(self, box: Box, which: ItemFilter, ids: Sequence[int]) -> frozenset[int]:
+        return self._items.discard(box, which, ids)
+
+    def delete(self, box: Box, which: ItemFilter, ids: Sequence[int]) -> frozenset[int]:
+        return self._items.delete(box, which, ids)
+
+    def replay(self, box: Box, which: ItemFilter, ids: Sequence[int], copying: Copying) -> int:
+        return self._items.replay(box, which, ids, copying)

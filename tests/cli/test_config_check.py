@@ -1,0 +1,97 @@
+"""``boxengine config check --deep``: each thing is tried, for a bounded time, and said."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.project import Project
+
+MORE = """
+  payment_outbox_item:
+    transports: {tried.Sick: {}, tried.Slow: {}, tried.Good: {}}
+"""
+TRIED = """
+import threading
+from pathlib import Path
+
+class Sick:
+    def __init__(self):
+        {}["nope"]
+    def __call__(self, item, payload): ...
+
+class Slow(Sick):
+    def __init__(self):
+        threading.Event().wait(60)
+
+class Good(Sick):
+    def __init__(self): ...
+    def close(self):
+        Path("closed").touch()
+"""
+
+
+def said(shown: str) -> dict[str, str]:
+    """What came of each thing, without the time."""
+    lines = (re.sub(r" \(\d+\.\d\d s\)$", "", line).partition(": ") for line in shown.splitlines()[1:])
+    return {what: outcome for what, _, outcome in lines}
+
+
+def test_all_that_works_is_said(
+    tmp_path: Path, postgres_url: str, redis_url: str, kafka_bootstrap: str, kafka_topic: str
+) -> None:
+    kafka = f"kafka: {{topic: {kafka_topic}, bootstrap_servers: '{kafka_bootstrap}'}}"
+    project = Project(tmp_path, database=postgres_url, redis=redis_url, transports=kafka)
+    project.call("db", "create")
+    assert said(project.call("config", "check", "--deep")) == {
+        "database": "works",
+        "table order_outbox_items of order_outbox_item": "works",
+        "a table for each box": "works",
+        "Redis": "works",
+        f"Kafka at {kafka_bootstrap}": "works",
+        "transport kafka of order_outbox_item": "works",
+    }
+
+
+def test_what_does_not_work_is_said_with_its_reason_and_hides_nothing_else(tmp_path: Path, postgres_url: str) -> None:
+    (tmp_path / "tried.py").write_text(TRIED)
+    kafka = "kafka: {topic: t, bootstrap_servers: '127.0.0.1:1'}"
+    project = Project(tmp_path, database=postgres_url, redis="redis://127.0.0.1:1/0", transports=kafka, more=MORE)
+    outcomes = said(project.run("config", "check", "--deep", "--timeout", "1", expect=1))
+    tables = {
+        f"table {name}_outbox_items of {name}_outbox_item": f"does not work: box {name}_outbox_item: there is no table "
+        f"'{name}_outbox_items'; make it with: boxengine db create"
+        for name in ("order", "payment")
+    }
+    assert outcomes.pop("Redis").startswith("does not work: Redis: Error 111 connecting to 127.0.0.1:1.")
+    assert outcomes.pop("Kafka at 127.0.0.1:1").startswith("does not work: Kafka: ")
+    assert outcomes == tables | {
+        "database": "works",
+        "a table for each box": "works",
+        "transport kafka of order_outbox_item": "works",
+        "transport tried.Sick of payment_outbox_item": "does not work: its constructor raised KeyError: 'nope' "
+        f"({tmp_path}/tried.py:7)",
+        "transport tried.Slow of payment_outbox_item": "does not work: no answer within 1 s",
+        "transport tried.Good of payment_outbox_item": "works",
+    }
+    assert (tmp_path / "closed").exists()
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql+psycopg://x:sesame@127.0.0.1:1/x", "mysql+pymysql://x:sesame@127.0.0.1:1/x"]
+)
+def test_a_database_that_does_not_answer_is_said_once_without_its_password(
+    tmp_path: Path, redis_url: str, url: str
+) -> None:
+    project = Project(tmp_path, database=url, redis=redis_url)
+    shown = project.call("config", "check", "--deep", expect=1)
+    assert "sesame" not in shown
+    assert said(shown)["database"].startswith("does not work: the database: ")
+    assert [what for what in said(shown) if what.startswith("table")] == []
+
+
+def test_without_deep_nothing_is_tried(tmp_path: Path) -> None:
+    project = Project(tmp_path, database="postgresql://127.0.0.1:1/x", redis="redis://127.0.0.1:1/0")
+    assert project.call("config", "check") == "1 boxes, all in order\n"

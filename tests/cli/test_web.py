@@ -1,0 +1,84 @@
+"""``boxengine web`` as a process."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli.project import Project
+from tests.eventually import eventually
+
+TOKEN = "a-token-of-the-configuration"
+
+
+@contextmanager
+def serving(project: Project, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], str, str]]:
+    """The process, its address, and what it has written; killed at the end if it still runs."""
+    log = project.folder / "web.log"
+    with log.open("wb") as file:
+        command = [sys.executable, "-m", "boxengine", "web", "--port", "0", *options]
+        process = subprocess.Popen(command, cwd=project.folder, stderr=file, env={**os.environ, "NO_PROXY": "*"})
+    try:
+        url = eventually(lambda: "".join(re.findall(r"the console is at (http://\S+)/", log.read_text())))
+        eventually(lambda: answers(url))
+        yield process, url, log.read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def answers(url: str, path: str = "/login", token: str | None = None) -> int:
+    request = urllib.request.Request(url + path, headers={"Authorization": f"Bearer {token}"} if token else {})
+    try:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=10) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+
+
+@pytest.fixture
+def project(tmp_path: Path, postgres_url: str, redis_url: str) -> Project:
+    project = Project(tmp_path, database=postgres_url, redis=redis_url)
+    project.call("db", "create")
+    return project
+
+
+def test_it_makes_up_a_token_and_prints_it_serves_and_stops_at_a_signal(project: Project) -> None:
+    with serving(project) as (process, url, told):
+        assert url.startswith("http://127.0.0.1:")
+        token = re.search(r"token: (\S{20,})", told)
+        assert token
+        eventually(lambda: answers(url) == 200)
+        assert answers(url, "/api/overview") == 401
+        assert answers(url, "/api/overview", token[1]) == 200
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+        assert process.returncode == 0
+
+
+def test_a_token_of_the_configuration_is_not_printed(project: Project) -> None:
+    project.config.write_text(project.config.read_text() + f"console: {{operate_token: {TOKEN}}}\n")
+    with serving(project, "--read-only") as (_, url, told):
+        assert TOKEN not in told
+        assert "token:" not in told
+        eventually(lambda: answers(url, "/api/overview", TOKEN) == 200)
+
+
+def test_a_port_that_is_taken_is_said_in_a_line(project: Project) -> None:
+    with serving(project) as (_, url, _told):
+        port = url.rpartition(":")[2]
+        project.call("web", "--port", port, expect=2)
+        assert f"--port: cannot listen on 127.0.0.1:{port}" in project.errors

@@ -1,0 +1,207 @@
+"""A Django project in a folder of its own, run as its developer runs it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy.engine import make_url
+
+SETTINGS = """
+    import os
+
+    SECRET_KEY = "for tests"
+    USE_TZ = True
+    ROOT_URLCONF = "urls"
+    INSTALLED_APPS = [
+        "django.contrib.admin",
+        "django.contrib.auth",
+        "django.contrib.contenttypes",
+        "django.contrib.messages",
+        "django.contrib.sessions",
+        "boxengine.integrations.django",
+        "orders",
+    ]
+    MIDDLEWARE = [
+        "django.contrib.sessions.middleware.SessionMiddleware",
+        "django.contrib.auth.middleware.AuthenticationMiddleware",
+        "django.contrib.messages.middleware.MessageMiddleware",
+    ]
+    TEMPLATES = [
+        {
+            "BACKEND": "django.template.backends.django.DjangoTemplates",
+            "APP_DIRS": True,
+            "OPTIONS": {
+                "context_processors": [
+                    "django.template.context_processors.request",
+                    "django.contrib.auth.context_processors.auth",
+                    "django.contrib.messages.context_processors.messages",
+                ]
+            },
+        }
+    ]
+    DEBUG = True
+    DATABASES = {DATABASES}
+    BOXENGINE = {
+        "redis": {"url": os.environ["REDIS_URL"]},
+        "probes": {"enabled": False},
+        "outbox_items": {
+            "order_outbox_item": {
+                "strict_order": "key",
+                "max_retries": 5,
+                "transports": {"orders.transports.Announce": {"path": "announced.txt"}},
+            },
+        },
+        "inbox_items": {"payment_inbox_item": {"transports": {"orders.transports.Pay": {}}}},
+    }
+    """
+MODELS = """
+    from django.db import models
+
+    from boxengine.integrations.django.models import InboxItem, OutboxItem
+
+
+    class Order(models.Model):
+        what = models.CharField(max_length=100)
+        paid = models.BooleanField(default=False)
+
+
+    class OrderOutboxItem(OutboxItem):
+        tenant = models.CharField(max_length=20, null=True)
+
+
+    class PaymentInboxItem(InboxItem):
+        pass
+    """
+ADMIN = """
+    from django.contrib import admin
+
+    from boxengine.integrations.django.admin import BoxItemAdmin
+    from orders.models import OrderOutboxItem
+
+
+    @admin.register(OrderOutboxItem)
+    class OrderOutboxItemAdmin(BoxItemAdmin): ...
+    """
+URLS = """
+    from django.contrib import admin
+    from django.urls import path
+
+    urlpatterns = [path("admin/", admin.site.urls)]
+    """
+TRANSPORTS = """
+    from orders.models import Order
+
+
+    class Announce:
+        def __init__(self, *, path):
+            self.path = path
+
+        def __call__(self, item, payload):
+            assert Order.objects.filter(pk=item.event_key).exists()   # Django's ORM works in a worker
+            with open(self.path, "a") as file:
+                file.write(f"{item.event_key} {payload.decode()}\\n")
+
+
+    class Pay:
+        def __call__(self, item, payload):
+            Order.objects.filter(pk=item.event_key).update(paid=True)
+    """
+
+
+IMPORTS = """
+    from django.db import transaction
+    from boxengine.integrations.django import create_inbox_item, create_outbox_batch, create_outbox_item
+    from orders.models import Order, OrderOutboxItem, PaymentInboxItem
+    """
+
+
+class DjangoProject:
+    """``manage.py`` and the files around it."""
+
+    def __init__(self, folder: Path, *, database: str, redis: str) -> None:
+        self.folder = folder
+        self.migrated = ""
+        url = make_url(database)
+        engine = "postgresql" if url.get_backend_name() == "postgresql" else "mysql"
+        databases = {
+            "default": {
+                "ENGINE": f"django.db.backends.{engine}",
+                "NAME": url.database,
+                "USER": url.username,
+                "PASSWORD": url.password or "",
+                "HOST": url.host,
+                "PORT": str(url.port),
+            }
+        }
+        self._environ = {
+            **os.environ,
+            "REDIS_URL": redis,
+            "DJANGO_SETTINGS_MODULE": "settings",
+            "PYTHONPATH": str(folder),
+        }
+        self.write("settings.py", SETTINGS.replace("{DATABASES}", repr(databases)))
+        self.write("orders/__init__.py", "")
+        self.write("orders/models.py", MODELS)
+        self.write("orders/transports.py", TRANSPORTS)
+        self.write("orders/admin.py", ADMIN)
+        self.write("urls.py", URLS)
+        self.write(
+            "manage.py",
+            "from django.core.management import execute_from_command_line\nimport sys\n"
+            "execute_from_command_line(sys.argv)\n",
+        )
+
+    def write(self, name: str, text: str) -> None:
+        file = self.folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(textwrap.dedent(text), encoding="utf-8")
+
+    def manage(self, *arguments: str, expect: int = 0) -> str:
+        """What the command printed, on both outputs."""
+        done = subprocess.run(
+            [sys.executable, "manage.py", *arguments],
+            cwd=self.folder,
+            env=self._environ,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == expect, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def migrate(self) -> str:
+        """What ``manage.py migrate`` printed, also kept in ``migrated``."""
+        self.migrated = self.manage("migrate")
+        return self.migrated
+
+    def python(self, code: str) -> str:
+        """Runs code with the project's models at hand; what it printed."""
+        return self.manage("shell", "--no-imports", "--command", textwrap.dedent(IMPORTS) + textwrap.dedent(code))
+
+    @contextmanager
+    def worker(self) -> Iterator[None]:
+        """``manage.py boxengine start``, stopped by SIGTERM."""
+        with (self.folder / "worker.log").open("w") as log:
+            worker = subprocess.Popen(
+                [sys.executable, "manage.py", "boxengine", "start"], cwd=self.folder, env=self._environ, stderr=log
+            )
+        try:
+            yield
+            worker.send_signal(signal.SIGTERM)
+            assert worker.wait(timeout=60) == 0, (self.folder / "worker.log").read_text()
+        finally:
+            worker.kill()
+            worker.wait()
+
+    def announced(self) -> list[str]:
+        """What the transport wrote."""
+        file = self.folder / "announced.txt"
+        return file.read_text().splitlines() if file.exists() else []

@@ -1,0 +1,141 @@
+"""A Django project with boxes: models, migrations, items in atomic blocks, and a worker, as the page on Django has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, inspect, text
+
+from tests.eventually import eventually
+from tests.integration.django.project import DjangoProject
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, postgres_url: str, redis_url: str) -> DjangoProject:
+    """Without tables."""
+    return DjangoProject(tmp_path, database=postgres_url, redis=redis_url)
+
+
+@pytest.fixture
+def project(fresh: DjangoProject) -> DjangoProject:
+    fresh.manage("makemigrations", "orders", "--verbosity", "0")
+    fresh.migrate()
+    return fresh
+
+
+def test_items_commit_with_their_atomic_block_and_reach_a_transport_that_uses_the_orm(project: DjangoProject) -> None:
+    with project.worker():
+        project.python(
+            """
+    for number in range(20):
+        try:
+            with transaction.atomic():
+                order = Order.objects.create(what=f"bicycle {number}")
+                create_outbox_item(OrderOutboxItem, event_key=order.pk, payload=order.what, tenant="acme")
+                if number % 5 == 0:
+                    raise ZeroDivisionError
+        except ZeroDivisionError:
+            pass
+    with transaction.atomic():
+        order = Order.objects.create(what="tandem")
+        create_inbox_item(PaymentInboxItem, event_key=order.pk, payload=b"")
+    """
+        )
+        eventually(lambda: len(project.announced()) == 16)
+        eventually(lambda: "True" in project.python('print(Order.objects.get(what="tandem").paid)'))
+    wanted = {f"bicycle {number}" for number in range(20) if number % 5}
+    assert {line.partition(" ")[2] for line in project.announced()} == wanted
+    counts = "print(sorted(OrderOutboxItem.objects.values_list('status', 'tenant').distinct()))"
+    assert "[(2, 'acme')]" in project.python(counts)
+
+
+def test_migrate_completes_the_tables_and_a_second_one_finds_nothing_to_do(
+    project: DjangoProject, postgres_url: str
+) -> None:
+    assert "make the index ix_orders_orderoutboxitem_pending" in project.migrated
+    assert "make the index" not in project.migrate()
+    upgraded = project.manage("boxengine", "db", "upgrade")
+    assert "bucket_size 16 recorded" in upgraded
+    assert "make the index" not in upgraded
+    assert "nothing to do" in project.manage("boxengine", "db", "upgrade")
+    assert "all in order" in project.manage("boxengine", "db", "check")
+    assert "No changes detected" in project.manage("makemigrations", "--check", "--dry-run")
+    engine = create_engine(postgres_url)
+    indexes = {index["name"] for index in inspect(engine).get_indexes("orders_orderoutboxitem")}
+    with engine.connect() as connection:
+        settings = connection.scalar(text("SELECT reloptions FROM pg_class WHERE relname = 'orders_orderoutboxitem'"))
+    engine.dispose()
+    assert {"ix_orders_orderoutboxitem_pending", "ix_orders_orderoutboxitem_troubled"} <= indexes
+    assert "autovacuum_vacuum_cost_delay=0" in settings
+
+
+def test_batches_keep_their_order_and_a_key_that_is_there_gives_its_first_item_back(project: DjangoProject) -> None:
+    printed = project.python(
+        """
+    with transaction.atomic():
+        ids = create_outbox_batch(OrderOutboxItem, [{"event_key": n, "payload": b""} for n in range(100)])
+        keyed = [create_outbox_item(OrderOutboxItem, event_key=1, payload=b"", dedup_key="one") for _ in range(2)]
+    print(ids == sorted(ids), len(set(ids)), keyed[0] == keyed[1], OrderOutboxItem.objects.count())
+    """
+    )
+    assert "True 100 True 101" in printed
+
+
+def test_mistakes_are_told(fresh: DjangoProject) -> None:
+    printed = fresh.python(
+        """
+    from boxengine.errors import InvalidItem
+    for call in (
+        lambda: create_outbox_item(PaymentInboxItem, event_key=1, payload=b""),
+        lambda: create_outbox_item(Order, event_key=1, payload=b""),
+        lambda: create_outbox_item(OrderOutboxItem, event_key=1, payload=b"", color="red"),
+        lambda: create_outbox_item(OrderOutboxItem, payload=b""),
+    ):
+        try:
+            call()
+        except InvalidItem as error:
+            print(error)
+    """
+    )
+    assert "PaymentInboxItem is an inbox model: use create_inbox_item for it" in printed
+    assert "a model of boxengine.integrations.django.models is needed" in printed
+    assert "unknown attribute color" in printed
+    assert "event_key is missing" in printed
+
+
+def test_a_wrong_configuration_is_found_by_djangos_checks(fresh: DjangoProject) -> None:
+    settings = (fresh.folder / "settings.py").read_text()
+    fresh.write("settings.py", settings.replace('"max_retries": 5', '"max_retries": "many"'))
+    assert "boxengine.E002" in fresh.manage("check", expect=1)
+    fresh.write("settings.py", settings.replace("BOXENGINE = {", "BOXENGINE = 'outbox.yml'\nOTHER = {"))
+    assert "BOXENGINE must be a dict" in fresh.manage("check", expect=1)
+
+
+def test_the_admin_shows_items_and_retries_and_discards_those_that_are_chosen(project: DjangoProject) -> None:
+    printed = project.python(
+        """
+    from django.contrib.auth import get_user_model
+    from django.test import Client
+
+    user = get_user_model().objects.create_superuser("ann")
+    ids = [create_outbox_item(OrderOutboxItem, event_key=n, payload=b"secret") for n in range(3)]
+    OrderOutboxItem.objects.filter(pk=ids[0]).update(status=1, errors_count=6)
+    browser = Client(headers={"host": "localhost"})
+    browser.force_login(user)
+    listed = browser.get("/admin/orders/orderoutboxitem/").content.decode()
+    print("listed", all(f"/orderoutboxitem/{each}/change/" in listed for each in ids), "/orderoutboxitem/add/" in listed)
+    shown = browser.get(f"/admin/orders/orderoutboxitem/{ids[0]}/change/")
+    print("shown", shown.status_code, b"readonly" in shown.content)
+    for action, chosen in (("retry", ids[0]), ("discard", ids[1]), ("retry", ids[2])):
+        done = browser.post(
+            "/admin/orders/orderoutboxitem/", {"action": action, "_selected_action": chosen}, follow=True
+        ).content.decode()
+        print(action, "1 changed" in done)
+    print(list(OrderOutboxItem.objects.order_by("pk").values_list("status", "errors_count")))
+    """
+    )
+    assert "listed True False" in printed
+    assert "shown 200 True" in printed
+    assert "retry True\ndiscard True\nretry False" in printed
+    assert "[(0, 0), (3, 0), (0, 0)]" in printed

@@ -1,0 +1,120 @@
+"""A worker inside an application: it delivers while the block runs, and nothing of it is left afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, create_engine
+
+import boxengine
+from boxengine import errors
+from boxengine.adapters.sql import schema
+from tests.eventually import eventually
+
+CONFIGURATION = """
+database: {{url: "{database}"}}
+redis: {{url: "{redis}"}}
+metrics: {{enabled: true}}
+outbox_items:
+  order_outbox_item: {{transports: {{tests.integration.engine.test_running.Keep: {{}}}}}}
+  other_outbox_item: {{transports: {{tests.integration.engine.test_running.Keep: {{}}}}}}
+"""
+kept: list[tuple[str, str]] = []
+closed: list[object] = []
+
+
+class Keep:
+    def __call__(self, item: boxengine.Item, payload: Any) -> None:
+        kept.append((item.box_name, item.event_key))
+
+    def close(self) -> None:
+        closed.append(self)
+
+
+@pytest.fixture
+def boxes(tmp_path: Path, postgres_url: str, redis_url: str) -> boxengine.Boxes:
+    kept.clear()
+    closed.clear()
+    file = tmp_path / "outbox.yml"
+    file.write_text(CONFIGURATION.format(database=postgres_url, redis=redis_url))
+    return boxengine.load(file)
+
+
+@pytest.fixture
+def engine(boxes: boxengine.Boxes, postgres_url: str) -> Iterator[Engine]:
+    engine = create_engine(postgres_url)
+    schema.create(engine, [pipeline.box for pipeline in boxes.resolved.pipelines.values()])
+    yield engine
+    engine.dispose()
+
+
+def place(boxes: boxengine.Boxes, engine: Engine, box: str, key: int) -> None:
+    with engine.begin() as connection:
+        boxes.create_outbox_item(connection, box, event_key=key, payload=b"")
+
+
+def ours() -> set[str]:
+    return {
+        thread.name
+        for thread in threading.enumerate()
+        if re.match(r"(boxengine-)?(processor|poller|listener)", thread.name)
+    }
+
+
+def test_a_worker_delivers_inside_the_block_and_is_gone_after_it(boxes: boxengine.Boxes, engine: Engine) -> None:
+    with boxengine.running(boxes, threads=2) as worker:
+        assert len([name for name in ours() if "processor" in name]) == 2
+        place(boxes, engine, "order_outbox_item", 1)
+        eventually(lambda: kept == [("order_outbox_item", "1")])
+        eventually(lambda: worker.ready().ok and worker.alive().ok)
+        assert worker.registry is not None
+        assert any(metric.name.startswith("box_worker") for metric in worker.registry.collect())
+    assert ours() == set()
+    assert len(closed) == 2, "each box's transport"
+    place(boxes, engine, "order_outbox_item", 2)
+    assert kept == [("order_outbox_item", "1")]
+
+
+def test_only_the_boxes_that_are_named_are_worked_on(boxes: boxengine.Boxes, engine: Engine) -> None:
+    place(boxes, engine, "other_outbox_item", 1)
+    place(boxes, engine, "order_outbox_item", 2)
+    with boxengine.running(boxes, boxes=["order_outbox_item"]):
+        eventually(lambda: bool(kept))
+    assert kept == [("order_outbox_item", "2")]
+
+
+def test_the_event_loop_goes_on_beside_a_worker(boxes: boxengine.Boxes, engine: Engine) -> None:
+    async def application() -> None:
+        async with boxengine.running(boxes) as worker:
+            await asyncio.to_thread(place, boxes, engine, "order_outbox_item", 1)
+            for _ in range(600):
+                if kept:
+                    break
+                await asyncio.sleep(0.05)
+            assert worker.alive().ok
+
+    asyncio.run(application())
+    assert kept == [("order_outbox_item", "1")]
+    assert ours() == set()
+
+
+def test_what_the_block_raises_comes_through_and_the_worker_stops(boxes: boxengine.Boxes, engine: Engine) -> None:
+    with pytest.raises(ZeroDivisionError), boxengine.running(boxes):
+        raise ZeroDivisionError
+    assert ours() == set()
+
+
+def test_misuse_is_told(boxes: boxengine.Boxes, engine: Engine) -> None:
+    worker = boxengine.running(boxes)
+    with pytest.raises(errors.BoxError, match="has not been started"):
+        worker.ready()
+    with worker, pytest.raises(errors.BoxError, match="has been started already"):
+        worker.start()
+    with pytest.raises(errors.UnknownBox, match="order_outbox_item, other_outbox_item"):
+        boxengine.running(boxes, boxes=["orders"]).start()

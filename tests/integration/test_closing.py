@@ -1,0 +1,68 @@
+"""What a worker held open on its servers is closed once it has stopped."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+import redis
+
+from boxengine.app import servers
+from boxengine.cli.context import connect
+from boxengine.errors import BoxError
+from tests.cli.project import Project
+from tests.eventually import eventually
+
+NOW = timedelta(seconds=0.01)
+
+
+def connected(project: Project, redis_url: str) -> servers.Servers:
+    """Servers with a connection open of each kind."""
+    opened = connect(project.boxes())
+    assert opened.wakeups is not None
+    opened.wakeups.wait(NOW)
+    opened.store.ping()
+    opened.queue.ping()
+    assert open_at_redis(redis_url) > 0
+    assert open_at_postgres(project) > 0
+    return opened
+
+
+def test_all_connections_to_database_and_redis_are_closed(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
+    project = Project(tmp_path, database=postgres_url, redis=redis_url)
+    connected(project, redis_url).close()
+    assert open_at_redis(redis_url) == 0
+    eventually(lambda: open_at_postgres(project) == 0)
+
+
+def test_a_connection_that_fails_to_close_leaves_no_other_open(
+    tmp_path: Path, postgres_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise BoxError("no")
+
+    project = Project(tmp_path, database=postgres_url, redis=redis_url)
+    opened = connected(project, redis_url)
+    # The test keeps the listener's own connection, which would be open still.
+    monkeypatch.setattr(opened.wakeups, "close", fail)
+    with pytest.raises(BoxError):
+        opened.close()
+    assert open_at_redis(redis_url) == 0
+    monkeypatch.undo()
+    opened.close()
+
+
+def open_at_redis(url: str) -> int:
+    with redis.Redis.from_url(url) as client:
+        return sum(each["name"] == "boxengine" for each in client.client_list())
+
+
+def open_at_postgres(project: Project) -> int:
+    """Its servers take a moment to notice that their client has gone."""
+    with psycopg.connect(project.database.replace("+psycopg", ""), autocommit=True) as connection:
+        query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'boxengine' AND datname = current_database()"
+        row = connection.execute(query).fetchone()
+    assert row is not None
+    return int(row[0])

@@ -1,0 +1,192 @@
+"""``boxengine doctor``: what hurts in production is found, each with what to do about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from boxengine.adapters.kafka.checkup import KafkaCheckup
+from boxengine.adapters.redis.checkup import RedisCheckup
+from boxengine.adapters.redis.connection import connect as connect_redis
+from boxengine.adapters.sql.checkup import SqlCheckup
+from boxengine.adapters.sql.engine import connect
+from boxengine.adapters.sql.store import SqlStore
+from boxengine.domain.box import Box
+from boxengine.embedded import EmbeddedValkey
+from boxengine.engine.inspection.checkup import Checkup, Remark
+from boxengine.errors import SourceUnavailable
+from tests.cli.project import Project
+from tests.conformance.sql_stores import SqlHarness, mysql, postgresql
+from tests.eventually import eventually
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+@pytest.fixture(params=["postgresql", "mysql"])
+def harness(request: pytest.FixtureRequest) -> Iterator[SqlHarness]:
+    opened = (
+        postgresql(request.getfixturevalue("postgres_url"))
+        if request.param == "postgresql"
+        else mysql(request.getfixturevalue("mysql_url"))
+    )
+    yield opened
+    opened.close()
+
+
+def store_of(harness: SqlHarness) -> SqlStore:
+    assert isinstance(harness.store, SqlStore)
+    return harness.store
+
+
+def found(checkup: Checkup, *boxes: Box) -> list[Remark]:
+    return [remark for remark in checkup.remarks(boxes) if remark.is_finding]
+
+
+def texts(remarks: list[Remark]) -> str:
+    return "\n".join(f"{remark.text} -> {remark.advice}" for remark in remarks)
+
+
+@contextmanager
+def open_transaction(url: Any, table: str) -> Iterator[int]:
+    """Somebody who has forgotten to commit, by the number of their session."""
+    engine = sa.create_engine(url)
+    with engine.connect() as connection:
+        connection.execute(sa.text(f"UPDATE {table} SET errors_count = 1"))
+        own = "pg_backend_pid()" if engine.dialect.name == "postgresql" else "CONNECTION_ID()"
+        yield int(connection.execute(sa.text(f"SELECT {own}")).scalar_one())
+    engine.dispose()
+
+
+def test_a_table_in_order_has_no_findings_but_what_the_server_risks(harness: SqlHarness) -> None:
+    box = harness.make_box()
+    remarks = SqlCheckup(store_of(harness), now=now).remarks([box])
+    risky = ("fsync", "full_page_writes", "synchronous_commit", "innodb_flush_log_at_trx_commit")
+    findings = [remark.text for remark in remarks if remark.is_finding and not remark.text.startswith(risky)]
+    assert findings == []
+    assert any(remark.text.startswith(("PostgreSQL 1", "MariaDB 1", "MySQL 8")) for remark in remarks)
+
+
+def test_a_missing_index_is_found(harness: SqlHarness) -> None:
+    box, store = harness.make_box(), store_of(harness)
+    kind = "pending" if store.engine.dialect.name == "postgresql" else "status"
+    on = "" if kind == "pending" else f" ON {box.table}"
+    with store.engine.begin() as connection:
+        connection.execute(sa.text(f"DROP INDEX ix_{box.table}_{kind}{on}"))
+    assert f"ix_{box.table}_{kind}" in texts(found(SqlCheckup(store, now=now), box))
+
+
+def test_a_transaction_that_has_been_open_for_long_is_found_and_alarms(
+    harness: SqlHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box, store = harness.make_box(), store_of(harness)
+    harness.insert(box)
+    checkup = SqlCheckup(store, now=now)
+    monkeypatch.setattr("boxengine.adapters.sql.checkup.LONG_TRANSACTION", timedelta(seconds=-5))
+    with open_transaction(store.engine.url, box.table) as session:
+        ends = (f"pg_terminate_backend({session})", f"KILL {session}")
+
+        def alarms() -> list[Remark]:
+            return [each for each in checkup.alarms([box]) if str(each.advice).endswith(ends)]
+
+        eventually(lambda: bool(alarms()))  # what MariaDB tells may be a tenth of a second old
+        (alarm,) = alarms()
+    assert alarm.alarming
+    assert "open for 0 min" in alarm.text
+
+
+def test_a_clock_that_differs_is_found(harness: SqlHarness) -> None:
+    ahead = SqlCheckup(store_of(harness), now=lambda: now() + timedelta(seconds=30))
+    assert "The database's clock is 30 s behind this machine's." in texts(found(ahead))
+
+
+def test_privileges_that_are_missing_are_found(postgres_url: str) -> None:
+    harness = postgresql(postgres_url)
+    box, store = harness.make_box(), store_of(harness)
+    role = "doctor_" + str(store.engine.url.database)
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql(f"CREATE ROLE {role} LOGIN")
+        connection.exec_driver_sql(f"GRANT SELECT, UPDATE ON {box.table} TO {role}")
+    limited = connect(store.engine.url.set(username=role).render_as_string(hide_password=False), connections=1)
+    assert f"{box.table} TO {role}" in texts(found(SqlCheckup(SqlStore(limited), now=now), box))
+    assert "may not DELETE in" in texts(found(SqlCheckup(SqlStore(limited), now=now), box))
+    limited.dispose()
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql(f"DROP OWNED BY {role}; DROP ROLE {role}")
+    harness.close()
+
+
+def test_dead_rows_that_nobody_clears_away_are_found(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("boxengine.adapters.sql.checkup.FEW", 100)
+    harness = postgresql(postgres_url)
+    box, store = harness.make_box(), store_of(harness)
+    with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql(f"ALTER TABLE {box.table} SET (autovacuum_enabled = false)")
+        connection.exec_driver_sql(
+            f"INSERT INTO {box.table} (uuid, event_key, bucket, payload) "
+            "SELECT gen_random_uuid(), 'k', 0, 'x' FROM generate_series(1, 200)"
+        )
+        connection.exec_driver_sql(f"UPDATE {box.table} SET status = 2")
+        connection.exec_driver_sql(f"UPDATE {box.table} SET status = 3")
+        connection.exec_driver_sql("SELECT pg_stat_force_next_flush()")
+        connection.exec_driver_sql("SELECT 1")
+    (alarm,) = [each for each in SqlCheckup(store, now=now).alarms([box]) if each.box == box.name]
+    assert "400 dead rows" in alarm.text
+    assert "VACUUM" in str(alarm.advice)
+    harness.close()
+
+
+def test_a_redis_that_drops_keys_is_found(own_redis: EmbeddedValkey) -> None:
+    client = connect_redis(own_redis.url())
+    checkup = RedisCheckup(client, now=now)
+    assert found(checkup) == []
+    client.config_set("maxmemory", "100mb")
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    assert "maxmemory-policy is allkeys-lru" in texts(found(checkup))
+    late = RedisCheckup(client, now=lambda: now() - timedelta(seconds=60))
+    assert "Redis's clock is 60 s ahead of" in texts(found(late))
+    client.close()
+
+
+def test_topics_that_are_missing_or_have_one_replica_are_found(kafka_bootstrap: str, kafka_topic: str) -> None:
+    topics = {kafka_topic: "order_outbox_item", "never-made-by-anybody": "order_outbox_item"}
+    checkup = KafkaCheckup(
+        bootstrap_servers=kafka_bootstrap, config={"allow.auto.create.topics": "false"}, topics=topics
+    )
+    remarks = texts(checkup.remarks([]))
+    assert f"Topic {kafka_topic} has 4 partitions" in remarks
+    assert "Topic never-made-by-anybody of order_outbox_item is not there." in remarks
+
+
+def test_a_broker_that_does_not_answer_is_one_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("boxengine.adapters.kafka.checkup.PATIENCE", 0.2)
+    checkup = KafkaCheckup(bootstrap_servers="127.0.0.1:9", config={}, topics={"orders": "order_outbox_item"})
+    with pytest.raises(SourceUnavailable, match="Kafka at"):
+        checkup.remarks([])
+
+
+def test_the_command_ends_with_1_on_a_finding_and_says_what_to_do(
+    tmp_path: Path, postgres_url: str, redis_url: str
+) -> None:
+    project = Project(tmp_path, database=postgres_url, redis=redis_url)
+    told = json.loads(project.call("doctor", "--json", expect=1))
+    assert any("there is no table" in each["text"] and each["advice"] for each in told)
+    project.call("db", "create")
+    told = project.call("doctor", expect=1)  # the tests' own server does not keep what it commits
+    assert "! database: fsync is off" in told
+    assert "  redis: Valkey" in told
+
+
+def test_what_does_not_answer_hides_nothing_else(tmp_path: Path, postgres_url: str) -> None:
+    project = Project(tmp_path, database=postgres_url, redis="redis://127.0.0.1:9/0")
+    told = project.call("doctor", expect=1)
+    assert "! redis: " in told
+    assert "database: PostgreSQL" in told

@@ -1,0 +1,325 @@
+"""Questions about rows, on PostgreSQL and on MariaDB: what they find, and that none of them reads a large table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from boxengine.adapters.sql.inspection import SqlInspector
+from boxengine.adapters.sql.store import SqlStore
+from boxengine.domain.box import Box, StrictOrder
+from boxengine.domain.item import Status
+from boxengine.engine.inspection.ports import Towards
+from boxengine.ports import Count, ItemFilter, ItemRow, Precision
+from tests.conformance.sql_stores import SqlHarness, mysql, postgresql
+
+PENDING, FAILED, DELIVERED, DISCARDED = map(int, Status)
+ALL = ItemFilter()
+OLDER, NEWER = Towards.OLDER, Towards.NEWER
+
+
+@pytest.fixture(params=["postgresql", "mysql"])
+def harness(request: pytest.FixtureRequest) -> Iterator[SqlHarness]:
+    opened = (
+        postgresql(request.getfixturevalue("postgres_url"))
+        if request.param == "postgresql"
+        else mysql(request.getfixturevalue("mysql_url"))
+    )
+    yield opened
+    opened.close()
+
+
+class Bench:
+    """A box, its rows, and an inspector whose windows are small."""
+
+    def __init__(self, harness: SqlHarness, *, window: int = 10, **policy: Any) -> None:
+        assert isinstance(harness.store, SqlStore)
+        self.harness = harness
+        self.store = harness.store
+        self.engine = harness.store.engine
+        self.box: Box = harness.make_box(**policy)
+        self.inspector = SqlInspector(harness.store, window=window)
+
+    def insert(self, status: int = PENDING, **columns: Any) -> int:
+        return self.harness.insert(self.box, status=status, **columns)
+
+    def fail(self, **columns: Any) -> int:
+        return self.insert(FAILED, errors_count=3, processed_at=self.harness.now(), **columns)
+
+    def retrying(self, **columns: Any) -> int:
+        return self.insert(PENDING, errors_count=1, processed_at=self.harness.now(), **columns)
+
+    def row(self, item_id: int) -> ItemRow:
+        (row,) = self.inspector.find(self.box, ItemFilter(ids=(item_id,)), start=None, towards=OLDER, limit=1).rows
+        return row
+
+    def walk(self, which: ItemFilter, towards: Towards, *, limit: int = 3) -> tuple[list[int], int]:
+        """All ids in the order of the pages, and in how many looks."""
+        ids, start, looks = list[int](), None, 0
+        while True:
+            found = self.inspector.find(self.box, which, start=start, towards=towards, limit=limit)
+            page = [row.id for row in found.rows]
+            assert page == sorted(page, reverse=True), "the newest stands first, whichever way the pages go"
+            assert len(page) <= limit
+            ids += page if towards is OLDER else page[::-1]
+            looks += 1
+            if found.searched_to is None:
+                return ids, looks
+            assert looks < 200
+            start = found.searched_to
+
+
+@pytest.fixture
+def bench(harness: SqlHarness) -> Bench:
+    return Bench(harness)
+
+
+def of(*statuses: int, **more: Any) -> ItemFilter:
+    return ItemFilter(statuses=frozenset(statuses), **more)
+
+
+def test_pages_reach_every_row_once_in_both_directions(bench: Bench) -> None:
+    kinds = [PENDING, DELIVERED, FAILED, DISCARDED, DELIVERED]
+    ids = [bench.insert(kinds[number % 5], bucket=number % 4, event_key=str(number % 3)) for number in range(25)]
+    wanted: list[tuple[ItemFilter, list[int]]] = [
+        (ALL, ids),
+        (of(PENDING), ids[::5]),
+        (of(FAILED), ids[2::5]),
+        (of(FAILED, DISCARDED), sorted(ids[2::5] + ids[3::5])),
+        (of(PENDING, FAILED), sorted(ids[::5] + ids[2::5])),
+        (of(DELIVERED), sorted(ids[1::5] + ids[4::5])),
+        (ItemFilter(event_key="1"), ids[1::3]),
+        (of(PENDING, event_key="1"), [each for each in ids[::5] if each in ids[1::3]]),
+        (ItemFilter(ids=(ids[3], ids[7], 999_999)), [ids[3], ids[7]]),
+    ]
+    for which, expected in wanted:
+        assert bench.walk(which, NEWER)[0] == expected
+        assert bench.walk(which, OLDER)[0] == expected[::-1]
+
+
+def test_a_page_that_is_the_last_says_so(bench: Bench) -> None:
+    for _ in range(3):
+        bench.insert()
+    for which in (ALL, of(PENDING), of(PENDING, event_key="k")):
+        assert bench.inspector.find(bench.box, which, start=None, towards=OLDER, limit=3).searched_to is None
+
+
+def test_what_no_index_leads_to_is_looked_for_window_by_window(bench: Bench) -> None:
+    rare = bench.insert(DELIVERED, event_key="rare")
+    for _ in range(29):
+        bench.insert(DELIVERED)
+    which = ItemFilter(event_key="rare")
+    first = bench.inspector.find(bench.box, which, start=None, towards=OLDER, limit=3)
+    assert list(first.rows) == []
+    assert first.searched_to is not None, "it says how far it came"
+    assert bench.walk(which, OLDER) == ([rare], 4)
+
+
+def test_an_index_by_key_leads_there_at_once(harness: SqlHarness) -> None:
+    bench = Bench(harness, key_index=True)
+    rare = bench.insert(DELIVERED, event_key="rare")
+    for _ in range(29):
+        bench.insert(DELIVERED)
+    assert bench.walk(ItemFilter(event_key="rare"), OLDER) == ([rare], 1)
+
+
+def test_text_uuid_event_and_time_restrict(bench: Bench) -> None:
+    uuid = "018f2f6a-5c1e-4b2a-9d1f-2f6a5c1e7b2a"
+    old = bench.fail(error_log="http: Timeout: 50% of_it", uuid=uuid, created_at=bench.harness.ago(hours=2))
+    new = bench.fail(error_log="http: refused", event_name="paid")
+
+    def found(**which: Any) -> list[int]:
+        return bench.walk(ItemFilter(**which), NEWER)[0]
+
+    assert found(error="TIMEOUT") == [old]
+    assert found(error="50% of_it") == [old]
+    assert found(error="%") == [old], "what a pattern would take for a sign is text"
+    assert found(error="f_i") == [old]
+    assert found(uuid=uuid) == [old]
+    assert found(event_name="paid") == [new]
+    assert found(created_from=bench.harness.ago(hours=1)) == [new]
+    assert found(created_before=bench.harness.ago(hours=1)) == [old]
+    assert found(created_from=bench.harness.ago(hours=3), created_before=bench.harness.ago(hours=1)) == [old]
+
+
+def test_a_time_spares_looking_at_all_that_is_older_or_younger(bench: Bench) -> None:
+    for hour in range(40, 0, -1):
+        bench.insert(DELIVERED, created_at=bench.harness.ago(hours=hour))
+    middle = ItemFilter(created_from=bench.harness.ago(hours=21.5), created_before=bench.harness.ago(hours=19.5))
+    ids, looks = bench.walk(middle, OLDER)
+    assert (len(ids), looks) == (2, 1)
+
+
+def test_a_count_stops_at_its_limit_and_says_so(bench: Bench) -> None:
+    for _ in range(6):
+        bench.insert()
+        bench.fail()
+    count = bench.inspector.count
+    assert count(bench.box, of(PENDING), limit=6) == Count(6)
+    assert count(bench.box, of(PENDING), limit=5) == Count(5, Precision.AT_LEAST)
+    assert count(bench.box, of(FAILED, PENDING), limit=100) == Count(12)
+    assert count(bench.box, of(DISCARDED), limit=100) == Count(0)
+    assert count(bench.box, ItemFilter(event_key="k"), limit=100) == Count(12)
+    for _ in range(60):
+        bench.insert(DELIVERED)
+    assert count(bench.box, ItemFilter(event_key="k"), limit=100) == Count(51, Precision.AT_LEAST), "of one window"
+
+
+def test_troubled_are_those_that_failed_for_good_and_those_that_will_be_tried_again(bench: Bench) -> None:
+    first, second = bench.fail(), bench.fail(bucket=1)
+    again = bench.retrying(bucket=2)
+    bench.insert()
+    bench.insert(DELIVERED, errors_count=2)
+    assert [row.id for row in bench.inspector.troubled(bench.box, limit=10)] == [second, first, again]
+    assert [row.id for row in bench.inspector.troubled(bench.box, limit=1)] == [second, again]
+
+
+@pytest.mark.parametrize("make", ["fail", "retrying"])
+def test_under_strict_order_by_key_a_failed_row_of_the_key_holds_back_the_later_ones(
+    harness: SqlHarness, make: str
+) -> None:
+    bench = Bench(harness, strict_order=StrictOrder.KEY)
+    before = bench.insert(event_key="a")
+    first = getattr(bench, make)(event_key="a")
+    getattr(bench, make)(event_key="a")
+    after, other = bench.insert(event_key="a"), bench.insert(event_key="b")
+    held_by = bench.inspector.holding_back(bench.box, bench.row(after))
+    assert held_by is not None
+    assert held_by.id == first
+    assert bench.inspector.holding_back(bench.box, bench.row(other)) is None
+    assert bench.inspector.holding_back(bench.box, bench.row(before)) is None
+    followers = 1 if make == "fail" else 2
+    assert bench.inspector.followers(bench.box, bench.row(first), limit=100) == Count(followers)
+
+
+def test_under_strict_order_a_failed_row_holds_back_its_bucket(harness: SqlHarness) -> None:
+    bench = Bench(harness, strict_order=StrictOrder.BUCKET)
+    first = bench.retrying(event_key="a", bucket=1)
+    after = bench.insert(event_key="b", bucket=1)
+    elsewhere = bench.insert(event_key="a", bucket=2)
+    held_by = bench.inspector.holding_back(bench.box, bench.row(after))
+    assert held_by is not None
+    assert held_by.id == first
+    assert bench.inspector.holding_back(bench.box, bench.row(elsewhere)) is None
+    assert bench.inspector.followers(bench.box, bench.row(first), limit=100) == Count(1)
+
+
+def test_without_strict_order_nothing_holds_back(bench: Bench) -> None:
+    bench.fail()
+    assert bench.inspector.holding_back(bench.box, bench.row(bench.insert())) is None
+
+
+def test_ahead_are_the_pending_rows_of_the_bucket_with_smaller_ids(bench: Bench) -> None:
+    for bucket in (0, 0, 1, 0):
+        bench.insert(bucket=bucket)
+    bench.insert(DELIVERED, bucket=0)
+    last = bench.row(bench.insert(bucket=0))
+    assert bench.inspector.ahead(bench.box, last, limit=10) == Count(3)
+    assert bench.inspector.ahead(bench.box, last, limit=2) == Count(2, Precision.AT_LEAST)
+
+
+def test_neighbours_are_the_nearest_rows_of_the_key_on_both_sides(bench: Bench) -> None:
+    ids = [bench.insert(DELIVERED, event_key="a" if number % 2 else "b") for number in range(12)]
+    inspector = SqlInspector(bench.store, window=40)
+    before, after = inspector.neighbours(bench.box, bench.row(ids[5]), limit=2)
+    assert [row.id for row in before] == [ids[3], ids[1]]
+    assert [row.id for row in after] == [ids[9], ids[7]]
+
+
+def test_the_table_has_a_size(bench: Bench) -> None:
+    bench.insert()
+    state = bench.inspector.table(bench.box)
+    assert state.bytes is not None
+    assert state.bytes > 0
+
+
+def test_a_table_of_the_reference_with_numbers_for_keys_is_searched_too(harness: SqlHarness) -> None:
+    bench = Bench(harness, strict_order=StrictOrder.KEY, key_index=True)
+    numeric = "bigint USING event_key::bigint" if bench.engine.dialect.name == "postgresql" else None
+    with bench.engine.begin() as connection:
+        change = f"ALTER event_key TYPE {numeric}" if numeric else "MODIFY event_key bigint NOT NULL"
+        connection.execute(sa.text(f"ALTER TABLE {bench.box.table} {change}"))
+    first = bench.fail(event_key="17")
+    after = bench.insert(event_key="17")
+    assert bench.walk(ItemFilter(event_key="17"), OLDER)[0] == [after, first]
+    assert bench.inspector.followers(bench.box, bench.row(first), limit=10) == Count(1)
+    held_by = bench.inspector.holding_back(bench.box, bench.row(after))
+    assert held_by is not None
+    assert held_by.id == first
+    assert bench.walk(ItemFilter(event_key="no number"), OLDER)[0] == []
+
+
+def test_no_question_reads_more_than_it_may_of_a_large_table(postgres_url: str) -> None:
+    """By the plans that PostgreSQL makes on 200,000 rows, most of them delivered."""
+    harness = postgresql(postgres_url)
+    bench = Bench(harness, window=1_000, strict_order=StrictOrder.KEY, bucket_size=16)
+    engine = bench.engine
+    with engine.begin() as connection:
+        connection.execute(
+            sa.text(
+                f"INSERT INTO {bench.box.table} (uuid, event_key, bucket, status, payload, errors_count, created_at, updated_at) "
+                "SELECT gen_random_uuid(), n % 5000, n % 16, CASE WHEN n > 180000 THEN 0 WHEN n % 100 = 0 THEN 1 ELSE 2 END, "
+                "'x', 0, now() - make_interval(secs => 200000 - n), now() FROM generate_series(1, 200000) AS n"
+            )
+        )
+        connection.execute(sa.text(f"ANALYZE {bench.box.table}"))
+    read: list[tuple[int, str]] = []
+
+    @sa.event.listens_for(engine, "before_cursor_execute", retval=False)
+    def plan(connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        if statement.startswith("SELECT") and "pg_catalog" not in statement:
+            with cursor.connection.cursor() as own:
+                own.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", parameters)
+                read.append((_rows_read(own.fetchone()[0][0]["Plan"]), statement))
+
+    inspector, box = bench.inspector, bench.box
+    row = bench.row(190_000)
+    read.clear()
+    for which in (
+        ALL,
+        of(PENDING),
+        of(FAILED),
+        of(DELIVERED),
+        of(FAILED, DISCARDED),
+        ItemFilter(event_key="17"),
+        ItemFilter(error="x"),
+        of(PENDING, event_key="17"),
+        ItemFilter(created_from=bench.harness.ago(hours=1)),
+    ):
+        for towards in Towards:
+            inspector.find(box, which, start=None, towards=towards, limit=50)
+            inspector.find(box, which, start=100_000, towards=towards, limit=50)
+        inspector.count(box, which, limit=1_000)
+    inspector.troubled(box, limit=200)
+    inspector.holding_back(box, row)
+    inspector.ahead(box, row, limit=1_000)
+    inspector.followers(box, row, limit=1_000)
+    inspector.neighbours(box, row, limit=3)
+    most = 16 * 1_001 + 1_000
+    assert len(read) > 60
+    assert max(read)[0] <= most, max(read)[1]
+    harness.close()
+
+
+def _rows_read(plan: dict[str, Any]) -> int:
+    """Rows that the plan's scans returned or threw away."""
+    below = sum(map(_rows_read, plan.get("Plans", [])))
+    if "Scan" not in plan["Node Type"] or "Relation Name" not in plan:
+        return below
+    rows = plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)
+    return below + int(rows * plan["Actual Loops"])
+
+
+def test_a_month_of_ids_is_halved_to_a_moment(bench: Bench) -> None:
+    assert bench.inspector.find(
+        bench.box, ItemFilter(created_from=bench.harness.now()), start=None, towards=OLDER, limit=5
+    ) == (
+        [],
+        None,
+    )
+    bench.insert(created_at=bench.harness.ago(hours=5))
+    which = ItemFilter(created_from=bench.harness.ago(hours=1))
+    assert bench.inspector.find(bench.box, which, start=None, towards=NEWER, limit=5) == ([], None)

@@ -1,0 +1,120 @@
+"""What people read when MariaDB breaks a connection: the cause and the next step, and no traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import pymysql
+import pytest
+import sqlalchemy as sa
+
+from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.engine import connect
+from boxengine.adapters.sql.errors import sentence
+from boxengine.adapters.sql.store import SqlStore
+from boxengine.domain.box import Box, BoxType
+from boxengine.engine.observation import NullObserver
+from boxengine.engine.outages import Outages
+from boxengine.errors import StoreConflict, StoreUnavailable
+
+BOX = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="order_outbox_items", bucket_size=1)
+
+
+@pytest.fixture
+def store(mysql_url: str) -> Iterator[SqlStore]:
+    store = SqlStore(connect(mysql_url, connections=1))
+    schema.create(store.engine, [BOX])
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql(
+            "INSERT INTO order_outbox_items (uuid, event_key, bucket, payload) VALUES (uuid(), 'k', 0, 'x')"
+        )
+    yield store
+    store.close()
+
+
+def kill(url: str, connection_id: int) -> None:
+    admin = sa.create_engine(url)
+    with admin.connect() as connection, suppress(sa.exc.DBAPIError):
+        connection.exec_driver_sql(f"KILL CONNECTION {connection_id}")
+    admin.dispose()
+
+
+def test_an_oversized_packet_of_a_handler_is_named_with_its_limit(store: SqlStore) -> None:
+    def write_too_much() -> None:
+        with store.claim(BOX, {0: 0}, 10) as claim:
+            claim.session.execute(sa.text("SELECT length(:x)"), {"x": "y" * 20_000_000})
+
+    with pytest.raises(StoreUnavailable) as raised:
+        write_too_much()
+    assert "max_allowed_packet" in str(raised.value)
+
+
+def test_a_connection_that_was_lost_before_the_commit_says_so(store: SqlStore, mysql_url: str) -> None:
+    def lose_the_connection() -> None:
+        with store.claim(BOX, {0: 0}, 10) as claim:
+            claim._cursor.execute("SELECT CONNECTION_ID()")
+            kill(mysql_url, claim._cursor.fetchone()[0])
+            claim.later_delivered(claim.items)
+
+    with pytest.raises(StoreUnavailable) as raised:
+        lose_the_connection()
+    assert "wait_timeout" in str(raised.value) or "KILL" in str(raised.value)
+    store.ping()
+
+
+def test_a_connection_lost_on_its_way_back_to_the_pool_leaves_no_traceback(
+    store: SqlStore, mysql_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with suppress(StoreUnavailable), store._cursor(store.engine) as cursor:
+        cursor.execute("SELECT CONNECTION_ID()")
+        (number,) = cursor.fetchone() or (0,)
+        kill(mysql_url, number)
+    with suppress(StoreUnavailable):
+        store.ping()
+    store.ping()
+    assert [record.getMessage() for record in caplog.records] == []
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (pymysql.err.InterfaceError(0, ""), "the connection was closed"),
+        (pymysql.err.OperationalError(1213, "Deadlock found when trying to get lock"), "tried again (1213)"),
+        (pymysql.err.OperationalError(4031, "The client was disconnected"), "raise wait_timeout (4031)"),
+        (pymysql.err.ProgrammingError(1142, "UPDATE command denied"), "the database: UPDATE command denied (1142)"),
+    ],
+)
+def test_an_error_says_what_to_do(error: Exception, said: str) -> None:
+    assert said in sentence(error)
+
+
+class Told(NullObserver):
+    """Keeps what is announced."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def outage(self, what: str, reason: str) -> None:
+        self.lines.append(f"{what} does not work: {reason}")
+
+    def recovered(self, what: str, *, seconds: float) -> None:
+        self.lines.append(f"{what} works again")
+
+
+def test_one_deadlock_is_no_outage_and_a_second_in_a_row_is() -> None:
+    told = Told()
+    outages = Outages(
+        observer=told,
+        error_tracker=lambda *_args, **_context: None,
+        clock=ManualClock(datetime(2026, 1, 1, tzinfo=UTC)),
+    )
+    outages.failed("box a", StoreConflict("deadlock"))
+    outages.worked("box a")
+    assert told.lines == []
+    for _ in range(3):
+        outages.failed("box a", StoreConflict("deadlock"))
+    outages.worked("box a")
+    assert told.lines == ["box a does not work: deadlock", "box a works again"]

@@ -1,0 +1,156 @@
+"""Delivered items once more, on PostgreSQL and on MariaDB."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from boxengine.adapters.sql.items import SqlItems
+from boxengine.adapters.sql.store import SqlStore
+from boxengine.domain.item import Status
+from boxengine.engine.replaying import HEADER, Replays
+from boxengine.errors import BoxError
+from boxengine.ports import Copying, ItemFilter, Signal
+from tests.conformance.sql_stores import SqlHarness, mysql, postgresql
+
+PENDING, FAILED, DELIVERED, DISCARDED = map(int, Status)
+MARKED = Copying(header=HEADER)
+
+
+class Bench:
+    """A box, its rows, and what replays them."""
+
+    def __init__(self, harness: SqlHarness) -> None:
+        assert isinstance(harness.store, SqlStore)
+        self.harness = harness
+        self.engine = harness.store.engine
+        self.box = harness.make_box()
+        self.signals: list[Signal] = []
+        self.replays = Replays(SqlItems(harness.store, signal=self.signals.extend))
+
+    def insert(self, status: int = DELIVERED, **columns: Any) -> int:
+        return self.harness.insert(self.box, status=status, **columns)
+
+    def row(self, item_id: int) -> dict[str, Any]:
+        found = dict(self.harness.row(self.box, item_id) or {})
+        options = found["options"]
+        # MariaDB gives JSON as its text.
+        found["options"] = json.loads(options) if isinstance(options, str) and options[:1] in '{["' else options
+        return found
+
+    def copies(self, *originals: int) -> list[dict[str, Any]]:
+        """The rows that were not there, in the order of their ids."""
+        return [self.row(row["id"]) for row in self.harness.rows(self.box) if row["id"] not in originals]
+
+
+@pytest.fixture(params=["postgresql", "mysql"])
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    opened = (
+        postgresql(request.getfixturevalue("postgres_url"))
+        if request.param == "postgresql"
+        else mysql(request.getfixturevalue("mysql_url"))
+    )
+    yield Bench(opened)
+    opened.close()
+
+
+def test_a_copy_is_pending_marked_and_otherwise_the_same(bench: Bench) -> None:
+    options = {"key": "42", "headers": {"x": "y"}}
+    original = bench.insert(
+        event_key="a",
+        bucket=3,
+        payload=b"\x00\xff",
+        event_name="paid",
+        options=options,
+        errors_count=2,
+        dedup_key="once",
+    )
+    before = bench.row(original)
+    assert bench.replays.run(bench.box, ItemFilter(ids=(original,)), MARKED) == 1
+    (copy,) = bench.copies(original)
+    assert bench.row(original) == before
+    assert copy["options"] == {"key": "42", "headers": {"x": "y", "Replay-Of": str(before["uuid"])}}
+    assert str(copy["uuid"]) != str(before["uuid"])
+    same = ("event_key", "bucket", "payload", "event_name")
+    assert {name: copy[name] for name in same} == {name: before[name] for name in same}
+    assert (copy["status"], copy["errors_count"], copy["processed_at"], copy["dedup_key"]) == (PENDING, 0, None, None)
+    assert abs((copy["created_at"] - bench.harness.now()).total_seconds()) < 60
+    assert bench.signals == [Signal(bench.box.name, None)], "the workers are woken"
+
+
+@pytest.mark.parametrize("options", [None, "[]", '"text"', '{"headers": 5}'])
+def test_whatever_the_options_are_the_copy_is_marked(bench: Bench, options: str | None) -> None:
+    original = bench.insert(**({} if options is None else {"options": json.loads(options)}))
+    bench.replays.run(bench.box, ItemFilter(ids=(original,)), MARKED)
+    (copy,) = bench.copies(original)
+    assert copy["options"]["headers"] == {"Replay-Of": str(bench.row(original)["uuid"])}
+
+
+def test_copies_stand_behind_all_items_of_their_key_in_the_order_of_their_originals(bench: Bench) -> None:
+    first, second = bench.insert(event_key="a"), bench.insert(event_key="a")
+    live = bench.insert(PENDING, event_key="a")
+    bench.replays.run(bench.box, ItemFilter(event_key="a"), MARKED)
+    copies = bench.copies(first, second, live)
+    assert [copy["options"]["headers"]["Replay-Of"] for copy in copies] == [
+        str(bench.row(each)["uuid"]) for each in (first, second)
+    ]
+    assert min(copy["id"] for copy in copies) > live
+
+
+def test_only_delivered_items_are_replayed_and_only_those_that_are_meant(bench: Bench) -> None:
+    meant = bench.insert(event_key="a")
+    others = [bench.insert(status, event_key="a") for status in (PENDING, FAILED, DISCARDED)]
+    others.append(bench.insert(event_key="b"))
+    which = ItemFilter(event_key="a")
+    assert bench.replays.count(bench.box, which) == 1
+    assert bench.replays.run(bench.box, which, MARKED) == 1
+    assert len(bench.copies(meant, *others)) == 1
+    old = bench.insert(created_at=bench.harness.ago(hours=2))
+    span = ItemFilter(created_from=bench.harness.ago(hours=3), created_before=bench.harness.ago(hours=1))
+    assert bench.replays.run(bench.box, span, MARKED) == 1
+    assert bench.row(old)["status"] == DELIVERED
+
+
+def test_everything_is_too_much_and_other_statuses_are_retried(bench: Bench) -> None:
+    with pytest.raises(BoxError, match="too much"):
+        bench.replays.count(bench.box, ItemFilter())
+    with pytest.raises(BoxError, match="retried"):
+        bench.replays.count(bench.box, ItemFilter(ids=(1,), statuses=frozenset({FAILED})))
+
+
+def test_a_replay_ends_though_its_copies_are_delivered_meanwhile(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("boxengine.engine.replaying.BATCH", 2)
+    originals = [bench.insert(event_key="a") for _ in range(5)]
+
+    def deliver(_items: int, _last: int) -> None:
+        for copy in bench.copies(*originals):
+            bench.harness.set_row(bench.box, copy["id"], status=DELIVERED)
+
+    assert bench.replays.run(bench.box, ItemFilter(event_key="a"), MARKED, progress=deliver) == 5
+    assert len(bench.copies(*originals)) == 5
+    assert bench.replays.run(bench.box, ItemFilter(event_key="a"), MARKED, limit=3) == 3
+
+
+def test_copies_may_go_elsewhere_and_may_keep_their_identity(bench: Bench) -> None:
+    original = bench.insert(event_name="paid", options={"topic": "orders", "headers": {"x": "y"}})
+    copying = Copying(header=HEADER, event_name="again", options={"topic": "orders-replay"}, same_identity=True)
+    bench.replays.run(bench.box, ItemFilter(ids=(original,)), copying)
+    (copy,) = bench.copies(original)
+    uuid = str(bench.row(original)["uuid"])
+    assert copy["event_name"] == "again"
+    assert copy["options"] == {
+        "topic": "orders-replay",
+        "headers": {"x": "y", "Replay-Of": uuid, "Idempotency-Key": uuid},
+    }
+
+
+def test_a_table_without_options_could_not_mark_a_copy(bench: Bench) -> None:
+    original = bench.insert()
+    with bench.engine.begin() as connection:
+        connection.execute(sa.text(f"ALTER TABLE {bench.box.table} DROP COLUMN options"))
+    with pytest.raises(BoxError, match="has no column options"):
+        bench.replays.run(bench.box, ItemFilter(ids=(original,)), MARKED)

@@ -1,0 +1,224 @@
+"""A worker's connections never stay with a server that takes no writes: failovers by address, by several hosts, by switch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+import pymysql
+import pytest
+from sqlalchemy import create_engine
+
+from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.engine import connect
+from boxengine.adapters.sql.listen import PostgresWakeups
+from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.writes import refuses_writes
+from boxengine.adapters.system import SystemClock
+from boxengine.embedded import EmbeddedPostgres
+from boxengine.engine.health import Health
+from boxengine.errors import StoreUnavailable
+from tests.cli.project import Project
+from tests.eventually import eventually
+from tests.servers.mariadb import MariaDBFromSystem
+from tests.servers.postgres import PostgresFromWheel
+from tests.servers.promised import promised_servers, require
+from tests.servers.proxy import FaultProxy
+from tests.servers.standby import promote, standby_of, wait_until_followed
+from tests.unit.engine.bench import make_box
+
+BOX = make_box()
+
+
+@contextmanager
+def made(folder: Path) -> Iterator[tuple[EmbeddedPostgres, EmbeddedPostgres]]:
+    """A primary with the box's table, and a standby that follows it."""
+    require(PostgresFromWheel().offer(), promised_servers(os.environ))
+    with EmbeddedPostgres(folder / "primary", durable=False) as primary:
+        engine = create_engine(primary.url())
+        schema.create(engine, [BOX])
+        engine.dispose()
+        with standby_of(primary, folder / "standby") as standby:
+            wait_until_followed(primary, standby)
+            yield primary, standby
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedPostgres, EmbeddedPostgres]]:
+    with made(tmp_path_factory.mktemp("standby")) as both:
+        yield both
+
+
+@contextmanager
+def store_at(url: str) -> Iterator[SqlStore]:
+    store = SqlStore(connect(url, connections=2, writes=True), writes=True)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def ready(store: SqlStore) -> bool:
+    health = Health(clock=SystemClock(), checks={"database": store.ping}, check_timeout=timedelta(seconds=30))
+    health.loop("loop", limit=timedelta(hours=1))
+    return health.ready().ok
+
+
+def claims(store: SqlStore) -> bool:
+    """Whether a bucket can be claimed."""
+    with store.claim(BOX, {0: 0}, 10) as claim:
+        return not claim.refused
+
+
+def hosts(*servers: EmbeddedPostgres) -> str:
+    """A URL of several hosts, as PostgreSQL's library knows them."""
+    places = ",".join(f"127.0.0.1:{server.port}" for server in servers)
+    return f"postgresql+psycopg://postgres@/postgres?host={places.replace(',', '&host=')}"
+
+
+pytestmark = pytest.mark.xdist_group("standby")
+Both = tuple[EmbeddedPostgres, EmbeddedPostgres]
+
+
+def test_a_standby_is_not_ready_and_no_connection_stays_with_it_when_the_address_moves_on(pair: Both) -> None:
+    primary, standby = pair
+    with FaultProxy.before(primary.url()) as address, store_at(address.url(primary.url())) as store:
+        assert ready(store)
+        assert claims(store)
+        address.redirect(standby.url())
+        assert not ready(store)
+        with pytest.raises(StoreUnavailable, match="read-only"):
+            claims(store)
+        # What is open stays open: only a connection that was not kept finds the primary.
+        address.lead_new_to(primary.url())
+        assert claims(store)
+        assert ready(store)
+
+
+def test_a_connection_to_a_server_that_becomes_read_only_is_let_go(pair: Both) -> None:
+    primary, _ = pair
+    with FaultProxy.before(primary.url()) as address, store_at(address.url(primary.url())) as store:
+        assert claims(store)
+        with read_only(primary):
+            with pytest.raises(StoreUnavailable, match="read-only"):
+                claims(store)
+            assert not ready(store)
+        assert claims(store)
+        assert ready(store)
+
+
+@contextmanager
+def read_only(server: EmbeddedPostgres) -> Iterator[None]:
+    """As tools for failover, and hosts whose disk is full, make it."""
+    with psycopg.connect(server.url().replace("+psycopg", ""), autocommit=True) as admin:
+        try:
+            admin.execute("ALTER SYSTEM SET default_transaction_read_only = on")
+            admin.execute("SELECT pg_reload_conf()")
+            eventually(lambda: admin.execute("SHOW default_transaction_read_only").fetchone() == ("on",))
+            yield
+        finally:
+            admin.execute("ALTER SYSTEM RESET default_transaction_read_only")
+            admin.execute("SELECT pg_reload_conf()")
+            eventually(lambda: admin.execute("SHOW default_transaction_read_only").fetchone() == ("off",))
+
+
+def test_of_several_hosts_the_one_that_takes_writes_is_taken(pair: Both) -> None:
+    primary, standby = pair
+    with store_at(hosts(standby, primary)) as store:
+        assert claims(store)
+        assert ready(store)
+
+
+def test_of_several_hosts_the_listener_listens_at_the_one_that_takes_writes(pair: Both) -> None:
+    primary, standby = pair
+    with store_at(hosts(standby, primary)) as store:
+        wakeups = PostgresWakeups(store.engine)
+        assert wakeups.wait(timedelta(0)) == []
+        assert wakeups.reliable
+        wakeups.close()
+
+
+def test_what_only_looks_may_look_at_a_standby(pair: Both) -> None:
+    _, standby = pair
+    store = SqlStore(connect(standby.url(), connections=1))
+    assert store.counts(BOX) == {}
+    store.close()
+
+
+def test_a_replica_may_be_a_standby(pair: Both) -> None:
+    primary, standby = pair
+    replica = connect(standby.url(), connections=1)
+    store = SqlStore(connect(primary.url(), connections=1, writes=True), replica=replica, writes=True)
+    assert store.poll(BOX, [0], 10) == []
+    assert ready(store)
+    store.close()
+
+
+def test_a_worker_goes_on_where_the_standby_was_promoted(tmp_path: Path, redis_url: str) -> None:
+    with made(tmp_path) as (primary, standby), FaultProxy.before(primary.url()) as address:
+        project = Project(tmp_path, database=address.url(primary.url()), redis=redis_url)
+        project.fill(20)
+        with project.worker() as worker:
+            eventually(lambda: project.counts() == {2: 20})
+            wait_until_followed(primary, standby)
+            address.redirect(standby.url())
+            eventually(lambda: worker.logged("does not work"))
+            promote(standby)
+            project.fill(20)
+            eventually(lambda: project.counts() == {2: 40})
+            assert worker.stop() == 0
+        assert "Traceback" not in worker.log.read_text()
+    assert len({line["id"] for line in project.deliveries()}) == 40
+
+
+def test_a_mysql_server_that_becomes_read_only_hands_out_no_rows_and_is_not_ready(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    require(MariaDBFromSystem().offer(), promised_servers(os.environ))
+    with ExitStack() as stack:
+        server = MariaDBFromSystem().start(tmp_path, stack)
+        engine = create_engine(server.address)
+        with engine.begin() as connection:
+            connection.exec_driver_sql("CREATE DATABASE shop")
+        url = f"{server.address}/shop"
+        with store_at(url) as store:
+            schema.create(store.engine, [BOX])
+            assert claims(store)
+            with engine.begin() as connection:
+                # The superuser may write even so, on a replica of which nobody thinks that it is written to.
+                connection.exec_driver_sql("SET GLOBAL read_only = 1")
+            with pytest.raises(StoreUnavailable, match="takes no writes"):
+                claims(store)
+            assert not ready(store)
+            assert [record.getMessage() for record in caplog.records if record.exc_info] == [], "a traceback was logged"
+            with engine.begin() as connection:
+                connection.exec_driver_sql("SET GLOBAL read_only = 0")
+            assert claims(store)
+            assert ready(store)
+        engine.dispose()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        psycopg.errors.ReadOnlySqlTransaction("cannot execute UPDATE in a read-only transaction"),
+        pymysql.err.OperationalError(
+            1290, "The server is running with the --read-only option so it cannot execute this"
+        ),
+        pymysql.err.OperationalError(1290, "The server is running with the --super-read-only option"),
+        pymysql.err.OperationalError(1792, "Cannot execute statement in a READ ONLY transaction."),
+        pymysql.err.InternalError(1836, "Running in read-only mode"),
+    ],
+)
+def test_errors_that_mean_that_nothing_can_be_written(error: Exception) -> None:
+    assert refuses_writes(error)
+
+
+def test_an_option_that_forbids_something_else_does_not() -> None:
+    assert not refuses_writes(
+        pymysql.err.OperationalError(1290, "The server is running with the --secure-file-priv option")
+    )

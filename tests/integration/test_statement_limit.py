@@ -1,0 +1,59 @@
+"""What people ask has a time limit in the database, also behind a pooler, where the session is somebody else's too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from boxengine.adapters.sql.engine import connect
+from boxengine.adapters.sql.errors import translated
+from boxengine.errors import StoreUnavailable
+from tests.servers.pgbouncer import PgBouncer
+
+LIMIT = timedelta(milliseconds=200)
+
+
+def breaks_off(engine: sa.Engine, statement: str) -> str:
+    with pytest.raises(StoreUnavailable) as told, translated(engine), engine.connect() as connection:
+        connection.execute(sa.text(statement))
+    return str(told.value)
+
+
+def limited(url: str, **options: Any) -> sa.Engine:
+    return connect(url, connections=1, statement_limit=LIMIT, **options)
+
+
+def test_a_statement_that_takes_too_long_is_broken_off_and_the_next_one_works(postgres_url: str) -> None:
+    engine = limited(postgres_url)
+    assert "statement timeout" in breaks_off(engine, "SELECT pg_sleep(30)")
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        assert connection.execute(sa.text("SHOW statement_timeout")).scalar_one() == "200ms"
+    engine.dispose()
+
+
+def test_so_it_is_on_mariadb(mysql_url: str) -> None:
+    engine = limited(mysql_url)
+    slow = (
+        "SELECT count(*) FROM information_schema.columns a, information_schema.columns b, information_schema.columns c"
+    )
+    assert "max_statement_time" in breaks_off(engine, slow)
+    with engine.connect() as connection:
+        assert connection.execute(sa.text("SELECT 1")).scalar_one() == 1
+    engine.dispose()
+
+
+def test_behind_a_pooler_the_limit_stays_with_its_transaction(
+    postgres_url: str, pgbouncer: Callable[..., PgBouncer]
+) -> None:
+    url = pgbouncer(pool_size=1).url(postgres_url)
+    engine = limited(url)
+    assert "statement timeout" in breaks_off(engine, "SELECT pg_sleep(30)")
+    engine.dispose()
+    other = connect(url, connections=1)
+    with other.connect() as connection:
+        assert connection.execute(sa.text("SHOW statement_timeout")).scalar_one() == "0", "another client's own"
+    other.dispose()

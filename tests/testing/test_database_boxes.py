@@ -1,0 +1,116 @@
+"""Boxes in the test's database: inside a transaction that is rolled back, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import Engine, create_engine, select
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+from boxengine import Status, create_inbox_item, create_outbox_item
+from boxengine.testing import DatabaseBoxes, RecordingTransport
+from tests.testing.shop import Base, Invoice, OrderOutboxItem, PaymentInboxItem, place_order
+
+MakeBoxes = Callable[..., DatabaseBoxes]
+
+
+@pytest.fixture
+def postgres(postgres_url: str) -> Iterator[Engine]:
+    engine = create_engine(postgres_url)
+    Base.metadata.create_all(engine)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    found: Engine = request.getfixturevalue(request.param)
+    return found
+
+
+def test_a_drain_sees_what_the_open_transaction_wrote_and_goes_with_it(
+    engine: Engine, database_boxes: MakeBoxes
+) -> None:
+    with engine.connect() as connection:
+        whole = connection.begin()
+        session = Session(connection, join_transaction_mode="create_savepoint")
+        boxes = database_boxes(session)
+        place_order(session, 1, "a bicycle")
+        session.commit()
+        assert boxes.emitted(OrderOutboxItem) == [{"event_key": "1", "payload": {"what": "a bicycle"}}]
+        assert len(boxes.drain().delivered) == 1
+        assert session.scalars(select(OrderOutboxItem.status)).all() == [Status.DELIVERED]
+        session.close()
+        whole.rollback()
+    with Session(engine) as later:
+        assert later.scalars(select(OrderOutboxItem.id)).all() == []
+
+
+def test_a_handler_writes_through_the_tests_own_transaction(engine: Engine, database_boxes: MakeBoxes) -> None:
+    with Session(engine) as session:
+        boxes = database_boxes(session)
+        create_inbox_item(session, PaymentInboxItem, event_key=1, payload=b"twelve")
+        boxes.drain()
+        assert session.scalars(select(Invoice.text)).all() == ["twelve"]
+        session.rollback()
+        assert session.scalars(select(Invoice.text)).all() == []
+
+
+def test_what_a_failed_handler_wrote_is_undone_and_its_failure_is_recorded(
+    engine: Engine, database_boxes: MakeBoxes
+) -> None:
+    with Session(engine) as session:
+        boxes = database_boxes(session)
+        create_inbox_item(session, PaymentInboxItem, event_key=1, payload=b"broken")
+        create_inbox_item(session, PaymentInboxItem, event_key=2, payload=b"whole")
+        with pytest.raises(ValueError, match="no such customer"):
+            boxes.drain()
+        assert session.scalars(select(Invoice.text)).all() == ["whole"]
+        rows = session.execute(
+            select(PaymentInboxItem.status, PaymentInboxItem.errors_count).order_by(PaymentInboxItem.id)
+        )
+        assert [tuple(row) for row in rows] == [(Status.FAILED, 1), (Status.DELIVERED, 0)]
+
+
+def test_retries_follow_the_clock_that_the_test_moves(engine: Engine, database_boxes: MakeBoxes) -> None:
+    with Session(engine) as session:
+        boxes = database_boxes(session)
+        boxes.use_transport(OrderOutboxItem, RecordingTransport(answers=[False]))
+        create_outbox_item(session, OrderOutboxItem, event_key=1, payload=b"")
+        assert boxes.drain(raise_failures=False).undelivered
+        assert boxes.drain(raise_failures=False).delivered == ()
+        boxes.clock.advance(timedelta(seconds=10))
+        assert len(boxes.drain().delivered) == 1
+
+
+def test_an_engine_works_as_well(engine: Engine, database_boxes: MakeBoxes) -> None:
+    boxes = database_boxes(engine)
+    with Session(engine) as session, session.begin():
+        place_order(session, 1, "a bicycle")
+    boxes.drain()
+    assert [item.status for item in boxes.emitted(OrderOutboxItem)] == [Status.DELIVERED]
+
+
+async def _on_an_async_session(url: str, database_boxes: MakeBoxes) -> tuple[int, list[int]]:
+    from boxengine import acreate_outbox_item
+
+    engine = create_async_engine(url)
+    async with AsyncSession(engine) as session:
+        boxes = database_boxes(session)
+        await acreate_outbox_item(session, OrderOutboxItem, event_key=1, payload=b"")
+        drained = await boxes.adrain()
+        statuses = [item.status for item in await boxes.aemitted(OrderOutboxItem)]
+        await session.rollback()
+    await engine.dispose()
+    return len(drained.delivered), statuses
+
+
+def test_the_async_twins_do_the_same(postgres: Engine, postgres_url: str, database_boxes: MakeBoxes) -> None:
+    import asyncio
+
+    assert asyncio.run(_on_an_async_session(postgres_url, database_boxes)) == (1, [Status.DELIVERED])
+    with Session(postgres) as session:
+        assert session.scalars(select(OrderOutboxItem.id)).all() == []

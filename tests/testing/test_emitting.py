@@ -1,0 +1,166 @@
+"""Items that follow from changes of a model, in the flush and the transaction of the change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, ForeignKey, create_engine, update
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
+
+from boxengine.errors import InvalidItem
+from boxengine.integrations.sqlalchemy import Change, emit, emits
+from boxengine.testing import DatabaseBoxes, MemoryBoxes
+from tests.testing.shop import Base as ShopBase
+from tests.testing.shop import OrderOutboxItem
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+def as_json(order: Any) -> str:
+    if not order.customer:
+        raise ValueError("no customer")
+    return json.dumps({"id": order.id, "total": order.total, "lines": len(order.lines)})
+
+
+def became_paid(_order: Any, change: Change) -> bool:
+    return change.before.get("paid") is False
+
+
+@emits(OrderOutboxItem, payload=as_json)
+@emits(
+    "order_outbox_item",
+    on=["update"],
+    when=became_paid,
+    event_name="order_paid",
+    event_key="customer",
+    payload=lambda order: str(order.total),
+    options=lambda order: {"headers": {"Customer": order.customer}},
+)
+class Order(Base):
+    __tablename__ = "emitting_orders"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    customer: Mapped[str] = mapped_column(default="ann")
+    total: Mapped[int] = mapped_column(default=0)
+    paid: Mapped[bool] = mapped_column(default=False)
+    lines: Mapped[list[Line]] = relationship(cascade="all, delete-orphan")
+
+
+class Line(Base):
+    __tablename__ = "emitting_lines"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    order_id: Mapped[int] = mapped_column(ForeignKey("emitting_orders.id"))
+
+
+@pytest.fixture
+def session(sqlite: Engine, boxes: MemoryBoxes) -> Iterator[Session]:
+    Base.metadata.create_all(sqlite)
+    with Session(sqlite) as session:
+        yield session
+
+
+def test_an_object_that_is_added_emits_with_everything_that_its_flush_wrote(
+    session: Session, boxes: MemoryBoxes
+) -> None:
+    session.add(Order(total=12, lines=[Line(), Line()]))
+    session.commit()
+    assert boxes.emitted(OrderOutboxItem) == [
+        {"event_name": "order_created", "event_key": 1, "payload": {"id": 1, "total": 12, "lines": 2}}
+    ]
+
+
+def test_a_rollback_emits_nothing(session: Session, boxes: MemoryBoxes) -> None:
+    session.add(Order(total=12))
+    session.flush()
+    session.rollback()
+    session.add(Order(total=13))
+    session.commit()
+    assert [json.loads(item.payload)["total"] for item in boxes.emitted(OrderOutboxItem)] == [13]
+
+
+def test_an_update_emits_where_a_column_has_another_value_and_the_condition_holds(
+    session: Session, boxes: MemoryBoxes
+) -> None:
+    order = Order(total=12)
+    session.add(order)
+    session.commit()
+    order.total = 12
+    session.commit()
+    order.paid = True
+    session.commit()
+    assert boxes.emitted(OrderOutboxItem)[1:] == [
+        {"event_name": "order_paid", "event_key": "ann", "payload": "12", "options": {"headers": {"Customer": "ann"}}},
+        {"event_name": "order_updated", "event_key": 1},
+    ]
+
+
+def test_a_deletion_emits(session: Session, boxes: MemoryBoxes) -> None:
+    order = Order(total=12)
+    session.add(order)
+    session.commit()
+    session.delete(order)
+    session.commit()
+    assert [item.event_name for item in boxes.emitted(OrderOutboxItem)] == ["order_created", "order_deleted"]
+
+
+def test_many_objects_of_a_flush_are_written_in_one_batch(
+    session: Session, boxes: MemoryBoxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches: list[int] = []
+    creator = boxes.creator(OrderOutboxItem, boxes.box("order_outbox_item").type)
+    create_batch = creator.create_batch
+
+    def counted(connection: Any, rows: list[dict[str, Any]]) -> list[int]:
+        batches.append(len(rows))
+        return create_batch(connection, rows)
+
+    monkeypatch.setattr(creator, "create_batch", counted)
+    session.add_all(Order(total=total) for total in range(50))
+    session.commit()
+    assert batches == [50]
+    assert [json.loads(item.payload)["total"] for item in boxes.emitted(OrderOutboxItem)] == list(range(50))
+
+
+def test_a_statement_over_many_rows_emits_what_is_asked_for(session: Session, boxes: MemoryBoxes) -> None:
+    session.add_all(Order(total=total) for total in range(3))
+    session.commit()
+    late = session.scalars(update(Order).where(Order.total > 0).values(customer="bob").returning(Order)).all()
+    assert len(emit(session, late)) == 2
+    session.commit()
+    assert [item.event_key for item in boxes.emitted(OrderOutboxItem, event_name="order_updated")] == ["2", "3"]
+
+
+def test_rows_of_a_real_database_commit_with_the_change(
+    postgres_url: str, database_boxes: Callable[[Engine], DatabaseBoxes]
+) -> None:
+    engine = create_engine(postgres_url)
+    Base.metadata.create_all(engine)
+    ShopBase.metadata.create_all(engine)
+    boxes = database_boxes(engine)
+    with Session(engine) as session:
+        session.add_all(Order(total=total) for total in range(3))
+        session.flush()
+        assert boxes.emitted(OrderOutboxItem) == [], "seen from outside of the transaction"
+        session.commit()
+    assert [json.loads(item.payload)["total"] for item in boxes.emitted(OrderOutboxItem)] == [0, 1, 2]
+    engine.dispose()
+
+
+def test_what_cannot_be_emitted_for_is_said(session: Session) -> None:
+    with pytest.raises(InvalidItem, match=r"on=\['upsert'\] is not understood; expected insert, update, delete"):
+        emits(OrderOutboxItem, payload=str, on=["upsert"])
+    with pytest.raises(InvalidItem, match="Line has no @emits"):
+        emit(session, [Line()])
+
+
+def test_a_payload_that_raises_undoes_the_change(session: Session, boxes: MemoryBoxes) -> None:
+    session.add(Order(total=12, customer=""))
+    with pytest.raises(ValueError, match="no customer"):
+        session.commit()
+    session.rollback()
+    assert boxes.emitted(OrderOutboxItem) == []
+    assert session.query(Order).count() == 0

@@ -1,0 +1,164 @@
+"""Boxes in memory: what the code under test emits, and its delivery without a server."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from boxengine import Status, create_outbox_item
+from boxengine.errors import InvalidItem, Unavailable
+from boxengine.testing import MemoryBoxes, NotDelivered, RecordingTransport
+from tests.testing.shop import OrderOutboxItem, place_order
+
+
+def test_what_the_code_creates_is_seen_without_any_session(boxes: MemoryBoxes) -> None:
+    place_order(None, 1, "a bicycle")
+    assert boxes.emitted(OrderOutboxItem) == [
+        {"event_name": "order_placed", "event_key": 1, "payload": {"what": "a bicycle"}}
+    ]
+    assert boxes.emitted("order_outbox_item", event_name="order_paid") == []
+    assert len(boxes.emitted(OrderOutboxItem, event_key=1)) == 1
+
+
+def test_an_item_that_production_would_refuse_is_refused(boxes: MemoryBoxes) -> None:
+    with pytest.raises(InvalidItem, match="event_key is missing"):
+        create_outbox_item(None, OrderOutboxItem, payload=b"")
+    with pytest.raises(InvalidItem, match="unknown attribute color"):
+        create_outbox_item(None, OrderOutboxItem, event_key=1, payload=b"", color="red")
+
+
+def test_a_rollback_takes_the_items_with_it(boxes: MemoryBoxes, sqlite: Engine) -> None:
+    with Session(sqlite) as session:
+        place_order(session, 1, "a bicycle")
+        session.commit()
+        place_order(session, 2, "a tandem")
+        session.rollback()
+    assert [item.event_key for item in boxes.emitted(OrderOutboxItem)] == ["1"]
+
+
+def test_a_savepoint_that_is_rolled_back_takes_only_its_own(boxes: MemoryBoxes, sqlite: Engine) -> None:
+    with Session(sqlite) as session:
+        place_order(session, 1, "a bicycle")
+        with session.begin_nested() as outer:
+            with session.begin_nested():
+                place_order(session, 2, "a tandem")
+            outer.rollback()
+        with session.begin_nested():
+            place_order(session, 3, "a unicycle")
+        session.commit()
+    assert [item.event_key for item in boxes.emitted(OrderOutboxItem)] == ["1", "3"]
+
+
+def test_a_connection_rolled_back_takes_its_items_and_a_later_one_does_not(boxes: MemoryBoxes, sqlite: Engine) -> None:
+    with sqlite.connect() as connection:
+        create_outbox_item(connection, OrderOutboxItem, event_key=1, payload=b"")
+        connection.commit()
+        create_outbox_item(connection, OrderOutboxItem, event_key=2, payload=b"")
+        connection.rollback()
+        with connection.begin():
+            with connection.begin_nested() as savepoint:
+                create_outbox_item(connection, OrderOutboxItem, event_key=3, payload=b"")
+                savepoint.rollback()
+            create_outbox_item(connection, OrderOutboxItem, event_key=4, payload=b"")
+    assert [item.event_key for item in boxes.emitted(OrderOutboxItem)] == ["1", "4"]
+
+
+def test_a_drain_delivers_through_the_configured_transport(boxes: MemoryBoxes) -> None:
+    place_order(None, 1, "a bicycle")
+    drained = boxes.drain()
+    assert [item.event_key for item in drained.delivered] == ["1"]
+    assert [item.status for item in boxes.emitted(OrderOutboxItem)] == [Status.DELIVERED]
+    assert boxes.drain().delivered == ()
+
+
+def test_a_drain_raises_what_the_transport_raised_and_names_the_item(boxes: MemoryBoxes) -> None:
+    create_outbox_item(None, OrderOutboxItem, event_key=7, payload=b"raise")
+    with pytest.raises(ConnectionError, match="the line is cut") as raised:
+        boxes.drain()
+    assert "event_key='7'" in "".join(raised.value.__notes__)
+
+
+def test_a_drain_raises_for_a_failure_that_was_returned(boxes: MemoryBoxes) -> None:
+    create_outbox_item(None, OrderOutboxItem, event_key=7, payload=b"fail")
+    with pytest.raises(NotDelivered, match="not today"):
+        boxes.drain()
+
+
+def test_failures_can_be_looked_at_instead(boxes: MemoryBoxes) -> None:
+    create_outbox_item(None, OrderOutboxItem, event_key=7, payload=b"raise")
+    create_outbox_item(None, OrderOutboxItem, event_key=8, payload=b"well")
+    drained = boxes.drain(raise_failures=False)
+    assert [item.event_key for item in drained.delivered] == ["8"]
+    (undelivered,) = drained.undelivered
+    assert undelivered.item.event_key == "7"
+    assert isinstance(undelivered.error, ConnectionError)
+    assert "the line is cut" in undelivered.reason
+
+
+def test_an_attempt_that_failed_and_a_retry_that_did_not_count_as_delivered(boxes: MemoryBoxes) -> None:
+    receiver = RecordingTransport(answers=[ConnectionError("once"), False])
+    boxes.use_transport(OrderOutboxItem, receiver)
+    place_order(None, 1, "a bicycle")
+    began = boxes.clock.now()
+    drained = boxes.drain(until=timedelta(hours=1))
+    assert [item.event_key for item in drained.delivered] == ["1"]
+    assert len(receiver.items) == 3
+    assert boxes.clock.now() - began == timedelta(seconds=10 + 20), "the pauses of exponential backoff"
+
+
+def test_a_drain_ends_where_an_item_is_failed_for_good(boxes: MemoryBoxes) -> None:
+    boxes.use_transport(OrderOutboxItem, RecordingTransport(answers=[False] * 3))
+    place_order(None, 1, "a bicycle")
+    place_order(None, 1, "a tandem")
+    drained = boxes.drain(until=timedelta(days=1), raise_failures=False)
+    assert drained.delivered == ()
+    assert [item.status for item in boxes.emitted(OrderOutboxItem)] == [Status.FAILED, Status.PENDING]
+
+
+def test_delayed_items_go_out_when_their_time_comes(boxes: MemoryBoxes) -> None:
+    later = boxes.clock.now() + timedelta(minutes=5)
+    create_outbox_item(None, OrderOutboxItem, event_key=1, payload=b"", available_at=later)
+    assert boxes.drain().delivered == ()
+    boxes.clock.advance(timedelta(minutes=5))
+    assert len(boxes.drain().delivered) == 1
+
+
+def test_what_a_transport_creates_is_delivered_too(boxes: MemoryBoxes) -> None:
+    class Chain:
+        def __call__(self, item: Any, payload: bytes) -> None:
+            if payload == b"first":
+                create_outbox_item(None, OrderOutboxItem, event_key=2, payload=b"second")
+
+    boxes.use_transport(OrderOutboxItem, Chain())
+    create_outbox_item(None, OrderOutboxItem, event_key=1, payload=b"first")
+    assert [item.payload for item in boxes.drain().delivered] == [b"first", b"second"]
+
+
+def test_a_transport_that_feeds_itself_does_not_hang_the_test(boxes: MemoryBoxes) -> None:
+    class Loop:
+        def __call__(self, item: Any, payload: bytes) -> None:
+            create_outbox_item(None, OrderOutboxItem, event_key=1, payload=b"")
+
+    boxes.use_transport(OrderOutboxItem, Loop())
+    create_outbox_item(None, OrderOutboxItem, event_key=1, payload=b"")
+    with pytest.raises(NotDelivered, match="does a transport feed it"):
+        boxes.drain()
+
+
+def test_a_receiver_that_cannot_be_reached_is_raised_at_once(boxes: MemoryBoxes) -> None:
+    boxes.use_transport(OrderOutboxItem, RecordingTransport(answers=[Unavailable("no route")]))
+    place_order(None, 1, "a bicycle")
+    with pytest.raises(Unavailable, match="no route"):
+        boxes.drain()
+
+
+def test_a_dedup_key_gives_the_first_item_back(boxes: MemoryBoxes) -> None:
+    first, second = (
+        create_outbox_item(None, OrderOutboxItem, event_key=1, payload=b"", dedup_key="one") for _ in range(2)
+    )
+    assert first == second
+    assert len(boxes.emitted(OrderOutboxItem)) == 1

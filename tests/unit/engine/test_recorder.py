@@ -1,0 +1,59 @@
+"""A worker's part of the history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.memory.history import MemoryHistory
+from boxengine.domain.box import Box, BoxType
+from boxengine.domain.item import Item, Status
+from boxengine.domain.outcome import FailedAttempt, Settlement
+from boxengine.engine.inspection.ports import Happened, Span
+from boxengine.engine.recorder import INTERVAL, Recorder
+from boxengine.errors import QueueUnavailable
+
+BOX = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="items")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+def item(clock: ManualClock, item_id: int, *, age: float) -> Item:
+    created = clock.now() - timedelta(seconds=age)
+    return Item(item_id, str(uuid4()), None, "k", 0, 0, None, b"", 0, created, None, BOX, clock.now())
+
+
+def attempt(item_id: int) -> FailedAttempt:
+    return FailedAttempt(item_id, Status.PENDING, 1, "why")
+
+
+def test_batches_are_counted_and_handed_on_together(clock: ManualClock) -> None:
+    history = MemoryHistory()
+    recorder = Recorder(history, clock=clock)
+    items = [item(clock, 1, age=0.02), item(clock, 2, age=500), item(clock, 3, age=4)]
+    recorder.settled(BOX, items, Settlement(delivered=[1, 2, 3]), seconds=0.1)
+    recorder.settled(BOX, items, Settlement(delivered=[1], failed=[attempt(2), attempt(3)]), seconds=0.1)
+    recorder.settled(BOX, items, Settlement(), seconds=0.1)
+    assert history.lately([BOX.name], now=clock.now()) == {BOX.name: Happened()}, "nothing is sent with a batch"
+    assert recorder.turn() == INTERVAL
+    assert history.lately([BOX.name], now=clock.now()) == {BOX.name: Happened(4, 2, {2: 1, 9: 1})}
+    recorder.turn()
+    assert history.read(BOX.name, Span.HOUR, now=clock.now())[-1].happened.delivered == 4
+
+
+def test_while_redis_is_out_nothing_is_kept_and_nothing_is_raised(clock: ManualClock) -> None:
+    class Out(MemoryHistory):
+        def add(self, happened: Mapping[str, Happened], *, now: object) -> None:
+            raise QueueUnavailable("refused")
+
+    recorder = Recorder(Out(), clock=clock)
+    recorder.settled(BOX, [item(clock, 1, age=1)], Settlement(delivered=[1]), seconds=0.1)
+    recorder.turn()
+    recorder.flush()

@@ -1,0 +1,147 @@
+"""One look for many boxes: an idle box costs nothing of its own, and a row of which nobody told is found within a second."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.memory.leases import MemoryLeases
+from boxengine.adapters.memory.pauses import MemoryPauses
+from boxengine.adapters.memory.queue import MemoryJobQueue
+from boxengine.adapters.memory.store import MemoryStore
+from boxengine.adapters.memory.wakeups import MemoryWakeups
+from boxengine.domain.box import Box
+from boxengine.engine.observation import NullObserver, NullTracer
+from boxengine.engine.outages import Outages
+from boxengine.engine.pauses import PauseWatch
+from boxengine.engine.poller import Poller, PollLimits
+from boxengine.engine.schedule import Schedule
+from boxengine.engine.survey import Survey
+from boxengine.engine.tactics import TACTICS, Pace
+from boxengine.errors import SchemaMismatch
+from boxengine.ports import Outlook
+from tests.unit.engine.bench import make_box
+
+STEP = 0.05
+
+
+class Counted(MemoryStore):
+    """Counts the looks at single boxes."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock)
+        self.looks: Counter[str] = Counter()
+        self.broken = False
+
+    def outlook(self, box: Box, buckets: Any) -> Outlook:
+        self.looks[box.name] += 1
+        return super().outlook(box, buckets)
+
+    def pending(self, boxes: Any) -> frozenset[str]:
+        if self.broken:
+            raise SchemaMismatch("box_7: there is no table")
+        return super().pending(boxes)
+
+
+class Town:
+    """Many boxes and their poller, with or without wake-ups."""
+
+    def __init__(self, *, reliable: bool = True) -> None:
+        self.clock = ManualClock()
+        self.boxes = [make_box(name=f"box_{number}", table=f"box_{number}") for number in range(40)]
+        self.store = Counted(self.clock)
+        self.queue = MemoryJobQueue(clock=self.clock)
+        schedule = Schedule(self.boxes, partitions=2, clock=self.clock)
+        self.pauses = MemoryPauses()
+        watch = PauseWatch(self.pauses, self.boxes, clock=self.clock)
+        outages = Outages(observer=NullObserver(), error_tracker=lambda *_, **__: None, clock=self.clock)
+        self.survey = Survey(self.boxes, store=self.store, schedule=schedule, pauses=watch, outages=outages)
+        wakeups = MemoryWakeups()
+        wakeups.reliable = reliable
+        self.poller = Poller(
+            schedule,
+            store=self.store,
+            queue=self.queue,
+            leases=MemoryLeases(clock=self.clock),
+            pauses=watch,
+            wakeups=wakeups,
+            tactic=TACTICS["default"](Pace()),
+            middlewares=(),
+            outages=outages,
+            observer=NullObserver(),
+            tracer=NullTracer(),
+            clock=self.clock,
+            token="poller",
+            quiet=self.survey.quiet,
+            limits=PollLimits(take_wait=0.0),
+        )
+        self._survey_at = 0.0
+
+    def go_on(self, seconds: float) -> None:
+        for _ in range(round(seconds / STEP)):
+            self.clock.advance(timedelta(seconds=STEP))
+            if self.clock.monotonic() >= self._survey_at:
+                self._survey_at = self.clock.monotonic() + self.survey.turn().total_seconds()
+            for _ in range(2 * len(self.boxes)):
+                self.poller.turn()
+
+    def queued(self, box: Box) -> int:
+        return self.queue.state(box).length
+
+
+@pytest.mark.parametrize("reliable", [True, False])
+def test_idle_boxes_are_not_looked_at_one_by_one(reliable: bool) -> None:
+    town = Town(reliable=reliable)
+    town.go_on(10)
+    before = town.store.looks.total()
+    town.go_on(60)
+    assert town.store.looks.total() == before
+
+
+def test_a_row_of_which_nobody_told_is_queued_within_a_second() -> None:
+    town = Town()
+    town.go_on(30)
+    town.store.insert(town.boxes[7], event_key=1)
+    town.go_on(1)
+    assert town.queued(town.boxes[7]) == 1
+    assert sum(map(town.queued, town.boxes)) == 1
+
+
+def test_a_box_with_rows_that_wait_is_checked_at_its_own_pace_and_they_are_queued_in_time() -> None:
+    town = Town()
+    town.go_on(10)
+    due = town.clock.now() + timedelta(seconds=20)
+    town.store.insert(town.boxes[7], event_key=1, available_at=due)
+    before = town.store.looks.total()
+    town.go_on(19)
+    assert town.store.looks.total() - before <= 15
+    assert town.queued(town.boxes[7]) == 0
+    town.go_on(1 + 2 * STEP)
+    assert town.queued(town.boxes[7]) == 1
+
+
+def test_a_paused_box_is_left_out_and_looked_at_once_it_is_resumed() -> None:
+    town = Town()
+    town.pauses.set(town.boxes[7], polling_enabled=False)
+    town.go_on(10)
+    town.store.insert(town.boxes[7], event_key=1)
+    before = town.store.looks["box_7"]
+    town.go_on(10)
+    assert (town.store.looks["box_7"], town.queued(town.boxes[7])) == (before, 0)
+    town.pauses.set(town.boxes[7], polling_enabled=True)
+    town.go_on(3)
+    assert town.queued(town.boxes[7]) == 1
+
+
+def test_while_the_look_at_all_fails_each_box_is_checked_by_itself() -> None:
+    town = Town()
+    town.go_on(10)
+    town.store.broken = True
+    town.go_on(1)
+    town.store.insert(town.boxes[3], event_key=1)
+    town.go_on(6)
+    assert town.queued(town.boxes[3]) == 1

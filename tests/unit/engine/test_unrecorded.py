@@ -1,0 +1,92 @@
+"""Batches that cannot be recorded, or for which memory does not suffice: what is sent again, when, and how much at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from boxengine.domain.box import Box
+from boxengine.domain.item import Status
+from boxengine.errors import StoreUnavailable
+from tests.unit.engine.bench import Batches, Bench, Single, spec
+
+
+def test_an_item_that_takes_no_outcome_rests_for_growing_pauses_and_its_key_with_it() -> None:
+    bench = Bench()
+    bad, other = bench.insert(1, 2)
+    bench.store.refuse(bench.box, bad, even_failed=True)
+    transport = Single()
+    delivery = bench.delivery(spec(transport))
+    bench.run(delivery)
+    assert transport.ids == [bad, other]
+    (follower,) = bench.insert(1)
+    for pause, times in ((4, 1), (2, 2), (6, 2), (5, 3)):
+        bench.clock.advance(timedelta(seconds=pause))
+        bench.run(delivery)
+        assert transport.ids.count(bad) == times
+        assert (follower in transport.ids) == (times > 1)
+    assert [bench.row(each).status for each in (bad, other)] == [Status.PENDING, Status.DELIVERED]
+    assert [context["item_id"] for _error, context in bench.tracked] == [bad] * 3
+
+
+def test_a_commit_that_fails_twice_is_forgiven_and_then_the_batch_rests() -> None:
+    broken = True
+
+    def fault(step: str) -> None:
+        if broken and step == "commit":
+            raise StoreUnavailable("no")
+
+    bench = Bench(fault=fault, max_retries=None)
+    (item,) = bench.insert(1)
+    transport = Single()
+    delivery = bench.delivery(spec(transport))
+    for _ in range(4):
+        with pytest.raises(StoreUnavailable):
+            bench.run(delivery)
+    assert transport.ids == [item] * 3
+    broken = False
+    bench.clock.advance(timedelta(seconds=5))
+    bench.run(delivery)
+    assert transport.ids == [item] * 4
+    assert bench.row(item).status == Status.DELIVERED
+
+
+def test_a_row_that_cannot_be_read_fails_with_the_reason() -> None:
+    bench = Bench()
+    bad, good = bench.insert(1, 2)
+    bench.store.spoil(bench.box, bad, "the row cannot be read: year 294276")
+    transport = Batches()
+    bench.run(bench.delivery(spec(transport)))
+    assert transport.ids == [good]
+    assert [bench.row(each).status for each in (bad, good)] == [Status.FAILED, Status.DELIVERED]
+    assert "year 294276" in bench.row(bad).error_log
+
+
+def test_a_claim_that_runs_out_of_memory_is_tried_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    ids = bench.insert(*[4] * 100)
+    claim, limits = bench.store.claim, []
+
+    @contextmanager
+    def poor(box: Box, buckets: Mapping[int, int], limit: int, **options: Any) -> Iterator[Any]:
+        limits.append(limit)
+        if limit > 60:
+            raise MemoryError
+        with claim(box, buckets, limit, **options) as opened:
+            yield opened
+
+    monkeypatch.setattr(bench.store, "claim", poor)
+    transport = Batches()
+    delivery = bench.delivery(spec(transport), rows=200)
+    for _ in range(2):
+        with pytest.raises(MemoryError):
+            bench.run(delivery)
+    for _ in range(2):
+        bench.run(delivery)
+    assert limits == [200, 100, 50, 60]
+    assert 0 < len(transport.ids) < 100
+    assert transport.ids == ids[: len(transport.ids)]

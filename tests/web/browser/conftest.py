@@ -1,0 +1,149 @@
+"""One Chromium for all tests, a console on a port of loopback, and pages that tell what went wrong in them."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import ServerLookup
+from tests.web.console.conftest import OPERATE, Console, make_console  # noqa: F401 - a fixture
+
+AXE = (Path(__file__).parent / "axe-4.14.1.min.js").read_text()
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+ROOT = Path(__file__).parents[3]
+DOCUMENTATION = "".join(page.read_text() for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")))
+PHONE, DESK = 375, 1440
+
+
+@pytest.fixture(scope="session")
+def chromium(server_lookup: ServerLookup) -> Iterator[Any]:
+    """The browser that the system has installed; nothing is downloaded."""
+    program = server_lookup("chromium").address
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, headless=True, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Tab:
+    """A page of the console in a browser."""
+
+    page: Any
+    url: str
+    complaints: list[str] = field(default_factory=list)
+    """What the browser's own console said was wrong."""
+
+    def go(self, path: str) -> Tab:
+        self.page.goto(self.url + path, wait_until="load")
+        return self
+
+    def sign_in(self, token: str = OPERATE, name: str = "Zoë") -> Tab:
+        self.go("/login")
+        self.page.get_by_label("Token").fill(token)
+        self.page.get_by_label("Your name").fill(name)
+        self.page.get_by_role("button", name="Sign in").click()
+        self.page.wait_for_url(lambda url: not url.endswith("/login"))
+        return self
+
+    def faults(self) -> list[str]:
+        """What axe finds serious or worse, and whether the page is wider than the screen."""
+        self.page.evaluate(AXE)
+        found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        faults = [
+            f"{each['id']}: {each['help']}: {json.dumps([node['html'][:120] for node in each['nodes'][:3]])}"
+            for each in found["violations"]
+            if each["impact"] in ("serious", "critical")
+        ]
+        wide = self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        return faults + ([f"{wide} pixels too wide"] if wide > 0 else []) + self.complaints
+
+    def shoot(self, name: str) -> None:
+        """A picture, where pictures are asked for, if some page of the documentation shows it."""
+        folder = os.environ.get("BOXENGINE_SCREENSHOTS")
+        if folder and f"images/{name}.png" in DOCUMENTATION:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            self.page.screenshot(path=Path(folder) / f"{name}.png")
+
+
+@dataclass
+class Running:
+    """A console that answers on a port."""
+
+    console: Console
+    url: str
+    chromium: Any
+    contexts: list[Any] = field(default_factory=list)
+
+    def tab(self, *, width: int = DESK, scheme: str = "light", **options: Any) -> Tab:
+        """A tab of a browser of its own."""
+        height = 900 if width == DESK else 740
+        context = self.chromium.new_context(
+            viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce", **options
+        )
+        context.set_default_timeout(30_000)
+        self.contexts.append(context)
+        tab = Tab(context.new_page(), self.url)
+        tab.page.on(
+            "console", lambda said: tab.complaints.append(said.text) if said.type in ("error", "warning") else None
+        )
+        tab.page.on("pageerror", lambda error: tab.complaints.append(str(error)))
+        return tab
+
+
+@pytest.fixture
+def serve(chromium: Any) -> Iterator[Callable[[Console], Running]]:
+    """Puts consoles on ports."""
+    import uvicorn
+
+    ends: list[Callable[[], None]] = []
+
+    def start(console: Console) -> Running:
+        listener = socket.create_server(("127.0.0.1", 0))
+        config = uvicorn.Config(console.app, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        running = Running(console, f"http://127.0.0.1:{listener.getsockname()[1]}", chromium)
+
+        def end() -> None:
+            for context in running.contexts:
+                context.close()
+            server.should_exit = True
+            thread.join(10)
+            listener.close()
+
+        ends.append(end)
+        until = time.monotonic() + 10
+        while not server.started and time.monotonic() < until:
+            threading.Event().wait(0.01)
+        return running
+
+    yield start
+    for end in reversed(ends):
+        end()
+
+
+@pytest.fixture
+def running(serve: Callable[[Console], Running], make_console: Callable[..., Console], postgres_url: str) -> Running:  # noqa: F811 - it is that fixture
+    """A console over an empty database."""
+    return serve(make_console(postgres_url))

@@ -1,0 +1,180 @@
+"""The console in a real browser: every page and every button, in light and dark, on a phone and on a desk."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from boxengine.engine.inspection.ports import Happened
+from boxengine.ports import WorkerInfo
+from tests.web.browser.conftest import DESK, PHONE, Running
+
+pytestmark = pytest.mark.xdist_group("browser")
+ORDERS = "/boxes/order-outbox-item"
+PAYLOAD = {"order": 1041, "customer": {"name": "Zoë", "email": "zoe@example.com"}, "lines": [{"sku": "A-1", "qty": 2}]}
+
+
+def furnish(running: Running) -> int:
+    """A box in trouble under a living worker; returns the item that holds others back."""
+    console = running.console
+    headers = {"traceparent": f"00-{'4bf92f3577b34da6' * 2}-{'00f067aa0ba902b7'}-01"}
+    item = {"payload": json.dumps(PAYLOAD), "event_name": "order_created", "options": {"headers": headers}}
+    ids = console.create("order_outbox_item", *[{**item, "event_key": str(number % 6)} for number in range(60)])
+    for item_id in ids[:36]:
+        console.change(item_id, status=2)
+    console.fail(ids[41], "http: Timeout: shop.example did not answer within 10 s")
+    console.create("combined/outbox_item", count=3, event_key="7", payload="plain text")
+    names = tuple(console.boxes.resolved.pipelines)
+    started = datetime.now(UTC) - timedelta(hours=5)
+    worker = WorkerInfo(id="w1", host="worker-1", pid=41, boxes=names, threads=4, started_at=started)
+    now = console.servers.clock.now()
+    for minute in range(60):
+        happened = Happened(delivered=900 + 40 * (minute * 37 % 11), failed=minute % 7, waits={2: 90, 4: 9, 7: 1})
+        console.servers.history.add({"order_outbox_item": happened}, now=now - timedelta(minutes=minute))
+    console.servers.workers.announce(worker, ttl=timedelta(minutes=5))
+    return ids[41]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [DESK, PHONE])
+def test_every_page_is_free_of_faults(running: Running, scheme: str, width: int) -> None:
+    stuck = furnish(running)
+    tab = running.tab(width=width, scheme=scheme)
+    faults = {"/login": tab.go("/login").faults()}
+    tab.sign_in()
+    pages = {
+        "/": "overview",
+        ORDERS: "box",
+        f"{ORDERS}/items": "items",
+        f"{ORDERS}/items?status=failed": "failed",
+        f"{ORDERS}/items/{stuck + 6}": "item",
+        f"{ORDERS}/act?action=retry&status=failed": "question",
+        f"{ORDERS}/polling?decide=pause": "pause",
+        "/doctor": "doctor",
+        "/workers": "workers",
+        "/trail": "trail",
+    }
+    for path, name in pages.items():
+        tab.go(path)
+        if path == ORDERS:
+            tab.page.locator("[data-summary]", has_text="delivered").wait_for()
+        faults[path] = tab.faults()
+        tab.shoot(f"console-{name}-{'phone' if width == PHONE else 'desk'}-{scheme}")
+    assert {path: found for path, found in faults.items() if found} == {}
+
+
+def test_the_overview_changes_by_itself_while_somebody_looks(running: Running) -> None:
+    tab = running.tab().sign_in()
+    sentence = tab.page.locator("[data-live] .sentence, [data-live] .fine").first
+    assert "No worker runs" in sentence.inner_text()
+    furnish(running)
+    tab.page.locator(".sentence", has_text="3 items of key 5 wait for item").first.wait_for()
+    assert "wait for item" in sentence.inner_text()
+    assert tab.page.locator("[data-live-state]").inner_text() == "live"
+
+
+def test_an_item_is_retried_and_a_box_paused_and_resumed_with_the_keyboard_alone(running: Running) -> None:
+    stuck = furnish(running)
+    tab = running.tab().sign_in()
+    page = tab.page
+
+    def press(name: str | re.Pattern[str]) -> None:
+        target = page.get_by_role("link", name=name).or_(page.get_by_role("button", name=name)).first
+        for _ in range(80):
+            page.keyboard.press("Tab")
+            if target.evaluate("element => element === document.activeElement"):
+                page.keyboard.press("Enter")
+                page.wait_for_load_state()
+                return
+        pytest.fail(f"the Tab key does not lead to {name}")
+
+    press(f"Item {stuck} of order_outbox_item")
+    page.wait_for_url(f"**/items/{stuck}")
+    press("Retry…")
+    page.wait_for_url("**/act?*")
+    press("Retry 1 item")
+    page.wait_for_url("**/jobs/*")
+    assert page.locator(".outcome").inner_text() == "1 item retried."
+    assert running.console.statuses()[stuck] == 0
+    box = running.console.boxes.box("order_outbox_item")
+    for button, confirm, enabled in (("Pause", "Pause it", False), ("Resume", "Resume it", True)):
+        tab.go(ORDERS)
+        press(button)
+        page.wait_for_url("**/polling?*")
+        press(confirm)
+        page.wait_for_url(f"**{ORDERS}")
+        assert running.console.servers.pauses.polling_enabled([box]) == {box.name: enabled}
+
+
+def test_items_are_searched_and_paged_and_acted_on_together(running: Running) -> None:
+    furnish(running)
+    running.console.create(count=120, event_key="many")
+    tab = running.tab().sign_in().go(f"{ORDERS}/items")
+    page = tab.page
+    page.get_by_label("Key, id or uuid").fill("many")
+    page.get_by_label("Status").select_option("pending")
+    page.get_by_role("button", name="Search").click()
+    assert page.locator(".found").inner_text() == "120 items"
+    seen = []
+    for _ in range(3):
+        seen += page.locator("tbody td:first-child").all_inner_texts()
+        if page.get_by_role("link", name="Older").count():
+            page.get_by_role("link", name="Older").click()
+    assert len(set(seen)) == 120
+    page.get_by_role("link", name="Newer").click()
+    assert page.locator("tbody td:first-child").all_inner_texts() == seen[50:100]
+    page.get_by_role("link", name="Newest").click()
+    page.get_by_role("button", name="Discard all").click()
+    page.get_by_role("button", name="Discard 120 items").click()
+    page.wait_for_url("**/jobs/*")
+    assert "120 items discarded" in page.locator(".outcome").inner_text()
+
+
+def test_charts_are_drawn_for_the_hour_and_the_day(running: Running) -> None:
+    furnish(running)
+    page = running.tab().sign_in().go(ORDERS).page
+    page.locator("[data-summary]", has_text="In the last hour:").wait_for()
+    assert page.locator(".charts canvas").count() == 3
+    page.get_by_role("button", name="Day").click()
+    page.locator("[data-summary]", has_text="In the last day:").wait_for()
+    assert page.get_by_role("button", name="Day").get_attribute("aria-pressed") == "true"
+
+
+def test_moments_are_in_the_readers_zone(running: Running) -> None:
+    (item_id,) = running.console.create()
+    running.console.change(item_id, created_at=datetime(2026, 1, 31, 20, 0, tzinfo=UTC))
+    tab = running.tab(timezone_id="Asia/Kolkata").sign_in().go(f"{ORDERS}/items/{item_id}")
+    moment = tab.page.locator("time[datetime^='2026-01-31T20:00']").first
+    assert "1 Feb 2026, 01:30:00" in moment.inner_text()
+    assert moment.get_attribute("title") == "2026-01-31T20:00:00.000000Z"
+
+
+def test_what_stands_in_an_item_runs_nowhere(running: Running) -> None:
+    evil = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+    item = {"event_key": evil, "event_name": evil, "payload": evil, "options": {"headers": {evil: evil}}}
+    (item_id, _) = running.console.create("order_outbox_item", item, item)
+    running.console.fail(item_id, evil)
+    tab = running.tab().sign_in(name=evil)
+    for path in ("/", ORDERS, f"{ORDERS}/items", f"{ORDERS}/items/{item_id}", "/trail"):
+        tab.go(path)
+        tab.page.wait_for_timeout(50)
+        assert "owned" not in tab.page.title()
+    assert tab.complaints == []
+
+
+def test_a_foreign_page_can_neither_frame_it_nor_press_its_buttons(running: Running) -> None:
+    tab = running.tab().sign_in()
+    page, box = tab.page, running.console.boxes.box("order_outbox_item")
+    form = f"<form method=post action='{running.url}{ORDERS}/polling'><input name=decide value=pause></form>"
+    foreign = f"<iframe src='{running.url}/'></iframe>{form}"
+    page.route("http://evil.localhost/**", lambda route: route.fulfill(body=foreign, content_type="text/html"))
+    page.goto("http://evil.localhost/")
+    page.wait_for_timeout(300)
+    framed = [frame for frame in page.frames if frame != page.main_frame]
+    assert all("boxengine" not in frame.content() for frame in framed)
+    page.evaluate("document.forms[0].submit()")
+    page.wait_for_url("**/login**")  # the cookie did not come along
+    assert running.console.servers.pauses.polling_enabled([box]) == {}

@@ -1,0 +1,112 @@
+"""A console over real servers, and rows to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from boxengine.adapters.sql import schema
+from boxengine.app.boxes import Boxes, load
+from boxengine.app.servers import Patience, Servers, connect
+from boxengine.web.console.application import build
+from tests.web.console.asgi import Client
+
+OPERATE, READ = "the-token-to-operate", "the-token-to-read"
+CONFIGURATION = """
+database: {{url: "{database}"}}
+redis: {{url: "{redis}"}}
+console: {{operate_token: {operate}, read_token: {read}, hide: {{secret_outbox_item: true, order_outbox_item: [customer.email]}}}}
+outbox_items:
+  order_outbox_item: {{strict_order: key, max_retries: 3, transports: {{log: {{}}}}}}
+  combined/outbox_item: {{strict_order: false, max_retries: 3, transports: {{log: {{}}}}}}
+  secret_outbox_item: {{transports: {{log: {{}}}}}}
+inbox_items:
+  payment_inbox_item: {{transports: {{log: {{}}}}}}
+"""
+
+
+@dataclass
+class Console:
+    """The application, and ways around it."""
+
+    boxes: Boxes
+    servers: Servers
+    engine: sa.Engine
+    app: Any
+
+    def client(self, token: str | None = OPERATE, **options: Any) -> Client:
+        """A program with this token; None: with none."""
+        return Client(self.app, {"authorization": f"Bearer {token}"} if token else {}, **options)
+
+    def browser(self, token: str = OPERATE, **options: Any) -> Client:
+        """A browser in which somebody has signed in."""
+        client = Client(self.app, **options)
+        assert client.sign_in(token).status == 303
+        return client
+
+    def again(self, **options: Any) -> Console:
+        """Another application over the same servers."""
+        return Console(self.boxes, self.servers, self.engine, build(self.boxes, servers=self.servers, **options))
+
+    def create(self, box: str = "order_outbox_item", *items: dict[str, Any], count: int = 1, **same: Any) -> list[int]:
+        """Commits items."""
+        batch = list(items) or [{"event_key": "k", "payload": b"{}", **same} for _ in range(count)]
+        side = self.boxes.box(box).type
+        with self.engine.begin() as connection:
+            return getattr(self.boxes, f"create_{side}_batch")(connection, box, batch)  # type: ignore[no-any-return]
+
+    def change(self, item_id: int, *, box: str = "order_outbox_item", **columns: Any) -> None:
+        """Changes a row behind the console's back."""
+        sets = ", ".join(f"{name} = :{name}" for name in columns)
+        table = self.boxes.box(box).table
+        with self.engine.begin() as connection:
+            connection.execute(sa.text(f"UPDATE {table} SET {sets} WHERE id = :id"), {**columns, "id": item_id})
+
+    def fail(
+        self, item_id: int, log: str = "http: Timeout: no answer", *, errors: int = 4, box: str = "order_outbox_item"
+    ) -> None:
+        """Its attempts are used up."""
+        text = f"2026-01-31T12:00:00.000000Z {log}"
+        self.change(item_id, box=box, status=1, errors_count=errors, error_log=text)
+
+    def statuses(self, box: str = "order_outbox_item") -> dict[int, int]:
+        with self.engine.connect() as connection:
+            rows = connection.execute(sa.text(f"SELECT id, status FROM {self.boxes.box(box).table}")).all()
+        return {int(row[0]): int(row[1]) for row in rows}
+
+
+@pytest.fixture
+def make_console(tmp_path: Path, redis_url: str) -> Iterator[Callable[..., Console]]:
+    """Makes consoles over a database."""
+    with ExitStack() as stack:
+
+        def make(database: str, configuration: str = CONFIGURATION) -> Console:
+            path = tmp_path / "outbox.yml"
+            path.write_text(configuration.format(database=database, redis=redis_url, operate=OPERATE, read=READ))
+            boxes = load(path)
+            servers = connect(boxes.resolved.settings, patience=Patience())
+            stack.callback(servers.close)
+            engine = sa.create_engine(servers.store.engine.url)
+            stack.callback(engine.dispose)
+            schema.create(engine, [pipeline.box for pipeline in boxes.resolved.pipelines.values()])
+            return Console(boxes, servers, engine, build(boxes, servers=servers))
+
+        yield make
+
+
+@pytest.fixture
+def console(make_console: Callable[..., Console], postgres_url: str) -> Console:
+    return make_console(postgres_url)
+
+
+@pytest.fixture(params=["postgresql", "mysql"])
+def each_console(request: pytest.FixtureRequest, make_console: Callable[..., Console]) -> Console:
+    """On every kind of database."""
+    name = "postgres_url" if request.param == "postgresql" else "mysql_url"
+    return make_console(request.getfixturevalue(name))

@@ -1,0 +1,193 @@
+"""Who may look and act; and that it is they who press a button."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+
+from boxengine.errors import BoxError
+from boxengine.web.console.access import Access, Role, Who
+from tests.web.console.conftest import OPERATE, READ, Console
+
+ORDERS = "/boxes/order-outbox-item"
+API = "/api/boxes/order-outbox-item"
+PAGES = (
+    "/",
+    ORDERS,
+    f"{ORDERS}/items",
+    f"{ORDERS}/items/1",
+    f"{ORDERS}/act?action=retry",
+    "/workers",
+    "/trail",
+    "/jobs/x",
+)
+ANSWERS = (
+    "/api/overview",
+    "/api/boxes",
+    API,
+    f"{API}/items",
+    f"{API}/items/1",
+    "/api/workers",
+    "/api/trail",
+    "/events",
+)
+CHANGES = (
+    f"{API}/pause",
+    f"{API}/resume",
+    f"{API}/forget",
+    f"{API}/actions",
+    f"{API}/items/1/retry",
+    "/api/jobs/x/cancel",
+)
+
+
+def test_without_a_token_nothing_is_shown_and_nothing_is_done(console: Console) -> None:
+    stranger = console.client(None)
+    for path in ANSWERS:
+        assert stranger.get(path).status == 401, path
+    for path in CHANGES:
+        assert stranger.post(path, {}).status == 401, path
+    for path in PAGES:
+        answer = stranger.get(path)
+        assert (answer.status, answer.headers["location"][:6]) == (303, "/login"), path
+    assert console.servers.pauses.polling_enabled([console.boxes.box("order_outbox_item")]) == {}
+
+
+def test_a_wrong_token_is_no_token(console: Console) -> None:
+    assert console.client("nearly-the-token").get("/api/overview").status == 401
+    assert console.client(None).sign_in("nearly-the-token").status == 401
+
+
+def test_after_too_many_wrong_tokens_none_of_that_address_is_looked_at_for_a_while() -> None:
+    now = [1000.0]
+    access = Access(authentication="token", operate_token="right", clock=lambda: now[0])
+    assert access.role_of("right") is Role.OPERATE
+    for number in range(20):
+        access.role_of(f"wrong {number}")
+    assert access.role_of("right") is None
+    assert access.role_of("right", "10.0.0.7") is Role.OPERATE, "a stranger does not lock out others"
+    now[0] += 61
+    assert access.role_of("right") is Role.OPERATE
+
+
+def test_who_may_read_changes_nothing(console: Console) -> None:
+    reader = console.client(READ)
+    assert reader.get("/api/overview").status == 200
+    for path in CHANGES:
+        assert reader.post(path, {}).status == 403, path
+    browser = console.browser(READ)
+    assert browser.get(ORDERS).status == 200
+    assert "Pause" not in browser.get(ORDERS).text
+    assert browser.get(f"{ORDERS}/polling?decide=pause").status == 403
+    pressed = browser.press("/", f"{ORDERS}/polling", decide="pause")
+    assert pressed.status == 403
+    assert console.servers.pauses.polling_enabled([console.boxes.box("order_outbox_item")]) == {}
+
+
+def test_a_console_that_is_read_only_is_so_for_everybody(console: Console) -> None:
+    client = console.again(read_only=True).client()
+    assert client.get("/api/overview").status == 200
+    assert client.post(f"{API}/pause").status == 403
+
+
+def test_basic_authentication_takes_any_name_with_a_token(console: Console) -> None:
+    client = console.again(authentication="basic").client(None)
+    assert client.get("/").headers["www-authenticate"].startswith("Basic")
+    client.headers["authorization"] = "Basic " + base64.b64encode(f"Zoë:{OPERATE}".encode()).decode()
+    assert client.get(ORDERS).status == 200
+    client.press(f"{ORDERS}/polling?decide=pause", f"{ORDERS}/polling", decide="pause")
+    assert client.get("/api/trail").json[0]["who"] == "Zoë"
+
+
+@pytest.mark.parametrize("answer", ["Zoë", Who("Zoë", Role.OPERATE)])
+def test_the_applications_own_authentication_decides(console: Console, answer: Any) -> None:
+    async def ask(request: Request) -> Any:
+        return answer if request.headers.get("x-user") else None
+
+    client = console.again(authenticate=ask).client(None)
+    assert client.get("/api/overview").status == 401
+    assert client.get("/").status == 401
+    client.headers["x-user"] = "1"
+    assert client.get("/").status == 200
+
+
+def test_where_nobody_could_sign_in_the_application_is_not_made() -> None:
+    with pytest.raises(BoxError, match=r"console\.operate_token"):
+        Access(authentication="token")
+    assert Access(authentication="none").kind == "none"
+
+
+def test_no_script_reads_the_cookie_and_no_other_site_sends_it_along_with_a_form(console: Console) -> None:
+    answer = console.client(None).sign_in(OPERATE)
+    cookie = answer.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=lax" in cookie
+
+
+def test_a_cookie_that_somebody_made_up_proves_nothing(console: Console) -> None:
+    browser = console.browser()
+    name, value = next(iter(browser.cookies.items()))
+    body, _, signature = value.rpartition(".")
+    content = base64.urlsafe_b64decode(body).replace(b'"role": 2', b'"role": 1')
+    for forged in ("", ".", "x.y", f"{base64.urlsafe_b64encode(content).decode()}.{signature}", f"{body}.", "ü.ü"):
+        browser.cookies[name] = forged.encode().decode("latin-1")
+        assert browser.get("/api/overview").status == 401, forged
+
+
+def test_an_open_redirect_after_signing_in_is_not_followed(console: Console) -> None:
+    for target in ("https://evil.example/", "//evil.example", "/\\evil.example", "evil", "/login"):
+        browser = console.client(None)
+        assert browser.press("/login", "/login", token=OPERATE, next=target).headers["location"] == "/"
+    browser = console.client(None)
+    assert browser.press("/login", "/login", token=OPERATE, next=f"{ORDERS}/items?key=a").headers["location"] == (
+        f"{ORDERS}/items?key=a"
+    )
+
+
+# ── meant, or made to look so ────────────────────────────────────────────────────────────────────────
+
+
+def test_a_browser_changes_nothing_without_the_token_of_its_own_pages(console: Console) -> None:
+    browser = console.browser()
+    assert browser.post(f"{API}/pause", {}).status == 403
+    assert browser.post(f"{ORDERS}/polling", {"decide": "pause"}, form=True).status == 403
+    assert browser.post("/logout", {}, form=True).status == 403
+
+
+def test_a_token_stolen_from_another_browser_is_worth_nothing(console: Console) -> None:
+    stolen = console.browser().csrf(f"{ORDERS}/polling?decide=pause")
+    victim = console.browser()
+    assert victim.post(f"{ORDERS}/polling", {"decide": "pause", "csrf": stolen}, form=True).status == 403
+    own = victim.csrf(f"{ORDERS}/polling?decide=pause")
+    assert victim.post(f"{ORDERS}/polling", {"decide": "pause", "csrf": own}, form=True).status == 303
+
+
+def test_even_with_the_right_token_a_foreign_origin_is_refused(console: Console) -> None:
+    browser = console.browser()
+    sent = {"decide": "pause", "csrf": browser.csrf(f"{ORDERS}/polling?decide=pause")}
+    foreign: list[dict[str, str]] = [
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://localhost.evil.example"},
+        {"sec_fetch_site": "cross-site"},
+        {"sec_fetch_site": "same-site"},
+    ]
+    for headers in foreign:
+        assert browser.post(f"{ORDERS}/polling", sent, form=True, **headers).status == 403, headers
+    assert browser.post(f"{ORDERS}/polling", sent, form=True, origin="http://localhost").status == 303
+
+
+def test_where_anybody_may_operate_another_site_still_may_not(console: Console) -> None:
+    browser = console.again(authentication="none").client(None)
+    assert browser.get("/").status == 200
+    assert browser.post(f"{API}/pause", {}).status == 403
+    assert browser.press(f"{ORDERS}/polling?decide=pause", f"{ORDERS}/polling", decide="pause").status == 303
+
+
+def test_a_name_that_somebody_else_lets_lead_here_is_not_answered_to(console: Console) -> None:
+    guarded = console.again(authentication="none", hosts=["localhost", "127.0.0.1"])
+    assert guarded.client(None, host="rebound.evil.example").get("/api/overview").status == 421
+    assert guarded.client(None, host="localhost:5580").get("/api/overview").status == 200

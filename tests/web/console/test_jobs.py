@@ -1,0 +1,125 @@
+"""What the console does in the background: with progress, to be cancelled, and written down however it ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.memory.trail import MemoryTrail
+from boxengine.domain.box import Box, BoxType
+from boxengine.engine.inspection.ports import Deed
+from boxengine.errors import QueueUnavailable, StoreUnavailable
+from boxengine.web.console.jobs import KEPT, Job, Jobs, State
+from tests.web.console.conftest import READ, Console
+
+BOX = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="items")
+FAILED, DISCARDED = 1, 3
+
+
+@pytest.fixture
+def trail() -> MemoryTrail:
+    return MemoryTrail()
+
+
+@pytest.fixture
+def jobs(trail: MemoryTrail) -> Iterator[Jobs]:
+    made = Jobs(trail, ManualClock())
+    yield made
+    for job in made.latest():
+        assert job.ended.wait(10)
+
+
+def outcome(trail: MemoryTrail) -> str:
+    return trail.latest(1)[0].outcome
+
+
+def test_a_job_is_cancelled_between_two_batches_and_what_is_done_stays_done(jobs: Jobs, trail: MemoryTrail) -> None:
+    batches, begun = [100, 100, 100], threading.Event()
+    go_on = threading.Event()
+    done: list[int] = []
+
+    def run(job: Job) -> str:
+        for batch in batches:
+            done.append(batch)
+            begun.set()
+            assert go_on.wait(10)
+            job.advance(batch)
+        return "all"
+
+    job = jobs.start(who="Zoë", action="retry", box=BOX, what="failed items", run=run)
+    assert begun.wait(10)
+    assert job.state is State.RUNNING
+    job.cancel.set()
+    go_on.set()
+    assert job.ended.wait(10)
+    assert (done, job.done, job.state) == ([100], 100, State.CANCELLED)
+    assert outcome(trail) == "cancelled after 100 items"
+
+
+def test_a_job_that_breaks_off_says_how_far_it_came_and_that_it_can_be_done_again(
+    jobs: Jobs, trail: MemoryTrail
+) -> None:
+    def run(job: Job) -> str:
+        job.advance(500)
+        raise StoreUnavailable("the database: gone")
+
+    job = jobs.start(who="Zoë", action="retry", box=BOX, what="failed items", run=run)
+    assert job.ended.wait(10)
+    assert job.state is State.FAILED
+    assert outcome(trail).startswith("stopped after 500 items: the database: gone. What is done stays done")
+
+
+def test_while_redis_is_out_jobs_run_and_the_log_has_the_trail(caplog: pytest.LogCaptureFixture) -> None:
+    class Out(MemoryTrail):
+        def add(self, deed: Deed) -> None:
+            raise QueueUnavailable("refused")
+
+    caplog.set_level("INFO", "boxengine.console")
+    job = Jobs(Out(), ManualClock()).start(
+        who="Zoë", action="retry", box=BOX, what="item 41", run=lambda _: "1 item retried"
+    )
+    assert job.ended.wait(10)
+    assert job.state is State.DONE
+    assert "Zoë: retry item 41 of order_outbox_item: 1 item retried" in caplog.messages
+
+
+def test_only_so_many_jobs_are_remembered(jobs: Jobs) -> None:
+    first = jobs.start(who="Zoë", action="retry", box=BOX, what="", run=lambda _: "done")
+    assert first.ended.wait(10)
+    for _ in range(KEPT):
+        assert jobs.start(who="Zoë", action="retry", box=BOX, what="", run=lambda _: "done").ended.wait(10)
+    jobs.start(who="Zoë", action="retry", box=BOX, what="", run=lambda _: "done")
+    assert jobs.get(first.id) is None
+    assert len(jobs.latest()) <= KEPT + 2
+
+
+def test_an_action_on_thousands_is_cancelled_from_a_page_and_the_same_one_does_the_rest(console: Console) -> None:
+    ids = console.create(count=3_000)
+    for item_id in (ids[0], ids[-1]):
+        console.fail(item_id)
+    client = console.client()
+    path = "/api/boxes/order-outbox-item/actions"
+    begun = client.post(path, {"action": "discard", "filter": {"status": "pending"}}).json
+    client.post(f"/api/jobs/{begun['id']}/cancel")
+    job = console.app.state.site.jobs.get(begun["id"])
+    assert job.ended.wait(30)
+    client.post(path, {"action": "discard", "filter": {"status": "pending"}})
+    last = console.app.state.site.jobs.latest()[0]
+    assert last.ended.wait(30)
+    assert sorted(console.statuses().values()) == [FAILED] * 2 + [DISCARDED] * 2_998
+
+
+def test_whoever_may_look_may_count_exactly(each_console: Console) -> None:
+    each_console.create(count=1_500, event_key="a")
+    each_console.create(count=3, event_key="b")
+    reader = each_console.client(READ)
+    for which, expected in ({}, 1503), ({"key": "a"}, 1500), ({"status": "failed"}, 0):
+        begun = reader.post("/api/boxes/order-outbox-item/items/count", {"filter": which}).json
+        assert each_console.app.state.site.jobs.get(begun["id"]).ended.wait(30)
+        plural = "" if expected == 1 else "s"
+        assert reader.get(f"/api/jobs/{begun['id']}").json["outcome"] == f"exactly {expected:,} item{plural}"
+    browser = each_console.browser(READ)
+    assert browser.press("/", "/boxes/order-outbox-item/count", key="b").status == 303

@@ -1,0 +1,216 @@
+"""The console's pages and its JSON, over real servers."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from boxengine.adapters.redis.connection import connect
+from boxengine.adapters.redis.history import RedisHistory
+from boxengine.engine.inspection.ports import Happened, Span
+from tests.cli.project import Project
+from tests.eventually import eventually
+from tests.web.console.conftest import Console
+
+ORDERS = "/boxes/order-outbox-item"
+PENDING, FAILED, DELIVERED, DISCARDED = range(4)
+
+
+def test_every_page_answers_where_there_is_nothing_yet(each_console: Console) -> None:
+    browser = each_console.browser()
+    for path in ("/", ORDERS, f"{ORDERS}/items", "/boxes/combined-outbox-item", "/workers", "/trail"):
+        assert browser.get(path).status == 200, path
+
+
+def test_the_overview_says_first_what_is_wrong(each_console: Console) -> None:
+    first, *_ = each_console.create(count=3, event_key="17")
+    each_console.fail(first)
+    look = each_console.client().get("/api/overview").json
+    sentences = [problem["sentence"] for problem in look["problems"]]
+    assert sentences == [
+        "No worker runs, and 2 items wait.",
+        f"2 items of key 17 wait for item {first}, which failed 4 times: Timeout: no answer",
+    ]
+    page = each_console.browser().get("/").text
+    assert page.index(sentences[1]) < page.index("<table")
+
+
+def test_a_box_shows_its_counts_its_policy_and_its_configuration(each_console: Console) -> None:
+    ids = each_console.create(count=5)
+    each_console.change(ids[0], status=DELIVERED)
+    shown = each_console.client().get("/api/boxes/order-outbox-item").json
+    assert {name: count["number"] for name, count in shown["counts"].items()} == {
+        "pending": 4,
+        "retrying": 0,
+        "failed": 0,
+        "delivered": 1,
+        "discarded": 0,
+    }
+    page = each_console.browser().get(ORDERS).text
+    assert "a failed item holds back its key" in page
+    assert "outbox_items.order_outbox_item.max_retries" in page
+
+
+def test_an_item_is_shown_whole_and_why_it_waits(each_console: Console) -> None:
+    headers = {"traceparent": f"00-{'ab' * 16}-{'cd' * 8}-01"}
+    item = {"event_key": "17", "payload": json.dumps({"a": [1, {"b": "ü"}]}), "options": {"headers": headers}}
+    first, second = each_console.create("order_outbox_item", item, item)
+    each_console.fail(first)
+    shown = each_console.client().get(f"/api/boxes/order-outbox-item/items/{second}").json
+    assert json.loads(shown["payload"]["text"]) == {"a": [1, {"b": "ü"}]}
+    assert shown["trace_id"] == "ab" * 16
+    assert shown["held_by"] == first
+    assert f"It waits for item {first} of the same key, which failed 4 times: Timeout: no answer" in shown["why"]
+    page = each_console.browser().get(f"{ORDERS}/items/{second}").text
+    assert "Why it waits" in page
+    assert f'href="{ORDERS}/items/{first}"' in page
+
+
+def test_payloads_are_json_text_or_hex(console: Console) -> None:
+    payloads = {b'{"a": 1}': "json", "grüße".encode(): "text", b"\x00\xff\x10abc": "hex"}
+    shown = {}
+    for payload in payloads:
+        (item_id,) = console.create("combined/outbox_item", payload=payload)
+        shown[payload] = console.client().get(f"/api/boxes/combined-outbox-item/items/{item_id}").json["payload"]
+    assert {payload: each["kind"] for payload, each in shown.items()} == payloads
+    assert shown[b"\x00\xff\x10abc"]["text"].startswith("00000000  00 ff 10 61 62 63")
+
+
+def test_an_item_that_is_not_there_and_a_box_that_nobody_has_are_404_with_a_sentence(console: Console) -> None:
+    client = console.client()
+    missing = client.get("/api/boxes/order-outbox-item/items/41")
+    assert (missing.status, missing.json) == (404, {"error": "order_outbox_item has no item 41."})
+    unknown = client.get("/api/boxes/nobody")
+    assert unknown.status == 404
+    assert "order-outbox-item" in unknown.json["error"]
+    assert console.browser().get(f"{ORDERS}/items/41").status == 404
+
+
+def test_retry_discard_and_delete_change_the_row_after_a_question_with_a_count(each_console: Console) -> None:
+    browser = each_console.browser()
+    wanted = {"retry": PENDING, "discard": DISCARDED, "delete": None}
+    for action, status in wanted.items():
+        (item_id,) = each_console.create()
+        each_console.fail(item_id)
+        question = browser.get(f"{ORDERS}/act?action={action}&id={item_id}")
+        assert f"{action.capitalize()} 1 item?" in question.text
+        assert each_console.statuses()[item_id] == FAILED, "a question changes nothing"
+        done = browser.press(f"{ORDERS}/act?action={action}&id={item_id}", f"{ORDERS}/act", action=action, id=item_id)
+        assert done.status == 303
+        assert "done" in browser.get(done.headers["location"]).text
+        assert each_console.statuses().get(item_id) == status
+
+
+def test_the_same_through_the_api(each_console: Console) -> None:
+    client = each_console.client()
+    (item_id,) = each_console.create()
+    each_console.fail(item_id)
+    done = client.post(f"/api/boxes/order-outbox-item/items/{item_id}/retry", {})
+    assert (done.status, done.json["state"], done.json["outcome"]) == (200, "done", "1 item retried")
+    assert each_console.statuses()[item_id] == PENDING
+
+
+def test_a_pending_item_is_deleted_where_it_is_named(console: Console) -> None:
+    (item_id,) = console.create()
+    console.client().post(f"/api/boxes/order-outbox-item/items/{item_id}/delete", {})
+    assert console.statuses() == {}
+
+
+def test_actions_by_filter_count_first_and_take_only_what_is_meant(each_console: Console) -> None:
+    ids = each_console.create(count=4, event_key="a")
+    (other,) = each_console.create(event_key="b")
+    for item_id in (*ids, other):
+        each_console.fail(item_id)
+    client, path = each_console.client(), "/api/boxes/order-outbox-item/actions"
+    wish = {"action": "discard", "filter": {"status": "failed", "key": "a"}}
+    dry = client.post(path, {**wish, "dry_run": True}).json
+    assert dry["items"] == {"number": 4, "precision": "exact"}
+    assert set(each_console.statuses().values()) == {FAILED}
+    assert client.post(path, wish).json["outcome"] == "4 items discarded"
+    assert each_console.statuses() == {**dict.fromkeys(ids, DISCARDED), other: FAILED}
+
+
+def test_delivered_items_are_replayed_by_page_and_by_api(each_console: Console) -> None:
+    (item_id,) = each_console.create(event_key="a")
+    each_console.change(item_id, status=DELIVERED)
+    browser = each_console.browser()
+    question = f"{ORDERS}/act?action=replay&id={item_id}"
+    assert "Replay 1 item?" in browser.get(question).text
+    browser.press(question, f"{ORDERS}/act", action="replay", id=item_id)
+    wish = {"action": "replay", "filter": {"key": "a"}}
+    path = "/api/boxes/order-outbox-item/actions"
+    assert each_console.client().post(path, {**wish, "dry_run": True}).json["items"]["number"] == 1
+    assert each_console.client().post(path, wish).json["outcome"] == "1 item replayed"
+    assert sorted(each_console.statuses().values()) == [PENDING, PENDING, DELIVERED]
+    refused = each_console.client().post(path, {"action": "replay"})
+    assert (refused.status, "too much" in refused.json["error"]) == (409, True)
+
+
+def test_who_did_what_to_which_items_is_in_the_trail(console: Console) -> None:
+    (item_id,) = console.create()
+    console.fail(item_id)
+    browser = console.browser()
+    browser.press(f"{ORDERS}/act?action=retry&id={item_id}", f"{ORDERS}/act", action="retry", id=item_id)
+    deeds = console.client().get("/api/trail").json
+    assert [(deed["who"], deed["action"], deed["what"], deed["outcome"]) for deed in deeds] == [
+        ("Zoë", "retry", f"item {item_id}", "1 item retried"),
+        ("Zoë", "retry", f"item {item_id}", "begun"),
+    ]
+    assert "1 item retried" in browser.get("/trail").text
+
+
+def test_pause_resume_and_forget(console: Console) -> None:
+    browser, client, box = console.browser(), console.client(), console.boxes.box("order_outbox_item")
+    pressed = browser.press(f"{ORDERS}/polling?decide=pause", f"{ORDERS}/polling", decide="pause")
+    assert pressed.status == 303
+    assert console.servers.pauses.polling_enabled([box]) == {box.name: False}
+    assert client.post("/api/boxes/order-outbox-item/resume").json["paused"] is False
+    assert console.servers.pauses.polling_enabled([box]) == {box.name: True}
+    assert client.post("/api/boxes/order-outbox-item/forget").status == 200
+    assert console.servers.pauses.polling_enabled([box]) == {}
+
+
+def test_the_charts_have_what_workers_told_and_what_the_console_measured(console: Console) -> None:
+    now = console.servers.clock.now()
+    console.create()
+    console.servers.history.add({"order_outbox_item": Happened(120, 6, {3: 99, 7: 1})}, now=now)
+    box = console.client().get("/api/boxes/order-outbox-item").json
+    assert 1 <= box["delivered_per_second"] <= 2
+    assert (box["wait_p50_seconds"], box["wait_p99_seconds"]) == (0.05, 0.05)
+    for span, step in (("hour", 60), ("day", 600)):
+        found = console.client().get(f"/api/boxes/order-outbox-item/history?span={span}").json
+        assert sum(found["delivered_per_second"]) * step == 120
+        assert sum(found["failed_per_second"]) * step == pytest.approx(6)
+        assert found["oldest_wait_seconds"][-1] is not None
+    assert console.client().get("/api/boxes/order-outbox-item/history?span=year").status == 400
+
+
+def test_a_worker_tells_what_it_delivers(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
+    project = Project(tmp_path, database=postgres_url, redis=redis_url)
+    project.call("db", "create")
+    project.fill(50)
+    with project.worker() as worker:
+        eventually(lambda: len(project.deliveries()) == 50)
+        worker.stop()
+    client = connect(redis_url)
+    happened = RedisHistory(client).read("order_outbox_item", Span.DAY, now=datetime.now(UTC))
+    assert sum(slot.happened.delivered for slot in happened) == 50
+    client.close()
+
+
+def test_inside_an_application_every_link_leads_back_into_the_console(console: Console) -> None:
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    console.create()
+    outer = Starlette(routes=[Mount("/boxengine", console.again(authenticate=lambda request: "Zoë").app)])
+    browser = console.client(None)
+    browser.app = outer
+    page = browser.get(f"/boxengine{ORDERS}/items")
+    assert page.status == 200
+    assert 'href="/boxengine/static/console.css' in page.text
+    assert 'href="/"' not in page.text
+    assert browser.get("/boxengine/static/console.css").status == 200
