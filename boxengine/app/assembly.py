@@ -18,31 +18,31 @@ from boxengine.adapters.telemetry.combined import CombinedObserver
 from boxengine.adapters.telemetry.logs import report
 from boxengine.app.servers import Servers
 from boxengine.domain.box import Box
-from boxengine.engine.backlog import Backlog
-from boxengine.engine.care import Care
-from boxengine.engine.closing import Closing
-from boxengine.engine.delivery import Delivery, Limits
-from boxengine.engine.gone import GoneRows
-from boxengine.engine.health import Health
-from boxengine.engine.heartbeat import Heartbeat
-from boxengine.engine.keeper import LeaseKeeper
-from boxengine.engine.lease_length import LeaseLength
-from boxengine.engine.listener import Listener
-from boxengine.engine.order import OrderWatch
-from boxengine.engine.outages import Outages
-from boxengine.engine.pauses import PauseWatch
-from boxengine.engine.pipeline import Pipeline, TransportSpec
-from boxengine.engine.poller import Poller, PollLimits, never_quiet
-from boxengine.engine.processor import ProcessLimits, Processor
-from boxengine.engine.recorder import Recorder
+from boxengine.engine.delivering.care import Care
+from boxengine.engine.delivering.delivery import Delivery, Limits
+from boxengine.engine.delivering.gone import GoneRows
+from boxengine.engine.delivering.keeper import LeaseKeeper
+from boxengine.engine.delivering.order import OrderWatch
+from boxengine.engine.delivering.pipeline import Pipeline, TransportSpec
+from boxengine.engine.delivering.processor import ProcessLimits, Processor
+from boxengine.engine.polling.listener import Listener
+from boxengine.engine.polling.pauses import PauseWatch
+from boxengine.engine.polling.poller import Poller, PollLimits, never_quiet
+from boxengine.engine.polling.schedule import Schedule
+from boxengine.engine.polling.survey import MANY, Survey
+from boxengine.engine.polling.tactics import TACTICS, Pace
 from boxengine.engine.retention import Retention
-from boxengine.engine.schedule import Schedule
-from boxengine.engine.survey import MANY, Survey
-from boxengine.engine.table_watch import TableWatch
-from boxengine.engine.tactics import TACTICS, Pace
-from boxengine.engine.threads import ThreadGroup
+from boxengine.engine.running.backlog import Backlog
+from boxengine.engine.running.closing import Closing
+from boxengine.engine.running.health import Health
+from boxengine.engine.running.heartbeat import Heartbeat
+from boxengine.engine.running.lease_length import LeaseLength
+from boxengine.engine.running.outages import Outages
+from boxengine.engine.running.recorder import Recorder
+from boxengine.engine.running.table_watch import TableWatch
+from boxengine.engine.running.threads import ThreadGroup
+from boxengine.engine.running.worker import Loop, Service, Worker
 from boxengine.engine.tracking import GuardedTracker
-from boxengine.engine.worker import Loop, Service, Worker
 from boxengine.errors import BoxError, UnknownBox
 from boxengine.ports import ErrorTracker, Observer, Tracer, WorkerInfo
 from boxengine.settings import Resolved, Settings

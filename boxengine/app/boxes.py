@@ -12,8 +12,8 @@ from boxengine.adapters.builtin import BUILTIN_TRANSPORTS
 from boxengine.adapters.system import SystemClock
 from boxengine.domain.box import Box, BoxType
 from boxengine.engine.create import Creator
+from boxengine.engine.delivering.pipeline import Pipeline
 from boxengine.engine.observation import NullObserver
-from boxengine.engine.pipeline import Pipeline
 from boxengine.errors import InvalidItem, UnknownBox
 from boxengine.ports import Observer, Signal, Tracer
 from boxengine.settings import Resolved, check_for_worker, load_and_resolve, load_for_creating

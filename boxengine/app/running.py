@@ -14,8 +14,8 @@ from boxengine.app import assembly, default
 from boxengine.app.boxes import Boxes, load_for_worker
 from boxengine.app.servers import connect
 from boxengine.app.watchers import watchers
-from boxengine.engine.health import Health, HealthVerdict
-from boxengine.engine.worker import Worker
+from boxengine.engine.running.health import Health, HealthVerdict
+from boxengine.engine.running.worker import Worker
 from boxengine.errors import BoxError
 from boxengine.settings.names import box_name
 

@@ -30,9 +30,9 @@ from boxengine.adapters.sql.store import SqlStore
 from boxengine.adapters.system import SystemClock
 from boxengine.app.redis_server import redis_client
 from boxengine.domain.box import Box
-from boxengine.engine.closing import Closing
 from boxengine.engine.inspection.ports import History, Inspector, Trail
 from boxengine.engine.observation import NullObserver
+from boxengine.engine.running.closing import Closing
 from boxengine.errors import BoxError
 from boxengine.ports import (
     Census,

@@ -17,7 +17,7 @@ from boxengine.app.servers import connect_store
 from boxengine.app.shared_tables import refuse_shared_tables
 from boxengine.domain.box import Box
 from boxengine.domain.masking import masked_text
-from boxengine.engine.pipeline import TransportSpec
+from boxengine.engine.delivering.pipeline import TransportSpec
 from boxengine.errors import BoxError, described
 from boxengine.settings import Resolved
 from boxengine.settings.transport_names import KAFKA, short_name

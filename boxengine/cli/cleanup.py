@@ -32,8 +32,8 @@ def cleanup(
     """
     from boxengine.adapters.telemetry.logs import report  # noqa: PLC0415 - see Globals.boxes
     from boxengine.cli.signals import stop_request  # noqa: PLC0415
-    from boxengine.engine.outages import Outages  # noqa: PLC0415
     from boxengine.engine.retention import Retention  # noqa: PLC0415
+    from boxengine.engine.running.outages import Outages  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
     wanted = chosen(boxes, box)

@@ -17,7 +17,7 @@ from boxengine.cli.signals import StopRequest, let_through, stop_request, stop_w
 
 if TYPE_CHECKING:
     from boxengine.app.boxes import Boxes
-    from boxengine.engine.worker import Worker
+    from boxengine.engine.running.worker import Worker
 
 LAST_WAIT = timedelta(seconds=5)
 """For what the application does when the process ends."""

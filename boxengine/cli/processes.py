@@ -25,7 +25,7 @@ from boxengine.cli.context import Globals
 from boxengine.cli.lifecycle import endpoints
 from boxengine.cli.signals import TELLING, held_back_in_children, stop_request
 from boxengine.cli.stacks import Stacks
-from boxengine.engine.health import Health
+from boxengine.engine.running.health import Health
 from boxengine.errors import BoxError
 
 if TYPE_CHECKING:

@@ -54,7 +54,7 @@ def start(
         from boxengine.app.assembly import Choices, choose  # noqa: PLC0415 - see Globals.boxes
         from boxengine.app.bucket_sizes import refuse_other_sizes  # noqa: PLC0415
         from boxengine.app.shared_tables import refuse_shared_tables  # noqa: PLC0415
-        from boxengine.engine.tactics import TACTICS  # noqa: PLC0415
+        from boxengine.engine.polling.tactics import TACTICS  # noqa: PLC0415
 
         options.configure_logs()
         if poll_tactic is not None and poll_tactic not in TACTICS:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, Protocol
 
 from boxengine.engine.answers import discard, refusal, unfinished
 from boxengine.engine.attempt import reason_of
-from boxengine.engine.middleware import NotCalledOn, Refused, compose
-from boxengine.engine.pipeline import Middleware, Middlewares, Pipeline
+from boxengine.engine.delivering.middleware import NotCalledOn, Refused, compose
+from boxengine.engine.delivering.pipeline import Middleware, Middlewares, Pipeline
 from boxengine.errors import InvalidItem
 from boxengine.ports import Clock, Observer, Tracer
 

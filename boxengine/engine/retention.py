@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Status
-from boxengine.engine.outages import Outages
+from boxengine.engine.running.outages import Outages
 from boxengine.ports import Clock, HistoryStore, Leases, Observer
 
 INTERVAL = timedelta(minutes=10)

@@ -13,7 +13,7 @@ from boxengine.domain.message_template import MessageTemplate
 from boxengine.domain.partitioning import PartitionStrategy
 from boxengine.domain.retry import RetryStrategy
 from boxengine.engine.answers import never_runs
-from boxengine.engine.pipeline import Middleware, Middlewares, Pipeline, TransportSpec
+from boxengine.engine.delivering.pipeline import Middleware, Middlewares, Pipeline, TransportSpec
 from boxengine.errors import ConfigurationError, Problem, described
 from boxengine.ports import ErrorTracker
 from boxengine.settings import loading, rules, transports

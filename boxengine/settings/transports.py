@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from boxengine.engine.answers import never_runs
-from boxengine.engine.pipeline import TransportSpec
+from boxengine.engine.delivering.pipeline import TransportSpec
 from boxengine.settings.boxes import KafkaSettings, KafkaSource, TransportSettings
 from boxengine.settings.diagnosis import findings, unknown_key
 from boxengine.settings.names import CannotImport, import_module

@@ -13,8 +13,8 @@ from boxengine.adapters.memory.rows import Row
 from boxengine.app.boxes import Boxes, Model
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
+from boxengine.engine.delivering.pipeline import Pipeline, TransportSpec
 from boxengine.engine.observation import NullTracer
-from boxengine.engine.pipeline import Pipeline, TransportSpec
 from boxengine.ports import Store
 from boxengine.settings import Resolved
 from boxengine.settings.names import box_name

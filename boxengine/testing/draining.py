@@ -13,9 +13,9 @@ from boxengine.adapters.memory.rows import Row
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Settlement
-from boxengine.engine.delivery import Delivery
+from boxengine.engine.delivering.delivery import Delivery
+from boxengine.engine.delivering.pipeline import Middlewares, Pipeline
 from boxengine.engine.observation import NullObserver, NullTracer
-from boxengine.engine.pipeline import Middlewares, Pipeline
 from boxengine.ports import Hold, Store
 from boxengine.testing.emitted import describe
 

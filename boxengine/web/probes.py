@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
-from boxengine.engine.health import HealthVerdict
+from boxengine.engine.running.health import HealthVerdict
 from boxengine.web.server import Request, Response, Route
 
 READINESS = "/readiness/outbox"

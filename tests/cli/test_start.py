@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
-from boxengine.engine.delivery import BATCH_LIMIT, LARGE, LARGE_DELETING
+from boxengine.engine.delivering.delivery import BATCH_LIMIT, LARGE, LARGE_DELETING
 from tests.cli.project import FILE, Project, Worker, first_deliveries_in_order
 from tests.eventually import eventually
 

@@ -17,7 +17,7 @@ from boxengine.adapters.sql.errors import sentence
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.domain.box import Box, BoxType
 from boxengine.engine.observation import NullObserver
-from boxengine.engine.outages import Outages
+from boxengine.engine.running.outages import Outages
 from boxengine.errors import StoreConflict, StoreUnavailable
 
 BOX = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="order_outbox_items", bucket_size=1)

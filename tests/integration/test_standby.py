@@ -20,7 +20,7 @@ from boxengine.adapters.sql.store import SqlStore
 from boxengine.adapters.sql.writes import refuses_writes
 from boxengine.adapters.system import SystemClock
 from boxengine.embedded import EmbeddedPostgres
-from boxengine.engine.health import Health
+from boxengine.engine.running.health import Health
 from boxengine.errors import StoreUnavailable
 from tests.cli.project import Project
 from tests.eventually import eventually

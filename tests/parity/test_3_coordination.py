@@ -11,7 +11,7 @@ from boxengine.adapters.memory.clock import ManualClock
 from boxengine.domain.item import Item, Status
 from boxengine.domain.job import Job
 from boxengine.domain.outcome import Failure
-from boxengine.engine.pauses import PauseWatch
+from boxengine.engine.polling.pauses import PauseWatch
 from tests.eventually import eventually
 from tests.integration.engine.receivers import BatchReceiver, FailsFirst, Gate, Receiver
 from tests.integration.engine.rig import BOX, Rig

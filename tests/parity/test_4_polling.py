@@ -13,7 +13,7 @@ import pytest
 import boxengine
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Failure
-from boxengine.engine import poller
+from boxengine.engine.polling import poller
 from tests.eventually import eventually
 from tests.integration.engine.receivers import Gate, Receiver
 from tests.integration.engine.rig import BOX, Rig

@@ -17,8 +17,8 @@ from boxengine.adapters.sql.store import SqlStore
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status
 from boxengine.engine.observation import NullObserver
-from boxengine.engine.outages import Outages
 from boxengine.engine.retention import Retention
+from boxengine.engine.running.outages import Outages
 from boxengine.errors import ConfigurationError, Unavailable
 from tests.eventually import eventually
 from tests.integration.engine.receivers import BatchReceiver, FailsFirst, Gate, Receiver

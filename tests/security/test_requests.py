@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from boxengine.engine.health import HealthVerdict
+from boxengine.engine.running.health import HealthVerdict
 from boxengine.web import metrics, probes
 from boxengine.web.server import HttpService
 

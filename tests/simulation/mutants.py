@@ -19,14 +19,14 @@ from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item, Status
 from boxengine.domain.job import Job
 from boxengine.domain.outcome import Settlement
-from boxengine.engine.delivery import Delivery
-from boxengine.engine.keeper import LeaseKeeper
-from boxengine.engine.pauses import PauseWatch
-from boxengine.engine.poller import Poller
-from boxengine.engine.processor import Processor
-from boxengine.engine.schedule import NEVER, Schedule
-from boxengine.engine.sending import Sending
-from boxengine.engine.transports import Carrier
+from boxengine.engine.delivering.delivery import Delivery
+from boxengine.engine.delivering.keeper import LeaseKeeper
+from boxengine.engine.delivering.processor import Processor
+from boxengine.engine.delivering.sending import Sending
+from boxengine.engine.delivering.transports import Carrier
+from boxengine.engine.polling.pauses import PauseWatch
+from boxengine.engine.polling.poller import Poller
+from boxengine.engine.polling.schedule import NEVER, Schedule
 from boxengine.errors import QueueUnavailable, StoreUnavailable
 from boxengine.ports import Hold
 from tests.simulation.mutation import Mutant, Surgery, breaks

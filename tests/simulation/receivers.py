@@ -8,7 +8,7 @@ from typing import Any
 
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
-from boxengine.engine.pauses import REFRESH
+from boxengine.engine.polling.pauses import REFRESH
 from boxengine.ports import Hold, Result
 from tests.simulation.faults import Faults
 from tests.simulation.record import ClaimRecord, Record, Send

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from boxengine.domain.outcome import Settlement
-from boxengine.engine.delivery import Delivery
-from boxengine.engine.sending import Sending
+from boxengine.engine.delivering.delivery import Delivery
+from boxengine.engine.delivering.sending import Sending
 from tests.simulation.mutants import MUTANTS, backoff_ignored
 from tests.simulation.mutation import Mutant, MutantMisfit, Surgery, breaks, hunt
 from tests.simulation.promises import Promise

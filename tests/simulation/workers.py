@@ -11,19 +11,19 @@ from typing import Any, cast
 
 from boxengine.adapters.memory.wakeups import MemoryWakeups
 from boxengine.domain.item import Item
-from boxengine.engine.delivery import Delivery, Limits
-from boxengine.engine.keeper import LeaseKeeper
-from boxengine.engine.lease_length import LeaseLength
-from boxengine.engine.listener import Listener
+from boxengine.engine.delivering.delivery import Delivery, Limits
+from boxengine.engine.delivering.keeper import LeaseKeeper
+from boxengine.engine.delivering.pipeline import Middlewares, Pipeline, TransportSpec
+from boxengine.engine.delivering.processor import ProcessLimits, Processor
 from boxengine.engine.observation import NullObserver, NullTracer
-from boxengine.engine.outages import Outages
-from boxengine.engine.pauses import PauseWatch
-from boxengine.engine.pipeline import Middlewares, Pipeline, TransportSpec
-from boxengine.engine.poller import Poller, PollLimits
-from boxengine.engine.processor import ProcessLimits, Processor
+from boxengine.engine.polling.listener import Listener
+from boxengine.engine.polling.pauses import PauseWatch
+from boxengine.engine.polling.poller import Poller, PollLimits
+from boxengine.engine.polling.schedule import Schedule
+from boxengine.engine.polling.tactics import TACTICS, Pace
 from boxengine.engine.retention import Retention
-from boxengine.engine.schedule import Schedule
-from boxengine.engine.tactics import TACTICS, Pace
+from boxengine.engine.running.lease_length import LeaseLength
+from boxengine.engine.running.outages import Outages
 from boxengine.errors import Unavailable
 from boxengine.ports import Clock, Store
 from tests.simulation.faults import Faults, QueueSide, RedisSide, StoreSide

@@ -15,9 +15,9 @@ from boxengine.adapters.kafka.consumer import KafkaSource
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.message import ReceivedMessage
-from boxengine.engine.consuming import ConsumeLimits, Consumer
+from boxengine.engine.consuming.loop import ConsumeLimits, Consumer
 from boxengine.engine.observation import NullObserver
-from boxengine.engine.outages import Outages
+from boxengine.engine.running.outages import Outages
 from boxengine.errors import GraveUnavailable, InvalidItem, StoreUnavailable
 from boxengine.ports import InboxTransaction
 from tests.unit.transports.fake_kafka import error

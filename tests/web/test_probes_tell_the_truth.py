@@ -19,10 +19,10 @@ from boxengine.adapters.sql.store import SqlStore
 from boxengine.adapters.system import SystemClock
 from boxengine.adapters.telemetry import logs
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
-from boxengine.engine.health import Health
 from boxengine.engine.observation import NullObserver
-from boxengine.engine.outages import Outages
-from boxengine.engine.threads import ThreadGroup
+from boxengine.engine.running.health import Health
+from boxengine.engine.running.outages import Outages
+from boxengine.engine.running.threads import ThreadGroup
 from boxengine.ports import Clock
 from boxengine.web import probes
 from boxengine.web.server import HttpService

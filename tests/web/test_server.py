@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from boxengine.engine.health import HealthVerdict
+from boxengine.engine.running.health import HealthVerdict
 from boxengine.errors import PortTaken
 from boxengine.web import metrics, probes
 from boxengine.web.server import HttpService, Request, Response, Route, services

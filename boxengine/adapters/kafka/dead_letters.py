@@ -9,7 +9,7 @@ from boxengine.adapters.kafka.messages import Message
 from boxengine.adapters.kafka.pool import ProducerPool
 from boxengine.domain.message import IDEMPOTENCY_KEY, ReceivedMessage
 from boxengine.domain.outcome import Failure
-from boxengine.engine.dead_letters import reason_headers
+from boxengine.engine.consuming.dead_letters import reason_headers
 from boxengine.errors import GraveUnavailable
 from boxengine.ports import InboxTransaction
 

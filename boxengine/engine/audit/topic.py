@@ -28,7 +28,7 @@ from boxengine.engine.audit.ports import (
     Trace,
 )
 from boxengine.engine.audit.table import Progress, kept_from
-from boxengine.engine.order import may_wait
+from boxengine.engine.delivering.order import may_wait
 from boxengine.ports import Clock, ItemFilter, ItemRow, ItemsStore
 
 LOOKED_UP_AT_ONCE = 500

@@ -20,9 +20,9 @@ from boxengine.adapters.sql import schema
 from boxengine.adapters.sql.engine import connect as connect_database
 from boxengine.app import assembly, servers
 from boxengine.domain.box import Box
+from boxengine.engine.delivering.pipeline import Middlewares, TransportSpec
 from boxengine.engine.observation import NullTracer
-from boxengine.engine.pipeline import Middlewares, TransportSpec
-from boxengine.engine.worker import Worker
+from boxengine.engine.running.worker import Worker
 from tests.integration.engine.watcher import Watcher
 
 BOX = "order_outbox_item"

@@ -11,9 +11,9 @@ import sqlalchemy as sa
 
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Failure
-from boxengine.engine.delivery import Batch
-from boxengine.engine.pipeline import TransportSpec
-from boxengine.engine.schedule import Task
+from boxengine.engine.delivering.delivery import Batch
+from boxengine.engine.delivering.pipeline import TransportSpec
+from boxengine.engine.polling.schedule import Task
 from tests.integration.engine.receivers import BatchReceiver, FailsFirst, Receiver
 from tests.integration.engine.rig import BOX
 from tests.integration.engine.rigs import MakeRig

@@ -16,7 +16,7 @@ from redis import Redis
 
 from boxengine.domain.item import Item, Status
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
-from boxengine.engine.delivery import BATCH_LIMIT, LARGE
+from boxengine.engine.delivering.delivery import BATCH_LIMIT, LARGE
 from tests.eventually import eventually
 from tests.integration.engine.receivers import BatchReceiver, Gate, Receiver
 from tests.integration.engine.rig import BOX, Rig

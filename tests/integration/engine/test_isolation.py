@@ -16,7 +16,7 @@ from boxengine.adapters.redis.workers import RedisWorkers
 from boxengine.app import servers
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status
-from boxengine.engine.pipeline import TransportSpec
+from boxengine.engine.delivering.pipeline import TransportSpec
 from boxengine.errors import InvalidItem, Unavailable
 from boxengine.ports import OpenCircuit
 from tests.eventually import eventually

@@ -12,7 +12,7 @@ from boxengine.app import servers
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 from boxengine.domain.job import Job
-from boxengine.engine import pauses
+from boxengine.engine.polling import pauses
 from boxengine.ports import Hold
 from tests.integration.engine.receivers import BatchReceiver, Receiver
 from tests.integration.engine.rig import BOX, Rig

@@ -26,7 +26,7 @@ from boxengine.app.boxes import Boxes
 from boxengine.app.consuming import Consuming
 from boxengine.domain.box import Box
 from boxengine.engine.observation import NullObserver, NullTracer
-from boxengine.engine.worker import Worker
+from boxengine.engine.running.worker import Worker
 
 STEP = 0.05
 """Seconds between two looks at what is being waited for."""

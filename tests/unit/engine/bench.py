@@ -13,12 +13,12 @@ from boxengine.adapters.memory.store import MemoryStore
 from boxengine.domain.box import Box, BoxType, StrictOrder
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Settlement
-from boxengine.engine.delivery import BatchReport, Delivery, Limits
-from boxengine.engine.lease_length import LeaseLength
+from boxengine.engine.delivering.delivery import BatchReport, Delivery, Limits
+from boxengine.engine.delivering.pipeline import Middlewares, Pipeline, TransportSpec
+from boxengine.engine.delivering.sending import Sending, Watch
+from boxengine.engine.delivering.transports import Carrier, Routes
 from boxengine.engine.observation import NullObserver, NullTracer
-from boxengine.engine.pipeline import Middlewares, Pipeline, TransportSpec
-from boxengine.engine.sending import Sending, Watch
-from boxengine.engine.transports import Carrier, Routes
+from boxengine.engine.running.lease_length import LeaseLength
 from boxengine.ports import Hold
 
 BUCKETS = 4

@@ -13,10 +13,10 @@ from boxengine.adapters.memory.store import MemoryStore
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.item import Item
 from boxengine.domain.job import Job
-from boxengine.engine.delivery import Delivery, Limits
-from boxengine.engine.keeper import LeaseKeeper
+from boxengine.engine.delivering.delivery import Delivery, Limits
+from boxengine.engine.delivering.keeper import LeaseKeeper
+from boxengine.engine.delivering.pipeline import Middlewares, Pipeline, TransportSpec
 from boxengine.engine.observation import NullObserver, NullTracer
-from boxengine.engine.pipeline import Middlewares, Pipeline, TransportSpec
 from boxengine.ports import Hold
 from tests.unit.engine.bench import usual
 

@@ -13,11 +13,11 @@ from boxengine.adapters.memory.workers import MemoryWorkers
 from boxengine.domain.box import Box, BoxType, CircuitPolicy
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
-from boxengine.engine.breaker import Breaker, Permit
-from boxengine.engine.circuits import Circuits
-from boxengine.engine.delivery import PROBE_LIMIT
-from boxengine.engine.heartbeat import Heartbeat
+from boxengine.engine.delivering.breaker import Breaker, Permit
+from boxengine.engine.delivering.circuits import Circuits
+from boxengine.engine.delivering.delivery import PROBE_LIMIT
 from boxengine.engine.observation import NullObserver
+from boxengine.engine.running.heartbeat import Heartbeat
 from boxengine.errors import StoreUnavailable, Unavailable
 from boxengine.ports import OpenCircuit, WorkerInfo
 from tests.unit.engine.bench import Batches, Bench, Single, Transports, spec

@@ -13,13 +13,13 @@ from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item, Status
 from boxengine.domain.job import Job
-from boxengine.engine.care import Care
-from boxengine.engine.keeper import LeaseKeeper
+from boxengine.engine.delivering.care import Care
+from boxengine.engine.delivering.keeper import LeaseKeeper
+from boxengine.engine.delivering.processor import ProcessLimits, Processor
 from boxengine.engine.observation import NullObserver
-from boxengine.engine.outages import Outages
-from boxengine.engine.pauses import PauseWatch
-from boxengine.engine.processor import ProcessLimits, Processor
-from boxengine.engine.schedule import Schedule
+from boxengine.engine.polling.pauses import PauseWatch
+from boxengine.engine.polling.schedule import Schedule
+from boxengine.engine.running.outages import Outages
 from boxengine.errors import Abandoned, QueueUnavailable
 from boxengine.ports import Hold
 from tests.unit.engine.bench import Batches, Bench, spec, usual
@@ -190,7 +190,7 @@ def test_an_item_that_cannot_be_noted_is_not_sent() -> None:
 
 
 def test_a_thread_that_cannot_be_alone_notes_nothing_and_accuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("boxengine.engine.care.ALONE_WITHIN", timedelta(0).total_seconds())
+    monkeypatch.setattr("boxengine.engine.delivering.care.ALONE_WITHIN", timedelta(0).total_seconds())
     care = Care(MemoryInHand({}, worker="a"))
     with care.one() as first, care.one() as second:
         assert first is not None

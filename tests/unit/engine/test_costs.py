@@ -11,8 +11,8 @@ import pytest
 import boxengine.engine
 from boxengine.adapters.memory.store import MemoryClaim
 from boxengine.domain.item import Item
-from boxengine.engine.pipeline import Middlewares, TransportSpec
-from boxengine.engine.sending import Sending
+from boxengine.engine.delivering.pipeline import Middlewares, TransportSpec
+from boxengine.engine.delivering.sending import Sending
 from tests.unit.engine.bench import Batches, Bench, Single, spec
 from tests.unit.meter import Meter
 

@@ -10,8 +10,8 @@ import pytest
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.domain.box import Box
 from boxengine.engine.create import Attributes, Creator, Inserted
+from boxengine.engine.delivering.pipeline import Middlewares, Pipeline
 from boxengine.engine.observation import NullObserver, NullTracer
-from boxengine.engine.pipeline import Middlewares, Pipeline
 from boxengine.errors import BoxError, InvalidItem
 from tests.unit.engine.bench import make_box
 

@@ -17,15 +17,15 @@ from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.adapters.system import SystemClock
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
-from boxengine.engine.closing import Closing
-from boxengine.engine.health import Health
-from boxengine.engine.keeper import LeaseKeeper
-from boxengine.engine.lease_length import LeaseLength
+from boxengine.engine.delivering.keeper import LeaseKeeper
 from boxengine.engine.observation import NullObserver
-from boxengine.engine.outages import LONGEST_PAUSE, SHORTEST_PAUSE, Outages
-from boxengine.engine.pauses import REFRESH, PauseWatch
-from boxengine.engine.threads import ThreadGroup
-from boxengine.engine.worker import Loop, Worker
+from boxengine.engine.polling.pauses import REFRESH, PauseWatch
+from boxengine.engine.running.closing import Closing
+from boxengine.engine.running.health import Health
+from boxengine.engine.running.lease_length import LeaseLength
+from boxengine.engine.running.outages import LONGEST_PAUSE, SHORTEST_PAUSE, Outages
+from boxengine.engine.running.threads import ThreadGroup
+from boxengine.engine.running.worker import Loop, Worker
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Clock, Hold
 from tests.eventually import eventually
@@ -191,7 +191,7 @@ def test_a_thread_that_ends_all_the_same_is_told_of_at_once_and_replaced(monkeyp
             raise SystemExit("the observer is broken")
 
     waits = threading.Event()
-    monkeypatch.setattr("boxengine.engine.threads.RESTART_AFTER", PATIENCE)
+    monkeypatch.setattr("boxengine.engine.running.threads.RESTART_AFTER", PATIENCE)
     group = Group(turn)
     group.told.outage = broken  # type: ignore[method-assign]
     group.threads._stopping = waits
@@ -218,7 +218,7 @@ def test_a_thread_that_ended_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatc
         if broken:
             raise broken.pop()
 
-    monkeypatch.setattr("boxengine.engine.threads.RESTART_AFTER", 0.0)
+    monkeypatch.setattr("boxengine.engine.running.threads.RESTART_AFTER", 0.0)
     group = Group(turn)
     group.told.outage = outage  # type: ignore[method-assign]
     group.threads.start()

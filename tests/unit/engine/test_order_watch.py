@@ -9,8 +9,8 @@ from typing import Any
 
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item
+from boxengine.engine.delivering.order import PAGE, OrderWatch
 from boxengine.engine.observation import NullObserver
-from boxengine.engine.order import PAGE, OrderWatch
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import ItemFilter, ItemRow
 from tests.unit.engine.bench import make_box

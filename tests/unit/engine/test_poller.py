@@ -14,13 +14,13 @@ from boxengine.adapters.memory.pauses import MemoryPauses
 from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.adapters.memory.wakeups import MemoryWakeups
 from boxengine.domain.box import Backoff, StrictOrder
-from boxengine.engine.listener import Listener
 from boxengine.engine.observation import NullTracer
-from boxengine.engine.outages import Outages
-from boxengine.engine.pauses import PauseWatch
-from boxengine.engine.poller import LONGEST_GAP, LONGEST_IDLE, SHORTEST_LOOK, Poller, PollLimits
-from boxengine.engine.schedule import Schedule
-from boxengine.engine.tactics import SHORTEST_DELAY, TACTICS, Pace
+from boxengine.engine.polling.listener import Listener
+from boxengine.engine.polling.pauses import PauseWatch
+from boxengine.engine.polling.poller import LONGEST_GAP, LONGEST_IDLE, SHORTEST_LOOK, Poller, PollLimits
+from boxengine.engine.polling.schedule import Schedule
+from boxengine.engine.polling.tactics import SHORTEST_DELAY, TACTICS, Pace
+from boxengine.engine.running.outages import Outages
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Signal
 from tests.unit.engine.bench import Bench

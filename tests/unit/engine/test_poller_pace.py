@@ -15,11 +15,11 @@ from boxengine.domain.item import Status
 from boxengine.domain.job import Job
 from boxengine.domain.outcome import Settlement
 from boxengine.engine.observation import NullObserver, NullTracer
-from boxengine.engine.outages import Outages
-from boxengine.engine.pauses import PauseWatch
-from boxengine.engine.poller import Poller, PollLimits
-from boxengine.engine.schedule import Schedule
-from boxengine.engine.tactics import TACTICS, Pace
+from boxengine.engine.polling.pauses import PauseWatch
+from boxengine.engine.polling.poller import Poller, PollLimits
+from boxengine.engine.polling.schedule import Schedule
+from boxengine.engine.polling.tactics import TACTICS, Pace
+from boxengine.engine.running.outages import Outages
 from tests.unit.engine.bench import BUCKETS, make_box
 
 BOX = make_box(max_retries=3)

@@ -11,13 +11,13 @@ from boxengine.adapters.memory.pauses import MemoryPauses
 from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
-from boxengine.engine.delivery import BatchReport, Delivery
-from boxengine.engine.keeper import LeaseKeeper
+from boxengine.engine.delivering.delivery import BatchReport, Delivery
+from boxengine.engine.delivering.keeper import LeaseKeeper
+from boxengine.engine.delivering.processor import FEWEST, LIGHT, QUICK, WORTH_SHARING, ProcessLimits, Processor
 from boxengine.engine.observation import NullObserver
-from boxengine.engine.outages import Outages
-from boxengine.engine.pauses import PauseWatch
-from boxengine.engine.processor import FEWEST, LIGHT, QUICK, WORTH_SHARING, ProcessLimits, Processor
-from boxengine.engine.schedule import Schedule
+from boxengine.engine.polling.pauses import PauseWatch
+from boxengine.engine.polling.schedule import Schedule
+from boxengine.engine.running.outages import Outages
 from boxengine.errors import Unavailable
 from boxengine.ports import Hold
 from tests.unit.engine.bench import make_box, usual

@@ -14,7 +14,7 @@ from boxengine.domain.box import Box, BoxType
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import FailedAttempt, Settlement
 from boxengine.engine.inspection.ports import Happened, Span
-from boxengine.engine.recorder import INTERVAL, Recorder
+from boxengine.engine.running.recorder import INTERVAL, Recorder
 from boxengine.errors import QueueUnavailable
 
 BOX = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="items")

@@ -14,8 +14,8 @@ from boxengine.domain.box import Box, BoxType
 from boxengine.domain.box import Retention as Policy
 from boxengine.domain.item import Status
 from boxengine.engine.observation import NullObserver
-from boxengine.engine.outages import Outages
 from boxengine.engine.retention import LEASE_TTL, LOOKS, Retention
+from boxengine.engine.running.outages import Outages
 
 POLICY = Policy(
     delivered=timedelta(days=1), others=timedelta(days=2), batch_size=2, pause=timedelta(0), window=timedelta(hours=1)

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from boxengine.adapters.memory.clock import ManualClock
-from boxengine.engine.schedule import NEVER, Schedule, Task
+from boxengine.engine.polling.schedule import NEVER, Schedule, Task
 from tests.unit.engine.bench import make_box
 
 BOX = make_box(bucket_size=6)

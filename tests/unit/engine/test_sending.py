@@ -12,8 +12,8 @@ from boxengine.adapters.memory.store import MemoryClaim
 from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
-from boxengine.engine.pipeline import TransportSpec
-from boxengine.engine.sending import NARROWING_SPLITS
+from boxengine.engine.delivering.pipeline import TransportSpec
+from boxengine.engine.delivering.sending import NARROWING_SPLITS
 from boxengine.errors import Unavailable
 from tests.unit.engine.bench import Batches, Bench, Single, spec
 

@@ -16,12 +16,12 @@ from boxengine.adapters.memory.store import MemoryStore
 from boxengine.adapters.memory.wakeups import MemoryWakeups
 from boxengine.domain.box import Box
 from boxengine.engine.observation import NullObserver, NullTracer
-from boxengine.engine.outages import Outages
-from boxengine.engine.pauses import PauseWatch
-from boxengine.engine.poller import Poller, PollLimits
-from boxengine.engine.schedule import Schedule
-from boxengine.engine.survey import Survey
-from boxengine.engine.tactics import TACTICS, Pace
+from boxengine.engine.polling.pauses import PauseWatch
+from boxengine.engine.polling.poller import Poller, PollLimits
+from boxengine.engine.polling.schedule import Schedule
+from boxengine.engine.polling.survey import Survey
+from boxengine.engine.polling.tactics import TACTICS, Pace
+from boxengine.engine.running.outages import Outages
 from boxengine.errors import SchemaMismatch
 from boxengine.ports import Outlook
 from tests.unit.engine.bench import make_box

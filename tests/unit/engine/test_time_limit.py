@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from boxengine.domain.item import Item
-from boxengine.engine.time_limit import TimeLimit
+from boxengine.engine.delivering.time_limit import TimeLimit
 from boxengine.errors import BoxError, NoAnswerInTime
 from tests.eventually import eventually
 from tests.unit.engine.bench import Batches, Bench, Single, spec

@@ -15,9 +15,9 @@ from boxengine.adapters.telemetry.progress import ChildProcesses, missing_publis
 from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
-from boxengine.engine.health import MISSING_FOR, Health
 from boxengine.engine.observation import NullObserver
-from boxengine.engine.outages import Outages
+from boxengine.engine.running.health import MISSING_FOR, Health
+from boxengine.engine.running.outages import Outages
 from boxengine.errors import Unavailable
 from tests.unit.engine.bench import Batches, Bench, Single, spec
 

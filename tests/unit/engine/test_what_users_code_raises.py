@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from boxengine.domain.item import Item, Status
-from boxengine.engine.pipeline import Middlewares
+from boxengine.engine.delivering.pipeline import Middlewares
 from boxengine.engine.tracking import GuardedTracker
 from boxengine.errors import Abandoned
 from tests.unit.engine.bench import Batches, Bench, Single, spec

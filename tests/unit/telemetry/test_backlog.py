@@ -14,9 +14,9 @@ from boxengine.adapters.memory.store import MemoryStore
 from boxengine.adapters.telemetry.prometheus import PrometheusObserver
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.job import Job
-from boxengine.engine.backlog import INTERVAL, STRANDED_INTERVAL, Backlog
 from boxengine.engine.observation import NullObserver
-from boxengine.engine.outages import Outages
+from boxengine.engine.running.backlog import INTERVAL, STRANDED_INTERVAL, Backlog
+from boxengine.engine.running.outages import Outages
 from boxengine.errors import QueueUnavailable, StoreUnavailable
 from boxengine.ports import Leases
 

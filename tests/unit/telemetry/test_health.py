@@ -10,7 +10,7 @@ import pytest
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.telemetry.ledger import Ledger, ProcessLedgers
 from boxengine.adapters.telemetry.progress import ChildProcesses, publisher
-from boxengine.engine.health import Health, HealthVerdict
+from boxengine.engine.running.health import Health, HealthVerdict
 from boxengine.errors import StoreUnavailable
 
 LIMIT = timedelta(seconds=60)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from boxengine.engine.lease_length import LeaseLength
+from boxengine.engine.running.lease_length import LeaseLength
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Clock, Hold, JobQueue
 

@@ -11,8 +11,8 @@ from typing import Any
 from boxengine.domain.item import Item
 from boxengine.engine.answers import failed, never_runs, refusal
 from boxengine.engine.attempt import reason_of
-from boxengine.engine.pipeline import TransportSpec
-from boxengine.engine.time_limit import TimeLimit
+from boxengine.engine.delivering.pipeline import TransportSpec
+from boxengine.engine.delivering.time_limit import TimeLimit
 from boxengine.errors import BoxError, Unavailable, described
 from boxengine.ports import Claim, Result
 

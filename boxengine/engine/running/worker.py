@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
-from boxengine.engine.closing import CLOSING_TIME, Closing, close_all
-from boxengine.engine.health import Health
-from boxengine.engine.threads import ThreadGroup
+from boxengine.engine.running.closing import CLOSING_TIME, Closing, close_all
+from boxengine.engine.running.health import Health
+from boxengine.engine.running.threads import ThreadGroup
 from boxengine.ports import Clock, ErrorTracker
 
 MOMENT = 0.5

@@ -22,10 +22,10 @@ from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item
 from boxengine.engine.answers import failed, refusal
 from boxengine.engine.attempt import ends_the_worker
-from boxengine.engine.legs import Leg
-from boxengine.engine.middleware import Passage
-from boxengine.engine.pipeline import Middleware
-from boxengine.engine.transports import Carrier, Routes, WrongResults
+from boxengine.engine.delivering.legs import Leg
+from boxengine.engine.delivering.middleware import Passage
+from boxengine.engine.delivering.pipeline import Middleware
+from boxengine.engine.delivering.transports import Carrier, Routes, WrongResults
 from boxengine.errors import NoAnswerInTime, Unavailable
 from boxengine.ports import Claim, Observer, Result, Tracer
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from boxengine.domain.box import Box
-from boxengine.engine.outages import Outages
-from boxengine.engine.pauses import PauseWatch
-from boxengine.engine.schedule import Schedule
+from boxengine.engine.polling.pauses import PauseWatch
+from boxengine.engine.polling.schedule import Schedule
+from boxengine.engine.running.outages import Outages
 from boxengine.ports import Store
 
 MANY = 10

@@ -16,10 +16,10 @@ from typing import Any
 from boxengine.domain.box import Box
 from boxengine.domain.message import ReceivedMessage, item_attributes
 from boxengine.engine.attempt import ends_the_worker, text_of
-from boxengine.engine.dead_letters import CreateBatch, only
-from boxengine.engine.former_rows import FormerRows
-from boxengine.engine.outages import Outages
-from boxengine.engine.repetitions import Repetition, Repetitions
+from boxengine.engine.consuming.dead_letters import CreateBatch, only
+from boxengine.engine.consuming.former_rows import FormerRows
+from boxengine.engine.consuming.repetitions import Repetition, Repetitions
+from boxengine.engine.running.outages import Outages
 from boxengine.errors import GraveUnavailable, InvalidItem, SourceUnavailable, StoreUnavailable
 from boxengine.ports import (
     Clock,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from boxengine.engine.outages import Outages
+from boxengine.engine.running.outages import Outages
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import Tables
 

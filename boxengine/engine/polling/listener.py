@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
-from boxengine.engine.schedule import Schedule
+from boxengine.engine.polling.schedule import Schedule
 from boxengine.ports import Signal, Wakeups
 
 WAIT = timedelta(seconds=1)

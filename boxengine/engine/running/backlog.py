@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from boxengine.domain.box import Box
-from boxengine.engine.outages import Outages
-from boxengine.engine.tactics import queue_state
+from boxengine.engine.polling.tactics import queue_state
+from boxengine.engine.running.outages import Outages
 from boxengine.errors import QueueUnavailable, Unavailable
 from boxengine.ports import Clock, HistoryStore, JobQueue, Leases, Observer
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from boxengine.engine.attempt import ends_the_worker, text_of
-from boxengine.engine.health import Health, LoopProgress
-from boxengine.engine.outages import Outages
+from boxengine.engine.running.health import Health, LoopProgress
+from boxengine.engine.running.outages import Outages
 from boxengine.ports import Clock
 
 RESTART_AFTER = 1.0

@@ -11,7 +11,7 @@ from typing import Any
 
 from boxengine.engine.answers import failed, refusal
 from boxengine.engine.attempt import ends_the_worker, reason_of
-from boxengine.engine.pipeline import Middleware
+from boxengine.engine.delivering.pipeline import Middleware
 from boxengine.errors import BoxError
 
 

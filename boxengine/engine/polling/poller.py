@@ -18,12 +18,12 @@ from itertools import islice
 from boxengine.domain.box import Box
 from boxengine.domain.job import ANY_ID, Job
 from boxengine.engine.attempt import ends_the_worker
-from boxengine.engine.middleware import NotCalledOn, compose
-from boxengine.engine.outages import Outages
-from boxengine.engine.pauses import PauseWatch
-from boxengine.engine.pipeline import Middleware
-from boxengine.engine.schedule import NEVER, Schedule, Task
-from boxengine.engine.tactics import GO, Answer, Decision, Moment, Tactic, queue_state
+from boxengine.engine.delivering.middleware import NotCalledOn, compose
+from boxengine.engine.delivering.pipeline import Middleware
+from boxengine.engine.polling.pauses import PauseWatch
+from boxengine.engine.polling.schedule import NEVER, Schedule, Task
+from boxengine.engine.polling.tactics import GO, Answer, Decision, Moment, Tactic, queue_state
+from boxengine.engine.running.outages import Outages
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Clock, JobQueue, Leases, Observer, PendingRow, QueueState, Store, Tracer, Wakeups
 

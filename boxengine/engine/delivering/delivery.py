@@ -19,17 +19,17 @@ from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Discard, DiscardCause, FailedAttempt, Settlement, Unrecorded, Verdict
 from boxengine.engine.answers import discard, failed, refusal
 from boxengine.engine.attempt import discard_log, ends_the_worker, error_log, reason_of
-from boxengine.engine.care import ENDED, Caution
-from boxengine.engine.circuits import Circuits, Entry
-from boxengine.engine.closing import Closing
-from boxengine.engine.kept_back import KeptBack
-from boxengine.engine.middleware import Passage
-from boxengine.engine.order import OrderWatch
-from boxengine.engine.pipeline import Middlewares, Pipeline
-from boxengine.engine.resting import Resting
-from boxengine.engine.sending import Sending, Watch
-from boxengine.engine.time_limit import TimeLimit
-from boxengine.engine.transports import Carrier, Routes
+from boxengine.engine.delivering.care import ENDED, Caution
+from boxengine.engine.delivering.circuits import Circuits, Entry
+from boxengine.engine.delivering.kept_back import KeptBack
+from boxengine.engine.delivering.middleware import Passage
+from boxengine.engine.delivering.order import OrderWatch
+from boxengine.engine.delivering.pipeline import Middlewares, Pipeline
+from boxengine.engine.delivering.resting import Resting
+from boxengine.engine.delivering.sending import Sending, Watch
+from boxengine.engine.delivering.time_limit import TimeLimit
+from boxengine.engine.delivering.transports import Carrier, Routes
+from boxengine.engine.running.closing import Closing
 from boxengine.errors import StoreUnavailable, Unavailable
 from boxengine.ports import (
     Claim,

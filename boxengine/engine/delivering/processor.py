@@ -17,13 +17,13 @@ from itertools import islice
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
 from boxengine.engine.attempt import ends_the_worker
-from boxengine.engine.care import Care
-from boxengine.engine.delivery import BatchReport, Delivery
-from boxengine.engine.gone import GoneRows
-from boxengine.engine.keeper import LeaseKeeper
-from boxengine.engine.outages import Outages
-from boxengine.engine.pauses import PauseWatch
-from boxengine.engine.schedule import Schedule
+from boxengine.engine.delivering.care import Care
+from boxengine.engine.delivering.delivery import BatchReport, Delivery
+from boxengine.engine.delivering.gone import GoneRows
+from boxengine.engine.delivering.keeper import LeaseKeeper
+from boxengine.engine.polling.pauses import PauseWatch
+from boxengine.engine.polling.schedule import Schedule
+from boxengine.engine.running.outages import Outages
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Clock, Hold, JobQueue, Observer
 

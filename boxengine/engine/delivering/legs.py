@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from boxengine.domain.item import Item
-from boxengine.engine.transports import Carrier
+from boxengine.engine.delivering.transports import Carrier
 from boxengine.ports import Claim, Result
 
 

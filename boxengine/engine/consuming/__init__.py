@@ -1,0 +1,1 @@
+"""The inbox side: messages of a source become rows of a box, exactly once."""
