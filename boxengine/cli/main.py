@@ -28,6 +28,7 @@ from boxengine.cli import (
     items,
     new,
     pausing,
+    servers,
     start,
     status,
     web,
@@ -58,6 +59,7 @@ cli.command("init")(init.init)
 cli.command("web")(web.web)
 cli.command("doctor")(doctor.doctor)
 cli.command("demo")(demo.demo)
+cli.command("servers")(servers.servers)
 cli.add_typer(items.cli, name="items")
 cli.add_typer(new.cli, name="new")
 cli.add_typer(db.cli, name="db")
