@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,7 +10,6 @@ from redis import Redis
 
 from boxengine.app import servers
 from boxengine.app.servers import Servers
-from tests.eventually import eventually
 from tests.integration.engine.rig import Rig
 from tests.integration.engine.rigs import MakeRig
 
@@ -50,18 +49,3 @@ class Spy:
         """The jobs in the box's queue, the oldest last."""
         found: Any = self.client.lrange(QUEUE, 0, -1)
         return list(found)
-
-
-def create_until(rig: Rig, told: Callable[[], bool]) -> int:
-    """Creates items until something has come of it, and returns how many: a worker that has just started may not listen yet."""
-    created = 0
-
-    def has_come() -> bool:
-        nonlocal created
-        if not told():
-            rig.create(created % 4)
-            created += 1
-        return told()
-
-    eventually(has_come)
-    return created
