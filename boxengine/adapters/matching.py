@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from boxengine.adapters.scratch import Scratch
-from boxengine.engine.audit.ports import FirstSending, Mismatch, RowTrace, Trace
+from boxengine.ports.people.audit import FirstSending, Mismatch, RowTrace, Trace
 
 _OFFSET_BITS = 44
 """Of a place; the partition's number stands above them."""

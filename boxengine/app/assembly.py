@@ -41,10 +41,10 @@ from boxengine.engine.running.outages import Outages
 from boxengine.engine.running.recorder import Recorder
 from boxengine.engine.running.table_watch import TableWatch
 from boxengine.engine.running.threads import ThreadGroup
-from boxengine.engine.running.worker import Loop, Service, Worker
+from boxengine.engine.running.worker import Loop, Worker
 from boxengine.engine.tracking import GuardedTracker
 from boxengine.errors import BoxError, UnknownBox
-from boxengine.ports import ErrorTracker, Observer, Tracer, WorkerInfo
+from boxengine.ports import ErrorTracker, Observer, Service, Tracer, WorkerInfo
 from boxengine.settings import Resolved, Settings
 
 if TYPE_CHECKING:

@@ -27,17 +27,17 @@ from boxengine.adapters.telemetry.logs import report
 from boxengine.app.boxes import Boxes
 from boxengine.app.sources import Source, sources
 from boxengine.domain.box import Box
-from boxengine.engine.consuming.dead_letters import CreateBatch, FailedRows, OtherBox
+from boxengine.engine.consuming.dead_letters import FailedRows, OtherBox
 from boxengine.engine.consuming.loop import ConsumeLimits, Consumer
 from boxengine.engine.consuming.repetitions import Repetitions
 from boxengine.engine.running.closing import Closing
 from boxengine.engine.running.health import Health
 from boxengine.engine.running.outages import Outages
 from boxengine.engine.running.threads import ThreadGroup
-from boxengine.engine.running.worker import Loop, Service, Worker
+from boxengine.engine.running.worker import Loop, Worker
 from boxengine.engine.tracking import GuardedTracker
 from boxengine.errors import BoxError, SchemaMismatch, StoreUnavailable
-from boxengine.ports import DeadLetters, ErrorTracker, Observer, Tracer
+from boxengine.ports import CreateBatch, DeadLetters, ErrorTracker, Observer, Service, Tracer
 from boxengine.settings import Resolved
 
 TURN_LIMIT = timedelta(minutes=2)

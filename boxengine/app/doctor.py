@@ -14,8 +14,8 @@ from boxengine.adapters.system import SystemClock
 from boxengine.app.boxes import Boxes
 from boxengine.app.servers import Servers
 from boxengine.domain.box import Box
-from boxengine.engine.inspection.checkup import Checkup, Remark
 from boxengine.errors import BoxError
+from boxengine.ports.people.checkup import Checkup, Remark
 from boxengine.settings import notices
 from boxengine.settings.transport_names import KAFKA, short_name
 from boxengine.settings.transports import kafka_arguments

@@ -30,7 +30,6 @@ from boxengine.adapters.sql.store import SqlStore
 from boxengine.adapters.system import SystemClock
 from boxengine.app.redis_server import redis_client
 from boxengine.domain.box import Box
-from boxengine.engine.inspection.ports import History, Inspector, Trail
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.running.closing import Closing
 from boxengine.errors import BoxError
@@ -46,6 +45,9 @@ from boxengine.ports import (
     Wakeups,
     Workers,
 )
+from boxengine.ports.people.history import History
+from boxengine.ports.people.inspection import Inspector
+from boxengine.ports.people.trail import Trail
 from boxengine.settings import Settings
 from boxengine.settings.rules import fault_of_driver
 

@@ -3,36 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from boxengine.engine.answers import discard, refusal, unfinished
 from boxengine.engine.attempt import reason_of
 from boxengine.engine.delivering.middleware import NotCalledOn, Refused, compose
 from boxengine.engine.delivering.pipeline import Middleware, Middlewares, Pipeline
 from boxengine.errors import InvalidItem
-from boxengine.ports import Clock, Observer, Tracer
-
-Attributes = dict[str, Any]
-
-
-class Inserted(NamedTuple):
-    """What came of an insertion."""
-
-    ids: list[int]
-    """In the order given; of a row with a known ``dedup_key`` that of the first."""
-    known: frozenset[int] = frozenset()
-    """Those of rows that were there already."""
-
-
-class Rows(Protocol):
-    """Inserts rows of one box into the caller's open transaction (port of the create side)."""
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """The columns a caller may set."""
-
-    def insert(self, session: Any, rows: Sequence[Attributes]) -> Inserted:
-        """Inserts the rows, as far as they are not there already."""
+from boxengine.ports import Attributes, Clock, NewRows, Observer, Tracer
 
 
 class Creator:
@@ -41,7 +19,7 @@ class Creator:
     def __init__(
         self,
         pipeline: Pipeline,
-        rows: Rows,
+        rows: NewRows,
         *,
         middlewares: Middlewares,
         observer: Observer,

@@ -13,9 +13,9 @@ from boxengine.adapters.memory.rows import Row
 from boxengine.adapters.memory.store import MemoryStore
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
-from boxengine.engine.create import Attributes, Creator, Inserted
+from boxengine.engine.create import Creator
 from boxengine.engine.observation import NullTracer
-from boxengine.ports import Store
+from boxengine.ports import Attributes, Inserted, Store
 from boxengine.settings import Resolved
 from boxengine.testing.boxes import TestedBoxes
 

@@ -10,7 +10,7 @@ import pytest
 from boxengine.adapters.memory.history import MemoryHistory
 from boxengine.adapters.redis.connection import connect
 from boxengine.adapters.redis.history import RedisHistory
-from boxengine.engine.inspection.ports import Happened, History, Span
+from boxengine.ports.people.history import Happened, History, Span
 
 BOX, OTHER = "order_outbox_item", "combined/outbox_item"
 NOON = datetime(2026, 1, 31, 12, 0, 30, tzinfo=UTC)

@@ -11,7 +11,7 @@ import pytest
 from boxengine.adapters.memory.trail import MemoryTrail
 from boxengine.adapters.redis.connection import connect
 from boxengine.adapters.redis.trail import KEY, RedisTrail
-from boxengine.engine.inspection.ports import Deed, Trail
+from boxengine.ports.people.trail import Deed, Trail
 
 DEED = Deed(
     at=datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC),

@@ -20,8 +20,8 @@ from boxengine.adapters.sql.engine import connect
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.domain.box import Box
 from boxengine.embedded import EmbeddedValkey
-from boxengine.engine.inspection.checkup import Checkup, Remark
 from boxengine.errors import SourceUnavailable
+from boxengine.ports.people.checkup import Checkup, Remark
 from tests.cli.project import Project
 from tests.conformance.sql_stores import SqlHarness, mysql, postgresql
 from tests.eventually import eventually

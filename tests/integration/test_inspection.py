@@ -12,8 +12,8 @@ from boxengine.adapters.sql.inspection import SqlInspector
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status
-from boxengine.engine.inspection.ports import Towards
 from boxengine.ports import Count, ItemFilter, ItemRow, Precision
+from boxengine.ports.people.inspection import Towards
 from tests.conformance.sql_stores import SqlHarness, mysql, postgresql
 
 PENDING, FAILED, DELIVERED, DISCARDED = map(int, Status)

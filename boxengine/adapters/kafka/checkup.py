@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from boxengine.domain.box import Box
-from boxengine.engine.inspection.checkup import Remark
 from boxengine.errors import SourceUnavailable
+from boxengine.ports.people.checkup import Remark
 
 AREA = "kafka"
 PATIENCE = 5.0

@@ -13,9 +13,9 @@ from boxengine.adapters.kafka.consumer import message_of
 from boxengine.adapters.kafka.consumer_client import ConsumerClient, load_consumer_client, words
 from boxengine.adapters.kafka.consumer_config import consumer_config
 from boxengine.domain.message import ReceivedMessage
-from boxengine.engine.audit.ports import TopicLosses
 from boxengine.errors import BoxError, SourceUnavailable
 from boxengine.ports import Clock
+from boxengine.ports.people.audit import TopicLosses
 
 PAGE = 1000
 """Messages."""

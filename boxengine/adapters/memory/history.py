@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from threading import Lock
 
-from boxengine.engine.inspection.ports import Happened, Slot, Span
+from boxengine.ports.people.history import Happened, Slot, Span
 
 
 class MemoryHistory:

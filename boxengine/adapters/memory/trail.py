@@ -6,7 +6,7 @@ from collections import deque
 from itertools import islice
 from threading import Lock
 
-from boxengine.engine.inspection.ports import Deed
+from boxengine.ports.people.trail import Deed
 
 
 class MemoryTrail:

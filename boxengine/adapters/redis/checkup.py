@@ -10,7 +10,8 @@ import redis
 
 from boxengine.adapters.redis.connection import translated
 from boxengine.domain.box import Box
-from boxengine.engine.inspection.checkup import Remark, clock_remark
+from boxengine.engine.checkup import clock_remark
+from boxengine.ports.people.checkup import Remark
 
 AREA = "redis"
 _FULL = 0.9

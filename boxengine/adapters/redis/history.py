@@ -13,7 +13,7 @@ import redis
 from redis.exceptions import ResponseError
 
 from boxengine.adapters.redis.connection import translated
-from boxengine.engine.inspection.ports import Happened, Slot, Span
+from boxengine.ports.people.history import Happened, Slot, Span
 
 _DELIVERED, _FAILED, _OLDEST, _WAITS = b"d", b"f", b"o", b"w"
 

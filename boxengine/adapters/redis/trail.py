@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 
 from boxengine.adapters.redis.connection import translated
 from boxengine.adapters.redis.foreign import is_wrong_type
-from boxengine.engine.inspection.ports import Deed
+from boxengine.ports.people.trail import Deed
 
 KEY = "boxengine:console:trail"
 

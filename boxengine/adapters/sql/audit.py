@@ -24,7 +24,7 @@ from boxengine.adapters.sql.tables import BoxTable, leads_to_keys, quoted, unesc
 from boxengine.adapters.sql.unreadable import within_reach
 from boxengine.domain.box import Box
 from boxengine.domain.item import Status
-from boxengine.engine.audit.ports import AuditedRow, LastDelivered, RowMark, Twins
+from boxengine.ports.people.audit import AuditedRow, LastDelivered, RowMark, Twins
 
 PAGE = 5000
 """Rows."""

@@ -14,8 +14,9 @@ from boxengine.adapters.sql.errors import sentence, translated
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.adapters.sql.tables import BoxTable
 from boxengine.domain.box import Box
-from boxengine.engine.inspection.checkup import LONG_TRANSACTION, Remark, clock_remark
+from boxengine.engine.checkup import LONG_TRANSACTION, clock_remark
 from boxengine.errors import SchemaMismatch
+from boxengine.ports.people.checkup import Remark
 
 AREA = "database"
 DEAD_SHARE = 0.5

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 
 from boxengine.adapters.sql.tables import quoted
 from boxengine.adapters.sql.values import default_maker, left_to_sqlalchemy, processor, translates_schemas
-from boxengine.engine.create import Attributes
+from boxengine.ports import Attributes
 
 WORTHWHILE = 50
 """Rows from which on it gains; below, the extra round trip eats it up."""

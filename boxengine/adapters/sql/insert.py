@@ -42,9 +42,8 @@ from boxengine.adapters.sql.models import box_table
 from boxengine.adapters.sql.one_row import OneRow
 from boxengine.adapters.sql.tables import reflect
 from boxengine.domain.box import Box, BoxType
-from boxengine.engine.create import Attributes, Inserted
 from boxengine.errors import InvalidItem
-from boxengine.ports import Signal
+from boxengine.ports import Attributes, Inserted, Signal
 
 ENGINE_OWNED = frozenset({"id", "status", "errors_count", "error_log", "processed_at", "updated_at"})
 """Columns a caller does not set."""

@@ -22,8 +22,8 @@ from boxengine.adapters.sql.store import SqlStore
 from boxengine.adapters.sql.tables import BoxTable
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status
-from boxengine.engine.inspection.ports import Found, TableState, Towards
 from boxengine.ports import Count, ItemFilter, ItemRow, Precision
+from boxengine.ports.people.inspection import Found, TableState, Towards
 
 WINDOW = 10_000
 """Ids among which a look searches."""

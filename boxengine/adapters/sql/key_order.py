@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from boxengine.adapters.scratch import Scratch
-from boxengine.engine.audit.ports import AuditedRow
+from boxengine.ports.people.audit import AuditedRow
 
 _TABLE = (
     "CREATE TABLE audited (id INTEGER, event_key TEXT, bucket INTEGER, status INTEGER, may_wait INTEGER, "

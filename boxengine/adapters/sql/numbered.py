@@ -12,9 +12,8 @@ from boxengine.adapters.sql.eased_notify import EasedNotify
 from boxengine.adapters.sql.insert import SqlRows, marks
 from boxengine.adapters.sql.sequence import Numbering
 from boxengine.domain.box import Box
-from boxengine.engine.create import Attributes, Inserted
 from boxengine.errors import SchemaMismatch, StoreUnavailable
-from boxengine.ports import Signal
+from boxengine.ports import Attributes, Inserted, Signal
 
 
 class NumberedRows(SqlRows):

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Table
 from sqlalchemy.sql.dml import ReturningInsert
 
 from boxengine.adapters.sql.values import default_maker, processor, translates_schemas
-from boxengine.engine.create import Attributes
+from boxengine.ports import Attributes
 
 _MOST_SHAPES = 100
 """An application has a few; one that makes up shapes must not fill the memory."""

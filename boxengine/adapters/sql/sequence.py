@@ -17,8 +17,8 @@ from sqlalchemy.types import TypeEngine
 
 from boxengine.adapters.sql.tables import counters_of
 from boxengine.domain.box import Box
-from boxengine.engine.create import Attributes
 from boxengine.errors import SchemaMismatch
+from boxengine.ports import Attributes
 
 KEYS_AT_ONCE = 500
 _MYSQL = ("mysql", "mariadb")

@@ -9,10 +9,11 @@ from typing import Protocol, TypeVar
 
 from boxengine.app.overview.problems import NO_WORKER, Facts, Problem, Stuck, alarm, nobody_works, problems, trouble_of
 from boxengine.domain.box import Box, StrictOrder
-from boxengine.engine.inspection.checkup import Remark
-from boxengine.engine.inspection.ports import Happened, History, Inspector
 from boxengine.errors import BoxError, Unavailable
 from boxengine.ports import Census, Clock, Counts, HistoryStore, JobQueue, OpenCircuit, Pauses, WorkerInfo, Workers
+from boxengine.ports.people.checkup import Remark
+from boxengine.ports.people.history import Happened, History
+from boxengine.ports.people.inspection import Inspector
 
 T = TypeVar("T")
 LOOKED_AT = 200

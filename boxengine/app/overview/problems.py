@@ -12,8 +12,8 @@ from enum import IntEnum
 from boxengine.app.overview.words import counted, ellipsis, lasting, plural, times
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status
-from boxengine.engine.inspection.checkup import Remark
 from boxengine.ports import Count, Counts, ItemRow, OpenCircuit, Precision
+from boxengine.ports.people.checkup import Remark
 
 NO_WORKER = "no-worker"
 """The kind of a box that nobody works on."""

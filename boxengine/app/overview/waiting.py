@@ -11,8 +11,8 @@ from boxengine.app.overview.problems import reason_of
 from boxengine.app.overview.words import counted, ellipsis, lasting, times
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status
-from boxengine.engine.inspection.ports import Inspector
 from boxengine.ports import ItemRow
+from boxengine.ports.people.inspection import Inspector
 
 AHEAD = 1_000
 

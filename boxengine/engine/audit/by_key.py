@@ -14,8 +14,8 @@ from datetime import datetime
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status, rfc3339
 from boxengine.engine.audit.findings import Finding, Kind
-from boxengine.engine.audit.ports import AuditedRow
 from boxengine.errors import BoxError
+from boxengine.ports.people.audit import AuditedRow
 
 KEYS_AT_ONCE = 64
 """Keys that a database takes for equal, and whose rows it therefore mixes, are few: two spellings of one word."""

@@ -9,8 +9,8 @@ from boxengine.domain.box import Box
 from boxengine.domain.item import Status, rfc3339
 from boxengine.engine.audit.by_key import KeyChecks
 from boxengine.engine.audit.findings import Finding, Kind, Summary
-from boxengine.engine.audit.ports import AuditStore, Twins
 from boxengine.ports import Clock, ItemFilter, ItemRow, ItemsStore, Store
+from boxengine.ports.people.audit import AuditStore, Twins
 
 BUCKETS_AT_ONCE = 16
 DUE_ROWS = 1000

@@ -16,7 +16,10 @@ from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status, rfc3339
 from boxengine.domain.message import ReceivedMessage
 from boxengine.engine.audit.findings import Finding, Kind, Summary
-from boxengine.engine.audit.ports import (
+from boxengine.engine.audit.table import Progress, kept_from
+from boxengine.engine.delivering.order import may_wait
+from boxengine.ports import Clock, ItemFilter, ItemRow, ItemsStore
+from boxengine.ports.people.audit import (
     AuditStore,
     FirstSending,
     Matching,
@@ -27,9 +30,6 @@ from boxengine.engine.audit.ports import (
     TopicLosses,
     Trace,
 )
-from boxengine.engine.audit.table import Progress, kept_from
-from boxengine.engine.delivering.order import may_wait
-from boxengine.ports import Clock, ItemFilter, ItemRow, ItemsStore
 
 LOOKED_UP_AT_ONCE = 500
 LONGEST_NUMBER = 19

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 from boxengine.domain.box import Box
 from boxengine.domain.message import ReceivedMessage, remains
-from boxengine.ports import Inbox, InboxTransaction
-
-
-class CreateBatch(Protocol):
-    """Inserts items of one box and returns their ids in the order given (``Creator.create_batch``)."""
-
-    def __call__(
-        self, session: Any, batch: Sequence[Mapping[str, Any]], /, *, known: set[int] | None = None
-    ) -> list[int]:
-        """Args:
-        known: takes in the ids of items that were there already.
-        """
+from boxengine.ports import CreateBatch, Inbox, InboxTransaction
 
 
 class FailedRows:

@@ -16,7 +16,7 @@ from typing import Any
 from boxengine.domain.box import Box
 from boxengine.domain.message import ReceivedMessage, item_attributes
 from boxengine.engine.attempt import ends_the_worker, text_of
-from boxengine.engine.consuming.dead_letters import CreateBatch, only
+from boxengine.engine.consuming.dead_letters import only
 from boxengine.engine.consuming.former_rows import FormerRows
 from boxengine.engine.consuming.repetitions import Repetition, Repetitions
 from boxengine.engine.running.outages import Outages
@@ -24,6 +24,7 @@ from boxengine.errors import GraveUnavailable, InvalidItem, SourceUnavailable, S
 from boxengine.ports import (
     Clock,
     Consumed,
+    CreateBatch,
     DeadLetters,
     ErrorTracker,
     Inbox,

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol
 
-from boxengine.ports import Clock
+from boxengine.ports import Clock, OtherProcesses
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +29,6 @@ MISSING_FOR = 120.0
 left to be delivered, so nobody may ever take the word back."""
 Publish = Callable[[str, float, float], None]
 """Called with a loop's name, when it last made progress, and until when that holds (monotonic seconds)."""
-
-
-class OtherProcesses(Protocol):
-    """What a parent knows of the loops of its children."""
-
-    def complaints(self, now: float) -> Iterable[str]:
-        """Each loop that is behind at ``now`` (monotonic seconds)."""
-
-    def not_started(self) -> Iterable[str]:
-        """Each process that runs no loop yet."""
-
-    def missing(self, now: float) -> Iterable[str]:
-        """What each process needs and does not reach at ``now`` (monotonic seconds)."""
 
 
 class LoopProgress:

@@ -11,10 +11,10 @@ from threading import Lock
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Settlement
-from boxengine.engine.inspection.ports import LATENCIES, Happened, History
 from boxengine.engine.observation import NullObserver
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Clock
+from boxengine.ports.people.history import LATENCIES, Happened, History
 
 INTERVAL = timedelta(seconds=10)
 

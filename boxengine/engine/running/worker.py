@@ -5,23 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol
 
 from boxengine.engine.running.closing import CLOSING_TIME, Closing, close_all
 from boxengine.engine.running.health import Health
 from boxengine.engine.running.threads import ThreadGroup
-from boxengine.ports import Clock, ErrorTracker
+from boxengine.ports import Clock, ErrorTracker, Service
 
 MOMENT = 0.5
 """Seconds that each kind of loop has for stopping, however late it is asked."""
-
-
-class Service(Protocol):
-    """Something that runs beside the loops: the probes' server, the metrics' server."""
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from boxengine.adapters.system import SystemClock
 from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer
 from boxengine.app.boxes import Boxes
 from boxengine.domain.box import Box, BoxType
-from boxengine.engine.create import Attributes, Creator, Inserted
+from boxengine.engine.create import Creator
 from boxengine.engine.observation import NullObserver
 from boxengine.errors import InvalidItem
-from boxengine.ports import Signal
+from boxengine.ports import Attributes, Inserted, Signal
 from boxengine.settings.names import box_name
 
 if TYPE_CHECKING:

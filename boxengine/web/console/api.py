@@ -11,8 +11,8 @@ from boxengine.app.overview import reasons
 from boxengine.domain.box import Box
 from boxengine.domain.item import rfc3339
 from boxengine.domain.masking import masked_text
-from boxengine.engine.inspection.ports import Span
 from boxengine.ports import ItemFilter
+from boxengine.ports.people.history import Span
 from boxengine.web.console import acting, parsing, showing
 from boxengine.web.console.acting import Polling
 from boxengine.web.console.calls import Call, Refused

@@ -12,9 +12,9 @@ from datetime import datetime
 from enum import StrEnum
 
 from boxengine.domain.box import Box
-from boxengine.engine.inspection.ports import Deed, Trail
 from boxengine.errors import BoxError, QueueUnavailable
 from boxengine.ports import Clock
+from boxengine.ports.people.trail import Deed, Trail
 
 logger = logging.getLogger("boxengine.console")
 KEPT = 200

@@ -12,9 +12,9 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from boxengine.app.overview import reasons
 from boxengine.domain.box import Box
 from boxengine.domain.item import Status
-from boxengine.engine.inspection.ports import Towards
 from boxengine.errors import BoxError, QueueUnavailable
 from boxengine.ports import ItemFilter
+from boxengine.ports.people.inspection import Towards
 from boxengine.settings import explain
 from boxengine.web.console import acting, parsing, showing
 from boxengine.web.console.access import printable

@@ -10,8 +10,8 @@ from typing import Any
 from uuid import UUID
 
 from boxengine.domain.item import Status
-from boxengine.engine.inspection.ports import Towards
 from boxengine.ports import ItemFilter
+from boxengine.ports.people.inspection import Towards
 from boxengine.settings.durations import parse
 
 LARGEST_ID = 2**63 - 1

@@ -17,8 +17,8 @@ from boxengine.app.overview.problems import reason_of
 from boxengine.app.overview.words import lasting, number
 from boxengine.domain.item import rfc3339
 from boxengine.domain.masking import masked_text
-from boxengine.engine.inspection.ports import Happened
 from boxengine.ports import Count
+from boxengine.ports.people.history import Happened
 from boxengine.web.console import showing
 from boxengine.web.console.access import CSRF_FIELD
 from boxengine.web.console.calls import Call

@@ -11,8 +11,8 @@ from boxengine.app.overview import BoxView, Overview, Problem, Reasons
 from boxengine.app.overview.problems import reason_of
 from boxengine.domain.item import Status, rfc3339
 from boxengine.domain.masking import masked_text
-from boxengine.engine.inspection.ports import Slot, Span
 from boxengine.ports import Count, ItemRow, WorkerInfo
+from boxengine.ports.people.history import Slot, Span
 from boxengine.web.console.hiding import Hiding
 from boxengine.web.console.site import box_id
 

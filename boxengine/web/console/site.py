@@ -13,12 +13,12 @@ from boxengine.app.doctor import Doctor
 from boxengine.app.overview import Lookout, Overview
 from boxengine.app.servers import Servers
 from boxengine.domain.box import Box
-from boxengine.engine.inspection.checkup import Remark
-from boxengine.engine.inspection.ports import Found, Towards
 from boxengine.engine.item_actions import ItemActions
 from boxengine.engine.replaying import Replays
 from boxengine.errors import QueueUnavailable, UnknownBox
 from boxengine.ports import Count, ItemFilter, ItemRow, Precision
+from boxengine.ports.people.checkup import Remark
+from boxengine.ports.people.inspection import Found, Towards
 from boxengine.web.console.access import Access
 from boxengine.web.console.hiding import Hiding
 from boxengine.web.console.jobs import Jobs

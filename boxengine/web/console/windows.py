@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from boxengine.domain.box import Box
-from boxengine.engine.inspection.ports import Inspector, Towards
 from boxengine.ports import Copying, ItemFilter, ItemRow, ItemsStore
+from boxengine.ports.people.inspection import Inspector, Towards
 
 
 class WindowedItems:

@@ -10,7 +10,7 @@ from boxengine.domain.box import Box, BoxType
 from boxengine.domain.item import Status
 from boxengine.engine.audit.by_key import KeyChecks
 from boxengine.engine.audit.findings import Finding
-from boxengine.engine.audit.ports import AuditedRow
+from boxengine.ports.people.audit import AuditedRow
 
 NOON = datetime(2026, 1, 31, 12, 0)  # noqa: DTZ001 - drivers make UTC without saying so
 

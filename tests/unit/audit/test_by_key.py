@@ -13,8 +13,8 @@ from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Status
 from boxengine.domain.partitioning import hashed
 from boxengine.engine.audit.by_key import KeyChecks
-from boxengine.engine.audit.ports import AuditedRow
 from boxengine.errors import BoxError
+from boxengine.ports.people.audit import AuditedRow
 from tests.unit.audit.rows import at, box, look, row, told
 
 STRICT = (StrictOrder.KEY, StrictOrder.BUCKET)

@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 
 from boxengine.adapters.matching import SqliteMatching
-from boxengine.engine.audit.ports import FirstSending, Mismatch, RowTrace, Trace
 from boxengine.errors import BoxError
+from boxengine.ports.people.audit import FirstSending, Mismatch, RowTrace, Trace
 
 
 def uuid(number: int) -> str:

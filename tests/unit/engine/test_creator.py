@@ -9,10 +9,11 @@ import pytest
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.domain.box import Box
-from boxengine.engine.create import Attributes, Creator, Inserted
+from boxengine.engine.create import Creator
 from boxengine.engine.delivering.pipeline import Middlewares, Pipeline
 from boxengine.engine.observation import NullObserver, NullTracer
 from boxengine.errors import BoxError, InvalidItem
+from boxengine.ports import Attributes, Inserted
 from tests.unit.engine.bench import make_box
 
 COLUMNS = frozenset({"uuid", "event_key", "event_name", "bucket", "payload", "options"})

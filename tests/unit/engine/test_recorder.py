@@ -13,9 +13,9 @@ from boxengine.adapters.memory.history import MemoryHistory
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import FailedAttempt, Settlement
-from boxengine.engine.inspection.ports import Happened, Span
 from boxengine.engine.running.recorder import INTERVAL, Recorder
 from boxengine.errors import QueueUnavailable
+from boxengine.ports.people.history import Happened, Span
 
 BOX = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="items")
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from boxengine.engine.inspection.ports import Happened
 from boxengine.ports import WorkerInfo
+from boxengine.ports.people.history import Happened
 from tests.web.browser.conftest import DESK, PHONE, Running
 
 pytestmark = pytest.mark.xdist_group("browser")

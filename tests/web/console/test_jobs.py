@@ -10,8 +10,8 @@ import pytest
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.trail import MemoryTrail
 from boxengine.domain.box import Box, BoxType
-from boxengine.engine.inspection.ports import Deed
 from boxengine.errors import QueueUnavailable, StoreUnavailable
+from boxengine.ports.people.trail import Deed
 from boxengine.web.console.jobs import KEPT, Job, Jobs, State
 from tests.web.console.conftest import READ, Console
 

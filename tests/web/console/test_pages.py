@@ -10,7 +10,7 @@ import pytest
 
 from boxengine.adapters.redis.connection import connect
 from boxengine.adapters.redis.history import RedisHistory
-from boxengine.engine.inspection.ports import Happened, Span
+from boxengine.ports.people.history import Happened, Span
 from tests.cli.project import Project
 from tests.eventually import eventually
 from tests.web.console.conftest import Console

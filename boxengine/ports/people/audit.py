@@ -1,4 +1,4 @@
-"""What the audit needs of the world."""
+"""What the audit reads: a box's whole table, the topic it was sent to, and a place to match the two."""
 
 from __future__ import annotations
 

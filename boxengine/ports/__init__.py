@@ -1,0 +1,92 @@
+"""What the engine needs of the world, one small Protocol each, in modules by role.
+
+| module | holds |
+|---|---|
+| ``process`` | the clock, services that run beside the loops, sister processes |
+| ``creating`` | new rows, written through the caller's transaction |
+| ``store`` | rows as the loops need them: due rows, claims, finished rows |
+| ``coordination`` | queue, leases, pauses, wakeups, workers, remembered failures: what may be lost at any time |
+| ``delivering`` | transports |
+| ``receiving`` | message sources, inboxes, dead letters |
+| ``observing`` | observers, tracers, error trackers |
+| ``people`` | what people ask and do: items, counts, inspection, audit, history, trail, checkup |
+
+Every docstring here is a contract. ``tests/conformance`` holds each implementation to it, the in-memory twins and the real
+ones alike. Nothing in this package knows SQL, Redis commands or rows of one database.
+
+The names that the loops use can be imported from here. Those that only people's tools use come from ``people``.
+"""
+
+from __future__ import annotations
+
+from boxengine.ports.coordination.failures import FailureMemory, InHand, RememberedFailure
+from boxengine.ports.coordination.leases import Leases
+from boxengine.ports.coordination.pauses import Pauses
+from boxengine.ports.coordination.queue import Hold, JobQueue, QueueState
+from boxengine.ports.coordination.wakeups import Signal, Wakeups
+from boxengine.ports.coordination.workers import OpenCircuit, WorkerInfo, Workers
+from boxengine.ports.creating import Attributes, CreateBatch, Inserted, NewRows
+from boxengine.ports.delivering import BatchTransport, Result, Transport
+from boxengine.ports.observing import ErrorTracker, Observer, Tracer
+from boxengine.ports.people.census import Census, Count, Counts, Precision
+from boxengine.ports.people.items import Copying, ItemFilter, ItemRow, ItemsStore
+from boxengine.ports.process import Clock, OtherProcesses, Service
+from boxengine.ports.receiving import (
+    Consumed,
+    DeadLetters,
+    Inbox,
+    InboxTransaction,
+    MessageSource,
+    TopicPartition,
+)
+from boxengine.ports.store import Claim, HistoryStore, Outlook, PendingRow, Store, Swept, Tables
+
+__all__ = [
+    "Attributes",
+    "BatchTransport",
+    "Census",
+    "Claim",
+    "Clock",
+    "Consumed",
+    "Copying",
+    "Count",
+    "Counts",
+    "CreateBatch",
+    "DeadLetters",
+    "ErrorTracker",
+    "FailureMemory",
+    "HistoryStore",
+    "Hold",
+    "InHand",
+    "Inbox",
+    "InboxTransaction",
+    "Inserted",
+    "ItemFilter",
+    "ItemRow",
+    "ItemsStore",
+    "JobQueue",
+    "Leases",
+    "MessageSource",
+    "NewRows",
+    "Observer",
+    "OpenCircuit",
+    "OtherProcesses",
+    "Outlook",
+    "Pauses",
+    "PendingRow",
+    "Precision",
+    "QueueState",
+    "RememberedFailure",
+    "Result",
+    "Service",
+    "Signal",
+    "Store",
+    "Swept",
+    "Tables",
+    "TopicPartition",
+    "Tracer",
+    "Transport",
+    "Wakeups",
+    "WorkerInfo",
+    "Workers",
+]

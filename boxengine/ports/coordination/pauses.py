@@ -1,0 +1,21 @@
+"""Which boxes people have paused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from boxengine.domain.box import Box
+
+
+class Pauses(Protocol):
+    """Which boxes people have paused."""
+
+    def set(self, box: Box, *, polling_enabled: bool) -> None:
+        """Remembers it for all workers."""
+
+    def forget(self, box: Box) -> None:
+        """Nobody has said anything about the box: it follows the configuration again."""
+
+    def polling_enabled(self, boxes: Sequence[Box]) -> Mapping[str, bool]:
+        """By box name, for those boxes that somebody paused or resumed; the others follow the configuration."""

@@ -1,0 +1,49 @@
+"""Which worker processes are alive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenCircuit:
+    """A transport that a worker leaves alone for a while, because its receiver could not be reached."""
+
+    box: str
+    transport: str
+    since: datetime
+    next_try: datetime | None
+    """Not before this moment; None: when the call that hangs comes back."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    """What a running worker process says about itself."""
+
+    id: str
+    """Random; another one after each start."""
+    host: str
+    pid: int
+    boxes: tuple[str, ...]
+    """Names of the boxes it works on."""
+    threads: int
+    """Of the processor."""
+    started_at: datetime
+    circuits: tuple[OpenCircuit, ...] = ()
+    """Those that are open as it says this."""
+
+
+class Workers(Protocol):
+    """Which worker processes are alive, for people to see. Nothing depends on it."""
+
+    def announce(self, worker: WorkerInfo, *, ttl: timedelta) -> None:
+        """The worker counts as alive for ``ttl`` from now. One round trip."""
+
+    def withdraw(self, worker_id: str) -> None:
+        """The worker has stopped."""
+
+    def living(self) -> list[WorkerInfo]:
+        """Those that announced themselves in time, the longest running first."""

@@ -1,0 +1,48 @@
+"""How many items a box has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+from boxengine.domain.box import Box
+
+
+class Precision(StrEnum):
+    """How far a count can be trusted."""
+
+    EXACT = "exact"
+    AT_LEAST = "at_least"
+    ABOUT = "about"
+    """By the database's statistics."""
+
+
+class Count(NamedTuple):
+    """A number of rows."""
+
+    number: int
+    precision: Precision = Precision.EXACT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How many rows of each kind a box has; None where finding out would take a walk over a large table."""
+
+    pending: Count | None
+    retrying: Count | None
+    """Of the pending ones those with failed attempts."""
+    failed: Count | None
+    delivered: Count | None
+    discarded: Count | None
+
+
+class Census(Protocol):
+    """Counts the rows of boxes, for people. Never in the path of a delivery."""
+
+    def take(self, box: Box, *, exact: bool = False) -> Counts:
+        """In a moment even where the table is huge, with counts as precise as that allows; or exactly, however long it takes.
+
+        Raises:
+            StoreUnavailable: the database does not answer.
+        """

@@ -1,0 +1,34 @@
+"""What a look at the servers finds: facts that are as they should be, and findings that need action."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from boxengine.domain.box import Box
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """One thing that was looked at."""
+
+    area: str
+    """database, redis, kafka or boxengine."""
+    text: str
+    advice: str | None = None
+    """What to do about it; None: nothing, all is well."""
+    box: str | None = None
+    alarming: bool = False
+    """Whether people should see it before they ask."""
+
+    @property
+    def is_finding(self) -> bool:
+        return self.advice is not None
+
+
+class Checkup(Protocol):
+    """Looks at one kind of server. Raises ``Unavailable`` where it does not answer."""
+
+    def remarks(self, boxes: Sequence[Box]) -> list[Remark]:
+        """Everything."""

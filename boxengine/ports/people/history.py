@@ -1,0 +1,77 @@
+"""What happened to the boxes lately, for charts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Protocol
+
+LATENCIES = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
+"""Seconds: the upper bounds of the classes in which waits are counted; one more class holds what is longer."""
+
+
+@dataclass(slots=True)
+class Happened:
+    """What happened to a box in some span of time."""
+
+    delivered: int = 0
+    failed: int = 0
+    """Attempts."""
+    waits: dict[int, int] = field(default_factory=dict)
+    """By class of ``LATENCIES``: how many of the deliveries that were looked at took so long from their creation."""
+
+    def wait(self, share: float) -> float | None:
+        """Seconds within which this share of the deliveries came, as the upper bound of a class; None: none was looked at."""
+        total, seen = sum(self.waits.values()), 0
+        for position in sorted(self.waits):
+            seen += self.waits[position]
+            if seen >= share * total:
+                return LATENCIES[min(position, len(LATENCIES) - 1)]
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One bar of a chart."""
+
+    at: datetime
+    """Its beginning."""
+    happened: Happened
+    oldest_wait: float | None
+    """Seconds for which the oldest pending item had waited when somebody last looked; None: nobody did."""
+
+
+class Span(StrEnum):
+    """How far back a history goes."""
+
+    HOUR = "hour"
+    DAY = "day"
+
+    @property
+    def slots(self) -> int:
+        return 60 if self is Span.HOUR else 144
+
+    @property
+    def step(self) -> timedelta:
+        return timedelta(minutes=1 if self is Span.HOUR else 10)
+
+
+class History(Protocol):
+    """What happened lately, for charts: bounded, and nothing depends on it.
+
+    Raises ``QueueUnavailable`` where the server does not answer.
+    """
+
+    def add(self, happened: Mapping[str, Happened], *, now: datetime) -> None:
+        """By box name: adds to the slots of this moment."""
+
+    def measured(self, oldest_waits: Mapping[str, float], *, now: datetime) -> None:
+        """By box name: seconds for which the oldest pending item has waited."""
+
+    def read(self, box: str, span: Span, *, now: datetime) -> list[Slot]:
+        """The slots of the span, the oldest first; the last is still being filled."""
+
+    def lately(self, boxes: Sequence[str], *, now: datetime) -> Mapping[str, Happened]:
+        """By box name: what happened in this minute and the last."""

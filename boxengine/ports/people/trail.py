@@ -1,0 +1,30 @@
+"""What people did to boxes and items."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deed:
+    """Something that a person did to a box or its items."""
+
+    at: datetime
+    who: str
+    action: str
+    box: str
+    what: str
+    """Which items, in words; empty where the whole box is meant."""
+    outcome: str
+
+
+class Trail(Protocol):
+    """What people did, the latest so many deeds of it. Raises ``QueueUnavailable`` where the server does not answer."""
+
+    def add(self, deed: Deed) -> None:
+        """Remembers it."""
+
+    def latest(self, limit: int) -> list[Deed]:
+        """The latest first."""

@@ -1,0 +1,112 @@
+"""Where items of an inbox come from, and where those go that cannot become items."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from typing import Any, NamedTuple, Protocol
+
+from boxengine.domain.box import Box
+from boxengine.domain.message import ReceivedMessage
+
+TopicPartition = tuple[str, int]
+
+
+class Consumed(NamedTuple):
+    """What became of the messages of one topic's partition, of one batch."""
+
+    messages: int
+    """All of them: new items, duplicates and dead letters."""
+    duplicates: int = 0
+    """Known from before, or twice in the batch."""
+    dead_letters: int = 0
+    contradictions: int = 0
+    """Of the duplicates, those whose payload is not that of the stored item."""
+
+
+class MessageSource(Protocol):
+    """Messages out of a partitioned log, as one consumer of a group sees them. Used by one thread, ``check`` by any.
+
+    A message counts as done once it is acknowledged; until then it comes again after ``put_back``, after a restart, and
+    to whoever takes its partition over. Methods raise ``SourceUnavailable`` where the broker does not answer.
+    """
+
+    def receive(self, limit: int, *, wait: timedelta) -> Sequence[ReceivedMessage]:
+        """What has come, each partition in its order, at most ``limit``; waits up to ``wait`` for the first."""
+
+    def acknowledge(self, messages: Sequence[ReceivedMessage]) -> None:
+        """These are stored for good. Those of partitions that others have taken over meanwhile are left to them."""
+
+    def put_back(self, messages: Sequence[ReceivedMessage]) -> None:
+        """These are not stored: they will be received again, before any later ones of their partitions.
+
+        A partition that was halted goes on from there.
+        """
+
+    def halt(self, message: ReceivedMessage) -> None:
+        """Gives no more of the message's partition, from that message on, until it is put back or the partition moves."""
+
+    def lags(self) -> Mapping[TopicPartition, int]:
+        """How many messages of each partition it owns are not acknowledged yet, as far as is known; asks nobody."""
+
+    def check(self) -> None:
+        """Returns if, as far as is known, the broker answers; asks nobody."""
+
+    def close(self) -> None:
+        """Leaves the group; what is acknowledged stays so."""
+
+
+class InboxTransaction(Protocol):
+    """One open transaction of the database that holds the inbox."""
+
+    session: Any
+    """What items are created through (a SQLAlchemy ``Connection``)."""
+
+    def savepoint(self) -> AbstractContextManager[None]:
+        """What is written inside is undone if the block raises.
+
+        Raises:
+            InvalidItem: the database refuses what was written, and would do so again: a constraint, a value too long.
+        """
+
+    def reject(self, item_id: int, reason: str) -> None:
+        """Makes a pending row that was never tried a failed one, with this reason as its error log.
+
+        Only for a row that this transaction inserted: one that was there before may be a good one.
+        """
+
+    def stored_options(self, dedup_keys: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+        """The options of the rows with these keys, by key; nothing where the table has no such keys or no options."""
+
+    def stored_payloads(self, item_ids: Sequence[int]) -> Mapping[int, bytes]:
+        """The payloads of these rows, as far as this transaction sees them."""
+
+
+class Inbox(Protocol):
+    """Where received messages are stored. Methods raise ``StoreUnavailable`` where the database does not answer."""
+
+    def columns(self, box: Box) -> frozenset[str]:
+        """The columns of the box's table.
+
+        Raises:
+            SchemaMismatch: there is no such table, or nothing in it could tell a message that comes twice.
+        """
+
+    def transaction(self, box: Box) -> AbstractContextManager[InboxTransaction]:
+        """Commits at the end of the block, and undoes everything if it raises."""
+
+
+class DeadLetters(Protocol):
+    """Where messages go that cannot become items of their box."""
+
+    def bury(self, transaction: InboxTransaction, message: ReceivedMessage, reason: str) -> bool:
+        """Puts the message away for good, or lets that commit with the transaction.
+
+        False: there is a row with its ``dedup_key`` already, so it counts as a repetition and nothing was written.
+
+        Raises:
+            InvalidItem: it cannot be put away either.
+            GraveUnavailable: where it would go does not answer, or refuses it. It must be tried again later.
+            StoreUnavailable: the database does not answer.
+        """

@@ -1,0 +1,160 @@
+"""The rows of all boxes, as the loops need them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, Protocol
+
+from boxengine.domain.box import Box
+from boxengine.domain.item import Item
+from boxengine.domain.outcome import Settlement, Unrecorded
+
+
+class PendingRow(NamedTuple):
+    """What a poll knows of a row that is due."""
+
+    id: int
+    bucket: int
+    errors_count: int
+
+
+class Outlook(NamedTuple):
+    """What a look over the buckets of a box finds."""
+
+    due: list[int]
+    """Those with at least one due row."""
+    next_in: timedelta | None
+    """How long until the first row of the box that waits for its ``available_at`` has it; None where that is not known."""
+
+
+class Claim(Protocol):
+    """One open transaction of the store, holding the locks of its buckets until it ends.
+
+    Nobody else can record an outcome for these buckets while it is open.
+    """
+
+    items: Sequence[Item]
+    """The due rows of the granted buckets, locked, in id order within each bucket, at most the limit asked for."""
+
+    refused: frozenset[int]
+    """Buckets that somebody else holds; none of their rows are in ``items``."""
+
+    exhausted: frozenset[int]
+    """Granted buckets of which ``items`` holds every row that was due."""
+
+    unreadable: Mapping[int, str]
+    """By id, those of ``items`` whose rows could not be read, and why: such an item holds what could be made out, and fails."""
+
+    now: datetime
+    """The store's clock when the claim was made, with zone UTC. Due times are computed against it."""
+
+    @property
+    def session(self) -> Any:
+        """The user's session on this very transaction (a SQLAlchemy ``Session``), made at first use."""
+
+    def savepoint(self) -> AbstractContextManager[None]:
+        """What is written through ``session`` inside is undone if the block raises; the claim goes on."""
+
+    def later_delivered(self, items: Sequence[Item]) -> Mapping[int, int]:
+        """The ids of those items of which a later one, of the same key and event name, has been delivered; each with its id."""
+
+    def commit(self, settlement: Settlement) -> Unrecorded | None:
+        """Writes all outcomes and ends the transaction, which frees the buckets.
+
+        Returns what could not be recorded of single rows: a refused row repeats none of its neighbours.
+
+        Raises:
+            StoreUnavailable: nothing is known to be written; the rows count as pending.
+        """
+
+
+class Store(Protocol):
+    """The rows of all boxes. Every method raises ``StoreUnavailable`` where the database does not answer."""
+
+    def poll(self, box: Box, buckets: Sequence[int], limit: int, *, regular_only: bool = False) -> list[PendingRow]:
+        """Due rows of these buckets, about ``limit`` at most, each bucket getting its fair share, in id order.
+
+        Due means: pending, past its pause (``box.backoff``), past its ``available_at``, and not held back by strict order.
+        ``regular_only`` leaves out rows that have failed before. Takes no locks; may read a replica.
+        """
+
+    def outlook(self, box: Box, buckets: Sequence[int]) -> Outlook:
+        """Where anything is due, and when something will be. One round trip, cheap enough to be asked every second."""
+
+    def pending(self, boxes: Sequence[Box]) -> frozenset[str]:
+        """Names of those with at least one pending row, due or not. Few round trips, however many boxes there are."""
+
+    def claim(
+        self, box: Box, buckets: Mapping[int, int], limit: int, *, only_outcomes: bool = False
+    ) -> AbstractContextManager[Claim]:
+        """Opens a transaction, takes the locks of the buckets without waiting for them, and reads their due rows.
+
+        ``buckets`` maps each bucket to the id after which to read (0: from the start; a hint that spares reading
+        what was just settled). Leaving the context without ``commit`` undoes everything.
+
+        ``only_outcomes``: nobody will ask the claim for its ``session`` or for ``later_delivered``. The store may then write
+        at once what a delivery of all rows would write, as long as ``commit`` and leaving do what they always do.
+        """
+
+    def ping(self) -> None:
+        """Returns if the database answers."""
+
+
+class Swept(NamedTuple):
+    """What a look at some rows came to."""
+
+    deleted: int
+    last_id: int | None
+    """Of the rows looked at; None: there were none, the table ends here."""
+
+
+class HistoryStore(Protocol):
+    """What looks at and deletes finished rows: retention, status, metrics. Never in the path of a delivery."""
+
+    def counts(self, box: Box) -> Mapping[int, int]:
+        """Rows by status number. Counts the whole table: for people, not for metrics."""
+
+    def oldest_pending(self, box: Box) -> datetime | None:
+        """Since when (zone UTC) the pending row that has waited longest has been there: since its creation, or since its
+        ``available_at`` where that is later. Rows that are delayed beyond now do not wait. None: nothing does.
+
+        Cheap enough to be asked every few seconds: it looks at the first rows of each bucket only.
+        """
+
+    def stranded_items(self, box: Box) -> int:
+        """Pending rows in buckets that the box does not have, where no worker looks; from 10,000 on it counts no further."""
+
+    def oldest_finished(self, box: Box, statuses: Sequence[int]) -> datetime | None:
+        """``created_at`` of the first row, by id, with one of these statuses; may read a replica."""
+
+    def delete_finished(
+        self, box: Box, statuses: Sequence[int], *, created_from: datetime, created_before: datetime, limit: int
+    ) -> int:
+        """Deletes, in one transaction, at most ``limit`` such rows of that span of creation; returns how many.
+
+        It need not find rows that stand, by id, far behind many others of their statuses: ``sweep_finished`` does.
+        """
+
+    def sweep_finished(self, box: Box, before: Mapping[int, datetime], *, after: int, limit: int) -> Swept:
+        """Looks at the next rows by id, a bounded number of them, and deletes the old among them in one transaction.
+
+        Args:
+            before: by status, the ``created_at`` from which on rows stay. Pending rows stay in any case.
+            after: the id after which to look.
+            limit: of rows to delete.
+        """
+
+
+class Tables(Protocol):
+    """The tables behind the boxes, which people may alter while a worker runs."""
+
+    def look_again(self) -> Sequence[str]:
+        """Finds out which known tables have changed, and works with them as they are from here on; names of their boxes.
+
+        Cheap enough to be asked every half minute.
+
+        Raises:
+            StoreUnavailable: the database does not answer.
+        """
