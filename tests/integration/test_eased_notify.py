@@ -51,6 +51,10 @@ class Site:
         return notifies
 
 
+def announcing() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "boxengine-announcer"]
+
+
 @pytest.fixture
 def site(postgres_url: str) -> Iterator[Site]:
     site = Site(postgres_url)
@@ -117,8 +121,25 @@ def test_a_hint_that_is_sent_after_the_engine_was_disposed_of_leaves_no_connecti
     opened.invalidate()
     opened.close()
     assert site.listener.wait(LONG) == [Signal(BOX.name, 3)]
-    announcing = [thread for thread in threading.enumerate() if thread.name == "boxengine-announcer"]
-    for thread in announcing:
+    for thread in announcing():
+        thread.join()
+    assert left == set()
+
+
+def test_a_connection_on_its_way_back_while_the_application_disposes_of_its_engine_is_closed(
+    postgres_url: str,
+) -> None:
+    engine, left = sa.create_engine(postgres_url), set[int]()
+    sa.event.listen(engine, "connect", lambda driver, _record: left.add(id(driver)))
+    sa.event.listen(engine, "close", lambda driver, _record: left.discard(id(driver)))
+    eased = EasedNotify(clock=ManualClock())
+    with engine.connect() as connection:
+        assert eased.sender(connection) is None
+        tell = eased.sender(connection)
+        assert tell is not None
+    sa.event.listen(engine, "checkin", lambda *_: engine.dispose(), once=True)
+    tell([Signal(BOX.name, 1)])
+    for thread in announcing():
         thread.join()
     assert left == set()
 

@@ -44,7 +44,7 @@ class EasedNotify:
             return None
         engine = connection.engine
         # The thread needs a connection that is nobody else's: a pool that shares its only one would not do.
-        if engine.dialect.is_async or type(engine.pool) is not QueuePool:
+        if engine.dialect.is_async or not isinstance(engine.pool, QueuePool):
             return None
         with self._lock:
             announcer = self._announcers.get(engine.pool)
@@ -53,15 +53,18 @@ class EasedNotify:
                 self._announcers[engine.pool] = announcer
         return announcer.tell
 
-    def _notify(self, engine: Engine, pool: ref[Pool], signals: list[Signal]) -> None:
+    def _notify(self, engine: Engine, known: ref[Pool], signals: list[Signal]) -> None:
+        pool = known()
         try:
             with engine.connect() as connection:
                 connection.execution_options(isolation_level="AUTOCOMMIT")
                 texts = [signal.encode() for signal in signals]
                 connection.execute(select(func.pg_notify(CHANNEL, func.unnest(literal(texts, ARRAY(String))))))
-                if engine.pool is not pool():
+                if engine.pool is not pool:
                     # The application has disposed of its engine: what goes back to the pool now is never closed.
                     connection.invalidate()
         except SQLAlchemyError:
             # These hints are lost, which costs one poll interval.
             self._broken_until = self._clock.monotonic() + BROKEN_FOR
+        if pool is not None and engine.pool is not pool:
+            pool.dispose()  # it did so while the connection was on its way back to the pool

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import PoolResetState
 
+from boxengine.adapters.sql.pool import DisposablePool
 from boxengine.adapters.sql.pooler import is_pooled
 from boxengine.adapters.sql.writes import connect_arguments, demand
 from boxengine.errors import BoxError
@@ -56,6 +58,7 @@ def connect(
             address,
             # Between the locks and the rows the snapshot must move on, whatever the database's default is.
             isolation_level="READ COMMITTED",
+            poolclass=DisposablePool,
             pool_size=connections,
             max_overflow=4,
             pool_timeout=30,
@@ -87,9 +90,10 @@ def _limit_statements(engine: Engine, limit: timedelta) -> None:
 
     def on_connect(connection: Any, record: Any) -> None:
         if engine.dialect.name == "postgresql":
-            record.info[_POOLED] = engine.driver == "psycopg" and is_pooled(connection)
-            if not record.info[_POOLED]:
-                _run(connection, f"SET statement_timeout = {milliseconds}")
+            with _closed_on_error(connection):
+                record.info[_POOLED] = engine.driver == "psycopg" and is_pooled(connection)
+                if not record.info[_POOLED]:
+                    _run(connection, f"SET statement_timeout = {milliseconds}")
             return
         mariadb = _run(connection, "SELECT VERSION() LIKE '%MariaDB%'")
         seconds, selects = f"max_statement_time = {milliseconds / 1000}", f"max_execution_time = {milliseconds}"
@@ -137,11 +141,18 @@ def address_of(url: str) -> URL:
 
 def _stop_preparing(connection: Any, _record: object, *, found_out: bool) -> None:
     """The driver then ignores that statements ask to be prepared."""
-    try:
+    with _closed_on_error(connection):
         if not found_out or is_pooled(connection):
             connection.prepare_threshold = None
+
+
+@contextmanager
+def _closed_on_error(connection: Any) -> Iterator[None]:
+    """Closes a new connection that cannot be set up; an older pool would just forget it."""
+    try:
+        yield
     except BaseException:
-        connection.close()  # SQLAlchemy would just forget it
+        connection.close()
         raise
 
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 
 from boxengine.adapters.sql.changes import Shape, shapes, tells_of_a_change
 from boxengine.adapters.sql.claim import SqlClaim
@@ -124,7 +124,7 @@ class SqlStore:
         statements = self._statements(self._of_one_size(box))
         with (
             translated(self.engine),
-            _connected(self.engine) as connection,
+            self.engine.connect() as connection,
             closing(cursor_of(connection)) as cursor,
         ):
             comment = None if self._comments is None else DeliveryComment(box, self._comments)
@@ -275,7 +275,7 @@ class SqlStore:
     @contextmanager
     def _cursor(self, engine: Engine) -> Iterator[Cursor]:
         """For statements that each are a transaction of their own."""
-        with translated(engine), _connected(engine) as connection:
+        with translated(engine), engine.connect() as connection:
             if engine.dialect.name == "postgresql":
                 # Spares BEGIN and ROLLBACK; MySQL's driver would spend as much on the setting itself.
                 connection.execution_options(isolation_level="AUTOCOMMIT")
@@ -286,18 +286,6 @@ class SqlStore:
                 if connection_lost(engine, error):
                     connection.invalidate()  # the pool would reset it, which fails with a traceback in the log
                 raise
-
-
-@contextmanager
-def _connected(engine: Engine) -> Iterator[Connection]:
-    pool = engine.pool
-    with engine.connect() as connection:
-        try:
-            yield connection
-        finally:
-            if engine.pool is not pool and not connection.invalidated:
-                # The pool was thrown away meanwhile, with all that lay in it: who goes back there is never closed.
-                connection.invalidate()
 
 
 def _any_pending(tables: Sequence[BoxTable]) -> str:

@@ -1,0 +1,26 @@
+"""A pool that closes what comes back to it after it was disposed of."""
+
+from __future__ import annotations
+
+from sqlalchemy import QueuePool
+from sqlalchemy.pool import ConnectionPoolEntry
+
+
+class DisposablePool(QueuePool):
+    """The pool of a worker, whose threads dispose of the engine while others are at work on its connections.
+
+    An engine that is disposed of closes what lies in its pool, and takes a new one. A connection that is out at that moment
+    comes back to the old pool, which nobody looks after any more: it would stay open until the garbage collector finds it.
+    """
+
+    _disposed = False
+
+    def dispose(self) -> None:
+        # Before the pool is emptied: who comes back in between is then closed by one of the two.
+        self._disposed = True
+        super().dispose()
+
+    def _do_return_conn(self, record: ConnectionPoolEntry) -> None:
+        super()._do_return_conn(record)
+        if self._disposed:
+            super().dispose()
