@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from boxengine.domain.box import Box
 from boxengine.domain.item import Status
 from boxengine.engine.running.outages import Outages
-from boxengine.ports import Clock, HistoryStore, Leases, Observer
+from boxengine.ports import Clock, Duty, HistoryStore, LeaseName, Leases, Observer
 
 INTERVAL = timedelta(minutes=10)
 LEASE_TTL = timedelta(seconds=60)
@@ -62,7 +62,7 @@ class Retention:
 
     def clean_up(self, box: Box) -> int | None:
         """Deletes what is old enough of one box; returns the number of rows, None where another worker is at it."""
-        lease = f"sbmt:outbox:retention:{box.name}:lock"
+        lease = LeaseName(Duty.RETENTION, box.name)
         if not self._leases.acquire(lease, self._token, ttl=LEASE_TTL):
             return None
         try:
@@ -73,7 +73,7 @@ class Retention:
         finally:
             self._leases.release(lease, self._token)
 
-    def _delete(self, box: Box, statuses: Sequence[Status], period: timedelta, *, lease: str) -> int:
+    def _delete(self, box: Box, statuses: Sequence[Status], period: timedelta, *, lease: LeaseName) -> int:
         """Goes through the time before the period in windows, each in batches of one statement and transaction."""
         end = self._clock.now() - period
         start = self._store.oldest_finished(box, statuses)
@@ -92,7 +92,7 @@ class Retention:
                 break
         return deleted
 
-    def _sweep(self, box: Box, *, lease: str) -> int:
+    def _sweep(self, box: Box, *, lease: LeaseName) -> int:
         """Deletes old rows that stand behind younger ones: imported, filled in, or of a writer whose clock was wrong."""
         retention, now = box.retention, self._clock.now()
         before: dict[int, datetime] = {
@@ -118,7 +118,7 @@ class Retention:
         self._swept[box.name] = after
         return deleted
 
-    def _may_go_on(self, lease: str) -> bool:
+    def _may_go_on(self, lease: LeaseName) -> bool:
         return not self._stopping.is_set() and self._leases.acquire(lease, self._token, ttl=LEASE_TTL)
 
     def _delete_batch(self, box: Box, statuses: Sequence[Status], since: datetime, until: datetime) -> int:

@@ -20,7 +20,7 @@ The names that the loops use can be imported from here. Those that only people's
 from __future__ import annotations
 
 from boxengine.ports.coordination.failures import FailureMemory, InHand, RememberedFailure
-from boxengine.ports.coordination.leases import Leases
+from boxengine.ports.coordination.leases import Duty, LeaseName, Leases
 from boxengine.ports.coordination.pauses import Pauses
 from boxengine.ports.coordination.queue import Hold, JobQueue, QueueState
 from boxengine.ports.coordination.wakeups import Signal, Wakeups
@@ -53,6 +53,7 @@ __all__ = [
     "Counts",
     "CreateBatch",
     "DeadLetters",
+    "Duty",
     "ErrorTracker",
     "FailureMemory",
     "HistoryStore",
@@ -65,6 +66,7 @@ __all__ = [
     "ItemRow",
     "ItemsStore",
     "JobQueue",
+    "LeaseName",
     "Leases",
     "MessageSource",
     "NewRows",

@@ -8,10 +8,11 @@ from datetime import timedelta
 
 import pytest
 
+from boxengine.ports import Duty, LeaseName
 from tests.conformance import coordination
 from tests.conformance.coordination import TTL, Rig
 
-NAME = "sbmt:outbox:poller:order_outbox_item:3:lock"
+NAME = LeaseName(Duty.POLLING, "order_outbox_item", 3)
 SECOND = timedelta(seconds=1)
 
 
@@ -30,9 +31,18 @@ def test_a_held_lease_is_refused(rig: Rig) -> None:
     assert not rig.leases.acquire(NAME, "b", ttl=TTL)
 
 
-def test_leases_of_different_names_do_not_meet(rig: Rig) -> None:
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(LeaseName(Duty.POLLING, "заказ/item", 3), id="box"),
+        pytest.param(LeaseName(Duty.POLLING, "order_outbox_item", 33), id="partition"),
+        pytest.param(LeaseName(Duty.RETENTION, "order_outbox_item", 3), id="duty"),
+        pytest.param(LeaseName(Duty.POLLING, "order_outbox_item"), id="whole box"),
+    ],
+)
+def test_leases_of_different_names_do_not_meet(rig: Rig, other: LeaseName) -> None:
     rig.leases.acquire(NAME, "a", ttl=TTL)
-    assert rig.leases.acquire("sbmt:outbox:poller:заказ/item:3:lock", "b", ttl=TTL)
+    assert rig.leases.acquire(other, "b", ttl=TTL)
 
 
 def test_its_holder_may_acquire_it_again_which_renews_it(rig: Rig) -> None:

@@ -20,13 +20,14 @@ from boxengine.adapters.system import SystemClock
 from boxengine.domain.box import BoxType
 from boxengine.embedded import EmbeddedValkey
 from boxengine.errors import QueueUnavailable
-from boxengine.ports import RememberedFailure, Signal
+from boxengine.ports import Duty, LeaseName, RememberedFailure, Signal
 from tests.conformance.coordination import NO_WAIT, NOON, TTL, WAIT, RedisRig, job, make_box
 
 BOX = make_box()
 QUEUE = "order_outbox_item:job_queue"
 ATTEMPTS = 100_000
 BRIEF = timedelta(milliseconds=20)
+LEASE = LeaseName(Duty.POLLING, "order_outbox_item", 0)
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ def test_a_bucket_locked_by_the_reference_is_left_to_it(rig: RedisRig) -> None:
 
 def test_a_named_lease_is_a_key_of_that_name(rig: RedisRig) -> None:
     name = "sbmt:outbox:poller:order_outbox_item:0:lock"
-    rig.leases.acquire(name, "token", ttl=TTL)
+    rig.leases.acquire(LEASE, "token", ttl=TTL)
     assert rig.client.get(name) == b"token"
 
 
@@ -237,11 +238,11 @@ def test_a_bucket_number_with_leading_zeros_is_that_bucket(rig: RedisRig) -> Non
 def test_the_server_ends_leases_by_itself(rig: RedisRig) -> None:
     rig.queue.push(BOX, [job(1)])
     hold = rig.take(BOX, ttl=BRIEF)
-    rig.leases.acquire("lease", "a", ttl=BRIEF)
+    rig.leases.acquire(LEASE, "a", ttl=BRIEF)
     rig.failures.remember(BOX, {1: RememberedFailure(1, "")}, ttl=BRIEF)
     assert eventually(lambda: rig.queue.push(BOX, [job(1)]) == 1)
     assert rig.queue.extend(hold, ttl=TTL) == {1}
-    assert eventually(lambda: rig.leases.acquire("lease", "b", ttl=TTL))
+    assert eventually(lambda: rig.leases.acquire(LEASE, "b", ttl=TTL))
     assert eventually(lambda: rig.failures.recall(BOX, [1]) == {})
 
 

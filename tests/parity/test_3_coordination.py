@@ -12,6 +12,7 @@ from boxengine.domain.item import Item, Status
 from boxengine.domain.job import Job
 from boxengine.domain.outcome import Failure
 from boxengine.engine.polling.pauses import PauseWatch
+from boxengine.ports import Duty, LeaseName
 from tests.eventually import eventually
 from tests.integration.engine.receivers import BatchReceiver, FailsFirst, Gate, Receiver
 from tests.integration.engine.rig import BOX, Rig
@@ -43,13 +44,13 @@ def test_partition_lease(make_rig: MakeRig, spy: Spy) -> None:
 
 
 def test_partition_lease_is_freed_by_its_holder_only(rig: Rig, spy: Spy) -> None:
-    name = f"sbmt:outbox:poller:{BOX}:0:lock"
+    name, lease = f"sbmt:outbox:poller:{BOX}:0:lock", LeaseName(Duty.POLLING, BOX, 0)
     with servers_of(rig) as connected:
-        assert connected.leases.acquire(name, "mine", ttl=timedelta(seconds=60))
-        assert (spy.text(name), connected.leases.acquire(name, "theirs", ttl=timedelta(seconds=60))) == ("mine", False)
-        connected.leases.release(name, "theirs")
+        assert connected.leases.acquire(lease, "mine", ttl=timedelta(seconds=60))
+        assert (spy.text(name), connected.leases.acquire(lease, "theirs", ttl=timedelta(seconds=60))) == ("mine", False)
+        connected.leases.release(lease, "theirs")
         assert spy.text(name) == "mine"
-        connected.leases.release(name, "mine")
+        connected.leases.release(lease, "mine")
         assert spy.text(name) is None
 
 

@@ -1,11 +1,11 @@
-"""Named leases in memory."""
+"""Leases on duties, in memory."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from threading import Lock
 
-from boxengine.ports import Clock
+from boxengine.ports import Clock, LeaseName
 
 
 class MemoryLeases:
@@ -14,9 +14,9 @@ class MemoryLeases:
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
         self._lock = Lock()
-        self._held: dict[str, tuple[str, float]] = {}
+        self._held: dict[LeaseName, tuple[str, float]] = {}
 
-    def acquire(self, name: str, token: str, *, ttl: timedelta) -> bool:
+    def acquire(self, name: LeaseName, token: str, *, ttl: timedelta) -> bool:
         """True if nobody held it, or ``token`` already did; it then lasts for ``ttl`` from now."""
         now = self._clock.monotonic()
         with self._lock:
@@ -26,7 +26,7 @@ class MemoryLeases:
             self._held[name] = (token, now + ttl.total_seconds())
             return True
 
-    def release(self, name: str, token: str) -> None:
+    def release(self, name: LeaseName, token: str) -> None:
         """Frees it if ``token`` holds it."""
         with self._lock:
             if self._held.get(name, ("", 0.0))[0] == token:

@@ -6,8 +6,10 @@ Each begins with the box's namespace, which is empty unless ``redis.prefix`` is 
 from __future__ import annotations
 
 from boxengine.domain.box import Box, BoxType
+from boxengine.ports import Duty, LeaseName
 
 _PAUSE_CLASSES = {BoxType.OUTBOX: "OutboxClass", BoxType.INBOX: "InboxClass"}
+_DUTIES = {Duty.POLLING: "poller", Duty.RETENTION: "retention", Duty.BACKLOG: "backlog"}
 
 
 def job_queue(box: Box) -> str:
@@ -38,6 +40,12 @@ def in_hand(box: Box) -> str:
 def bucket_lease_prefix(box: Box) -> str:
     """What a bucket's lease begins with; the bucket's number and ``:lock`` follow."""
     return f"{box.namespace}sbmt:outbox:processor:{box.name}:"
+
+
+def lease(name: LeaseName) -> str:
+    """The lease on a duty, without the namespace: ``sbmt:outbox:poller:{box}:{partition}:lock`` and its like."""
+    place = name.box if name.partition is None else f"{name.box}:{name.partition}"
+    return f"sbmt:outbox:{_DUTIES[name.duty]}:{place}:lock"
 
 
 def item_meta_prefix(box: Box) -> str:

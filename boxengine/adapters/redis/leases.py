@@ -1,4 +1,4 @@
-"""Named leases: one key each, a token in it, a time limit on it."""
+"""Leases on duties: one key each, a token in it, a time limit on it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from datetime import timedelta
 
 import redis
 
+from boxengine.adapters.redis import keys
 from boxengine.adapters.redis.connection import milliseconds, translated
+from boxengine.ports import LeaseName
 
 # What is no string is no lease: a stranger's key of that name is replaced.
 _ACQUIRE = """
@@ -25,19 +27,19 @@ if redis.pcall('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
 
 
 class RedisLeases:
-    """``Leases`` over Redis; the key of a lease is the prefix and its name."""
+    """``Leases`` over Redis; ``prefix`` comes before the key of each lease."""
 
     def __init__(self, client: redis.Redis, *, prefix: str = "") -> None:
         self._prefix = prefix
         self._acquire = client.register_script(_ACQUIRE)
         self._release = client.register_script(_RELEASE)
 
-    def acquire(self, name: str, token: str, *, ttl: timedelta) -> bool:
+    def acquire(self, name: LeaseName, token: str, *, ttl: timedelta) -> bool:
         """True if nobody held it, or ``token`` already did; it then lasts for ``ttl`` from now."""
         with translated("take a lease"):
-            return bool(self._acquire(keys=[self._prefix + name], args=[token, milliseconds(ttl)]))
+            return bool(self._acquire(keys=[self._prefix + keys.lease(name)], args=[token, milliseconds(ttl)]))
 
-    def release(self, name: str, token: str) -> None:
+    def release(self, name: LeaseName, token: str) -> None:
         """Frees it if ``token`` holds it."""
         with translated("free a lease"):
-            self._release(keys=[self._prefix + name], args=[token])
+            self._release(keys=[self._prefix + keys.lease(name)], args=[token])

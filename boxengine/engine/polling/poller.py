@@ -25,7 +25,19 @@ from boxengine.engine.polling.schedule import NEVER, Schedule, Task
 from boxengine.engine.polling.tactics import GO, Answer, Decision, Moment, Tactic, queue_state
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import QueueUnavailable
-from boxengine.ports import Clock, JobQueue, Leases, Observer, PendingRow, QueueState, Store, Tracer, Wakeups
+from boxengine.ports import (
+    Clock,
+    Duty,
+    JobQueue,
+    LeaseName,
+    Leases,
+    Observer,
+    PendingRow,
+    QueueState,
+    Store,
+    Tracer,
+    Wakeups,
+)
 
 LONGEST_IDLE = 5.0
 """Seconds between two checks of a box in which nothing happens while wake-ups work."""
@@ -330,11 +342,11 @@ class _PartitionLeases:
         self._token = token
         self._ttl = ttl
         self._clock = clock
-        self._renew_at: dict[str, float] = {}
+        self._renew_at: dict[LeaseName, float] = {}
 
     def hold(self, box: Box, partition: int) -> bool:
         """Whether this worker may poll the partition now."""
-        name = f"sbmt:outbox:poller:{box.name}:{partition}:lock"
+        name = LeaseName(Duty.POLLING, box.name, partition)
         now = self._clock.monotonic()
         if now < self._renew_at.get(name, 0.0):
             return True

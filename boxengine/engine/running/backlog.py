@@ -15,7 +15,7 @@ from boxengine.domain.box import Box
 from boxengine.engine.polling.tactics import queue_state
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import QueueUnavailable, Unavailable
-from boxengine.ports import Clock, HistoryStore, JobQueue, Leases, Observer
+from boxengine.ports import Clock, Duty, HistoryStore, JobQueue, LeaseName, Leases, Observer
 
 INTERVAL = timedelta(seconds=15)
 STRANDED_INTERVAL = timedelta(minutes=1)
@@ -47,7 +47,7 @@ class Backlog:
         self._observer = observer
         self._clock = clock
         self._token = token
-        self._chosen_for: set[str] = set()
+        self._chosen_for: set[LeaseName] = set()
         """Names of the leases that may be this worker's."""
         self._stranded_at: dict[str, float] = {}
         """When stranded rows were counted last, by box, on the monotonic clock."""
@@ -95,7 +95,7 @@ class Backlog:
         self._stranded_at[box.name] = now
 
     def _chosen(self, box: Box) -> bool:
-        name = f"sbmt:outbox:backlog:{box.name}:lock"
+        name = LeaseName(Duty.BACKLOG, box.name)
         self._chosen_for.add(name)
         try:
             return self._leases.acquire(name, self._token, ttl=LEASE_TTL)

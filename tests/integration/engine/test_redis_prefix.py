@@ -9,7 +9,7 @@ import redis
 
 from boxengine.app import servers
 from boxengine.domain.job import Job
-from boxengine.ports import Hold, RememberedFailure
+from boxengine.ports import Duty, Hold, LeaseName, RememberedFailure
 from tests.conformance.coordination import NO_WAIT, TTL
 from tests.conformance.test_workers import FIRST
 from tests.integration.engine.receivers import Receiver
@@ -48,8 +48,9 @@ def test_what_one_installation_says_another_does_not_hear(make_rig: MakeRig) -> 
     assert two.pauses.polling_enabled([there]) == {}
     one.memory.remember(here, {1: RememberedFailure(1, "no")}, ttl=TTL)
     assert two.memory.recall(there, [1]) == {}
-    assert one.leases.acquire("lease", "token", ttl=TTL)
-    assert two.leases.acquire("lease", "another", ttl=TTL)
+    lease = LeaseName(Duty.POLLING, here.name, 0)
+    assert one.leases.acquire(lease, "token", ttl=TTL)
+    assert two.leases.acquire(lease, "another", ttl=TTL)
     one.workers.announce(FIRST, ttl=TTL)
     assert (len(one.workers.living()), two.workers.living()) == (1, [])
     for each in (one, two):

@@ -22,7 +22,7 @@ from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.polling.tactics import SHORTEST_DELAY, TACTICS, Pace
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import QueueUnavailable
-from boxengine.ports import Signal
+from boxengine.ports import Duty, LeaseName, Signal
 from tests.unit.engine.bench import Bench
 
 PACE = Pace()
@@ -208,7 +208,7 @@ def test_a_named_bucket_is_not_forgotten_where_the_queue_is_away_for_a_moment(wa
 
 def test_a_bucket_of_which_another_worker_takes_care_is_left_to_it(watch: Watch) -> None:
     watch.go_on(5)  # the poller's own lease runs out
-    watch.leases.acquire(f"sbmt:outbox:poller:{watch.box.name}:1:lock", "other", ttl=timedelta(seconds=60))
+    watch.leases.acquire(LeaseName(Duty.POLLING, watch.box.name, 1), "other", ttl=timedelta(seconds=60))
     watch.commit()
     watch.go_on(STEP)
     assert watch.queued == 0

@@ -20,6 +20,7 @@ from boxengine.engine.polling.poller import Poller, PollLimits
 from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.polling.tactics import TACTICS, Pace
 from boxengine.engine.running.outages import Outages
+from boxengine.ports import Duty, LeaseName
 from tests.unit.engine.bench import BUCKETS, make_box
 
 BOX = make_box(max_retries=3)
@@ -88,7 +89,7 @@ def test_the_buckets_of_a_worker_that_died_are_polled_half_a_second_after_its_le
     shop.poller.turn()
     shop.clock.advance(timedelta(seconds=0.1))  # so that the leases do not run out at the very moment of a look
     for number in range(BUCKETS):
-        shop.leases.acquire(f"sbmt:outbox:poller:{BOX.name}:{number}:lock", "dead", ttl=LEASE)
+        shop.leases.acquire(LeaseName(Duty.POLLING, BOX.name, number), "dead", ttl=LEASE)
     shop.queue.push(BOX, [Job(bucket, 0, (bucket + 1,)) for bucket in BOX.buckets])
     assert shop.queue.take([BOX], wait=timedelta(0), ttl=LEASE, share=1) is not None
     assert shop.deliver_within(timedelta(seconds=90)) <= LEASE + timedelta(seconds=0.5)

@@ -16,12 +16,13 @@ from boxengine.domain.item import Status
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.retention import LEASE_TTL, LOOKS, Retention
 from boxengine.engine.running.outages import Outages
+from boxengine.ports import Duty, LeaseName
 
 POLICY = Policy(
     delivered=timedelta(days=1), others=timedelta(days=2), batch_size=2, pause=timedelta(0), window=timedelta(hours=1)
 )
 BOX = Box(name="order_item", type=BoxType.OUTBOX, table="order_items", retention=POLICY)
-LEASE = "sbmt:outbox:retention:order_item:lock"
+LEASE = LeaseName(Duty.RETENTION, "order_item")
 
 
 class CountingStore(MemoryStore):
