@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never, cast
+from weakref import finalize
 
 from boxengine.adapters.builtin import BUILTIN_TRANSPORTS
 from boxengine.adapters.system import SystemClock
@@ -240,8 +241,10 @@ class Boxes:
         from boxengine.app.redis_server import redis_client  # noqa: PLC0415
 
         settings = self._creating.settings
-        channel = (settings.redis.prefix or "") + CHANNEL
-        return Announcer(RedisNotifier(redis_client(settings), channel=channel).notify).tell
+        channel, client = (settings.redis.prefix or "") + CHANNEL, redis_client(settings)
+        # Nobody closes a configuration: its connections go when it does. One that still sends is closed by the client's own end.
+        finalize(self, client.connection_pool.disconnect, inuse_connections=False)
+        return Announcer(RedisNotifier(client, channel=channel).notify).tell
 
 
 def load(path: Paths = None, env: str | None = None) -> Boxes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import redis
 
 from boxengine.app import servers
 from boxengine.cli.context import connect
+from boxengine.domain.box import BoxType
 from boxengine.errors import BoxError
 from tests.cli.project import Project
 from tests.eventually import eventually
@@ -52,6 +55,25 @@ def test_a_connection_that_fails_to_close_leaves_no_other_open(
     assert open_at_redis(redis_url) == 0
     monkeypatch.undo()
     opened.close()
+
+
+def test_a_configuration_that_is_given_up_leaves_no_connection_to_redis(
+    tmp_path: Path, postgres_url: str, redis_url: str
+) -> None:
+    project = Project(tmp_path, database=postgres_url, redis=redis_url, more="wakeup: redis")
+    project.call("db", "create")
+    boxes = project.boxes()
+    creator = boxes.creator("order_outbox_item", BoxType.OUTBOX)  # keeps the client, which would close it in the end
+    with project.engine() as engine, engine.begin() as connection:
+        creator.create(connection, {"event_key": 1, "payload": b""})
+    for thread in threading.enumerate():
+        if thread.name == "boxengine-announcer":
+            thread.join()
+    assert open_at_redis(redis_url) == 1
+    del boxes
+    gc.collect()
+    assert open_at_redis(redis_url) == 0
+    del creator
 
 
 def open_at_redis(url: str) -> int:
