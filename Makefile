@@ -38,6 +38,9 @@ docs: $(STAMP) ## the documentation as a site, in site/; fails at a broken link
 screenshots: $(STAMP) ## those of the console in docs/images, made by its tests
 	@BOXENGINE_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/web/browser -n 0 -q
 
+moving-picture: $(STAMP) ## the film of the demo in docs/images, filmed anew
+	@$(BIN)/python -m tests.docs.moving_picture docs/images/demo.svg
+
 bench: $(STAMP) ## ratios to the floor programs, as a table
 	@$(BIN)/python -m bench
 
@@ -59,4 +62,4 @@ fuzz-sql: $(STAMP) ## five minutes of random SQL writes into the boxes' tables b
 chaos-kafka: $(STAMP) ## 100,000 items into and out of a real Kafka, with kills and outages (CHAOS_ARGS="--rows normal --items 20000")
 	@$(BIN)/python -m tests.chaos.kafka $(CHAOS_ARGS)
 
-.PHONY: help install demo test lint format docs screenshots bench bench-quick soak chaos chaos-mariadb fuzz-sql chaos-kafka
+.PHONY: help install demo test lint format docs screenshots moving-picture bench bench-quick soak chaos chaos-mariadb fuzz-sql chaos-kafka

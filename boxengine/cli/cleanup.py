@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 import typer
 
 from boxengine.cli.context import chosen, connect, globals_of, notes, output
+from boxengine.cli.text import counted
 from boxengine.engine.observation import NullObserver
 from boxengine.errors import BoxError
 
@@ -58,7 +59,7 @@ def cleanup(
                 if deleted is None:
                     busy.append(each.name)
                 else:
-                    output().print(f"{each.name}: {deleted} items deleted", markup=False)
+                    output().print(f"{each.name}: {counted(deleted, 'item')} deleted", markup=False)
                 if stopping.is_set:
                     raise BoxError("stopped before all was done; the same command does the rest")
         finally:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from boxengine.cli.context import globals_of, output, print_json
+from boxengine.cli.text import counted
 
 if TYPE_CHECKING:
     from boxengine.app.boxes import Boxes
@@ -34,7 +35,7 @@ def check(
     boxes = globals_of(context).boxes()
     for problem in notices(boxes.resolved.settings):
         output().print(f"note: {problem}", markup=False)
-    output().print(f"{len(boxes.resolved.pipelines)} boxes, all in order")
+    output().print(f"{counted(len(boxes.resolved.pipelines), 'box')}, all in order")
     if deep and not _works(boxes, timedelta(seconds=timeout)):
         raise typer.Exit(1)
 

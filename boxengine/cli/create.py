@@ -13,6 +13,7 @@ import typer
 
 from boxengine.cli.context import globals_of, notes, output
 from boxengine.cli.lines import LONGEST_LINE, item_of
+from boxengine.cli.text import counted
 from boxengine.domain.box import BoxType
 from boxengine.errors import BoxError, InvalidItem, Unavailable
 
@@ -65,7 +66,7 @@ def create(
                 stream = _Stream(writer, skip_bad=skip_bad)
                 stream.run(lines, size)
             left_out = f", {stream.bad} bad lines left out" if stream.bad else ""
-            output().print(f"{stream.written} items written to {box}{left_out}")
+            output().print(f"{counted(stream.written, 'item')} written to {box}{left_out}")
             return
         if event_key is None:
             raise typer.BadParameter("is needed, or --jsonl", param_hint="--event-key")
@@ -194,7 +195,7 @@ class _Stream:
         notes().print(f"line {number}: {error}", markup=False)
 
     def _progress(self) -> str:
-        return f"{self.written} items written, go on from line {self._next}"
+        return f"{counted(self.written, 'item')} written, go on from line {self._next}"
 
 
 def _bounded(lines: IO[bytes]) -> Iterator[bytes]:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from boxengine.cli.context import chosen, globals_of, models, output, print_json, say
+from boxengine.cli.text import counted
 
 cli = typer.Typer(help="Make, verify or print the tables of all boxes.", no_args_is_help=True)
 BoxName = Annotated[str | None, typer.Argument(help="One box; all if left out.")]
@@ -58,7 +59,7 @@ def check(
         for finding in findings:
             output().print(f"{finding.severity}: {finding.box}: {finding.message}", markup=False)
         if not findings:
-            output().print(f"{len(wanted)} boxes, all in order")
+            output().print(f"{counted(len(wanted), 'box')}, all in order")
     if any(finding.severity == "error" for finding in findings):
         raise typer.Exit(1)
 
@@ -147,4 +148,4 @@ def upgrade(
     for name in recorded:
         say(f"{name}: bucket_size {boxes.box(name).bucket_size} recorded")
     if not steps and not recorded:
-        output().print(f"{len(wanted)} boxes, nothing to do")
+        output().print(f"{counted(len(wanted), 'box')}, nothing to do")

@@ -15,6 +15,7 @@ import typer
 from boxengine.cli.context import connect, globals_of, notes, output, print_json, say
 from boxengine.cli.item_view import as_json, details, listing
 from boxengine.cli.moments import moment
+from boxengine.cli.text import counted
 from boxengine.domain.item import Status
 from boxengine.engine.item_actions import SUITABLE, Action, ItemActions
 from boxengine.errors import BoxError
@@ -203,13 +204,15 @@ def _perform(actions: ItemActions, box: Box, action: Action, which: ItemFilter, 
     count = actions.count(box, action, which)
     count = count if wish.limit is None else min(count, wish.limit)
     if wish.dry_run:
-        _report(box, action, {"items": count, "dry_run": True}, f"{count} items would be {DONE[action]}", wish)
+        _report(
+            box, action, {"items": count, "dry_run": True}, f"{counted(count, 'item')} would be {DONE[action]}", wish
+        )
         return
-    if count and not wish.yes and not typer.confirm(f"{box.name}: {action} {count} items?", err=True):
+    if count and not wish.yes and not typer.confirm(f"{box.name}: {action} {counted(count, 'item')}?", err=True):
         raise BoxError("nothing was done")
     tally = _run(actions, box, action, which, wish, count) if count else None
     changed, left = (tally.changed, tally.left) if tally else (0, 0)
-    text = f"{changed} items {DONE[action]}"
+    text = f"{counted(changed, 'item')} {DONE[action]}"
     if left:
         text += f", {left} left alone: in work, or changed meanwhile; the same command tries them again"
     _report(box, action, {"items": count, "changed": changed, "left": left}, text, wish)
@@ -294,7 +297,7 @@ def replay(
         replays = Replays(servers.items)
         count = replays.count(found, which)
         count = count if limit is None else min(count, limit)
-        if count and not (dry_run or yes) and not typer.confirm(f"{box}: replay {count} items?", err=True):
+        if count and not (dry_run or yes) and not typer.confirm(f"{box}: replay {counted(count, 'item')}?", err=True):
             raise BoxError("nothing was done")
         copied, last = 0, 0
 
@@ -311,7 +314,11 @@ def replay(
     if json:
         print_json({"box": box, "action": "replay", **figures})
     else:
-        output().print(f"{box}: {count} items would be replayed" if dry_run else f"{box}: {copied} items replayed")
+        output().print(
+            f"{box}: {counted(count, 'item')} would be replayed"
+            if dry_run
+            else f"{box}: {counted(copied, 'item')} replayed"
+        )
 
 
 def _options(given: list[str] | None) -> dict[str, str]:

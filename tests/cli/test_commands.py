@@ -61,7 +61,7 @@ def test_db_upgrade_completes_a_table_of_an_earlier_version_and_then_has_nothing
     assert ready.run("db", "upgrade", "--sql") == printed, "printing changes nothing"
     done = ready.run("db", "upgrade")
     assert "1/4 order_outbox_items: add the column available_at" in done
-    assert "1 boxes, nothing to do" in ready.run("db", "upgrade")
+    assert "1 box, nothing to do" in ready.run("db", "upgrade")
     assert "all in order" in ready.run("db", "check")
 
 

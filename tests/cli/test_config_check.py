@@ -94,4 +94,4 @@ def test_a_database_that_does_not_answer_is_said_once_without_its_password(
 
 def test_without_deep_nothing_is_tried(tmp_path: Path) -> None:
     project = Project(tmp_path, database="postgresql://127.0.0.1:1/x", redis="redis://127.0.0.1:1/0")
-    assert project.call("config", "check") == "1 boxes, all in order\n"
+    assert project.call("config", "check") == "1 box, all in order\n"

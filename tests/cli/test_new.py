@@ -33,7 +33,7 @@ def test_the_model_and_the_transport_that_it_writes_carry_an_item(project: Proje
     carrier = project.run("new", "transport", "send_order")
     head, _, _ = box.partition("    transports:")
     project.config.write_text(project.config.read_text() + head + carrier)
-    assert "1 boxes, all in order" in project.run("config", "check")
+    assert "1 box, all in order" in project.run("config", "check")
     project.run("db", "create")
     environment = {"DATABASE": project.database, "PATH": ""}
     subprocess.run([sys.executable, "-c", WRITE], cwd=project.folder, check=True, env=environment, timeout=60)
@@ -48,7 +48,7 @@ def test_the_snippet_of_an_item_is_a_valid_configuration_as_it_is(project: Proje
         snippet = project.run("new", "item", *arguments)
         project.config.write_text(project.config.read_text().partition("outbox_items:")[0].partition("inbox_items:")[0])
         project.config.write_text(project.config.read_text() + snippet)
-        assert "1 boxes, all in order" in project.run("config", "check")
+        assert "1 box, all in order" in project.run("config", "check")
     names = {path.name for path in project.folder.glob("*.py")}
     assert names == {"transports.py", "order_outbox_item.py", "payment_inbox_item.py", "transports_too.py"}
 
