@@ -13,6 +13,7 @@ from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from boxengine import __version__
 from boxengine.adapters.redis.in_hand import RedisInHand
 from boxengine.adapters.telemetry.combined import CombinedObserver
 from boxengine.adapters.telemetry.logs import report
@@ -138,7 +139,7 @@ class _Assembly:
         self._clock = servers.clock
         tracker = resolved.error_tracker
         self._track: ErrorTracker = report if tracker is None else GuardedTracker(tracker, fallback=report)
-        self._recorder = Recorder(servers.history, clock=self._clock)
+        self._recorder = Recorder(servers.history, servers.attempts, clock=self._clock)
         self._token = secrets.token_hex(8)
         self._pipelines = choose(resolved, choices.boxes)
         self._boxes: list[Box] = [pipeline.box for pipeline in self._pipelines.values()]
@@ -166,18 +167,20 @@ class _Assembly:
             longest=self._settings.processor.general_timeout,
         )
         poller = self._poller()
+        processor = self._processor(deliveries, keeper)
         heartbeat = Heartbeat(
             self._servers.workers,
             self._info(),
             circuits=lambda: [circuit for delivery in deliveries.values() for circuit in delivery.open_circuits()],
             tell=lambda circuit: self._observer.circuit_open(deliveries[circuit.box].box, circuit),
+            at_work=processor.at_work.engagements,
         )
         backlog = self._backlog()
         # Nobody sees what is measured where no metrics are shown.
         measuring = [self._loop("backlog", backlog.turn)] if self._settings.metrics.enabled else []
         return Worker(
             sources=self._sources(poller),
-            processors=[self._processing(deliveries, keeper)],
+            processors=[self._processing(processor)],
             housekeeping=[
                 self._loop("lease-keeper", keeper.turn),
                 self._loop("heartbeat", heartbeat.turn),
@@ -227,6 +230,7 @@ class _Assembly:
             boxes=tuple(box.name for box in self._boxes),
             threads=self._threads,
             started_at=self._clock.now(),
+            version=__version__,
         )
 
     # ── the loops ────────────────────────────────────────────────────────────────────────────────────
@@ -284,9 +288,9 @@ class _Assembly:
             ),
         )
 
-    def _processing(self, deliveries: Mapping[str, Delivery], keeper: LeaseKeeper) -> Loop:
+    def _processor(self, deliveries: Mapping[str, Delivery], keeper: LeaseKeeper) -> Processor:
         settings = self._settings.processor
-        processor = Processor(
+        return Processor(
             deliveries,
             queue=self._servers.queue,
             keeper=keeper,
@@ -299,6 +303,9 @@ class _Assembly:
             clock=self._clock,
             limits=ProcessLimits(wait=settings.brpop_delay, cutoff=settings.cutoff_timeout, threads=self._threads),
         )
+
+    def _processing(self, processor: Processor) -> Loop:
+        settings = self._settings.processor
         # A turn may wait for the others, then for a job, before it works.
         limit = settings.general_timeout + 2 * settings.brpop_delay
         return self._loop("processor", processor.turn, count=self._threads, limit=limit, interrupt=processor.stop)

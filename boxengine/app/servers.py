@@ -11,6 +11,7 @@ from typing import assert_never
 
 import redis
 
+from boxengine.adapters.redis.attempts import RedisAttempts
 from boxengine.adapters.redis.failures import RedisFailures
 from boxengine.adapters.redis.history import RedisHistory
 from boxengine.adapters.redis.leases import RedisLeases
@@ -45,6 +46,7 @@ from boxengine.ports import (
     Wakeups,
     Workers,
 )
+from boxengine.ports.people.attempts import Attempts
 from boxengine.ports.people.history import History
 from boxengine.ports.people.inspection import Inspector
 from boxengine.ports.people.trail import Trail
@@ -80,6 +82,7 @@ class Servers:
     workers: Workers
     trail: Trail
     history: History
+    attempts: Attempts
     wakeups: Wakeups | None
     """None: nobody tells of commits; the poller looks by itself."""
     strangers: Strangers
@@ -159,6 +162,7 @@ def connect(settings: Settings, *, patience: Patience | None = None, writes: boo
         workers=RedisWorkers(client, prefix=prefix),
         trail=RedisTrail(client, prefix=prefix),
         history=RedisHistory(client, prefix=prefix),
+        attempts=RedisAttempts(client, prefix=prefix),
         wakeups=wakeups,
         strangers=strangers,
         redis=client,

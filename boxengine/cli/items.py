@@ -24,6 +24,7 @@ from boxengine.ports import ItemFilter
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from boxengine.app.boxes import Boxes
     from boxengine.app.servers import Servers
     from boxengine.domain.box import Box
 
@@ -270,6 +271,15 @@ def replay(
     options: Annotated[
         list[str] | None, typer.Option("--option", help="Set NAME=VALUE in the copies' options; repeatable.")
     ] = None,
+    transport: Annotated[
+        str | None, typer.Option("--transport", help="Only to this transport of the box, whatever the event name.")
+    ] = None,
+    overtake: Annotated[
+        bool,
+        typer.Option(
+            "--overtake", help="Before live items of their keys: the items themselves, from their old places."
+        ),
+    ] = False,
     same_key: Annotated[
         bool, typer.Option("--same-key", help="Keep the Idempotency-Key: receivers that know it drop the copy.")
     ] = False,
@@ -281,20 +291,31 @@ def replay(
     """Deliver delivered items once more, chosen by id, key or time: as copies behind all items of their keys.
 
     Each copy carries the header Replay-Of, with the uuid of the item that it is a copy of. It never overtakes an item of its
-    key that is still to go. For another transport or topic, give the copies an event name or an option that the configuration
-    sends there. Counts first and asks on a terminal; elsewhere it needs --yes. 500 items per transaction.
+    key that is still to go, unless --overtake says so. --transport sends it to one transport alone; for another topic, give the
+    copies an event name or an option that the configuration sends there. Counts first and asks on a terminal; elsewhere it
+    needs --yes. 500 items per transaction.
 
     Examples: boxengine items replay order_outbox_item --event-key 17 --dry-run; boxengine items replay order_outbox_item --ids 41
     """
-    from boxengine.engine.replaying import HEADER, Replays  # noqa: PLC0415 - see Globals.boxes
-    from boxengine.ports import Copying  # noqa: PLC0415
+    from boxengine.engine import replaying  # noqa: PLC0415 - see Globals.boxes
 
     which = _filter(None, ids, event_key, since, until)
     if not (dry_run or yes or _on_terminal()):
         raise typer.BadParameter("is needed to replay without a terminal; --dry-run counts", param_hint="--yes")
-    copying = Copying(header=HEADER, event_name=event_name, options=_options(options), same_identity=same_key)
-    with _connected(context, box) as (servers, found):
-        replays = Replays(servers.items)
+    boxes = globals_of(context).boxes()
+    try:
+        copying = replaying.copying(
+            transports=[each.name for each in boxes.pipeline(box).transports],
+            transport=transport,
+            event_name=event_name,
+            options=_options(options),
+            same_identity=same_key,
+            overtaking=overtake,
+        )
+    except replaying.Contradiction as error:
+        raise typer.BadParameter(str(error)) from error
+    with _connected(context, box, boxes) as (servers, found):
+        replays = replaying.Replays(servers.items)
         count = replays.count(found, which)
         count = count if limit is None else min(count, limit)
         if count and not (dry_run or yes) and not typer.confirm(f"{box}: replay {counted(count, 'item')}?", err=True):
@@ -323,8 +344,8 @@ def replay(
 
 def _options(given: list[str] | None) -> dict[str, str]:
     pairs = [each.partition("=") for each in given or ()]
-    if any(not name or not equals or name == "headers" for name, equals, _ in pairs):
-        raise typer.BadParameter("expected NAME=VALUE, and another name than headers", param_hint="--option")
+    if any(not name or not equals for name, equals, _ in pairs):
+        raise typer.BadParameter("expected NAME=VALUE", param_hint="--option")
     return {name: value for name, _, value in pairs}
 
 
@@ -332,8 +353,8 @@ def _options(given: list[str] | None) -> dict[str, str]:
 
 
 @contextmanager
-def _connected(context: typer.Context, name: str) -> Iterator[tuple[Servers, Box]]:
-    boxes = globals_of(context).boxes()
+def _connected(context: typer.Context, name: str, loaded: Boxes | None = None) -> Iterator[tuple[Servers, Box]]:
+    boxes = loaded or globals_of(context).boxes()
     box = boxes.box(name)
     servers = connect(boxes)
     try:

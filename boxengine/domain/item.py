@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 
 from boxengine.domain.box import Box, BoxType
 
+ONLY_TO = "replay_to"
+"""The option that names the one transport that a replay is for."""
+
 
 class Status(IntEnum):
     """The numbers in the ``status`` column, those of sbmt-outbox."""
@@ -72,6 +75,18 @@ class Item(NamedTuple):
         if isinstance(raw, str | bytes):
             raw = json.loads(raw)
         return {} if raw is None else dict(_mapping(raw, "options"))
+
+    @property
+    def only_to(self) -> str | None:
+        """The one transport that a replay is for; None: all of them. Asked of every item, so it costs little."""
+        raw = self.raw_options
+        if raw is None or (isinstance(raw, str | dict) and ONLY_TO not in raw):
+            return None
+        try:
+            found = self.options.get(ONLY_TO)
+        except (TypeError, ValueError):
+            return None  # no options at all; told where they are needed
+        return found if isinstance(found, str) else None
 
     @property
     def headers(self) -> dict[str, str]:

@@ -1,15 +1,16 @@
 """Delivered items once more: as copies that stand behind all items of their keys, each with a header that says what it is.
 
 A copy is an item like any other: it is retried, it may fail, and it never overtakes an item that was there before it.
+Where it is to overtake, the item itself goes out again, from its old place before all live items of its key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 
 from boxengine.domain.box import Box
-from boxengine.domain.item import Status
+from boxengine.domain.item import ONLY_TO, Status
 from boxengine.errors import BoxError
 from boxengine.ports import Copying, ItemFilter, ItemsStore
 
@@ -17,6 +18,46 @@ BATCH = 500
 """Items per transaction."""
 HEADER = "Replay-Of"
 """Carries the uuid of the item that a copy is of."""
+
+
+class Contradiction(BoxError):
+    """A replay as nobody can mean it."""
+
+
+def copying(
+    *,
+    transports: Collection[str],
+    transport: str | None = None,
+    event_name: str | None = None,
+    options: Mapping[str, str] | None = None,
+    same_identity: bool = False,
+    overtaking: bool = False,
+) -> Copying:
+    """How a replay is meant.
+
+    Args:
+        transports: names of those that the box has.
+
+    Raises:
+        Contradiction: it cannot be meant so, or the box has no such transport.
+    """
+    reserved = {"headers", ONLY_TO} & set(options or ())
+    if reserved:
+        raise Contradiction(f"a replay cannot set the option {min(reserved)}")
+    if transport is not None and transport not in transports:
+        raise Contradiction(f"the box has no transport {transport!r}; it has {', '.join(transports) or 'none'}")
+    if overtaking and (event_name is not None or options):
+        raise Contradiction(
+            "what overtakes is the item itself, which keeps its event name and its options; replay a copy to change them"
+        )
+    return Copying(
+        header=HEADER,
+        transport=transport,
+        event_name=event_name,
+        options=options or {},
+        same_identity=same_identity,
+        overtaking=overtaking,
+    )
 
 
 class Replays:
@@ -47,6 +88,7 @@ class Replays:
         Raises:
             BoxError: the filter names no item, key or time, or the table could not mark copies.
             StoreUnavailable: the batches before are done, and doing it again would do them twice: go on after their last id.
+                Items that overtake are pending until they are delivered, and are not taken twice before that.
         """
         # Copies are rows of the same box: without an end, those that are delivered meanwhile would be copied too.
         which = replace(narrowed(which), up_to=self._store.last_id(box))

@@ -24,7 +24,7 @@ from boxengine.ports.coordination.leases import Duty, LeaseName, Leases
 from boxengine.ports.coordination.pauses import Pauses
 from boxengine.ports.coordination.queue import Hold, JobQueue, QueueState
 from boxengine.ports.coordination.wakeups import Signal, Wakeups
-from boxengine.ports.coordination.workers import OpenCircuit, WorkerInfo, Workers
+from boxengine.ports.coordination.workers import Engagement, OpenCircuit, WorkerInfo, Workers
 from boxengine.ports.creating import Attributes, CreateBatch, Inserted, NewRows
 from boxengine.ports.delivering import BatchTransport, Result, Transport
 from boxengine.ports.observing import ErrorTracker, Observer, Tracer
@@ -54,6 +54,7 @@ __all__ = [
     "CreateBatch",
     "DeadLetters",
     "Duty",
+    "Engagement",
     "ErrorTracker",
     "FailureMemory",
     "HistoryStore",

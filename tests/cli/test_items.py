@@ -299,6 +299,24 @@ def test_replayed_items_are_delivered_again_behind_those_of_their_key_and_marked
     assert all(each["headers"]["Replay-Of"] for each in again)
 
 
+def test_what_overtakes_goes_out_before_what_waits_for_its_key_and_to_the_transport_that_is_named(
+    project: Project,
+) -> None:
+    project.fill(1, keys=1)
+    with project.worker():
+        eventually(lambda: len(project.deliveries()) == 1)
+    project.fill(2, keys=1)
+    project.call("items", "replay", BOX, "--ids", "1", "--transport", "ftp", "--yes", expect=2)
+    assert "no transport 'ftp'" in project.errors
+    replayed = answer(project, "replay", BOX, "--ids", "1", "--overtake", "--transport", "file", "--yes")
+    assert replayed["copied"] == 1
+    with project.worker():
+        eventually(lambda: len(project.deliveries()) == 4)
+    assert [each["headers"]["Sequence-ID"] for each in project.deliveries()] == ["1", "1", "2", "3"]
+    again = project.deliveries()[1]["headers"]
+    assert again["Replay-Of"] == project.deliveries()[0]["headers"]["Idempotency-Key"] != again["Idempotency-Key"]
+
+
 def test_replay_needs_to_be_told_which_items_and_to_be_confirmed(project: Project) -> None:
     project.call("items", "replay", BOX, "--yes", expect=1)
     assert "too much" in project.errors

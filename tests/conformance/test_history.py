@@ -10,7 +10,7 @@ import pytest
 from boxengine.adapters.memory.history import MemoryHistory
 from boxengine.adapters.redis.connection import connect
 from boxengine.adapters.redis.history import RedisHistory
-from boxengine.ports.people.history import Happened, History, Span
+from boxengine.ports.people.history import Calls, Happened, History, Span
 
 BOX, OTHER = "order_outbox_item", "combined/outbox_item"
 NOON = datetime(2026, 1, 31, 12, 0, 30, tzinfo=UTC)
@@ -44,6 +44,14 @@ def test_what_happens_adds_up_in_its_slot_and_box(history: History) -> None:
     assert [slot.happened for slot in slots[-2:]] == [Happened(7, 1, {2: 1, 5: 3}), Happened(10)]
     assert history.read(BOX, Span.DAY, now=NOON + MINUTE)[-1].happened == Happened(17, 1, {2: 1, 5: 3})
     assert history.read(OTHER, Span.HOUR, now=NOON)[-1].happened == Happened(1)
+
+
+def test_transports_add_up_by_name_whatever_they_are_called(history: History) -> None:
+    http, kafka = Calls(10, 10, 2, 1.5), Calls(1, 500, 0, 0.25)
+    history.add({BOX: Happened(5, transports={"http": http, "заказ:kafka": kafka})}, now=NOON)
+    history.add({BOX: Happened(5, transports={"http": http})}, now=NOON + MINUTE)
+    assert history.read(BOX, Span.DAY, now=NOON)[-1].happened.transports == {"http": http + http, "заказ:kafka": kafka}
+    assert history.lately([BOX], now=NOON + MINUTE)[BOX].transports == {"http": http + http, "заказ:kafka": kafka}
 
 
 def test_lately_is_this_minute_and_the_last(history: History) -> None:

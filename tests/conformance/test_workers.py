@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from boxengine.ports import OpenCircuit, WorkerInfo
+from boxengine.ports import Engagement, OpenCircuit, WorkerInfo
 from tests.conformance import coordination
 from tests.conformance.coordination import TTL, Rig
 
@@ -47,6 +47,14 @@ def test_open_circuits_come_back_as_they_were_announced(rig: Rig) -> None:
     worker = replace(FIRST, circuits=(hanging, waiting))
     rig.workers.announce(worker, ttl=TTL)
     assert rig.workers.living() == [worker]
+
+
+def test_version_and_what_threads_are_at_come_back_as_they_were_announced(rig: Rig) -> None:
+    at_work = (Engagement(box="order_outbox_item", threads=3, since=FIRST.started_at),)
+    busy, idle = replace(FIRST, version="1.2.3", at_work=at_work), replace(SECOND, version="1.2.3", at_work=())
+    rig.workers.announce(busy, ttl=TTL)
+    rig.workers.announce(idle, ttl=TTL)
+    assert rig.workers.living() == [busy, idle]
 
 
 def test_one_that_falls_silent_is_gone_after_its_time(rig: Rig) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import sqlalchemy as sa
 from boxengine.adapters.sql.items import SqlItems
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.domain.item import Status
-from boxengine.engine.replaying import HEADER, Replays
+from boxengine.engine.replaying import HEADER, Contradiction, Replays, copying
 from boxengine.errors import BoxError
 from boxengine.ports import Copying, ItemFilter, Signal
 from tests.conformance.sql_stores import SqlHarness, mysql, postgresql
@@ -154,3 +155,63 @@ def test_a_table_without_options_could_not_mark_a_copy(bench: Bench) -> None:
         connection.execute(sa.text(f"ALTER TABLE {bench.box.table} DROP COLUMN options"))
     with pytest.raises(BoxError, match="has no column options"):
         bench.replays.run(bench.box, ItemFilter(ids=(original,)), MARKED)
+
+
+def test_nothing_of_an_earlier_replay_is_left_in_a_copy_of_a_copy(bench: Bench) -> None:
+    original = bench.insert(options={"a": 1})
+    first = replace(MARKED, transport="kafka", same_identity=True)
+    bench.replays.run(bench.box, ItemFilter(ids=(original,)), first)
+    (copy,) = bench.copies(original)
+    uuid = str(bench.row(original)["uuid"])
+    assert copy["options"] == {"a": 1, "replay_to": "kafka", "headers": {"Replay-Of": uuid, "Idempotency-Key": uuid}}
+    bench.harness.set_row(bench.box, copy["id"], status=DELIVERED)
+    bench.replays.run(bench.box, ItemFilter(ids=(copy["id"],)), MARKED)
+    (again,) = bench.copies(original, copy["id"])
+    assert again["options"] == {"a": 1, "headers": {"Replay-Of": str(copy["uuid"])}}
+
+
+def test_a_key_that_the_application_chose_is_the_one_that_is_kept(bench: Bench) -> None:
+    original = bench.insert(options={"headers": {"Idempotency-Key": "order-42"}})
+    bench.replays.run(bench.box, ItemFilter(ids=(original,)), replace(MARKED, same_identity=True))
+    (copy,) = bench.copies(original)
+    assert copy["options"]["headers"]["Idempotency-Key"] == "order-42"
+
+
+def test_what_overtakes_is_the_item_itself_in_its_old_place(bench: Bench) -> None:
+    done, other = bench.insert(event_key="a", errors_count=2, options={"x": 1}), bench.insert(event_key="b")
+    live = bench.insert(PENDING, event_key="a")
+    before = bench.row(done)
+    overtaking = replace(MARKED, overtaking=True, transport="kafka")
+    assert bench.replays.run(bench.box, ItemFilter(event_key="a"), overtaking) == 1
+    assert bench.copies(done, other, live) == []
+    row = bench.row(done)
+    assert (row["status"], row["errors_count"], row["processed_at"]) == (PENDING, 0, None)
+    assert (row["uuid"], row["created_at"]) == (before["uuid"], before["created_at"])
+    headers = row["options"]["headers"]
+    assert row["options"] == {"x": 1, "replay_to": "kafka", "headers": headers}
+    assert headers["Replay-Of"] == str(before["uuid"])
+    assert headers["Idempotency-Key"] not in ("", str(before["uuid"])), "receivers take it for a new one"
+    assert bench.signals == [Signal(bench.box.name, None)]
+    assert bench.replays.run(bench.box, ItemFilter(event_key="a"), overtaking) == 0, "it is not delivered yet"
+
+
+def test_several_that_overtake_have_each_a_key_of_its_own_or_keep_theirs(bench: Bench) -> None:
+    ids = [bench.insert(event_key="a") for _ in range(3)]
+    bench.replays.run(bench.box, ItemFilter(event_key="a"), replace(MARKED, overtaking=True))
+    assert len({bench.row(each)["options"]["headers"]["Idempotency-Key"] for each in ids}) == 3
+    for each in ids:
+        bench.harness.set_row(bench.box, each, status=DELIVERED, options=None)
+    bench.replays.run(bench.box, ItemFilter(event_key="a"), replace(MARKED, overtaking=True, same_identity=True))
+    for each in ids:
+        assert bench.row(each)["options"]["headers"]["Idempotency-Key"] == str(bench.row(each)["uuid"])
+
+
+def test_a_replay_that_cannot_be_meant_is_refused() -> None:
+    with pytest.raises(Contradiction, match="no transport 'ftp'; it has http, kafka"):
+        copying(transports=["http", "kafka"], transport="ftp")
+    with pytest.raises(Contradiction, match="the item itself"):
+        copying(transports=["http"], overtaking=True, event_name="again")
+    for name in ("headers", "replay_to"):
+        with pytest.raises(Contradiction, match=name):
+            copying(transports=["http"], options={name: "x"})
+    assert copying(transports=["http"], transport="http", overtaking=True).transport == "http"

@@ -21,11 +21,7 @@ class MemoryHistory:
             for box, more in happened.items():
                 for span in Span:
                     known, oldest = self._of(box, span, _number(span, now))
-                    waits = {
-                        each: known.waits.get(each, 0) + more.waits.get(each, 0) for each in known.waits | more.waits
-                    }
-                    added = Happened(known.delivered + more.delivered, known.failed + more.failed, waits)
-                    self._slots[box, span, _number(span, now)] = added, oldest
+                    self._slots[box, span, _number(span, now)] = known + more, oldest
 
     def measured(self, oldest_waits: Mapping[str, float], *, now: datetime) -> None:
         with self._lock:
@@ -46,10 +42,7 @@ class MemoryHistory:
         found = {}
         for box in boxes:
             before, current = [slot.happened for slot in self.read(box, Span.HOUR, now=now)[-2:]]
-            waits = {
-                each: before.waits.get(each, 0) + current.waits.get(each, 0) for each in before.waits | current.waits
-            }
-            found[box] = Happened(before.delivered + current.delivered, before.failed + current.failed, waits)
+            found[box] = before + current
         return found
 
     def flush(self) -> None:

@@ -1,6 +1,6 @@
 """What happened lately: a small hash for each box and slot of time, gone when its time is over.
 
-For each box sixty slots of a minute and 144 of ten minutes, none of them with more than twenty numbers.
+For each box sixty slots of a minute and 144 of ten minutes, each of at most twenty numbers, and four for each transport.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import redis
 from redis.exceptions import ResponseError
 
 from boxengine.adapters.redis.connection import translated
-from boxengine.ports.people.history import Happened, Slot, Span
+from boxengine.ports.people.history import Calls, Happened, Slot, Span
 
+_CALLS, _ITEMS, _FAILED_ITEMS, _MICROSECONDS = b"tc:", b"ti:", b"tf:", b"tm:"
+"""Each followed by a transport's name."""
 _DELIVERED, _FAILED, _OLDEST, _WAITS = b"d", b"f", b"o", b"w"
 
 
@@ -32,9 +34,11 @@ class RedisHistory:
                 key = self._key(box, span, _number(span, now))
                 counts = {_DELIVERED: more.delivered, _FAILED: more.failed}
                 counts |= {_WAITS + str(place).encode(): count for place, count in more.waits.items()}
+                for transport, calls in more.transports.items():
+                    counts |= _fields(transport, calls)
                 for name, count in counts.items():
                     if count:
-                        pipeline.hincrby(key, name.decode(), count)
+                        pipeline.hincrby(key, name, count)
                 pipeline.expire(key, _kept(span))
         self._write(pipeline)
 
@@ -59,7 +63,9 @@ class RedisHistory:
     def lately(self, boxes: Sequence[str], *, now: datetime) -> Mapping[str, Happened]:
         last = _number(Span.HOUR, now)
         found = self._hashes(self._key(box, Span.HOUR, number) for box in boxes for number in (last - 1, last))
-        return {box: _sum(map(_happened, found[2 * place : 2 * place + 2])) for place, box in enumerate(boxes)}
+        return {
+            box: sum(map(_happened, found[2 * place : 2 * place + 2]), Happened()) for place, box in enumerate(boxes)
+        }
 
     def _key(self, box: str, span: Span, number: int) -> str:
         return f"{self._prefix}boxengine:history:{box}:{span}:{number}"
@@ -94,7 +100,26 @@ def _kept(span: Span) -> int:
 
 def _happened(found: Mapping[bytes, bytes]) -> Happened:
     waits = {int(name[1:]): _whole(count) for name, count in found.items() if name[:1] == _WAITS and name[1:].isdigit()}
-    return Happened(_whole(found.get(_DELIVERED, b"")), _whole(found.get(_FAILED, b"")), waits)
+    names = [name[len(_CALLS) :] for name in found if name.startswith(_CALLS)]
+    transports = {name.decode(errors="replace"): _calls(found, name) for name in names}
+    return Happened(_whole(found.get(_DELIVERED, b"")), _whole(found.get(_FAILED, b"")), waits, transports)
+
+
+def _fields(transport: str, calls: Calls) -> dict[bytes, int]:
+    name = transport.encode()
+    return {
+        _CALLS + name: calls.calls,
+        _ITEMS + name: calls.items,
+        _FAILED_ITEMS + name: calls.failed,
+        _MICROSECONDS + name: round(calls.seconds * 1e6),
+    }
+
+
+def _calls(found: Mapping[bytes, bytes], name: bytes) -> Calls:
+    calls, items, failed, microseconds = (
+        _whole(found.get(each + name, b"")) for each in (_CALLS, _ITEMS, _FAILED_ITEMS, _MICROSECONDS)
+    )
+    return Calls(calls, items, failed, microseconds / 1e6)
 
 
 def _oldest(found: Mapping[bytes, bytes]) -> float | None:
@@ -102,16 +127,6 @@ def _oldest(found: Mapping[bytes, bytes]) -> float | None:
         return float(found[_OLDEST])
     except (KeyError, ValueError):
         return None
-
-
-def _sum(parts: Iterable[Happened]) -> Happened:
-    total = Happened()
-    for part in parts:
-        total.delivered += part.delivered
-        total.failed += part.failed
-        for place, count in part.waits.items():
-            total.waits[place] = total.waits.get(place, 0) + count
-    return total
 
 
 def _whole(text: bytes) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import redis
 
 from boxengine.adapters.redis.connection import milliseconds, translated
-from boxengine.ports import OpenCircuit, WorkerInfo
+from boxengine.ports import Engagement, OpenCircuit, WorkerInfo
 
 INDEX = "boxengine:workers"
 
@@ -79,6 +79,12 @@ def _encode(worker: WorkerInfo) -> str:
                 }
                 for circuit in worker.circuits
             ],
+            "version": worker.version,
+            "at_work": None
+            if worker.at_work is None
+            else [
+                {"box": each.box, "threads": each.threads, "since": each.since.isoformat()} for each in worker.at_work
+            ],
         }
     )
 
@@ -96,6 +102,8 @@ def _decode(value: bytes) -> WorkerInfo | None:
             started_at=_moment(fields["started_at"]),
             # Workers of an earlier version do not say.
             circuits=tuple(map(_circuit, fields.get("circuits", ()))),
+            version=fields.get("version"),
+            at_work=None if fields.get("at_work") is None else tuple(map(_engagement, fields["at_work"])),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
@@ -110,6 +118,10 @@ def _circuit(fields: dict[str, Any]) -> OpenCircuit:
         next_try=None if next_try is None else _moment(next_try),
         reason=fields["reason"],
     )
+
+
+def _engagement(fields: dict[str, Any]) -> Engagement:
+    return Engagement(box=fields["box"], threads=fields["threads"], since=_moment(fields["since"]))
 
 
 def _moment(text: str) -> datetime:

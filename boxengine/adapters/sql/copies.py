@@ -1,4 +1,4 @@
-"""Copies of delivered rows, made in the database: no payload travels."""
+"""Delivered rows once more, made in the database: no payload travels."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sqlalchemy.types import BINARY, LargeBinary
 
 from boxengine.adapters.sql.item_rows import ItemRows
 from boxengine.adapters.sql.tables import BoxTable
+from boxengine.domain.item import ONLY_TO
 from boxengine.errors import BoxError
 from boxengine.ports import Copying, ItemFilter
 
@@ -26,10 +27,16 @@ class Copies:
         self._rows = rows
         self._postgresql = rows.dialect == "postgresql"
 
-    def insert(self, which: ItemFilter, ids: Sequence[int], copying: Copying) -> int:
-        """How many were copied."""
+    def make(self, which: ItemFilter, ids: Sequence[int], copying: Copying) -> int:
+        """How many go out again."""
         if not self._found.has("options"):
             raise BoxError(f"table {self._found.box.table} has no column options, so a replay could not be marked")
+        if not copying.overtaking:
+            return self._insert(which, ids, copying)
+        options = text(self._options(copying, "options", "uuid")).bindparams(**self._marks(copying))
+        return len(self._rows.send_again(which, ids, options=options))
+
+    def _insert(self, which: ItemFilter, ids: Sequence[int], copying: Copying) -> int:
         meant = self._rows.meant_among(which, ids)
         if not meant:
             return 0
@@ -42,12 +49,9 @@ class Copies:
             "errors_count": "0",
             "created_at": now,
             "updated_at": now,
-            "options": self._options(copying),
+            "options": self._options(copying, "t.options", "t.uuid"),
         }
-        bound: dict[str, Any] = {
-            "header": copying.header,
-            "more": json.dumps(dict(copying.options), ensure_ascii=False),
-        }
+        bound = self._marks(copying)
         if self._found.has("event_name"):
             values["event_name"] = "t.event_name" if copying.event_name is None else ":event_name"
             bound |= {} if copying.event_name is None else {"event_name": copying.event_name}
@@ -74,19 +78,37 @@ class Copies:
             raise BoxError(f"table {self._found.box.table} keeps uuids as bytes, which a replay cannot make")
         return "UUID()"
 
-    def _options(self, copying: Copying) -> str:
-        """The row's own, with what marks the copy among the headers."""
+    def _marks(self, copying: Copying) -> dict[str, Any]:
+        """The values that ``_options`` refers to."""
+        more: dict[str, str | None] = {**copying.options}
+        if copying.transport is not None:
+            more[ONLY_TO] = copying.transport
+        elif not self._postgresql:
+            more[ONLY_TO] = None  # which a merge takes away
+        return {"header": copying.header, "more": json.dumps(more, ensure_ascii=False)}
+
+    def _options(self, copying: Copying, options: str, uuid: str) -> str:
+        """The row's own, with what marks the copy among the headers; of an earlier replay nothing is left."""
         if self._postgresql:
-            own = "CASE WHEN jsonb_typeof(t.options::jsonb) = 'object' THEN t.options::jsonb ELSE '{}'::jsonb END"
+            own = f"CASE WHEN jsonb_typeof({options}::jsonb) = 'object' THEN {options}::jsonb ELSE '{{}}'::jsonb END"
             headers = (
                 f"CASE WHEN jsonb_typeof({own} -> 'headers') = 'object' THEN {own} -> 'headers' ELSE '{{}}'::jsonb END"
             )
-            marks = "CAST(:header AS text), t.uuid::text"
-            marks += f", '{_IDENTITY}', t.uuid::text" if copying.same_identity else ""
-            merged = f"jsonb_build_object('headers', {headers} || jsonb_build_object({marks}))"
-            return f"(({own}) || CAST(:more AS jsonb) || {merged})::json".replace("::", "\\:\\:")
-        own = "CASE WHEN JSON_TYPE(t.options) = 'OBJECT' THEN t.options ELSE JSON_OBJECT() END"
-        marks = ":header, CAST(t.uuid AS CHAR)" + (
-            f", '{_IDENTITY}', CAST(t.uuid AS CHAR)" if copying.same_identity else ""
-        )
+            identity = self._identity(copying, f"({headers}) ->> '{_IDENTITY}'", f"{uuid}::text")
+            marks = f"CAST(:header AS text), {uuid}::text" + (f", '{_IDENTITY}', {identity}" if identity else "")
+            merged = f"jsonb_build_object('headers', (({headers}) - '{_IDENTITY}') || jsonb_build_object({marks}))"
+            built = f"((({own}) - '{ONLY_TO}') || CAST(:more AS jsonb) || {merged})::json"
+            return built.replace("::", "\\:\\:")
+        own = f"CASE WHEN JSON_TYPE({options}) = 'OBJECT' THEN {options} ELSE JSON_OBJECT() END"
+        given = f"NULLIF(JSON_UNQUOTE(JSON_EXTRACT({options}, '$.headers.\"{_IDENTITY}\"')), 'null')"
+        identity = self._identity(copying, given, f"CAST({uuid} AS CHAR)") or "NULL"  # which a merge takes away
+        marks = f":header, CAST({uuid} AS CHAR), '{_IDENTITY}', {identity}"
         return f"JSON_MERGE_PATCH({own}, :more, JSON_OBJECT('headers', JSON_OBJECT({marks})))"
+
+    def _identity(self, copying: Copying, given: str, own: str) -> str | None:
+        """The ``Idempotency-Key`` among the headers; None: that which the engine makes of the copy's own uuid."""
+        if copying.same_identity:
+            return f"coalesce({given}, {own})"
+        if not copying.overtaking:
+            return None
+        return f"{self._uuid()}::text" if self._postgresql else f"CAST({self._uuid()} AS CHAR)"

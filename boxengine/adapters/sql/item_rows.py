@@ -21,6 +21,7 @@ from sqlalchemy import (
     Select,
     String,
     TableClause,
+    TextClause,
     Uuid,
     any_,
     bindparam,
@@ -159,6 +160,12 @@ class ItemRows:
                 statement = statement.prefix_with(self._found.in_text).with_hint(_BY_ID, dialect_name=self.dialect)
             self.connection.execute(statement)
         return held
+
+    def send_again(self, which: ItemFilter, ids: Sequence[int], *, options: TextClause) -> list[int]:
+        """Makes delivered rows pending, as if never tried."""
+        held = self._lock(which, ids, self._columns.status == int(Status.DELIVERED))
+        values: dict[str, Any] = {"status": int(Status.PENDING), "errors_count": 0, "processed_at": None}
+        return self._update(held, **values, options=options)
 
     def _make_due(self, which: ItemFilter, ids: Sequence[int], **values: Any) -> list[int]:
         finished = self._columns.status.in_([int(Status.FAILED), int(Status.DISCARDED)])

@@ -90,7 +90,7 @@ class SqlItems:
 
         def act(rows: ItemRows) -> list[int]:
             nonlocal copied
-            copied = Copies(self._store.table(box), rows).insert(which, ids, copying)
+            copied = Copies(self._store.table(box), rows).make(which, ids, copying)
             return list(ids[:copied])
 
         self._change(box, act, wakes=True)

@@ -7,7 +7,6 @@ its buckets for long hands them back now and then, so that other threads and oth
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from itertools import islice
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
 from boxengine.engine.attempt import ends_the_worker
+from boxengine.engine.delivering.at_work import AtWork
 from boxengine.engine.delivering.care import Care
 from boxengine.engine.delivering.delivery import BatchReport, Delivery
 from boxengine.engine.delivering.gone import GoneRows
@@ -95,9 +95,8 @@ class Processor:
         self._large = dict.fromkeys(deliveries, False)
         """By box, whether a batch may be large, as the last one of any size showed; kept from one hold to the next."""
         self._door = threading.Lock()
-        self._busy: Counter[str] = Counter()
-        """Threads at work, by box."""
-        self._counting = threading.Lock()
+        self.at_work = AtWork(clock)
+        """What its threads are at."""
         self._stopping = threading.Event()
         self._unleft: list[tuple[Hold, frozenset[int]]] = []
         """What Redis could not be told: this process lives, though it lost these buckets."""
@@ -140,7 +139,7 @@ class Processor:
             hold = self._queue.take(boxes, wait=wait, ttl=self._keeper.ttl, share=self._limits.threads)
             if hold is None:
                 return None, CROWDED_PAUSE if crowded else timedelta(0)
-            self._count(hold.box, +1)
+            self.at_work.begin(hold)
         finally:
             self._door.release()
         self._observer.taken(hold.box, jobs=len(hold.jobs), seconds=self._clock.monotonic() - started)
@@ -151,11 +150,8 @@ class Processor:
         most = self._limits.threads - 1
         if len(self._boxes) == 1 or most == 0:
             return boxes
-        return [box for box in boxes if self._busy[box.name] < most]
-
-    def _count(self, box: Box, change: int) -> None:
-        with self._counting:
-            self._busy[box.name] += change
+        busy = self.at_work.by_box()
+        return [box for box in boxes if busy[box.name] < most]
 
     def _work(self, hold: Hold) -> None:
         box, started = hold.box, self._clock.monotonic()
@@ -175,7 +171,7 @@ class Processor:
             with suppress(QueueUnavailable):
                 self._leave(hold, hold.buckets)
         finally:
-            self._count(box, -1)
+            self.at_work.end(hold)
             self._observer.job_done(box, buckets, state=state, seconds=self._clock.monotonic() - started)
 
     def _drain(self, hold: Hold) -> str:
@@ -285,7 +281,7 @@ class Processor:
 
     def _has_idle_threads(self, box: Box) -> bool:
         """Whether a thread of this process waits for work and may take this box."""
-        return self._busy.total() < self._limits.threads and bool(self._open_boxes([box]))
+        return self.at_work.by_box().total() < self._limits.threads and bool(self._open_boxes([box]))
 
     def _share(self, hold: Hold, after: dict[int, int]) -> None:
         """Hands half of the buckets back, for threads that have none."""

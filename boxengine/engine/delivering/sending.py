@@ -100,7 +100,7 @@ class Sending:
         for carriers, group in self._by_route(items):
             if not carriers:
                 for item in group:
-                    self._fail(item, f"no transport for event name {item.event_name!r}", "transports")
+                    self._fail(item, _nobody(item), "transports")
             elif not self._middlewares and all(carrier.has_batch for carrier in carriers):
                 for wave in self._waves(group):
                     self._send_whole(carriers, wave)
@@ -337,7 +337,7 @@ class Sending:
 
     def _by_route(self, items: Sequence[Item]) -> Iterable[tuple[tuple[Carrier, ...], Sequence[Item]]]:
         """Items grouped by their transports; of one key (under strict order by bucket: of one bucket) in id order."""
-        if self._routes.uniform:
+        if self._routes.same_for(items):
             return [(self._routes.carriers, items)]
         groups: dict[tuple[int, tuple[Carrier, ...]], list[Item]] = {}
         last: dict[Any, tuple[int, tuple[Carrier, ...]]] = {}
@@ -404,6 +404,13 @@ class Sending:
     def _fail(self, item: Item, problem: object, where: str) -> None:
         self.failed.append((item, problem, where))
         self._blocked.add(self._order_key(item))
+
+
+def _nobody(item: Item) -> str:
+    """Why no transport is for the item."""
+    if item.only_to is not None:
+        return f"no transport named {item.only_to!r}, to which it was replayed"
+    return f"no transport for event name {item.event_name!r}"
 
 
 @dataclass(slots=True)

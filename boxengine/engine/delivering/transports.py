@@ -109,13 +109,20 @@ class Routes:
         }
         self._others = self._for(None)
         self.uniform = not self._named
-        """Whether every item goes the same way."""
+        """Whether every item goes the same way, but for those that name their transport."""
         self.in_session = any(carrier.wants_session or carrier.single_wants_session for carrier in carriers)
         """Whether any of them writes through the claim's session."""
 
     def of(self, item: Item) -> tuple[Carrier, ...]:
-        """Those for all items and those for the item's event name, in configured order."""
+        """Those for all items and those for the item's event name, in configured order; or the one that the item names."""
+        only = item.only_to
+        if only is not None:
+            return tuple(carrier for carrier in self.carriers if carrier.name == only)
         return self._named.get(item.event_name, self._others) if self._named else self._others
+
+    def same_for(self, items: Sequence[Item]) -> bool:
+        """Whether all of them go the same way, to every transport."""
+        return self.uniform and all(item.only_to is None for item in items)
 
     def _for(self, event_name: str | None) -> tuple[Carrier, ...]:
         return tuple(carrier for carrier in self.carriers if carrier.event_name in (None, event_name))

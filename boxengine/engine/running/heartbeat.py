@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 from boxengine.errors import QueueUnavailable
-from boxengine.ports import OpenCircuit, WorkerInfo, Workers
+from boxengine.ports import Engagement, OpenCircuit, WorkerInfo, Workers
 
 INTERVAL = timedelta(seconds=10)
 TTL = timedelta(seconds=30)
@@ -25,15 +25,18 @@ class Heartbeat:
         *,
         circuits: Callable[[], Iterable[OpenCircuit]] = tuple,
         tell: Callable[[OpenCircuit], None] = lambda _circuit: None,
+        at_work: Callable[[], Sequence[Engagement]] = tuple,
     ) -> None:
         """Args:
         circuits: those that are open just now.
         tell: called with each of them, every time.
+        at_work: what threads are at just now.
         """
         self._workers = workers
         self._worker = worker
         self._circuits = circuits
         self._tell = tell
+        self._at_work = at_work
 
     def turn(self) -> timedelta:
         """Announces it once; returns the pause until the next time."""
@@ -42,7 +45,8 @@ class Heartbeat:
             self._tell(circuit)
         # An outage of Redis is told by the loops that need it; this one only shows.
         with contextlib.suppress(QueueUnavailable):
-            self._workers.announce(replace(self._worker, circuits=circuits), ttl=TTL)
+            now = replace(self._worker, circuits=circuits, at_work=tuple(self._at_work()))
+            self._workers.announce(now, ttl=TTL)
         return INTERVAL
 
     def withdraw(self) -> None:

@@ -1,11 +1,12 @@
-"""A worker's part of the history that charts show: counted in memory, handed on every ten seconds."""
+"""A worker's part of what the console shows of the past: kept in memory, handed on every ten seconds."""
 
 from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from threading import Lock
 
 from boxengine.domain.box import Box
@@ -14,32 +15,50 @@ from boxengine.domain.outcome import Settlement
 from boxengine.engine.observation import NullObserver
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Clock
-from boxengine.ports.people.history import LATENCIES, Happened, History
+from boxengine.ports.people.attempts import Attempt, Attempts
+from boxengine.ports.people.history import LATENCIES, Calls, Happened, History
 
 INTERVAL = timedelta(seconds=10)
+MOST_ATTEMPTS = 500
+"""Of a box that are handed on at once, the latest: where thousands fail, some tell why."""
+LONGEST_REASON = 300
 
 
 class Recorder(NullObserver):
-    """Counts deliveries and failed attempts. Of a batch it looks at how long the first and the last item took."""
+    """Counts deliveries, failed attempts and transports' calls, and keeps why attempts failed.
 
-    def __init__(self, history: History, *, clock: Clock) -> None:
+    Of a batch it looks at how long the first and the last item took.
+    """
+
+    def __init__(self, history: History, attempts: Attempts, *, clock: Clock) -> None:
         self._history = history
+        self._attempts = attempts
         self._clock = clock
         self._lock = Lock()
         self._happened: dict[str, Happened] = {}
+        self._failed: dict[str, deque[Attempt]] = {}
 
     def settled(self, box: Box, items: Sequence[Item], settlement: Settlement, *, seconds: float) -> None:  # noqa: ARG002 - the observer's shape
         if not settlement.delivered and not settlement.failed:
             return
         looked_at = (items[0], items[-1]) if len(settlement.delivered) == len(items) else ()
         now = self._clock.now()
+        failed = _attempts(items, settlement, now) if settlement.failed else ()
         with self._lock:
+            if failed:
+                self._failed.setdefault(box.name, deque(maxlen=MOST_ATTEMPTS)).extend(failed)
             happened = self._happened.setdefault(box.name, Happened())
             happened.delivered += len(settlement.delivered)
             happened.failed += len(settlement.failed)
             for item in looked_at:
                 place = bisect_left(LATENCIES, (now - item.created_at).total_seconds())
                 happened.waits[place] = happened.waits.get(place, 0) + 1
+
+    def transported(self, box: Box, transport: str, *, items: int, failed: int, seconds: float, calls: int = 1) -> None:
+        more = Calls(calls, items, failed, seconds)
+        with self._lock:
+            transports = self._happened.setdefault(box.name, Happened()).transports
+            transports[transport] = transports.get(transport, Calls()) + more
 
     def turn(self) -> timedelta:
         """Hands on what was counted; returns the pause until the next time."""
@@ -50,7 +69,25 @@ class Recorder(NullObserver):
         """Hands on what was counted."""
         with self._lock:
             happened, self._happened = self._happened, {}
-        if happened:
-            # Charts with a gap while Redis is out are no reason to keep numbers.
-            with contextlib.suppress(QueueUnavailable):
+            failed, self._failed = self._failed, {}
+        # Charts with a gap while Redis is out are no reason to keep numbers.
+        with contextlib.suppress(QueueUnavailable):
+            if happened:
                 self._history.add(happened, now=self._clock.now())
+            if failed:
+                self._attempts.add({box: list(attempts) for box, attempts in failed.items()})
+
+
+def _attempts(items: Sequence[Item], settlement: Settlement, now: datetime) -> list[Attempt]:
+    uuids = {item.id: item.uuid for item in items}
+    return [
+        Attempt(
+            item_id=failed.id,
+            uuid=str(uuids.get(failed.id, "")),
+            at=now,
+            number=failed.errors_count,
+            # The log's own time is that of this attempt.
+            reason=failed.error_log.partition("\n")[0].partition(" ")[2][:LONGEST_REASON],
+        )
+        for failed in settlement.failed[-MOST_ATTEMPTS:]
+    ]

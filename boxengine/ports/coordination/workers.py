@@ -20,6 +20,16 @@ class OpenCircuit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Engagement:
+    """What some threads of a worker are at."""
+
+    box: str
+    threads: int
+    since: datetime
+    """When the one began that has been at it for longest; a thread that has no end of work begins anew every second or so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
     """What a running worker process says about itself."""
 
@@ -34,6 +44,10 @@ class WorkerInfo:
     started_at: datetime
     circuits: tuple[OpenCircuit, ...] = ()
     """Those that are open as it says this."""
+    version: str | None = None
+    """Of boxengine; None: an earlier one, which did not say."""
+    at_work: tuple[Engagement, ...] | None = None
+    """What its threads are at as it says this; None: not said."""
 
 
 class Workers(Protocol):

@@ -13,6 +13,28 @@ LATENCIES = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0
 
 
 @dataclass(slots=True)
+class Calls:
+    """How a transport did in some span of time."""
+
+    calls: int = 0
+    items: int = 0
+    failed: int = 0
+    """Items."""
+    seconds: float = 0.0
+    """Spent in all calls together."""
+
+    def __add__(self, more: Calls) -> Calls:
+        return Calls(
+            self.calls + more.calls, self.items + more.items, self.failed + more.failed, self.seconds + more.seconds
+        )
+
+    @property
+    def per_call(self) -> float:
+        """Seconds that a call takes on average."""
+        return self.seconds / self.calls if self.calls else 0.0
+
+
+@dataclass(slots=True)
 class Happened:
     """What happened to a box in some span of time."""
 
@@ -21,6 +43,19 @@ class Happened:
     """Attempts."""
     waits: dict[int, int] = field(default_factory=dict)
     """By class of ``LATENCIES``: how many of the deliveries that were looked at took so long from their creation."""
+    transports: dict[str, Calls] = field(default_factory=dict)
+    """By name."""
+
+    def __add__(self, more: Happened) -> Happened:
+        return Happened(
+            self.delivered + more.delivered,
+            self.failed + more.failed,
+            {place: self.waits.get(place, 0) + more.waits.get(place, 0) for place in self.waits | more.waits},
+            {
+                name: self.transports.get(name, Calls()) + more.transports.get(name, Calls())
+                for name in self.transports | more.transports
+            },
+        )
 
     def wait(self, share: float) -> float | None:
         """Seconds within which this share of the deliveries came, as the upper bound of a class; None: none was looked at."""

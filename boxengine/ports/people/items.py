@@ -66,6 +66,10 @@ class Copying:
     """Set in the copies' options."""
     same_identity: bool = False
     """Whether receivers are given the row's own ``Idempotency-Key``, so that those that know it drop the copy."""
+    transport: str | None = None
+    """The one that they go to; None: all that are for them."""
+    overtaking: bool = False
+    """Whether the rows themselves are delivered again, in their old places before all live rows of their keys."""
 
 
 class ItemsStore(Protocol):
@@ -110,7 +114,8 @@ class ItemsStore(Protocol):
     def replay(self, box: Box, which: ItemFilter, ids: Sequence[int], copying: Copying) -> int:
         """Adds a pending copy of each row that is meant, in the order of their ids, in the same bucket; returns how many.
 
-        A copy has a uuid of its own and no ``dedup_key``.
+        A copy has a uuid of its own and no ``dedup_key``. Where it is to overtake, the row itself becomes pending instead,
+        marked as the copy would be.
 
         Raises:
             BoxError: the table has nowhere to put the header.

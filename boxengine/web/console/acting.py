@@ -14,6 +14,7 @@ from boxengine.domain.item import Status, rfc3339
 from boxengine.engine import replaying
 from boxengine.engine.item_actions import SUITABLE, Action, narrowed
 from boxengine.ports import Copying, Count, ItemFilter
+from boxengine.web.console import replaying as replays
 from boxengine.web.console.jobs import Job
 from boxengine.web.console.parsing import BadInput
 from boxengine.web.console.site import Site
@@ -55,20 +56,26 @@ def takes(action: str, status: int) -> bool:
     return status == Status.DELIVERED if action == REPLAY else status in SUITABLE[Action(action)]
 
 
-def begin(site: Site, box: Box, action: str, which: ItemFilter, *, who: str) -> Job:
-    """Starts it, and waits a moment for its end."""
+def begin(
+    site: Site, box: Box, action: str, which: ItemFilter, *, who: str, copying: Copying = replays.AS_IT_WAS
+) -> Job:
+    """Starts it, and waits a moment for its end.
+
+    Args:
+        copying: how a replay is meant.
+    """
     meant = meant_by(action, which)  # a status that it is not for is told at once
 
     def run(job: Job) -> str:
         if action == REPLAY:
-            copying = Copying(header=replaying.HEADER)
             copied = site.replays.run(box, which, copying, progress=lambda items, _: job.advance(items))
             return f"{counted(Count(copied), 'item')} {DONE[action]}"
         done = site.actions.run(box, Action(action), which, progress=job.advance)
         left = f"; {counted(Count(done.left), 'item')} left alone: in work, or changed meanwhile" if done.left else ""
         return f"{counted(Count(done.changed), 'item')} {DONE[action]}{left}"
 
-    job = site.jobs.start(who=who, action=action, box=box, what=in_words(meant), run=run)
+    what = in_words(meant) + (replays.in_words(copying) if action == REPLAY else "")
+    job = site.jobs.start(who=who, action=action, box=box, what=what, run=run)
     job.ended.wait(SOON.total_seconds())
     return job
 

@@ -11,13 +11,17 @@ from boxengine.app.overview import reasons
 from boxengine.domain.box import Box
 from boxengine.domain.item import rfc3339
 from boxengine.domain.masking import masked_text
+from boxengine.errors import QueueUnavailable
 from boxengine.ports import ItemFilter
 from boxengine.ports.people.history import Span
-from boxengine.web.console import acting, parsing, showing
+from boxengine.web.console import acting, parsing, replaying, showing
 from boxengine.web.console.acting import Polling
 from boxengine.web.console.calls import Call, Refused
 from boxengine.web.console.jobs import Job
 from boxengine.web.console.parsing import BadInput, filter_of, known_only, page_of
+
+_MEANT = {acting.REPLAY: ("replay",)}
+"""Fields that say how an action is meant."""
 
 
 def overview(call: Call) -> Response:
@@ -96,31 +100,37 @@ def item(call: Call) -> Response:
         raise Refused(HTTPStatus.NOT_FOUND, f"{found.name} has no item {item_id}.")
     view = call.site.live.now().box(found.name)
     why = reasons(view, row, call.site.servers.inspector, now=call.site.servers.clock.now())
-    return JSONResponse(showing.whole_item(row, found.name, why, call.site.hiding))
+    try:
+        attempts = call.site.servers.attempts.of(found.name, row.id, row.uuid)
+    except QueueUnavailable:
+        attempts = None
+    return JSONResponse(showing.whole_item(row, found.name, why, call.site.hiding, attempts))
 
 
 def act_on_one(call: Call) -> Response:
-    """Retry, discard or delete one item."""
+    """Retry, discard, delete or replay one item."""
     found, item_id = _one(call)
     action = acting.action_of(call.path["action"])
     row = call.site.servers.items.get(found, item_id)
     if row is None:
         raise Refused(HTTPStatus.NOT_FOUND, f"{found.name} has no item {item_id}.")
-    known_only(call.sent, ("csrf",))
+    known_only(call.sent, ("csrf", *_MEANT.get(action, ())))
     which = acting.suitable(action, acting.one(item_id), row.status)
-    return _job_answer(acting.begin(call.site, found, action, which, who=call.who.name))
+    copying = replaying.from_object(call.site, found, call.sent.get("replay"))
+    return _job_answer(acting.begin(call.site, found, action, which, who=call.who.name, copying=copying))
 
 
 def act(call: Call) -> Response:
     """The same for all items of a filter; with ``dry_run`` only their number."""
     sent = call.sent
-    known_only(sent, ("action", "filter", "dry_run", "csrf"))
     found, action = call.site.box(call.path["box"]), acting.action_of(sent.get("action"))
+    known_only(sent, ("action", "filter", "dry_run", "csrf", *_MEANT.get(action, ())))
     which = _filter(call, sent.get("filter"))
+    copying = replaying.from_object(call.site, found, sent.get("replay"))
     if parsing.flag_of("dry_run", sent.get("dry_run")):
         tally = call.site.count(found, acting.meant_by(action, which))
         return JSONResponse({"action": str(action), "dry_run": True, "items": showing.count(tally)})
-    return _job_answer(acting.begin(call.site, found, action, which, who=call.who.name))
+    return _job_answer(acting.begin(call.site, found, action, which, who=call.who.name, copying=copying))
 
 
 def polling(call: Call, *, decision: Polling) -> Response:

@@ -13,6 +13,7 @@ from boxengine.ports.people.history import Span
 from boxengine.web.console.acting import DONE, Polling
 from boxengine.web.console.calls import Call
 from boxengine.web.console.parsing import LARGEST_ID, LARGEST_PAGE, LONGEST_TEXT, MOST_IDS
+from boxengine.web.console.replaying import MOST_OPTIONS
 
 _TEXT = {"type": "string", "maxLength": LONGEST_TEXT}
 _ID = {"type": "integer", "minimum": 1, "maximum": LARGEST_ID}
@@ -36,6 +37,27 @@ _PAGE: Mapping[str, Any] = {
 _OBJECT = {"type": "object"}
 _LIST = {"type": "array", "items": _OBJECT}
 _ACTIONS = [str(action) for action in DONE]
+_REPLAY = {
+    "type": "object",
+    "additionalProperties": False,
+    "description": "how a replay is meant",
+    "properties": {
+        "transport": {**_TEXT, "description": "to this transport of the box alone"},
+        "event_name": {**_TEXT, "description": "gives the copies this event name"},
+        "options": {
+            "type": "object",
+            "maxProperties": MOST_OPTIONS,
+            "additionalProperties": _TEXT,
+            "description": "set in the copies' options",
+        },
+        "same_key": {"type": "boolean", "default": False, "description": "keeps the Idempotency-Key"},
+        "overtake": {
+            "type": "boolean",
+            "default": False,
+            "description": "sends the items themselves, before live items of their keys",
+        },
+    },
+}
 _ACT = {
     "type": "object",
     "required": ["action"],
@@ -44,6 +66,7 @@ _ACT = {
         "action": {"type": "string", "enum": _ACTIONS},
         "filter": {"type": "object", "additionalProperties": False, "properties": _FILTER},
         "dry_run": {"type": "boolean", "default": False, "description": "only count"},
+        "replay": _REPLAY,
     },
 }
 _COUNT = {"type": "object", "additionalProperties": False, "properties": {"filter": _ACT["properties"]["filter"]}}  # type: ignore[index] # it has them
@@ -96,7 +119,11 @@ def _paths() -> dict[str, Any]:
         "/api/boxes/{box}/items/{item}": {"get": _does("One item, whole, and why it waits", _OBJECT, path=_ITEM)},
         "/api/boxes/{box}/items/{item}/{action}": {
             "post": _does(
-                "Act on one item", _OBJECT, path={**_ITEM, "action": {"type": "string", "enum": _ACTIONS}}, begins=True
+                "Act on one item",
+                _OBJECT,
+                path={**_ITEM, "action": {"type": "string", "enum": _ACTIONS}},
+                body={"type": "object", "additionalProperties": False, "properties": {"replay": _REPLAY}},
+                begins=True,
             )
         },
         "/api/boxes/{box}/actions": {
@@ -171,7 +198,10 @@ def _does(
         },
     }
     if body is not None:
-        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+        found["requestBody"] = {
+            "required": bool(body.get("required")),
+            "content": {"application/json": {"schema": body}},
+        }
     return found
 
 

@@ -14,9 +14,10 @@ from boxengine.domain.box import Box
 from boxengine.domain.item import Status
 from boxengine.errors import BoxError, QueueUnavailable
 from boxengine.ports import ItemFilter
+from boxengine.ports.people.history import Happened, Span
 from boxengine.ports.people.inspection import Towards
 from boxengine.settings import explain
-from boxengine.web.console import acting, parsing, showing
+from boxengine.web.console import acting, parsing, replaying, showing
 from boxengine.web.console.access import printable
 from boxengine.web.console.acting import Polling
 from boxengine.web.console.calls import Call, Refused
@@ -53,6 +54,7 @@ def box(call: Call) -> Response:
         box=found,
         configuration=own,
         table=_part(lambda: call.site.servers.inspector.table(found)),
+        transports=_part(lambda: _transports(call, found)) or [],
         sources=call.site.boxes.pipeline(found.name),
     )
 
@@ -99,6 +101,7 @@ def item(call: Call) -> Response:
         payload=call.site.hiding.payload(found.name, row.payload or b""),
         options=call.site.hiding.value(found.name, showing.options_of(row)) if row.options else None,
         trace_id=showing.trace_of(row),
+        attempts=_part(lambda: call.site.servers.attempts.of(found.name, row.id, row.uuid)) or [],
         actions=[action for action in acting.DONE if acting.takes(action, row.status)],
     )
 
@@ -139,6 +142,7 @@ def question(call: Call) -> Response:
         what=acting.in_words(which),
         count=call.site.count(found, which),
         back=call.url(_items_path(found, asked)),
+        transports=[each.name for each in call.site.boxes.pipeline(found.name).transports],
     )
 
 
@@ -147,7 +151,8 @@ def act(call: Call) -> Response:
     found, sent = call.site.box(call.path["box"]), call.sent
     action = acting.action_of(sent.get("action"))
     which = filter_of(sent, now=call.site.servers.clock.now())
-    job = acting.begin(call.site, found, action, which, who=call.who.name)
+    copying = replaying.from_form(call.site, found, sent) if action == acting.REPLAY else replaying.AS_IT_WAS
+    job = acting.begin(call.site, found, action, which, who=call.who.name, copying=copying)
     return RedirectResponse(call.url(f"/jobs/{job.id}"), status_code=303)
 
 
@@ -247,6 +252,12 @@ def _links(
         newer = None if further is None else to(after=further)
         older = to(before=oldest if oldest is not None else (wanted.start or 0) + 1)
     return {"newest": to(), "newer": newer, "older": older, "oldest": to(after=0)}
+
+
+def _transports(call: Call, found: Box) -> list[dict[str, Any]]:
+    """How the transports did in the last hour, the slowest first."""
+    slots = call.site.servers.history.read(found.name, Span.HOUR, now=call.site.servers.clock.now())
+    return showing.transports(sum((slot.happened for slot in slots), Happened()), Span.HOUR.slots * Span.HOUR.step)
 
 
 def _items_path(found: Box, asked: Mapping[str, Any]) -> str:

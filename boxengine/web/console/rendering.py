@@ -70,7 +70,9 @@ def _environment() -> Environment:
         "rate": lambda rate: "–" if rate is None else f"{rate:,.0f}" if rate >= 10 or rate == 0 else f"{rate:.1f}",  # noqa: PLR2004
         "reason": lambda log: masked_text(reason_of(log)) if log else "",
         "rfc3339": rfc3339,
+        "short_time": _short_time,
         "status": showing.status_name,
+        "wait": _wait,
         "waits": _waits,
     }
     return environment
@@ -93,10 +95,17 @@ def _waits(lately: Happened | None) -> str:
     """``25 ms / 1 s``."""
     if lately is None or not lately.waits:
         return "–"
-    return " / ".join(_short_time(lately.wait(share) or 0.0) for share in (0.5, 0.99))
+    return " / ".join(_wait(lately, share) for share in (0.5, 0.99))
+
+
+def _wait(lately: Happened | None, share: float) -> str:
+    wait = None if lately is None else lately.wait(share)
+    return "–" if wait is None else _short_time(wait)
 
 
 def _short_time(seconds: float) -> str:
+    if seconds < 0.01:  # noqa: PLR2004 - of which whole milliseconds would tell little
+        return f"{seconds * 1000:.2g} ms"
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     return f"{seconds:.3g} s" if seconds < 60 else lasting(timedelta(seconds=seconds))  # noqa: PLR2004 - a minute

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from boxengine.app.overview import BoxView, Overview, Problem, Reasons
@@ -12,7 +12,8 @@ from boxengine.app.overview.problems import reason_of
 from boxengine.domain.item import Status, rfc3339
 from boxengine.domain.masking import masked_text
 from boxengine.ports import Count, ItemRow, WorkerInfo
-from boxengine.ports.people.history import Slot, Span
+from boxengine.ports.people.attempts import Attempt
+from boxengine.ports.people.history import Happened, Slot, Span
 from boxengine.web.console.hiding import Hiding
 from boxengine.web.console.site import box_id
 
@@ -61,6 +62,21 @@ def box(view: BoxView, now: datetime) -> dict[str, Any]:
     }
 
 
+def transports(happened: Happened, lasts: timedelta) -> list[dict[str, Any]]:
+    """What a box's transports took, the slowest first."""
+    slowest_first = sorted(happened.transports.items(), key=lambda each: -each[1].per_call)
+    return [
+        {
+            "transport": name,
+            "seconds_per_call": round(calls.per_call, 6),
+            "items_per_call": round(calls.items / calls.calls, 1) if calls.calls else None,
+            "items_per_second": round(calls.items / lasts.total_seconds(), 2),
+            "failed": calls.failed,
+        }
+        for name, calls in slowest_first
+    ]
+
+
 def history(slots: Sequence[Slot], span: Span) -> dict[str, Any]:
     """Columns for charts."""
     step = span.step.total_seconds()
@@ -72,6 +88,7 @@ def history(slots: Sequence[Slot], span: Span) -> dict[str, Any]:
         "wait_p50_seconds": [slot.happened.wait(0.5) for slot in slots],
         "wait_p99_seconds": [slot.happened.wait(0.99) for slot in slots],
         "oldest_wait_seconds": [slot.oldest_wait for slot in slots],
+        "transports": transports(sum((slot.happened for slot in slots), Happened()), span.slots * span.step),
     }
 
 
@@ -93,9 +110,13 @@ def worker(info: WorkerInfo) -> dict[str, Any]:
         "id": info.id,
         "host": info.host,
         "pid": info.pid,
+        "version": info.version,
         "threads": info.threads,
         "started_at": rfc3339(info.started_at),
         "boxes": list(info.boxes),
+        "at_work": None
+        if info.at_work is None
+        else [{"box": each.box, "threads": each.threads, "since": rfc3339(each.since)} for each in info.at_work],
     }
 
 
@@ -117,14 +138,19 @@ def item(row: ItemRow) -> dict[str, Any]:
     }
 
 
-def whole_item(row: ItemRow, box_name: str, why: Reasons, hiding: Hiding) -> dict[str, Any]:
-    """One row with all that may be shown of it."""
+def whole_item(
+    row: ItemRow, box_name: str, why: Reasons, hiding: Hiding, attempts: Sequence[Attempt] | None
+) -> dict[str, Any]:
+    """One row with all that may be shown of it; no attempts: nobody knows."""
     payload = hiding.payload(box_name, row.payload or b"")
     return {
         **item(row),
         "options": hiding.value(box_name, options_of(row)) if row.options else None,
         "error_log": None if row.error_log is None else masked_text(row.error_log),
         "payload": {"kind": payload.kind, "text": payload.text, "bytes": payload.size, "cut": payload.cut},
+        "attempts": None
+        if attempts is None
+        else [{"at": rfc3339(each.at), "number": each.number, "reason": masked_text(each.reason)} for each in attempts],
         "why": list(why.sentences),
         "held_by": None if why.held_by is None else why.held_by.id,
         "due_at": moment(why.due_at),

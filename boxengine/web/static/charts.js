@@ -26,12 +26,12 @@
       plots.push(new uPlot({
         width: target.clientWidth,
         height: 150,
-        legend: { show: series.length > 1 },
+        legend: { markers: { width: 1 } },
         cursor: { y: false, points: { size: 5 } },
         scales: { y: { range: [0, most > 0 ? most * 1.1 : 1] } },
-        axes: [{ ...axis, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" })) },
+        axes: [{ ...axis, size: 26, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" })) },
           { ...axis, size: 46, values: (_, ticks) => ticks.map(short) }],
-        series: [{ value: (_, at) => (at ? new Date(at * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" }) : "–") },
+        series: [{ label: "at", value: (_, at) => (at ? new Date(at * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" }) : "–") },
           ...series.map(([, label, tone]) => ({ label, stroke: color(tone), width: 1.75, spanGaps: true, points: { show: false }, value: (_, value) => short(value) }))],
       }, [found.at, ...series.map(([column]) => found[column])], target));
     }

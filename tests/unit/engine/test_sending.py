@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -72,6 +73,25 @@ def test_a_batch_transport_with_another_number_of_results_fails_the_whole_batch(
     assert (sending.delivered, failed_ids(sending)) == ([], ids)
     assert Odd.calls == 1
     assert "2 items and must return as many results" in str(sending.failed[0][1])
+
+
+@pytest.mark.parametrize("kind", [Single, Batches])
+@pytest.mark.parametrize("options", [{"replay_to": "second"}, '{"replay_to": "second"}'])
+def test_an_item_that_names_its_transport_goes_to_that_one_alone(bench: Bench, kind: Any, options: Any) -> None:
+    first, second = kind(), kind()
+    specs = replace(spec(first), name="first"), replace(spec(second), name="second", event_name="paid")
+    named = bench.insert(1, options=options)
+    others = bench.insert(2, event_name="paid", options={"replay_to": 7}) + bench.insert(3, options="[1]")
+    sending = bench.send(*specs)
+    assert sorted(sending.delivered) == sorted(named + others)
+    assert first.ids == others
+    assert sorted(second.ids) == [named[0], others[0]]
+
+
+def test_an_item_for_a_transport_that_is_gone_fails_and_says_so(bench: Bench) -> None:
+    bench.insert(1, options={"replay_to": "gone"})
+    sending = bench.send(spec(Single()))
+    assert "no transport named 'gone'" in str(sending.failed[0][1])
 
 
 def test_an_item_without_a_transport_fails(bench: Bench) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from boxengine.ports import WorkerInfo
-from boxengine.ports.people.history import Happened
+from boxengine.ports import Engagement, WorkerInfo
+from boxengine.ports.people.history import Calls, Happened
 from tests.web.browser.conftest import DESK, PHONE, Running
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -30,9 +31,16 @@ def furnish(running: Running) -> int:
     names = tuple(console.boxes.resolved.pipelines)
     started = datetime.now(UTC) - timedelta(hours=5)
     worker = WorkerInfo(id="w1", host="worker-1", pid=41, boxes=names, threads=4, started_at=started)
+    at_work = (Engagement(box="order_outbox_item", threads=3, since=datetime.now(UTC) - timedelta(minutes=2)),)
+    worker = replace(worker, version="1.4.0", at_work=at_work)
     now = console.servers.clock.now()
     for minute in range(60):
-        happened = Happened(delivered=900 + 40 * (minute * 37 % 11), failed=minute % 7, waits={2: 90, 4: 9, 7: 1})
+        happened = Happened(
+            delivered=900 + 40 * (minute * 37 % 11),
+            failed=minute % 7,
+            waits={2: 90, 4: 9, 7: 1},
+            transports={"http": Calls(900, 900, minute % 7, 216.0), "kafka": Calls(3, 900, 0, 0.09)},
+        )
         console.servers.history.add({"order_outbox_item": happened}, now=now - timedelta(minutes=minute))
     console.servers.workers.announce(worker, ttl=timedelta(minutes=5))
     return ids[41]

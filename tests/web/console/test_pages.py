@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from boxengine.adapters.redis.connection import connect
 from boxengine.adapters.redis.history import RedisHistory
-from boxengine.ports.people.history import Happened, Span
+from boxengine.ports import Engagement, WorkerInfo
+from boxengine.ports.people.attempts import Attempt
+from boxengine.ports.people.history import Calls, Happened, Span
 from tests.cli.project import Project
 from tests.eventually import eventually
 from tests.web.console.conftest import Console
@@ -147,6 +150,86 @@ def test_delivered_items_are_replayed_by_page_and_by_api(each_console: Console) 
     assert sorted(each_console.statuses().values()) == [PENDING, PENDING, DELIVERED]
     refused = each_console.client().post(path, {"action": "replay"})
     assert (refused.status, "too much" in refused.json["error"]) == (409, True)
+
+
+def test_a_replay_goes_to_one_transport_or_overtakes_as_it_is_asked_for(each_console: Console) -> None:
+    (done,) = each_console.create(event_key="a")
+    each_console.change(done, status=DELIVERED)
+    client, path = each_console.client(), "/api/boxes/order-outbox-item"
+    answer = client.post(f"{path}/items/{done}/replay", {"replay": {"transport": "log", "options": {"copy": "again"}}})
+    assert answer.json["what"] == f"item {done}, to log alone, with copy=again"
+    copy = max(each_console.statuses())
+    shown = client.get(f"{path}/items/{copy}").json
+    assert (shown["options"]["replay_to"], shown["options"]["copy"]) == ("log", "again")
+    wish = {"action": "replay", "filter": {"key": "a"}, "replay": {"overtake": True, "same_key": True}}
+    assert client.post(f"{path}/actions", wish).json["outcome"] == "1 item replayed"
+    assert each_console.statuses() == {done: PENDING, copy: PENDING}
+
+
+def test_a_replay_that_cannot_be_meant_gets_a_sentence_and_does_nothing(console: Console) -> None:
+    (done,) = console.create(event_key="a")
+    console.change(done, status=DELIVERED)
+    client, path = console.client(), f"/api/boxes/order-outbox-item/items/{done}"
+    for sent, expected in (
+        ({"transport": "ftp"}, "no transport 'ftp'; it has log"),
+        ({"overtake": True, "event_name": "x"}, "the item itself"),
+        ({"options": {"headers": "x"}}, "cannot set the option headers"),
+        ({"options": [1]}, "options: expected an object"),
+        ({"colour": "red"}, "'colour' is not known"),
+        ([], "replay: expected an object"),
+    ):
+        answer = client.post(f"{path}/replay", {"replay": sent})
+        assert (answer.status, expected in answer.json["error"]) == (400, True), answer.json
+    assert client.post(f"{path}/discard", {"replay": {}}).status == 400
+    browser = console.browser()
+    asked = f"{ORDERS}/act?action=replay&id={done}"
+    assert browser.press(asked, f"{ORDERS}/act", action="replay", id=done, option="no sign").status == 400
+    assert console.statuses() == {done: DELIVERED}
+
+
+def test_an_item_shows_the_attempts_that_failed_and_a_box_its_slowest_transports(
+    console: Console,
+) -> None:
+    (item_id,) = console.create("payment_inbox_item")
+    row = console.servers.items.get(console.boxes.box("payment_inbox_item"), item_id)
+    assert row is not None
+    now = console.servers.clock.now()
+    attempts = [
+        Attempt(item_id=item_id, uuid=row.uuid, at=now, number=number, reason=f"http: https://me:s3cret@x/ {number}")
+        for number in (1, 2)
+    ]
+    console.servers.attempts.add({"payment_inbox_item": attempts})
+    shown = console.client().get(f"/api/boxes/payment-inbox-item/items/{item_id}").json["attempts"]
+    assert [(each["number"], each["reason"]) for each in shown] == [
+        (1, "http: https://me:***@x/ 1"),
+        (2, "http: https://me:***@x/ 2"),
+    ]
+    page = console.browser().get(f"/boxes/payment-inbox-item/items/{item_id}").text
+    assert page.index("https://me:***@x/ 2") < page.index("https://me:***@x/ 1")
+    transports = {"quick": Calls(10, 1000, 0, 0.1), "slow": Calls(10, 10, 3, 20.0)}
+    console.servers.history.add({"payment_inbox_item": Happened(10, 3, transports=transports)}, now=now)
+    found = console.client().get("/api/boxes/payment-inbox-item/history").json["transports"]
+    assert [(each["transport"], each["seconds_per_call"], each["failed"]) for each in found] == [
+        ("slow", 2.0, 3),
+        ("quick", 0.01, 0),
+    ]
+    page = console.browser().get("/boxes/payment-inbox-item").text
+    assert page.index(">slow<") < page.index(">quick<")
+
+
+def test_workers_tell_their_version_and_what_their_threads_are_at(console: Console) -> None:
+    now = console.servers.clock.now()
+    at_work = (Engagement(box="order_outbox_item", threads=3, since=now - timedelta(minutes=5)),)
+    worker = WorkerInfo(
+        id="w1", host="worker-1", pid=41, boxes=("order_outbox_item",), threads=4, started_at=now, version="1.4.0"
+    )
+    console.servers.workers.announce(replace(worker, at_work=at_work), ttl=timedelta(minutes=1))
+    (shown,) = console.client().get("/api/workers").json
+    assert (shown["version"], shown["at_work"][0]["threads"]) == ("1.4.0", 3)
+    for path in ("/", "/workers"):
+        page = console.browser().get(path).text
+        assert "3 on order_outbox_item" in page
+        assert "for 5 min" in page
 
 
 def test_who_did_what_to_which_items_is_in_the_trail(console: Console) -> None:

@@ -1,0 +1,76 @@
+"""How a replay is meant, as pages and the API say it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from boxengine.domain.box import Box
+from boxengine.engine import replaying
+from boxengine.ports import Copying
+from boxengine.web.console import parsing
+from boxengine.web.console.parsing import BadInput
+from boxengine.web.console.site import Site
+
+NAMES = ("transport", "event_name", "options", "same_key", "overtake")
+MOST_OPTIONS = 20
+AS_IT_WAS = Copying(header=replaying.HEADER)
+
+
+def from_object(site: Site, box: Box, given: Any) -> Copying:
+    """What the API was sent as ``replay``; left out: copies like their originals.
+
+    Raises:
+        BadInput: it is not understood, or cannot be meant.
+    """
+    if given is None:
+        return AS_IT_WAS
+    if not isinstance(given, dict):
+        raise BadInput("replay: expected an object")
+    parsing.known_only(given, NAMES)
+    return _made(site, box, given, _options(given.get("options")))
+
+
+def from_form(site: Site, box: Box, sent: Mapping[str, Any]) -> Copying:
+    """The same from the form on the page that asks; ``option`` there is a line of ``NAME=VALUE``."""
+    line = parsing.text_of("option", sent.get("option")) or ""
+    name, equals, value = line.partition("=")
+    if line and not (name.strip() and equals):
+        raise BadInput("option: expected NAME=VALUE")
+    # What chooses the copies is named event_name, too.
+    fields = {**sent, "event_name": sent.get("new_event_name")}
+    return _made(site, box, fields, {name.strip(): value.strip()} if line else {})
+
+
+def in_words(copying: Copying) -> str:
+    """What of it is worth a word in the trail; begins with a comma, or is empty."""
+    parts = [f"to {copying.transport} alone"] if copying.transport else []
+    parts += [f"as event {copying.event_name}"] if copying.event_name else []
+    parts += [f"with {name}={value}" for name, value in copying.options.items()]
+    parts += ["with their Idempotency-Key"] if copying.same_identity else []
+    parts += ["before live items of their keys"] if copying.overtaking else []
+    return "".join(f", {part}" for part in parts)
+
+
+def _made(site: Site, box: Box, given: Mapping[str, Any], options: Mapping[str, str]) -> Copying:
+    try:
+        return replaying.copying(
+            transports=[each.name for each in site.boxes.pipeline(box.name).transports],
+            transport=parsing.text_of("transport", given.get("transport")),
+            event_name=parsing.text_of("event_name", given.get("event_name")),
+            options=options,
+            same_identity=parsing.flag_of("same_key", given.get("same_key")),
+            overtaking=parsing.flag_of("overtake", given.get("overtake")),
+        )
+    except replaying.Contradiction as error:
+        raise BadInput(str(error)) from error
+
+
+def _options(given: Any) -> dict[str, str]:
+    if given is None:
+        return {}
+    if not isinstance(given, dict) or len(given) > MOST_OPTIONS:
+        raise BadInput(f"options: expected an object of at most {MOST_OPTIONS} texts")
+    return {
+        parsing.text_of("options", name) or "": parsing.text_of("options", value) or "" for name, value in given.items()
+    }
