@@ -32,7 +32,7 @@ format: $(STAMP) ## let ruff mend style
 	@$(BIN)/ruff check --fix --quiet .
 	@$(BIN)/ruff format .
 
-docs: $(STAMP) ## the documentation as a site, in site/; fails at a broken link
+docs: $(STAMP) ## the documentation as a site, in site/ (then: python -m http.server -d site); fails at a broken link
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 screenshots: $(STAMP) ## those of the console in docs/images, made by its tests

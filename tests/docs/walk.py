@@ -4,8 +4,8 @@
 |---|---|
 | ```` ```python title="shop.py" ```` | the file is written, in the folder where the page began |
 | ```` ```console ```` | the commands after `$` run one after the other; the lines below must be in what they print |
-| ```` ```console title="background: NAME" ```` | the command goes on; one of the same name is stopped before |
-| ```` ```text title="NAME says" ```` | the lines are waited for in what NAME prints |
+| ```` ```console title="terminal 1: NAME" ```` | the command goes on; one of the same name is stopped before |
+| ```` ```text title="the NAME says" ```` | the lines are waited for in what NAME prints |
 
 `...` in a line stands for anything. Commands that prepare the reader's machine (`pip`, `mkdir`) are left out.
 """
@@ -54,12 +54,11 @@ class Walk:
 
     def through(self, page: str) -> None:
         for language, title, text in BLOCK.findall(page):
-            if title.startswith("background: "):
-                name = title.removeprefix("background: ")
-                if name not in self._without:
-                    self._go_on(name, text)
-            elif title.endswith(" says"):
-                self._wait_for(title.removesuffix(" says"), text.splitlines())
+            if terminal := re.fullmatch(r"terminal \d+: (\w+)", title):
+                if terminal[1] not in self._without:
+                    self._go_on(terminal[1], text)
+            elif told := re.fullmatch(r"the (\w+) says", title):
+                self._wait_for(told[1], text.splitlines())
             elif title:
                 path = self._start / title
                 path.parent.mkdir(exist_ok=True)
