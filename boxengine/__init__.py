@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from boxengine import errors as errors
 
 if TYPE_CHECKING:
+    from boxengine.adapters.payload import Payload
     from boxengine.adapters.sql.models import InboxItem, OutboxItem, SequencedItem
     from boxengine.app.boxes import Boxes, load
     from boxengine.app.default import (
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         create_outbox_item,
     )
     from boxengine.app.running import running
+    from boxengine.domain.attributes import BatchAttributes, ItemAttributes
     from boxengine.domain.item import Item, Status
     from boxengine.domain.outcome import DISCARD, PROCESS, SKIP, Failure
 
@@ -42,11 +44,14 @@ __all__ = [
     "DISCARD",
     "PROCESS",
     "SKIP",
+    "BatchAttributes",
     "Boxes",
     "Failure",
     "InboxItem",
     "Item",
+    "ItemAttributes",
     "OutboxItem",
+    "Payload",
     "SequencedItem",
     "Status",
     "acreate_inbox_batch",
@@ -64,6 +69,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
+    "boxengine.adapters.payload": ("Payload",),
     "boxengine.adapters.sql.models": ("InboxItem", "OutboxItem", "SequencedItem"),
     "boxengine.app.boxes": ("Boxes", "load"),
     "boxengine.app.default": (
@@ -78,6 +84,7 @@ _HOMES = {
         "create_outbox_item",
     ),
     "boxengine.app.running": ("running",),
+    "boxengine.domain.attributes": ("BatchAttributes", "ItemAttributes"),
     "boxengine.domain.item": ("Item", "Status"),
     "boxengine.domain.outcome": ("DISCARD", "PROCESS", "SKIP", "Failure"),
 }

@@ -6,6 +6,7 @@
     ├── ConfigurationError     the YAML or what it names is wrong; lists every problem found
     ├── UnknownBox             a box name that the configuration does not have
     ├── InvalidItem            an item that cannot be written as asked
+    ├── Undecodable            a stored payload that its model's codec cannot read
     ├── SchemaMismatch         a box's table lacks what the box needs
     ├── NoAnswerInTime         a transport's call took longer than its ``timeout``
     ├── PortTaken              a port for probes or metrics cannot be had
@@ -66,6 +67,10 @@ class UnknownBox(BoxError):
 
 class InvalidItem(BoxError):
     """An item that cannot be written: no event key, a payload of the wrong type, an unknown attribute."""
+
+
+class Undecodable(BoxError):
+    """A stored payload that the codec of its model cannot read, or a box whose model names none. Fails that item alone."""
 
 
 class SchemaMismatch(BoxError):

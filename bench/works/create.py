@@ -12,6 +12,7 @@ from bench.floors import create as floor
 from bench.report import Line, at_least, ratio_line
 from bench.rounds import alternate, compare
 from bench.servers import OUTBOX, Stand
+from boxengine import BatchAttributes
 from boxengine.adapters.sql import schema
 from boxengine.app.boxes import Boxes
 from boxengine.app.servers import connect_store
@@ -50,7 +51,7 @@ def in_batches(stand: Stand) -> list[Line]:
 
     def ours(engine: Engine, boxes: Boxes) -> None:
         for batch in floor.batches(count):
-            items = [{"event_key": number, "payload": floor.BODY} for number in batch]
+            items: list[BatchAttributes] = [{"event_key": number, "payload": floor.BODY} for number in batch]
             with engine.begin() as connection:
                 boxes.create_outbox_batch(connection, OUTBOX, items)
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never, cast
 from weakref import finalize
 
+from typing_extensions import Unpack
+
 from boxengine.adapters.builtin import BUILTIN_TRANSPORTS
 from boxengine.adapters.system import SystemClock
+from boxengine.domain.attributes import BatchAttributes, ItemAttributes, P
 from boxengine.domain.box import Box, BoxType
 from boxengine.engine.create import Creator
 from boxengine.engine.delivering.pipeline import Pipeline
@@ -21,9 +24,15 @@ from boxengine.settings import Resolved, check_for_worker, load_and_resolve, loa
 from boxengine.settings.names import box_name
 
 if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncSession
+    from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+    from sqlalchemy.orm import Session, scoped_session
 
     from boxengine.adapters.sql.eased_notify import EasedNotify
+    from boxengine.adapters.sql.models import InboxItem, OutboxItem
+
+    AnySession = Session | Connection | scoped_session[Session]
+    AnyAsyncSession = AsyncSession | AsyncConnection | async_scoped_session[AsyncSession]
 
 T = TypeVar("T")
 Paths = str | Path | Sequence[str | Path] | None
@@ -80,72 +89,120 @@ class Boxes:
 
     # ── writing items ────────────────────────────────────────────────────────────────────────────────
 
-    def create_outbox_item(self, session: Any, model: Model, *, partition_by: Any = None, **attributes: Any) -> int:
+    def create_outbox_item(
+        self,
+        session: AnySession,
+        model: type[OutboxItem[P]] | str,
+        *,
+        partition_by: object = None,
+        **attributes: Unpack[ItemAttributes[P]],
+    ) -> int:
         """Inserts one item through the caller's open transaction and returns its id.
 
         Args:
             session: a SQLAlchemy ``Session`` or ``Connection``; the row commits or rolls back with it.
             model: the box's model class, or its name.
             partition_by: what the bucket is computed from; ``event_key`` if None.
-            attributes: columns of the row: ``event_key`` and ``payload`` (bytes or str) always; ``event_name``,
-                ``options`` (a dict with ``key`` and ``headers``), ``uuid``, ``available_at``, ``dedup_key`` where wanted.
+            attributes: columns of the row: ``event_key`` and ``payload`` (bytes, str, or what the model's codec encodes)
+                always; ``event_name``, ``options`` (a dict with ``key`` and ``headers``), ``uuid``, ``available_at``,
+                ``dedup_key`` where wanted. Columns of the model's own go in as they are, or, where a type checker reads
+                along, in ``own_columns``, a dict.
 
         Raises:
-            InvalidItem: no event key, a payload of the wrong type, an unknown attribute.
+            InvalidItem: no event key, a payload that is of the wrong type or cannot be encoded, an unknown attribute.
             UnknownBox: the configuration has no such box.
         """
         return self.creator(model, BoxType.OUTBOX).create(session, attributes, partition_by=partition_by)
 
-    def create_inbox_item(self, session: Any, model: Model, *, partition_by: Any = None, **attributes: Any) -> int:
+    def create_inbox_item(
+        self,
+        session: AnySession,
+        model: type[InboxItem[P]] | str,
+        *,
+        partition_by: object = None,
+        **attributes: Unpack[ItemAttributes[P]],
+    ) -> int:
         """As ``create_outbox_item``, for a received message."""
         return self.creator(model, BoxType.INBOX).create(session, attributes, partition_by=partition_by)
 
     def create_outbox_batch(
         self,
-        session: Any,
-        model: Model,
-        items: Sequence[Mapping[str, Any]],
+        session: AnySession,
+        model: type[OutboxItem[P]] | str,
+        items: Sequence[BatchAttributes[P]],
         *,
-        partition_by: Callable[[dict[str, Any]], Any] | None = None,
+        partition_by: Callable[[dict[str, Any]], object] | None = None,
     ) -> list[int]:
         """Inserts many items in one statement and returns their ids in the order given.
 
         Args:
-            items: one mapping of attributes each, as for ``create_outbox_item``; also ``partition_by``, for one item alone.
+            items: one dict of attributes each, as for ``create_outbox_item``; also ``partition_by``, for one item alone.
             partition_by: called with an item's attributes; what it returns is what the bucket is computed from.
         """
         return self.creator(model, BoxType.OUTBOX).create_batch(session, items, partition_by=partition_by)
 
     def create_inbox_batch(
         self,
-        session: Any,
-        model: Model,
-        items: Sequence[Mapping[str, Any]],
+        session: AnySession,
+        model: type[InboxItem[P]] | str,
+        items: Sequence[BatchAttributes[P]],
         *,
-        partition_by: Callable[[dict[str, Any]], Any] | None = None,
+        partition_by: Callable[[dict[str, Any]], object] | None = None,
     ) -> list[int]:
         """As ``create_outbox_batch``, for received messages."""
         return self.creator(model, BoxType.INBOX).create_batch(session, items, partition_by=partition_by)
 
-    async def acreate_outbox_item(self, session: AsyncSession, model: Model, **attributes: Any) -> int:
+    async def acreate_outbox_item(
+        self,
+        session: AnyAsyncSession,
+        model: type[OutboxItem[P]] | str,
+        *,
+        partition_by: object = None,
+        **attributes: Unpack[ItemAttributes[P]],
+    ) -> int:
         """``create_outbox_item`` under an ``AsyncSession``."""
-        return await _run_sync(session, lambda sync: self.create_outbox_item(sync, model, **attributes))
+        return await _run_sync(
+            session, lambda sync: self.create_outbox_item(sync, model, partition_by=partition_by, **attributes)
+        )
 
-    async def acreate_inbox_item(self, session: AsyncSession, model: Model, **attributes: Any) -> int:
+    async def acreate_inbox_item(
+        self,
+        session: AnyAsyncSession,
+        model: type[InboxItem[P]] | str,
+        *,
+        partition_by: object = None,
+        **attributes: Unpack[ItemAttributes[P]],
+    ) -> int:
         """``create_inbox_item`` under an ``AsyncSession``."""
-        return await _run_sync(session, lambda sync: self.create_inbox_item(sync, model, **attributes))
+        return await _run_sync(
+            session, lambda sync: self.create_inbox_item(sync, model, partition_by=partition_by, **attributes)
+        )
 
     async def acreate_outbox_batch(
-        self, session: AsyncSession, model: Model, items: Sequence[Mapping[str, Any]], **options: Any
+        self,
+        session: AnyAsyncSession,
+        model: type[OutboxItem[P]] | str,
+        items: Sequence[BatchAttributes[P]],
+        *,
+        partition_by: Callable[[dict[str, Any]], object] | None = None,
     ) -> list[int]:
         """``create_outbox_batch`` under an ``AsyncSession``."""
-        return await _run_sync(session, lambda sync: self.create_outbox_batch(sync, model, items, **options))
+        return await _run_sync(
+            session, lambda sync: self.create_outbox_batch(sync, model, items, partition_by=partition_by)
+        )
 
     async def acreate_inbox_batch(
-        self, session: AsyncSession, model: Model, items: Sequence[Mapping[str, Any]], **options: Any
+        self,
+        session: AnyAsyncSession,
+        model: type[InboxItem[P]] | str,
+        items: Sequence[BatchAttributes[P]],
+        *,
+        partition_by: Callable[[dict[str, Any]], object] | None = None,
     ) -> list[int]:
         """``create_inbox_batch`` under an ``AsyncSession``."""
-        return await _run_sync(session, lambda sync: self.create_inbox_batch(sync, model, items, **options))
+        return await _run_sync(
+            session, lambda sync: self.create_inbox_batch(sync, model, items, partition_by=partition_by)
+        )
 
     # ── looking at the configuration ─────────────────────────────────────────────────────────────────
 
@@ -206,6 +263,7 @@ class Boxes:
             observer=self._observer,
             tracer=self._tracer,
             clock=self._clock,
+            codec=getattr(model, "__payload__", None),
             max_payload=settings.max_payload_of(settings.boxes[name]),
         )
 
@@ -295,7 +353,7 @@ def _paths(path: Paths) -> list[Path] | None:
             return [Path(each) for each in path]
 
 
-async def _run_sync(session: AsyncSession, create: Callable[[Any], T]) -> T:
+async def _run_sync(session: AnyAsyncSession, create: Callable[[Any], T]) -> T:
     run_sync = getattr(session, "run_sync", None)
     if run_sync is None:
         raise InvalidItem(

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from boxengine.app.boxes import Boxes, Model, load
+from typing_extensions import Unpack
+
+from boxengine.app.boxes import Boxes, load
+from boxengine.domain.attributes import BatchAttributes, ItemAttributes, P
 
 if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncSession
+    from boxengine.adapters.sql.models import InboxItem, OutboxItem
+    from boxengine.app.boxes import AnyAsyncSession, AnySession
 
 
 class _Default:
@@ -83,57 +87,89 @@ def offer(boxes: Boxes) -> None:
     _default.offer(boxes)
 
 
-def create_outbox_item(session: Any, model: Model, *, partition_by: Any = None, **attributes: Any) -> int:
+def create_outbox_item(
+    session: AnySession,
+    model: type[OutboxItem[P]] | str,
+    *,
+    partition_by: object = None,
+    **attributes: Unpack[ItemAttributes[P]],
+) -> int:
     """``Boxes.create_outbox_item`` of the default configuration."""
     return _default.get().create_outbox_item(session, model, partition_by=partition_by, **attributes)
 
 
-def create_inbox_item(session: Any, model: Model, *, partition_by: Any = None, **attributes: Any) -> int:
+def create_inbox_item(
+    session: AnySession,
+    model: type[InboxItem[P]] | str,
+    *,
+    partition_by: object = None,
+    **attributes: Unpack[ItemAttributes[P]],
+) -> int:
     """``Boxes.create_inbox_item`` of the default configuration."""
     return _default.get().create_inbox_item(session, model, partition_by=partition_by, **attributes)
 
 
 def create_outbox_batch(
-    session: Any,
-    model: Model,
-    items: Sequence[Mapping[str, Any]],
+    session: AnySession,
+    model: type[OutboxItem[P]] | str,
+    items: Sequence[BatchAttributes[P]],
     *,
-    partition_by: Callable[[dict[str, Any]], Any] | None = None,
+    partition_by: Callable[[dict[str, Any]], object] | None = None,
 ) -> list[int]:
     """``Boxes.create_outbox_batch`` of the default configuration."""
     return _default.get().create_outbox_batch(session, model, items, partition_by=partition_by)
 
 
 def create_inbox_batch(
-    session: Any,
-    model: Model,
-    items: Sequence[Mapping[str, Any]],
+    session: AnySession,
+    model: type[InboxItem[P]] | str,
+    items: Sequence[BatchAttributes[P]],
     *,
-    partition_by: Callable[[dict[str, Any]], Any] | None = None,
+    partition_by: Callable[[dict[str, Any]], object] | None = None,
 ) -> list[int]:
     """``Boxes.create_inbox_batch`` of the default configuration."""
     return _default.get().create_inbox_batch(session, model, items, partition_by=partition_by)
 
 
-async def acreate_outbox_item(session: AsyncSession, model: Model, **attributes: Any) -> int:
+async def acreate_outbox_item(
+    session: AnyAsyncSession,
+    model: type[OutboxItem[P]] | str,
+    *,
+    partition_by: object = None,
+    **attributes: Unpack[ItemAttributes[P]],
+) -> int:
     """``create_outbox_item`` under an ``AsyncSession``."""
-    return await _default.get().acreate_outbox_item(session, model, **attributes)
+    return await _default.get().acreate_outbox_item(session, model, partition_by=partition_by, **attributes)
 
 
-async def acreate_inbox_item(session: AsyncSession, model: Model, **attributes: Any) -> int:
+async def acreate_inbox_item(
+    session: AnyAsyncSession,
+    model: type[InboxItem[P]] | str,
+    *,
+    partition_by: object = None,
+    **attributes: Unpack[ItemAttributes[P]],
+) -> int:
     """``create_inbox_item`` under an ``AsyncSession``."""
-    return await _default.get().acreate_inbox_item(session, model, **attributes)
+    return await _default.get().acreate_inbox_item(session, model, partition_by=partition_by, **attributes)
 
 
 async def acreate_outbox_batch(
-    session: AsyncSession, model: Model, items: Sequence[Mapping[str, Any]], **options: Any
+    session: AnyAsyncSession,
+    model: type[OutboxItem[P]] | str,
+    items: Sequence[BatchAttributes[P]],
+    *,
+    partition_by: Callable[[dict[str, Any]], object] | None = None,
 ) -> list[int]:
     """``create_outbox_batch`` under an ``AsyncSession``."""
-    return await _default.get().acreate_outbox_batch(session, model, items, **options)
+    return await _default.get().acreate_outbox_batch(session, model, items, partition_by=partition_by)
 
 
 async def acreate_inbox_batch(
-    session: AsyncSession, model: Model, items: Sequence[Mapping[str, Any]], **options: Any
+    session: AnyAsyncSession,
+    model: type[InboxItem[P]] | str,
+    items: Sequence[BatchAttributes[P]],
+    *,
+    partition_by: Callable[[dict[str, Any]], object] | None = None,
 ) -> list[int]:
     """``create_inbox_batch`` under an ``AsyncSession``."""
-    return await _default.get().acreate_inbox_batch(session, model, items, **options)
+    return await _default.get().acreate_inbox_batch(session, model, items, partition_by=partition_by)

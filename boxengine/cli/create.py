@@ -26,7 +26,8 @@ BATCH = 1000
 """Items per statement and transaction."""
 BATCH_BYTES = 16 << 20
 """Or fewer, where they are large."""
-Item = dict[str, Any]
+Item = Any
+"""A dict of attributes, read from a line: what is wrong with it is found when it is written."""
 
 
 class BadLine(BoxError):

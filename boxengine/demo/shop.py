@@ -11,6 +11,7 @@ from sqlalchemy import BigInteger, Engine, Integer, String, insert
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from boxengine.app.boxes import Boxes
+from boxengine.domain.attributes import BatchAttributes
 
 OUTBOX, INBOX = "order_outbox_item", "payment_inbox_item"
 CUSTOMERS, ACCOUNTS = 200, 50
@@ -82,7 +83,7 @@ class Shop:
         with Session(self._engine) as session:
             rows = [{"customer": customer, "number": number} for customer, number in numbers]
             session.execute(insert(Order), rows)
-            items = [
+            items: list[BatchAttributes] = [
                 {"event_key": customer, "event_name": "order_placed", "payload": _payload(customer, number)}
                 for customer, number in numbers
             ]
@@ -103,7 +104,9 @@ class Shop:
         accounts = [f"account-{self._random.randrange(ACCOUNTS)}" for _ in range(count)]
         numbers = _numbered(accounts, known)
         with Session(self._engine) as session:
-            items = [{"event_key": account, "payload": _payload(account, number)} for account, number in numbers]
+            items: list[BatchAttributes] = [
+                {"event_key": account, "payload": _payload(account, number)} for account, number in numbers
+            ]
             ids = self._boxes.create_inbox_batch(session, INBOX, items)
             session.commit()
         for account, id_ in zip(accounts, ids, strict=True):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 
+from boxengine.domain.codec import Codec
 from boxengine.domain.partitioning import PartitionStrategy, number
 
 
@@ -119,6 +120,8 @@ class Box:
     payload_builder: Callable[..., object] | None = None
     """The model's ``build_payload``, called with the item; None: the stored payload goes out as it is."""
 
+    codec: Codec | None = None
+    """The model's ``__payload__``, which reads the payload for ``item.decoded``; None: it has none."""
     extra_options: Callable[..., object] | None = None
     """The model's ``extra_options``, called with the item: a mapping that its own options are merged over."""
     extra_log_details: Callable[..., object] | None = None

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from boxengine.domain.box import Box, BoxType
+from boxengine.errors import Undecodable
 
 ONLY_TO = "replay_to"
 """The option that names the one transport that a replay is for."""
@@ -115,6 +116,25 @@ class Item(NamedTuple):
                 else:
                     headers[str(name)] = str(value)
         return headers
+
+    @property
+    def decoded(self) -> Any:
+        """The payload as the model's codec reads it, anew each time: an ``Order`` for ``__payload__ = Payload.pydantic(Order)``.
+
+        Raises:
+            Undecodable: the codec cannot read the payload, or the box has none. Left to itself it fails the item.
+        """
+        codec = self.box.codec
+        if codec is None:
+            raise Undecodable(
+                f"box {self.box.name} has no codec to decode a payload with: give its model __payload__ and name "
+                "the model in the configuration (model: package.module.Class)"
+            )
+        try:
+            return codec.decode(self.payload)
+        except Exception as error:  # a codec is a library's or a user's code
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise Undecodable(f"the payload cannot be decoded as {codec.name}: {reason:.500}") from error
 
     @property
     def null_headers(self) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from boxengine.domain.codec import Codec
 from boxengine.engine.answers import discard, refusal, unfinished
 from boxengine.engine.attempt import reason_of
 from boxengine.engine.delivering.middleware import NotCalledOn, Refused, compose
@@ -25,9 +26,11 @@ class Creator:
         observer: Observer,
         tracer: Tracer,
         clock: Clock,
+        codec: Codec | None = None,
         max_payload: int | None = None,
     ) -> None:
         """Args:
+        codec: makes bytes of payloads that are none; None: such payloads are refused.
         max_payload: largest payload in bytes; None for no limit.
         """
         self.box = pipeline.box
@@ -36,6 +39,7 @@ class Creator:
         self._observer = observer
         self._tracer = tracer
         self._clock = clock
+        self._codec = codec
         self._max_payload = max_payload
         self._middlewares = middlewares
 
@@ -50,7 +54,7 @@ class Creator:
         Raises:
             InvalidItem: no event key, a payload that is not bytes or text, an attribute the table does not have.
         """
-        row = dict(attributes)
+        row = _merged(attributes)
 
         def insert(_model: Any, attributes: Attributes) -> int:
             return self._insert(session, [attributes], partition_by)[0]
@@ -75,7 +79,7 @@ class Creator:
         Raises:
             InvalidItem: as for one; nothing of the batch is inserted then.
         """
-        rows = [dict(attributes) for attributes in batch]
+        rows = [_merged(attributes) for attributes in batch]
         if not rows:
             return []
 
@@ -181,15 +185,13 @@ class Creator:
             case bytes():
                 pass
             case str():
-                payload = self._encoded(payload, position)
+                payload = self._as_utf_8(payload, position)
             case bytearray() | memoryview():
                 payload = bytes(payload)
             case None:
                 raise InvalidItem(f"box {self.box.name}, item {position}: payload is missing")
             case _:
-                raise InvalidItem(
-                    f"box {self.box.name}, item {position}: payload must be bytes or str, not {type(payload).__name__}"
-                )
+                payload = self._encoded(payload, position)
         if self._max_payload is not None and len(payload) > self._max_payload:
             raise InvalidItem(
                 f"box {self.box.name}, item {position}: payload of {len(payload)} bytes is over the limit of "
@@ -197,8 +199,40 @@ class Creator:
             )
         return bytes(payload)
 
-    def _encoded(self, text: str, position: int) -> bytes:
+    def _encoded(self, payload: Any, position: int) -> bytes:
+        kind = type(payload).__name__
+        if self._codec is None:
+            raise InvalidItem(
+                f"box {self.box.name}, item {position}: payload must be bytes or str, not {kind}; for others give the "
+                "model a codec, such as __payload__ = Payload.json()"
+            )
+        try:
+            encoded: object = self._codec.encode(payload)
+        except Exception as error:  # a codec is a library's or a user's code
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise self._not_encoded(kind, position, reason) from error
+        if isinstance(encoded, bytes):
+            return encoded
+        discard(encoded)
+        raise self._not_encoded(kind, position, f"encode returned {type(encoded).__name__}, not bytes")
+
+    def _not_encoded(self, kind: str, position: int, reason: str) -> InvalidItem:
+        model = self._model if isinstance(self._model, str) else self._model.__name__
+        codec = "" if self._codec is None else self._codec.name
+        return InvalidItem(
+            f"box {self.box.name}, item {position}: a payload of type {kind} cannot be encoded as {codec}, the codec of "
+            f"{model}: {reason:.500}"
+        )
+
+    def _as_utf_8(self, text: str, position: int) -> bytes:
         try:
             return text.encode()
         except UnicodeError as error:
             raise InvalidItem(f"box {self.box.name}, item {position}: payload cannot be UTF-8: {error}") from error
+
+
+def _merged(attributes: Mapping[str, Any]) -> Attributes:
+    """A copy, in which ``own_columns`` stand beside the others, as if given one by one."""
+    row = dict(attributes)
+    own = row.pop("own_columns", None)
+    return {**own, **row} if own else row

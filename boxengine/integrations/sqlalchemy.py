@@ -46,7 +46,10 @@ class Change:
     """Of an update: the attributes that changed, with their earlier values."""
 
 
-Source = Callable[..., Any] | str | None
+Maker = Callable[[Any], object] | Callable[[Any, Change], object]
+"""Called with the object, and with its ``Change`` where it takes that too."""
+Source = Maker | str | None
+_WithChange = Callable[[Any, Change], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +58,11 @@ class Emission:
 
     model: Model
     actions: frozenset[str]
-    when: Callable[..., Any] | None
-    event_name: Source
-    event_key: Source
-    payload: Callable[..., Any]
-    options: Callable[..., Any] | None
+    when: _WithChange | None
+    event_name: _WithChange | str | None
+    event_key: _WithChange | str | None
+    payload: _WithChange
+    options: _WithChange | None
     boxes: Callable[[], Boxes]
 
     def attributes(self, target: Any, change: Change) -> dict[str, Any] | None:
@@ -98,12 +101,12 @@ class Emission:
 def emits(
     model: Model,
     *,
-    payload: Callable[..., Any],
+    payload: Maker,
     on: Sequence[str] = ("insert", "update", "delete"),
-    when: Callable[..., Any] | None = None,
+    when: Maker | None = None,
     event_name: Source = None,
     event_key: Source = None,
-    options: Callable[..., Any] | None = None,
+    options: Maker | None = None,
     boxes: Boxes | None = None,
 ) -> Callable[[T], T]:
     """A class decorator: changes of the mapped class write items of an outbox, in the same flush and transaction.
@@ -112,7 +115,7 @@ def emits(
 
     Args:
         model: the outbox's model class, or the box's name.
-        payload: makes the payload, bytes or str.
+        payload: makes the payload: bytes, str, or what the model's codec encodes.
         on: ``insert``, ``update``, ``delete``, or some of them. An update counts where a column has another value.
         when: whether to emit at all; everything if None.
         event_name: a name, or a callable; ``order_created``, ``order_updated``, ``order_deleted`` if None.
@@ -271,11 +274,12 @@ def _write(noted: Sequence[_Noted]) -> list[int]:
 # ── callables of one argument or two ─────────────────────────────────────────────────────────────────
 
 
-def _taking_change(call: Callable[..., Any] | None) -> Callable[..., Any] | None:
+def _taking_change(call: Maker | None) -> _WithChange | None:
     return None if call is None else _required(call)
 
 
-def _required(call: Callable[..., Any]) -> Callable[..., Any]:
+def _required(given: Maker) -> _WithChange:
+    call: Callable[..., Any] = given
     try:
         parameters = signature(call).parameters.values()
     except (TypeError, ValueError):

@@ -16,11 +16,11 @@ leaves the item pending. Anything else: delivered."""
 class Transport(Protocol):
     """Delivers one item. May also have ``call_batch``, see ``BatchTransport``; may take ``session=``."""
 
-    def __call__(self, item: Item, payload: Any) -> Result: ...
+    def __call__(self, item: Item, payload: Any, /) -> Result: ...
 
 
 @runtime_checkable
 class BatchTransport(Protocol):
     """Delivers many items at once; one result per item, in the order given."""
 
-    def call_batch(self, items: Sequence[Item]) -> Sequence[Result]: ...
+    def call_batch(self, items: Sequence[Item], /) -> Sequence[Result]: ...

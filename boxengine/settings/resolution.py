@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from boxengine.domain import partitioning, retry
 from boxengine.domain.box import Backoff, Box, BoxType, Retention, StrictOrder
+from boxengine.domain.codec import Codec
 from boxengine.domain.message_template import MessageTemplate
 from boxengine.domain.partitioning import PartitionStrategy
 from boxengine.domain.retry import RetryStrategy
@@ -204,6 +205,7 @@ class _Resolver:
             sequence=self._sequence((*path, "sequence"), settings, model),
             key_index=_key_index(settings, model),
             payload_builder=self._payload_builder((*path, "model"), model),
+            codec=self._codec((*path, "model"), model),
             extra_options=self._hook((*path, "model"), model, "extra_options"),
             extra_log_details=self._hook((*path, "model"), model, "extra_log_details"),
         )
@@ -211,6 +213,14 @@ class _Resolver:
     def _payload_builder(self, path: Path, model: type | None) -> Any:
         found = getattr(model, "build_payload", None)
         return found if self._runs(path, "its build_payload", found) else None
+
+    def _codec(self, path: Path, model: type | None) -> Codec | None:
+        found = getattr(model, "__payload__", None)
+        if found is None or isinstance(found, Codec):
+            return found
+        message = f"its __payload__ is {found!r:.100}; expected a codec, such as boxengine.Payload.json()"
+        self.found.append(Finding(path, message))
+        return None
 
     def _hook(self, path: Path, model: type | None, name: str) -> Callable[..., object] | None:
         """A model's method of the item, its property, or a mapping that is the same for all items."""

@@ -23,6 +23,8 @@ from boxengine.settings.values import Seconds
 
 _WAYS = ("__call__", "call_batch")
 """How a transport may be called."""
+_GIVEN = ("session", "decoded")
+"""Arguments that the engine gives a function that asks for them."""
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -244,7 +246,7 @@ def _missing(
     parameters: list[inspect.Parameter], name: str, arguments: Mapping[str, Any]
 ) -> Iterator[tuple[str | None, str]]:
     for parameter in parameters:
-        required = parameter.default is parameter.empty
+        required = parameter.default is parameter.empty and parameter.name not in _GIVEN
         if parameter.kind in _BY_NAME and required and parameter.name not in arguments:
             yield parameter.name, f"missing: {name} requires this argument"
         if parameter.kind is parameter.POSITIONAL_ONLY and required:
@@ -257,7 +259,7 @@ def _unknown(
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return
     # The engine gives these itself where a function asks for them.
-    taken = [parameter.name for parameter in parameters if parameter.kind in _BY_NAME and parameter.name != "session"]
+    taken = [parameter.name for parameter in parameters if parameter.kind in _BY_NAME and parameter.name not in _GIVEN]
     for argument in arguments:
         if argument not in taken:
             known = unknown_key(argument, taken) if taken else "unknown key; expected no arguments"

@@ -12,7 +12,7 @@ from boxengine.domain.box import Box, BoxType
 from boxengine.domain.item import Item, Status
 from boxengine.domain.partitioning import number
 from boxengine.errors import InvalidItem
-from boxengine.settings.names import default_table
+from boxengine.settings.names import box_name, default_table
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 """When a made item was created and is dispatched, unless the test says otherwise: tests should not depend on the day."""
@@ -25,16 +25,16 @@ def make_item(
     event_name: str | None = None,
     options: Mapping[str, Any] | None = None,
     headers: Mapping[str, str] | None = None,
-    box: Box | str = "outbox_item",
+    box: Box | type | str = "outbox_item",
     box_type: BoxType | str = BoxType.OUTBOX,
     **columns: Any,
 ) -> Item:
     """An item as a transport gets it, with sensible values for whatever the test does not care about.
 
     Args:
-        payload: bytes or str; a dict or a list becomes JSON.
+        payload: bytes or str; what the model's codec encodes; else a dict or a list becomes JSON.
         headers: the item's own, as if they stood in ``options["headers"]``.
-        box: a ``Box``, or a name for one made here.
+        box: a ``Box``, a model class, or a name for one made here.
         box_type: ``"outbox"`` or ``"inbox"``, for a box made here.
         columns: other fields of ``Item``: ``id``, ``uuid``, ``bucket``, ``status``, ``errors_count``, ``created_at``,
             ``processed_at``, ``dispatched_at``, ``seq``. Moments take a datetime with a zone.
@@ -48,7 +48,9 @@ def make_item(
         assert Webhook(url)(item, item.payload) is None
     """
     if not isinstance(box, Box):
-        box = Box(name=box, type=BoxType(box_type), table=default_table(box))
+        name, codec = box_name(box), getattr(box, "__payload__", None)
+        side = BoxType(getattr(box, "__box_type__", box_type))
+        box = Box(name=name, type=side, table=default_table(name), codec=codec)
     created_at = columns.pop("created_at", MOMENT)
     own: dict[str, Any] = dict(options or {})
     if headers:
@@ -73,11 +75,17 @@ def make_item(
         event_name=event_name,
         event_key=str(event_key),
         raw_options=own or None,
-        payload=encoded(payload),
+        payload=_encoded(payload, box),
         raw_created_at=created_at,
         box=box,
         **known,
     )
+
+
+def _encoded(payload: Any, box: Box) -> bytes:
+    if box.codec is None or isinstance(payload, bytes | str):
+        return encoded(payload)
+    return box.codec.encode(payload)
 
 
 def encoded(payload: Any) -> bytes:

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session, SessionTransaction
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.rows import Row
 from boxengine.adapters.memory.store import MemoryStore
+from boxengine.adapters.sql.insert import ENGINE_OWNED
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 from boxengine.engine.create import Creator
@@ -43,16 +44,18 @@ class MemoryBoxes(TestedBoxes):
         super().__init__(resolved, clock=clock or ManualClock())
         self._store = MemoryStore(self.clock)
 
-    def _make_creator(self, name: str, model: type | None) -> Creator:  # noqa: ARG002 - rows in memory have no model
+    def _make_creator(self, name: str, model: type | None) -> Creator:
         settings = self.resolved.settings
         pipeline = self.pipeline(name)
+        model = model or pipeline.model
         return Creator(
             pipeline,
-            _MemoryRows(pipeline.box, self._store),
+            _MemoryRows(pipeline.box, self._store, own=_own_columns(model)),
             middlewares=self.resolved.middlewares,
             observer=self._observer,
             tracer=NullTracer(),
             clock=self.clock,
+            codec=getattr(model, "__payload__", None),
             max_payload=settings.max_payload_of(settings.boxes[name]),
         )
 
@@ -69,18 +72,23 @@ class MemoryBoxes(TestedBoxes):
 class _MemoryRows:
     """``Rows`` of one box in memory."""
 
-    def __init__(self, box: Box, store: MemoryStore) -> None:
+    def __init__(self, box: Box, store: MemoryStore, *, own: frozenset[str]) -> None:
+        """Args:
+        own: columns that the model adds; taken, and not kept.
+        """
+        self._own = own
         self._box = box
         self._store = store
         self._undone = _Undoing()
 
     @property
     def columns(self) -> frozenset[str]:
-        return COLUMNS
+        return COLUMNS | self._own
 
     def insert(self, session: Any, rows: Sequence[Attributes]) -> Inserted:
         before = {row.id for row in self._store.rows(self._box)}
-        ids = [self._store.insert(self._box, **row) for row in rows]
+        kept = [{name: value for name, value in row.items() if name not in self._own} for row in rows]
+        ids = [self._store.insert(self._box, **row) for row in kept]
         new = [row_id for row_id in dict.fromkeys(ids) if row_id not in before]
         self._undone.watch(session, lambda: self._remove(new))
         return Inserted(ids, frozenset(ids) & before)
@@ -88,6 +96,14 @@ class _MemoryRows:
     def _remove(self, ids: Sequence[int]) -> None:
         for row_id in ids:
             self._store.remove(self._box, row_id)
+
+
+def _own_columns(model: type | None) -> frozenset[str]:
+    """Those of the user's class that no box needs."""
+    if model is None:
+        return frozenset()
+    columns = model.__table__.columns  # type: ignore[attr-defined] # told by the settings: it is a model
+    return frozenset(columns.keys()) - COLUMNS - ENGINE_OWNED
 
 
 class _Undoing:

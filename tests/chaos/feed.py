@@ -98,7 +98,7 @@ class Feed:
         now = time.monotonic()
         self.commits.update(((box, id_), now) for id_ in ids)
 
-    def _item(self) -> dict[str, Any]:
+    def _item(self) -> Any:
         luck = self._random.random()
         refusals = 2 if luck < REFUSED_TWICE else 1 if luck < REFUSED_TWICE + REFUSED_ONCE else 0
         return {"event_key": str(self._random.randrange(KEYS)), "payload": b"%d " % refusals + b"x" * 200}

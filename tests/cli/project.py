@@ -19,6 +19,7 @@ from unittest.mock import patch
 import pytest
 from sqlalchemy import Engine, create_engine, text
 
+from boxengine import BatchAttributes
 from boxengine.app.boxes import Boxes, load
 from boxengine.cli import main
 
@@ -141,14 +142,14 @@ outbox_items:
         boxes, by_key = self.boxes(), dict[str, list[int]]()
         with self.engine() as engine:
             for start in range(0, count, 1000):
-                batch: list[dict[str, Any]] = [
+                batch: list[BatchAttributes] = [
                     {"event_key": str(number % keys), "payload": b"x" * 100}
                     for number in range(start, min(count, start + 1000))
                 ]
                 with engine.begin() as connection:
                     ids = boxes.create_outbox_batch(connection, box, batch)
                 for item, id_ in zip(batch, ids, strict=True):
-                    by_key.setdefault(item["event_key"], []).append(id_)
+                    by_key.setdefault(str(item["event_key"]), []).append(id_)
         return by_key
 
     @contextmanager

@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 import boxengine
+from boxengine import BatchAttributes, ItemAttributes
 from boxengine.app.boxes import Boxes
 from boxengine.errors import InvalidItem
 from tests.cli.project import Project
@@ -133,12 +134,12 @@ def test_a_session_of_the_wrong_kind_is_refused_with_the_right_one(boxes: Boxes,
 
 @pytest.mark.parametrize("many", [False, True])
 def test_a_session_that_is_not_asynchronous_is_refused_by_the_asynchronous_functions(boxes: Boxes, many: bool) -> None:
-    item = {"event_key": 1, "payload": "x"}
+    item: ItemAttributes = {"event_key": 1, "payload": "x"}
 
     async def create() -> None:
         with Session() as session:
             if many:
-                await boxes.acreate_outbox_batch(session, BOX, [item])  # type: ignore[arg-type]
+                await boxes.acreate_outbox_batch(session, BOX, [cast("BatchAttributes", item)])  # type: ignore[arg-type]
             else:
                 await boxes.acreate_outbox_item(session, BOX, **item)  # type: ignore[arg-type]
 

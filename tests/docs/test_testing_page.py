@@ -13,7 +13,9 @@ CONFIGURATION = "app: shop\noutbox_items: {order_outbox_item: {model: shop.Order
 BLOCK = re.compile(r'```\w+ title="([^"]+)"\n(.*?)```', re.DOTALL)
 
 
-@pytest.mark.parametrize(("page", "at_least"), [("testing.md", 6), ("emitting.md", 1)])
+@pytest.mark.parametrize(
+    ("page", "at_least"), [("testing.md", 6), ("emitting.md", 1), ("payloads.md", 4), ("types.md", 2)]
+)
 def test_every_example_of_the_page_passes(
     page: str, at_least: int, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,7 +70,7 @@ def watcher(rig: Rig, receiver: BatchReceiver) -> Iterator[Watcher]:
         yield watcher
 
 
-def put(rig: Rig, items: list[dict[str, Any]]) -> list[int]:
+def put(rig: Rig, items: list[Any]) -> list[int]:
     with rig.engine.begin() as connection:
         return rig.boxes.create_outbox_batch(connection, BOX, items)
 

@@ -15,6 +15,7 @@ import redis
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
+from boxengine import ItemAttributes
 from boxengine.adapters.sql import schema
 from boxengine.adapters.sql.inbox import SqlInbox
 from boxengine.app import servers
@@ -223,7 +224,7 @@ def test_a_consumer_stores_messages_once_with_its_grants_on_the_inbox(site: Site
     store = servers.connect_store(rig.boxes.resolved.settings)
     inbox, box = SqlInbox(store), rig.box(INBOX)
     assert "dedup_key" in inbox.columns(box)
-    message = {"event_key": "a", "payload": b"{}", "dedup_key": "k", "uuid": str(uuid.uuid4())}
+    message: ItemAttributes = {"event_key": "a", "payload": b"{}", "dedup_key": "k", "uuid": str(uuid.uuid4())}
     with inbox.transaction(box) as transaction, transaction.savepoint():
         ids = [rig.boxes.create_inbox_item(transaction.session, INBOX, **message) for _ in range(2)]
         transaction.reject(ids[0], "for a test")

@@ -62,7 +62,7 @@ class WriteInvoice:
             raise ValueError("no such customer")
 
 
-def place_order(session: Session | None, number: int, what: str) -> None:
+def place_order(session: Any, number: int, what: str) -> None:
     create_outbox_item(
         session, OrderOutboxItem, event_key=number, event_name="order_placed", payload=json.dumps({"what": what})
     )

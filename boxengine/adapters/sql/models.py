@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic
 from uuid import UUID, uuid4
 
 from sqlalchemy import DDL, BigInteger, Connection, Dialect, Index, Integer, MetaData, SmallInteger, Table, event, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, declared_attr, mapped_column
 
+from boxengine.adapters.payload import Payload as Codec
 from boxengine.adapters.sql.columns import Id, Identity, Json, Log, Moment, Name, Payload, utc_now
+from boxengine.domain.attributes import P
 from boxengine.domain.box import Box, BoxType
 
 # SQLAlchemy takes several names, its annotation only one.
@@ -59,23 +61,28 @@ class _BoxItem:
         return box_indexes(cls.__tablename__, cls.__box_type__, key_index=cls.__box_key_index__)  # type: ignore[attr-defined]
 
 
-class OutboxItem(_BoxItem):
+class OutboxItem(_BoxItem, Generic[P]):
     """Mixin: a row of an outbox. ``class OrderOutboxItem(OutboxItem, Base): __tablename__ = "order_outbox_items"``.
 
     ``__box_key_index__ = True`` beside it adds an index over ``(event_key, id)``, which a box with the retry strategy
     ``latest_available`` needs; ``boxengine db create`` and ``db ddl`` add it to such a box by themselves.
+
+    ``__payload__`` is the codec of its payloads, whose type then stands in brackets for type checkers:
+    ``class OrderOutboxItem(OutboxItem[Order], Base)`` with ``__payload__ = Payload.pydantic(Order)``.
     """
 
     __box_type__ = BoxType.OUTBOX
+    __payload__: Codec[P] | None = None
 
 
-class InboxItem(_BoxItem):
+class InboxItem(_BoxItem, Generic[P]):
     """Mixin: a row of an inbox; ``uuid`` is unique, so that a message received twice is stored once.
 
-    ``__box_key_index__`` as in ``OutboxItem``.
+    ``__box_key_index__`` and ``__payload__`` as in ``OutboxItem``.
     """
 
     __box_type__ = BoxType.INBOX
+    __payload__: Codec[P] | None = None
 
 
 class SequencedItem:

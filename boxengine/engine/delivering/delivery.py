@@ -131,7 +131,7 @@ class Delivery:
         paused: asked between any two items whether sending must stop, because somebody has paused the box.
         """
         self.box = pipeline.box
-        self._routes = Routes(tuple(Carrier(spec) for spec in pipeline.transports))
+        self._routes = Routes(tuple(Carrier(spec, box=pipeline.box) for spec in pipeline.transports))
         names = dict.fromkeys(carrier.name for carrier in self._routes.carriers)
         self._circuits = Circuits(pipeline.box, names, observer=observer, clock=clock)
         for carrier in self._routes.carriers:

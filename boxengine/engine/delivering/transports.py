@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 from boxengine.engine.answers import failed, never_runs, refusal
 from boxengine.engine.attempt import reason_of
+from boxengine.engine.delivering.decoding import decoding, takes
 from boxengine.engine.delivering.pipeline import TransportSpec
 from boxengine.engine.delivering.time_limit import TimeLimit
 from boxengine.errors import BoxError, Unavailable, described
@@ -24,24 +25,33 @@ class WrongResults(BoxError):
 class Carrier:
     """One transport of a box: made once, or anew for each call where it is disposable."""
 
-    def __init__(self, spec: TransportSpec) -> None:
+    def __init__(self, spec: TransportSpec, *, box: Box | None = None) -> None:
         """Makes the transport.
 
+        Args:
+            box: whose codec reads payloads for a transport that takes ``decoded``.
+
         Raises:
-            BoxError: its constructor raised, it has a time limit and takes ``session=``, or a call of it would not run its
-                code (``async def``).
+            BoxError: its constructor raised, it has a time limit and takes ``session=``, a call of it would not run its
+                code (``async def``), or it takes ``decoded`` and the box has no codec.
         """
         self.name = spec.name
         self.event_name = spec.event_name
         self._build = spec.build
-        first = _made(spec)
+        plain = _made(spec)
+        first = decoding(plain)
+        if first is not plain and box is not None and box.codec is None:
+            raise BoxError(
+                f"transport {spec.name} takes decoded, but box {box.name} has no codec: give its model __payload__, such as "
+                "boxengine.Payload.json(), and name the model in the configuration (model: package.module.Class)"
+            )
         self._kept = None if spec.disposable else first
         self.disposable = spec.disposable
         self.has_batch = callable(getattr(first, "call_batch", None))
         self.has_single = callable(first)
         self._refuse_what_never_runs(first)
-        self.wants_session = _takes_session(first.call_batch if self.has_batch else first)
-        self.single_wants_session = self.has_single and _takes_session(first)
+        self.wants_session = takes(first.call_batch if self.has_batch else first, "session")
+        self.single_wants_session = self.has_single and takes(first, "session")
         self.timeout = spec.timeout
         self._limit: TimeLimit | None = None
         if spec.timeout is not None and (self.wants_session or self.single_wants_session):
@@ -84,7 +94,7 @@ class Carrier:
             close()
 
     def _transport(self) -> Any:
-        return self._build() if self._kept is None else self._kept
+        return decoding(self._build()) if self._kept is None else self._kept
 
     def _refuse_what_never_runs(self, transport: Any) -> None:
         ways = {
@@ -156,14 +166,3 @@ def _made(spec: TransportSpec) -> Any:
         raise
     except Exception as error:
         raise BoxError(f"transport {spec.name}: its constructor raised {described(error)}") from error
-
-
-def _takes_session(call: Any) -> bool:
-    if not (inspect.isroutine(call) or isinstance(call, partial)):
-        # Of an instance its method: inspect compares what it is given, and a user's __eq__ may answer anything.
-        call = call.__call__
-    try:
-        parameters = inspect.signature(call).parameters
-    except (TypeError, ValueError):
-        return False
-    return "session" in parameters

@@ -116,6 +116,7 @@ def _made(model: Any) -> Creator:
         observer=NullObserver(),
         tracer=OpenTelemetryTracer(clock=clock),
         clock=clock,
+        codec=getattr(model, "__payload__", None),
         max_payload=settings.max_payload_of(settings.boxes[pipeline.box.name]),
     )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sqlalchemy import create_engine
 
+from boxengine import BatchAttributes
 from tests.chaos.kafka.judge import judge
 from tests.chaos.kafka.plan import Plan, drained
 from tests.chaos.kafka.servers import PARTITIONS, Servers
@@ -204,7 +205,7 @@ def _fill(site: Site, name: str, count: int, chance: random.Random) -> list[Comm
     committed: list[Committed] = []
     with closing(_Disposing(site)) as engine:
         for start in range(0, count, BATCH):
-            batch = [
+            batch: list[BatchAttributes] = [
                 {
                     "event_key": f"{name}-{number % KEYS}",
                     "payload": chance.randbytes(2 * TOPIC_LIMIT) if number % OVERSIZED_EACH == 7 else b"%d" % number,

@@ -83,7 +83,7 @@ class Site:
         committed: list[Committed] = []
         engine = create_engine(self.servers.postgres.url(self.database))
         for start in range(0, count, BATCH):
-            batch = [_order(number) for number in range(start, min(count, start + BATCH))]
+            batch: list[Any] = [_order(number) for number in range(start, min(count, start + BATCH))]
             with engine.begin() as connection:
                 ids = self.boxes.create_outbox_batch(connection, OUTBOX, batch)
             committed += [

@@ -98,7 +98,7 @@ class Rig:
 
     def create(self, *keys: object, box: str = BOX, **attributes: Any) -> list[int]:
         """One committed item per key, through the library's own functions."""
-        items = [{"event_key": key, "payload": b"{}", **attributes} for key in keys]
+        items: list[Any] = [{"event_key": key, "payload": b"{}", **attributes} for key in keys]
         side = self.box(box).type
         put = self.boxes.create_outbox_batch if side == "outbox" else self.boxes.create_inbox_batch
         with self.engine.begin() as connection:

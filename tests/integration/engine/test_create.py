@@ -12,6 +12,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
+from boxengine import BatchAttributes, ItemAttributes
 from boxengine.domain import partitioning
 from boxengine.errors import InvalidItem
 from tests.integration.engine.models import Base, Order, OrderOutboxItem, PaymentMessage
@@ -116,8 +117,8 @@ def test_an_async_session_without_run_sync_is_refused_with_the_remedy(rig: Rig) 
 
 
 def test_a_batch_returns_its_ids_in_the_order_given(rig: Rig) -> None:
-    items: list[dict[str, Any]] = [{"event_key": number, "payload": str(number)} for number in range(1200)]
-    items[3] |= {"event_name": "odd"}
+    items: list[BatchAttributes] = [{"event_key": number, "payload": str(number)} for number in range(1200)]
+    items[3]["event_name"] = "odd"
     with rig.engine.begin() as connection:
         ids = rig.boxes.create_outbox_batch(connection, BOX, items)
     rows = rig.rows()
@@ -157,7 +158,9 @@ def test_available_at_is_stored_to_the_microsecond_whatever_its_zone(rig: Rig, z
     moment = datetime.now(zone) + timedelta(hours=1)
     with rig.engine.begin() as connection:
         if many:
-            items = [{"event_key": number, "payload": b"", "available_at": moment} for number in range(60)]
+            items: list[BatchAttributes] = [
+                {"event_key": number, "payload": b"", "available_at": moment} for number in range(60)
+            ]
             item_id = rig.boxes.create_outbox_batch(connection, BOX, items)[-1]
         else:
             item_id = put(rig, connection, available_at=moment)
@@ -217,21 +220,22 @@ def test_an_item_that_cannot_be_written_is_refused_and_the_transaction_stays_usa
 
 
 def test_of_a_batch_with_one_bad_item_nothing_is_written(rig: Rig) -> None:
+    items: Any = [{"event_key": 1, "payload": b""}, {"event_key": 2}]
     with rig.engine.begin() as connection, pytest.raises(InvalidItem, match="item 1: payload is missing"):
-        rig.boxes.create_outbox_batch(connection, BOX, [{"event_key": 1, "payload": b""}, {"event_key": 2}])
+        rig.boxes.create_outbox_batch(connection, BOX, items)
     assert rig.rows() == {}
 
 
 def test_an_inbox_item_goes_through_its_own_functions_only(rig: Rig) -> None:
     with rig.engine.begin() as connection:
         with pytest.raises(InvalidItem, match="use create_inbox_item"):
-            rig.boxes.create_outbox_item(connection, PaymentMessage, event_key=1, payload=b"")
+            rig.boxes.create_outbox_item(connection, PaymentMessage, event_key=1, payload=b"")  # type: ignore[arg-type]
         rig.boxes.create_inbox_item(connection, PaymentMessage, event_key=1, payload=b"")
     assert len(rig.rows("payment_inbox_item")) == 1
 
 
 def test_a_message_received_twice_is_stored_once_by_its_uuid(rig: Rig) -> None:
-    message = {"event_key": 1, "payload": b"", "uuid": "6f9619ff-8b86-d011-b42d-00c04fc964ff"}
+    message: ItemAttributes = {"event_key": 1, "payload": b"", "uuid": "6f9619ff-8b86-d011-b42d-00c04fc964ff"}
     with rig.engine.begin() as connection:
         first = rig.boxes.create_inbox_item(connection, PaymentMessage, **message)
         assert rig.boxes.create_inbox_item(connection, PaymentMessage, **message) == first

@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 from redis import Redis
 
+from boxengine import BatchAttributes
 from boxengine.adapters.redis.workers import RedisWorkers
 from boxengine.app import servers
 from boxengine.domain.box import Box
@@ -36,7 +37,7 @@ def test_a_huge_payload_is_refused_with_box_item_size_and_limit_and_nothing_of_i
     make_rig: MakeRig,
 ) -> None:
     rig = make_rig(max_payload_bytes=1_000, outbox_items={BOX: {}, OTHER: {"max_payload_bytes": 5_000}})
-    items = [{"event_key": "k", "payload": b"x" * size} for size in (1_000, 1_001)]
+    items: list[BatchAttributes] = [{"event_key": "k", "payload": b"x" * size} for size in (1_000, 1_001)]
     with rig.engine.begin() as connection, pytest.raises(InvalidItem) as refused:
         rig.boxes.create_outbox_batch(connection, BOX, items)
     assert str(refused.value) == (

@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 import boxengine
+from boxengine import BatchAttributes
 from boxengine.adapters.redis.pauses import RedisPauses
 from boxengine.adapters.system import SystemClock
 from boxengine.adapters.telemetry import families
@@ -145,7 +146,9 @@ def act(site: Site, running: Running) -> dict[str, int]:
     watcher.wait_for_settled(3)
     with site.engine.begin() as connection:
         keys = [BAD, FLAKY, LATE, LATE]
-        batch = [{"event_key": key, "payload": b"{}", "dedup_key": str(n)} for n, key in enumerate(keys)]
+        batch: list[BatchAttributes] = [
+            {"event_key": key, "payload": b"{}", "dedup_key": str(n)} for n, key in enumerate(keys)
+        ]
         ids |= dict(zip(keys, running.boxes.create_outbox_batch(connection, "order_outbox_item", batch), strict=True))
     assert create(running, site, BAD, dedup_key="0") == ids[BAD]
     with site.engine.begin() as connection:

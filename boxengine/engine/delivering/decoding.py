@@ -1,0 +1,107 @@
+"""Transports that take ``decoded``: they get the payload as the model's codec reads it, beside the stored bytes.
+
+An item whose payload cannot be read fails by itself, before the transport sees it; the others of its batch go on.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from boxengine.domain.item import Item
+from boxengine.domain.outcome import Failure
+from boxengine.engine.answers import never_runs
+from boxengine.errors import Undecodable
+from boxengine.ports import Result
+
+
+def decoding(transport: Any) -> Any:
+    """The transport itself, or one around it that hands it ``decoded``, if its signature asks for that."""
+    batch: Any = getattr(transport, "call_batch", None)
+    members: dict[str, Any] = {}
+    if takes(transport, "decoded"):
+        members["__call__"] = _single(transport)
+    if takes(batch, "decoded"):
+        members["call_batch"] = _batch(batch)
+    if not members:
+        return transport
+    if "__call__" not in members and callable(transport):
+        members["__call__"] = _as_it_is(transport)
+    # A class of its own, for the engine tells by class and signature how a transport is to be called.
+    return type(type(transport).__name__, (_Decoding,), members)(transport)
+
+
+def takes(call: Any, name: str) -> bool:
+    """Whether the engine is to give this argument to what it calls: it has the parameter, and nobody has bound it yet."""
+    if not callable(call) or isinstance(call, type) or never_runs(call) is not None:
+        return False
+    if isinstance(call, functools.partial) and name in call.keywords:
+        return False
+    if not (inspect.isroutine(call) or isinstance(call, functools.partial)):
+        # Of an instance its method: inspect compares what it is given, and a user's __eq__ may answer anything.
+        call = type(call).__call__
+    try:
+        return name in inspect.signature(call).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+class _Decoding:
+    """Around a transport; what is not about calling it is the transport's own."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+def _single(transport: Callable[..., Result]) -> Callable[..., Result]:
+    def in_session(_self: object, item: Item, payload: Any, *, session: Any) -> Result:
+        return transport(item, payload, decoded=item.decoded, session=session)
+
+    def alone(_self: object, item: Item, payload: Any) -> Result:
+        return transport(item, payload, decoded=item.decoded)
+
+    return in_session if takes(transport, "session") else alone
+
+
+def _batch(call_batch: Callable[..., Sequence[Result]]) -> Callable[..., Sequence[Result]]:
+    def in_session(_self: object, items: Sequence[Item], *, session: Any) -> Sequence[Result]:
+        return _readable(items, functools.partial(call_batch, session=session))
+
+    def alone(_self: object, items: Sequence[Item]) -> Sequence[Result]:
+        return _readable(items, call_batch)
+
+    return in_session if takes(call_batch, "session") else alone
+
+
+def _as_it_is(transport: Callable[..., Result]) -> Callable[..., Result]:
+    def in_session(_self: object, item: Item, payload: Any, *, session: Any) -> Result:
+        return transport(item, payload, session=session)
+
+    def alone(_self: object, item: Item, payload: Any) -> Result:
+        return transport(item, payload)
+
+    return in_session if takes(transport, "session") else alone
+
+
+def _readable(items: Sequence[Item], call_batch: Callable[..., Sequence[Result]]) -> Sequence[Result]:
+    """The results of all items: of those that can be read from the transport, of the others why they cannot."""
+    values: list[Any] = []
+    failures: dict[int, Failure] = {}
+    for place, item in enumerate(items):
+        try:
+            values.append(item.decoded)
+        except Undecodable as error:
+            failures[place] = Failure(f"Undecodable: {error}")
+    if not failures:
+        return call_batch(items, decoded=values)
+    readable = [item for place, item in enumerate(items) if place not in failures]
+    answers = call_batch(readable, decoded=values) if readable else []
+    if not isinstance(answers, list | tuple) or len(answers) != len(readable):
+        return answers  # told by the caller, as of any transport
+    rest = iter(answers)
+    return [failures[place] if place in failures else next(rest) for place in range(len(items))]
