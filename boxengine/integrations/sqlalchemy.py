@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from inspect import Parameter, signature
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, event, inspect
@@ -26,76 +25,27 @@ from boxengine.app import default
 from boxengine.app.boxes import Boxes, Model
 from boxengine.domain.box import BoxType
 from boxengine.errors import InvalidItem
-from boxengine.settings.names import box_name, underscore
+from boxengine.integrations.emissions import Change, Emission, Maker, Source, asked
+from boxengine.settings.names import box_name
+
+__all__ = ["Change", "emit", "emits"]
 
 T = TypeVar("T", bound=type[Any])
 
-ACTIONS = {"insert": "created", "update": "updated", "delete": "deleted"}
-"""What can be emitted for, and how it is called in an event's name."""
 _PENDING = "boxengine_emitted"
 """Where a session keeps what the flush under way has to emit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What happened to one object."""
-
-    action: str
-    """``insert``, ``update`` or ``delete``."""
-    before: dict[str, Any]
-    """Of an update: the attributes that changed, with their earlier values."""
-
-
-Maker = Callable[[Any], object] | Callable[[Any, Change], object]
-"""Called with the object, and with its ``Change`` where it takes that too."""
-Source = Maker | str | None
-_WithChange = Callable[[Any, Change], Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Emission:
-    """What one ``@emits`` asks for."""
+class MapperEmission(Emission):
+    """What one ``@emits`` of a mapped class asks for."""
 
     model: Model
-    actions: frozenset[str]
-    when: _WithChange | None
-    event_name: _WithChange | str | None
-    event_key: _WithChange | str | None
-    payload: _WithChange
-    options: _WithChange | None
     boxes: Callable[[], Boxes]
 
-    def attributes(self, target: Any, change: Change) -> dict[str, Any] | None:
-        """Those of the item to create; None where none is to be."""
-        if change.action not in self.actions or (self.when is not None and not self.when(target, change)):
-            return None
-        found = {
-            "event_key": self._key(target, change),
-            "event_name": self._name(target, change),
-            "payload": self.payload(target, change),
-        }
-        if self.options is not None:
-            found["options"] = self.options(target, change)
-        return found
-
-    def _name(self, target: Any, change: Change) -> Any:
-        match self.event_name:
-            case None:
-                return f"{underscore(type(target).__name__)}_{ACTIONS[change.action]}"
-            case str(name):
-                return name
-            case call:
-                return call(target, change)
-
-    def _key(self, target: Any, change: Change) -> Any:
-        match self.event_key:
-            case None:
-                state: InstanceState[Any] = inspect(target)
-                return "/".join(map(str, state.mapper.primary_key_from_instance(target)))
-            case str(attribute):
-                return getattr(target, attribute)
-            case call:
-                return call(target, change)
+    def primary_key(self, target: Any) -> Any:
+        state: InstanceState[Any] = inspect(target)
+        return "/".join(map(str, state.mapper.primary_key_from_instance(target)))
 
 
 def emits(
@@ -132,17 +82,10 @@ def emits(
                event_key="customer_id", payload=lambda order: order.as_json())
         class Order(Base): ...
     """
-    if unknown := set(on) - ACTIONS.keys():
-        raise InvalidItem(f"emits: on={sorted(unknown)} is not understood; expected {', '.join(ACTIONS)}")
-    emission = Emission(
+    emission = MapperEmission(
         model=model,
-        actions=frozenset(on),
-        when=_taking_change(when),
-        event_name=event_name if event_name is None or isinstance(event_name, str) else _taking_change(event_name),
-        event_key=event_key if event_key is None or isinstance(event_key, str) else _taking_change(event_key),
-        payload=_required(payload),
-        options=_taking_change(options),
         boxes=default.current if boxes is None else lambda: boxes,
+        **asked(payload=payload, on=on, when=when, event_name=event_name, event_key=event_key, options=options),
     )
 
     def decorate(mapped: T) -> T:
@@ -173,7 +116,7 @@ def emit(session: Session, targets: Iterable[Any], *, action: str = "update") ->
     change = Change(action=action, before={})
     noted: list[_Noted] = []
     for target in targets:
-        emissions: Sequence[Emission] = getattr(type(target), "__box_emissions__", ())
+        emissions: Sequence[MapperEmission] = getattr(type(target), "__box_emissions__", ())
         if not emissions:
             raise InvalidItem(f"emit: {type(target).__name__} has no @emits")
         connection = session.connection(bind_arguments={"mapper": inspect(target).mapper})
@@ -188,14 +131,14 @@ def emit(session: Session, targets: Iterable[Any], *, action: str = "update") ->
 class _Noted:
     """A change that is to be told of."""
 
-    emission: Emission
+    emission: MapperEmission
     target: Any
     change: Change
     connection: Connection
     """The one that the change was written through."""
 
 
-def _noting(emission: Emission, action: str) -> Callable[[Mapper[Any], Connection, Any], None]:
+def _noting(emission: MapperEmission, action: str) -> Callable[[Mapper[Any], Connection, Any], None]:
     def note(_mapper: Mapper[Any], connection: Connection, target: Any) -> None:
         session = object_session(target)
         before = _changed(target) if action == "update" else {}
@@ -258,7 +201,7 @@ def _rolled_back(session: Session, _transaction: Any) -> None:
 
 def _write(noted: Sequence[_Noted]) -> list[int]:
     """One batch for each box; in it, the items stand in the order in which the changes were written."""
-    batches: dict[tuple[str, Connection], tuple[Emission, list[dict[str, Any]]]] = {}
+    batches: dict[tuple[str, Connection], tuple[MapperEmission, list[dict[str, Any]]]] = {}
     for each in noted:
         attributes = each.emission.attributes(each.target, each.change)
         if attributes is not None:
@@ -269,23 +212,3 @@ def _write(noted: Sequence[_Noted]) -> list[int]:
         # Through the connection: what goes through the session would start another flush within this one.
         ids += emission.boxes().creator(emission.model, BoxType.OUTBOX).create_batch(connection, rows)
     return ids
-
-
-# ── callables of one argument or two ─────────────────────────────────────────────────────────────────
-
-
-def _taking_change(call: Maker | None) -> _WithChange | None:
-    return None if call is None else _required(call)
-
-
-def _required(given: Maker) -> _WithChange:
-    call: Callable[..., Any] = given
-    try:
-        parameters = signature(call).parameters.values()
-    except (TypeError, ValueError):
-        return lambda target, _change: call(target)
-    positional = [
-        each for each in parameters if each.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-    ]
-    takes_both = len(positional) > 1 or any(each.kind is Parameter.VAR_POSITIONAL for each in parameters)
-    return call if takes_both else lambda target, _change: call(target)

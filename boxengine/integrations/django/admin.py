@@ -50,7 +50,7 @@ class BoxItemAdmin(admin.ModelAdmin):
 
     def get_readonly_fields(self, _request: HttpRequest, _item: Any = None) -> list[str]:
         """All fields: a worker may have the row in hand."""
-        return [field.name for field in self.model._meta.concrete_fields]  # noqa: SLF001 - Django's public way to fields
+        return [field.name for field in self.model._meta.concrete_fields]
 
     @admin.action(description="Retry: deliver these items again as soon as possible", permissions=["change"])
     def retry(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
@@ -63,7 +63,7 @@ class BoxItemAdmin(admin.ModelAdmin):
         self._act(Action.DISCARD, request, queryset)
 
     def _act(self, action: Action, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        boxes = configuration.boxes()
+        boxes = configuration.boxes(queryset.db)
         servers = connect(boxes.resolved.settings)
         try:
             which = ItemFilter(ids=tuple(queryset.values_list("pk", flat=True)))

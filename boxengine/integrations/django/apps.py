@@ -17,8 +17,9 @@ class BoxengineConfig(AppConfig):
         from django.core.checks import Tags, register  # noqa: PLC0415 - not before models are loaded
         from django.db.models.signals import post_migrate  # noqa: PLC0415
 
-        from boxengine.integrations.django.checks import check_configuration  # noqa: PLC0415
+        from boxengine.integrations.django.checks import check_configuration, check_emissions  # noqa: PLC0415
         from boxengine.integrations.django.completing import after_migrate  # noqa: PLC0415
 
         register(check_configuration, Tags.compatibility)
+        register(check_emissions, Tags.models)
         post_migrate.connect(after_migrate, sender=self)

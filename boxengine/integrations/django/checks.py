@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from typing import Any
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
 from django.core.checks import CheckMessage, Error
 from django.core.checks import Warning as CheckWarning
 from django.core.exceptions import ImproperlyConfigured
 
 from boxengine.errors import ConfigurationError
 from boxengine.integrations.django import configuration
+from boxengine.integrations.django.emitting import emissions_of
+from boxengine.integrations.django.models import OutboxItem
+from boxengine.settings.names import box_name
+
+_SECTIONS = ("outbox_items", "inbox_items")
 
 
 def check_configuration(app_configs: Sequence[AppConfig] | None, **_options: Any) -> list[CheckMessage]:  # noqa: ARG001 - Django's call
@@ -27,4 +33,37 @@ def check_configuration(app_configs: Sequence[AppConfig] | None, **_options: Any
     if not configuration.models():
         hint = "Derive a model from boxengine.integrations.django.models.OutboxItem or InboxItem."
         return [CheckWarning("boxengine is installed, and no model is a box", hint=hint, id="boxengine.W001")]
-    return []
+    return list(_boxes_without_models())
+
+
+def check_emissions(app_configs: Sequence[AppConfig] | None, **_options: Any) -> list[CheckMessage]:  # noqa: ARG001 - Django's call
+    """Every ``@emits`` whose outbox is none."""
+    found: list[CheckMessage] = []
+    for model in apps.get_models():
+        for emission in emissions_of(model):
+            told = _not_an_outbox(emission.model)
+            if told:
+                found.append(Error(f"@emits: {told}", obj=model, id="boxengine.E004"))
+    return found
+
+
+def _not_an_outbox(given: Any) -> str:
+    """What is wrong with it; nothing if it is the model of an outbox."""
+    try:
+        model = apps.get_model(given) if isinstance(given, str) else given
+    except (LookupError, ValueError) as error:
+        return str(error)
+    is_outbox = isinstance(model, type) and issubclass(model, OutboxItem)
+    return "" if is_outbox else f"{given!r} is no model of an outbox"
+
+
+def _boxes_without_models() -> Iterator[CheckMessage]:
+    """A name that is written wrongly makes one box more, whose table nobody has made."""
+    known = {box_name(model): configuration.section(model) for model in configuration.models()}
+    for section in _SECTIONS:
+        for name, box in (configuration.given().get(section) or {}).items():
+            if known.get(name) == section or {"table", "model"} & set(box or {}):
+                continue
+            close = get_close_matches(name, known, n=1)
+            hint = f"Did you mean {close[0]}?" if close else "Name its model, or the table that it has."
+            yield CheckWarning(f"BOXENGINE: {section}.{name}: no model has this box", hint=hint, id="boxengine.W002")

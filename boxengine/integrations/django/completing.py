@@ -10,6 +10,7 @@ from django.db import connections
 from boxengine.adapters.sql import upgrade
 from boxengine.adapters.sql.engine import connect
 from boxengine.integrations.django import configuration
+from boxengine.integrations.django.addresses import database_url
 
 
 def after_migrate(*, using: str, verbosity: int = 1, stdout: TextIO | None = None, **_options: Any) -> None:
@@ -18,11 +19,11 @@ def after_migrate(*, using: str, verbosity: int = 1, stdout: TextIO | None = Non
     On PostgreSQL indexes are made concurrently, so that writers of a table in use go on.
     """
     try:
-        url = configuration.database_url(using)
+        url = database_url(using)
     except ImproperlyConfigured:
         return  # a database that no worker works on: SQLite, in a test
     present = set(connections[using].introspection.table_names())
-    boxes = [pipeline.box for pipeline in configuration.boxes().resolved.pipelines.values()]
+    boxes = [pipeline.box for pipeline in configuration.boxes(using).resolved.pipelines.values()]
     wanted = [box for box in boxes if box.table in present]
     if not wanted:
         return

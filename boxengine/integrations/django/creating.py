@@ -49,7 +49,8 @@ def create_outbox_item(
             order = Order.objects.create(what="a bicycle")
             create_outbox_item(OrderOutboxItem, event_key=order.pk, payload=b"...", event_name="order_placed")
     """
-    return _creator(model, BoxType.OUTBOX).create(_alias(model, using), attributes, partition_by=partition_by)
+    alias = _alias(model, using)
+    return _creator(model, BoxType.OUTBOX, alias).create(alias, attributes, partition_by=partition_by)
 
 
 def create_outbox_batch(
@@ -64,14 +65,16 @@ def create_outbox_batch(
     Args:
         items: one mapping of fields each, as for ``create_outbox_item``.
     """
-    return _creator(model, BoxType.OUTBOX).create_batch(_alias(model, using), items, partition_by=partition_by)
+    alias = _alias(model, using)
+    return _creator(model, BoxType.OUTBOX, alias).create_batch(alias, items, partition_by=partition_by)
 
 
 def create_inbox_item(
     model: type[InboxItem], *, using: str | None = None, partition_by: Any = None, **attributes: Any
 ) -> int:
     """As ``create_outbox_item``, for a received message."""
-    return _creator(model, BoxType.INBOX).create(_alias(model, using), attributes, partition_by=partition_by)
+    alias = _alias(model, using)
+    return _creator(model, BoxType.INBOX, alias).create(alias, attributes, partition_by=partition_by)
 
 
 def create_inbox_batch(
@@ -82,14 +85,15 @@ def create_inbox_batch(
     partition_by: Callable[[dict[str, Any]], Any] | None = None,
 ) -> list[int]:
     """As ``create_outbox_batch``, for received messages."""
-    return _creator(model, BoxType.INBOX).create_batch(_alias(model, using), items, partition_by=partition_by)
+    alias = _alias(model, using)
+    return _creator(model, BoxType.INBOX, alias).create_batch(alias, items, partition_by=partition_by)
 
 
 def _alias(model: type[OutboxItem | InboxItem], using: str | None) -> str:
     return using or str(router.db_for_write(model))
 
 
-def _creator(model: Any, side: BoxType) -> Creator:
+def _creator(model: Any, side: BoxType, alias: str) -> Creator:
     from boxengine.integrations.django.models import InboxItem, OutboxItem  # noqa: PLC0415 - not before apps are loaded
 
     if not (isinstance(model, type) and issubclass(model, OutboxItem | InboxItem)):
@@ -98,14 +102,14 @@ def _creator(model: Any, side: BoxType) -> Creator:
     if actual is not side:
         raise InvalidItem(f"{model.__name__} is an {actual} model: use create_{actual}_item for it")
     known: Any = model
-    return _made(known)
+    return _made(known, alias)
 
 
 @cache
-def _made(model: Any) -> Creator:
+def _made(model: Any, alias: str) -> Creator:
     from boxengine.integrations.django import configuration  # noqa: PLC0415 - not before apps are loaded
 
-    boxes = configuration.boxes()
+    boxes = configuration.boxes(alias)
     pipeline = boxes.pipeline(box_name(model))
     clock = SystemClock()
     settings = boxes.resolved.settings
@@ -128,7 +132,7 @@ class DjangoRows:
         self._box = box
         self._model = model
         self._boxes = boxes
-        fields = {field.attname for field in model._meta.concrete_fields}  # noqa: SLF001 - Django's public way to fields
+        fields = {field.attname for field in model._meta.concrete_fields}
         self._columns = frozenset(fields - ENGINE_OWNED)
         # A message of an inbox is known by its uuid, too.
         self._identities = ("dedup_key", "uuid") if box.type is BoxType.INBOX else ("dedup_key",)
@@ -150,7 +154,7 @@ class DjangoRows:
         for keyed, part in groupby(rows, self._is_keyed):
             run = [self._model(**row) for row in part]
             if not keyed:
-                self._model._base_manager.using(alias).bulk_create(run)  # noqa: SLF001 - the manager that nobody filters
+                self._model._base_manager.using(alias).bulk_create(run)
                 ids += [row.pk for row in run]
                 continue
             for row in run:
@@ -170,7 +174,7 @@ class DjangoRows:
                 row.save(force_insert=True, using=alias)
         except IntegrityError:
             for name in self._identities:
-                found = self._model._base_manager.using(alias).filter(**{name: getattr(row, name)}).first()  # noqa: SLF001
+                found = self._model._base_manager.using(alias).filter(**{name: getattr(row, name)}).first()
                 if getattr(row, name) is not None and found is not None:
                     return int(found.pk), True
             raise

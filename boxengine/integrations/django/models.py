@@ -67,3 +67,15 @@ class InboxItem(_BoxItem):
 
     class Meta:
         abstract = True
+
+
+class TaskItem(OutboxItem):
+    """A row of an outbox whose items are tasks of Django's Tasks framework (``tasks.TaskBackend``)."""
+
+    return_value = models.JSONField(null=True, blank=True)
+    """What the task returned."""
+    started_at = models.DateTimeField(null=True, blank=True)
+    """Of the attempt that succeeded."""
+
+    class Meta:
+        abstract = True

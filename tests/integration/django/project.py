@@ -48,6 +48,10 @@ SETTINGS = """
     ]
     DEBUG = True
     DATABASES = {DATABASES}
+    if any(each["ENGINE"].endswith("mysql") for each in DATABASES.values()):
+        import pymysql
+
+        pymysql.install_as_MySQLdb()
     BOXENGINE = {
         "redis": {"url": os.environ["REDIS_URL"]},
         "probes": {"enabled": False},
@@ -122,24 +126,27 @@ IMPORTS = """
     """
 
 
+def _django_database(address: str) -> dict[str, str]:
+    url = make_url(address)
+    engine = "postgresql" if url.get_backend_name() == "postgresql" else "mysql"
+    return {
+        "ENGINE": f"django.db.backends.{engine}",
+        "NAME": url.database or "",
+        "USER": url.username or "",
+        "PASSWORD": url.password or "",
+        "HOST": url.host or "",
+        "PORT": str(url.port or ""),
+    }
+
+
 class DjangoProject:
     """``manage.py`` and the files around it."""
 
-    def __init__(self, folder: Path, *, database: str, redis: str) -> None:
+    def __init__(self, folder: Path, *, database: str, redis: str, **others: str) -> None:
+        """``others``: alias -> URL of further databases."""
         self.folder = folder
         self.migrated = ""
-        url = make_url(database)
-        engine = "postgresql" if url.get_backend_name() == "postgresql" else "mysql"
-        databases = {
-            "default": {
-                "ENGINE": f"django.db.backends.{engine}",
-                "NAME": url.database,
-                "USER": url.username,
-                "PASSWORD": url.password or "",
-                "HOST": url.host,
-                "PORT": str(url.port),
-            }
-        }
+        databases = {alias: _django_database(url) for alias, url in {"default": database, **others}.items()}
         self._environ = {
             **os.environ,
             "REDIS_URL": redis,
@@ -163,6 +170,11 @@ class DjangoProject:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(textwrap.dedent(text), encoding="utf-8")
 
+    def configure(self, boxes: str) -> None:
+        """Puts these lines into the settings in place of the boxes that are there."""
+        head = (self.folder / "settings.py").read_text().partition("BOXENGINE = {")[0].rstrip()
+        self.write("settings.py", f"{head}\n{textwrap.dedent(boxes)}")
+
     def manage(self, *arguments: str, expect: int = 0) -> str:
         """What the command printed, on both outputs."""
         done = subprocess.run(
@@ -177,22 +189,30 @@ class DjangoProject:
         assert done.returncode == expect, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    def migrate(self) -> str:
+    def set_up(self) -> None:
+        """Makes migrations and runs them, in one process: each costs a second."""
+        self.migrated = self.manage(
+            "shell",
+            "--no-imports",
+            "--command",
+            "from django.core.management import call_command as call\n"
+            "call('makemigrations', 'orders', verbosity=0)\n"
+            "call('migrate')",
+        )
+
+    def migrate(self, *arguments: str) -> str:
         """What ``manage.py migrate`` printed, also kept in ``migrated``."""
-        self.migrated = self.manage("migrate")
+        self.migrated = self.manage("migrate", *arguments)
         return self.migrated
 
-    def python(self, code: str) -> str:
-        """Runs code with the project's models at hand; what it printed."""
-        return self.manage("shell", "--no-imports", "--command", textwrap.dedent(IMPORTS) + textwrap.dedent(code))
+    def python(self, code: str, *, head: str = IMPORTS) -> str:
+        """Runs code after the head's imports; what it printed."""
+        return self.manage("shell", "--no-imports", "--command", textwrap.dedent(head) + textwrap.dedent(code))
 
     @contextmanager
-    def worker(self) -> Iterator[None]:
+    def worker(self, *arguments: str) -> Iterator[None]:
         """``manage.py boxengine start``, stopped by SIGTERM."""
-        with (self.folder / "worker.log").open("w") as log:
-            worker = subprocess.Popen(
-                [sys.executable, "manage.py", "boxengine", "start"], cwd=self.folder, env=self._environ, stderr=log
-            )
+        worker = self.start_worker(*arguments)
         try:
             yield
             worker.send_signal(signal.SIGTERM)
@@ -200,6 +220,17 @@ class DjangoProject:
         finally:
             worker.kill()
             worker.wait()
+
+    def start_worker(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """``manage.py boxengine start``, to be stopped or killed by the caller."""
+        return self.start("boxengine", *arguments, "start")
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """``manage.py`` with these arguments, left running; what it says goes to ``worker.log``."""
+        with (self.folder / "worker.log").open("a") as log:
+            return subprocess.Popen(
+                [sys.executable, "manage.py", *arguments], cwd=self.folder, env=self._environ, stderr=log
+            )
 
     def announced(self) -> list[str]:
         """What the transport wrote."""

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
 from sqlalchemy import create_engine, inspect, text
 
 from tests.eventually import eventually
 from tests.integration.django.project import DjangoProject
 
 
-@pytest.fixture
-def fresh(tmp_path: Path, postgres_url: str, redis_url: str) -> DjangoProject:
-    """Without tables."""
-    return DjangoProject(tmp_path, database=postgres_url, redis=redis_url)
-
-
-@pytest.fixture
-def project(fresh: DjangoProject) -> DjangoProject:
-    fresh.manage("makemigrations", "orders", "--verbosity", "0")
-    fresh.migrate()
-    return fresh
-
-
-def test_items_commit_with_their_atomic_block_and_reach_a_transport_that_uses_the_orm(project: DjangoProject) -> None:
+def test_items_commit_with_their_atomic_block_and_reach_a_transport_that_uses_the_orm(
+    each_project: DjangoProject,
+) -> None:
+    project = each_project
     with project.worker():
         project.python(
             """
@@ -70,8 +57,10 @@ def test_migrate_completes_the_tables_and_a_second_one_finds_nothing_to_do(
     assert "autovacuum_vacuum_cost_delay=0" in settings
 
 
-def test_batches_keep_their_order_and_a_key_that_is_there_gives_its_first_item_back(project: DjangoProject) -> None:
-    printed = project.python(
+def test_batches_keep_their_order_and_a_key_that_is_there_gives_its_first_item_back(
+    each_project: DjangoProject,
+) -> None:
+    printed = each_project.python(
         """
     with transaction.atomic():
         ids = create_outbox_batch(OrderOutboxItem, [{"event_key": n, "payload": b""} for n in range(100)])
@@ -112,8 +101,8 @@ def test_a_wrong_configuration_is_found_by_djangos_checks(fresh: DjangoProject) 
     assert "BOXENGINE must be a dict" in fresh.manage("check", expect=1)
 
 
-def test_the_admin_shows_items_and_retries_and_discards_those_that_are_chosen(project: DjangoProject) -> None:
-    printed = project.python(
+def test_the_admin_shows_items_and_retries_and_discards_those_that_are_chosen(each_project: DjangoProject) -> None:
+    printed = each_project.python(
         """
     from django.contrib.auth import get_user_model
     from django.test import Client

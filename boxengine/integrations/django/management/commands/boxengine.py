@@ -5,23 +5,30 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import connections
 
 
 class Command(BaseCommand):
     """Hands its arguments on."""
 
-    help = "boxengine's commands, with the configuration of settings.BOXENGINE: start, status, items, db upgrade, ..."
+    help = (
+        "boxengine's commands, with the configuration of settings.BOXENGINE: start, status, items, db upgrade, ... "
+        "--database ALIAS before the command: on another database than BOXENGINE_DATABASE."
+    )
     requires_system_checks: list[str] = []  # noqa: RUF012 - Django's way; the worker tells what is wrong by itself
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """Everything after ``manage.py boxengine`` is boxengine's, ``--help`` too."""
+        """Everything after ``manage.py boxengine`` is boxengine's, ``--help`` too; but for ``--database ALIAS``."""
         from boxengine.cli.main import run  # noqa: PLC0415 - slow to import, and manage.py looks at every command
         from boxengine.integrations.django import configuration  # noqa: PLC0415
+        from boxengine.integrations.django.addresses import database_url  # noqa: PLC0415
 
-        os.environ.setdefault(configuration.DATABASE, configuration.database_url())
-        with configuration.configuration_file() as path:
-            run(["--config", str(path), *argv[2:]])
+        alias, arguments = _database(argv[2:])
+        alias = alias or configuration.main_alias()
+        os.environ.setdefault(configuration.DATABASE, database_url(alias))
+        with configuration.configuration_file(alias) as path:
+            run(["--config", str(path), *arguments])
 
     def add_arguments(self, parser: CommandParser) -> None:
         """For ``call_command("boxengine", "status")``."""
@@ -30,3 +37,17 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002 - Django's call
         """For ``call_command``."""
         self.run_from_argv(["manage.py", "boxengine", *options["arguments"]])
+
+
+def _database(arguments: list[str]) -> tuple[str | None, list[str]]:
+    """The alias that ``--database`` names, which stands before the command, and the other arguments."""
+    match arguments:
+        case ["--database", alias, *rest]:
+            pass
+        case [first, *rest] if first.startswith("--database="):
+            alias = first.partition("=")[2]
+        case _:
+            return None, arguments
+    if alias not in connections:
+        raise CommandError(f"--database: expected one of {', '.join(connections)}, got {alias!r}")
+    return alias, rest

@@ -1,0 +1,244 @@
+"""Items that follow from changes of a Django model: written in the transaction that writes the change.
+
+::
+
+    @emits("orders.OrderOutboxItem", payload=lambda order: json.dumps({"id": order.pk, "total": order.total}))
+    class Order(models.Model): ...
+
+    Order.objects.create(total=12)      # an item "order_created" commits with the order, or neither does
+
+Django tells of a change through its signals, which ``save()`` and ``delete()`` send, and with them ``objects.create()``,
+``get_or_create()``, ``update_or_create()``, the admin, and ``delete()`` of a queryset. ``bulk_create()``, ``bulk_update()``,
+``update()`` of a queryset, raw SQL and cascades within the database send none: see ``emit``. Fixtures emit nothing either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from django.apps import apps
+from django.db import models, router, transaction
+from django.db.models.signals import class_prepared, post_delete, post_save, pre_save
+
+from boxengine.errors import InvalidItem
+from boxengine.integrations.django.creating import create_outbox_batch
+from boxengine.integrations.emissions import ACTIONS, Change, Emission, Maker, Source, asked
+
+__all__ = ["Change", "emit", "emits"]
+
+T = TypeVar("T", bound=type[Any])
+
+_EMISSIONS = "__box_emissions__"
+_BEFORE = "_boxengine_before"
+"""Where an object keeps, between ``pre_save`` and ``post_save``, what its row held."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelEmission(Emission):
+    """What one ``@emits`` of a Django model asks for."""
+
+    model: type[Any] | str
+
+    @property
+    def outbox(self) -> Any:
+        """The outbox's model; a name leads to it only when all models are loaded."""
+        return apps.get_model(self.model) if isinstance(self.model, str) else self.model
+
+    def primary_key(self, target: Any) -> Any:
+        return target.pk
+
+    def named_class(self, target: Any) -> type[Any]:
+        """Not a proxy's name: who changed an order through one changed an order."""
+        found: type[Any] = target._meta.concrete_model
+        return found
+
+
+def emits(
+    model: type[Any] | str,
+    *,
+    payload: Maker,
+    on: Sequence[str] = ("insert", "update", "delete"),
+    when: Maker | None = None,
+    event_name: Source = None,
+    event_key: Source = None,
+    options: Maker | None = None,
+) -> Callable[[T], T]:
+    """A class decorator: saving or deleting an object writes an item of an outbox, in the same transaction.
+
+    Where no transaction is open, ``save()`` opens one. Each callable gets the object, and a ``Change`` if it takes a second
+    argument. Subclasses and proxies of the model emit, too.
+
+    Args:
+        model: the outbox's model, or its label, such as ``"orders.OrderOutboxItem"``.
+        payload: makes the payload, bytes or str.
+        on: ``insert``, ``update``, ``delete``, or some of them. An update counts where a column has another value; to know
+            that, ``save()`` reads and locks the row first, one query more.
+        when: whether to emit at all; everything if None.
+        event_name: a name, or a callable; ``order_created``, ``order_updated``, ``order_deleted`` if None.
+        event_key: an attribute's name, or a callable; the primary key if None.
+        options: makes the item's options.
+
+    Raises:
+        InvalidItem: ``on`` names something else, or what is decorated is no model.
+
+    Example::
+
+        @emits("orders.OrderOutboxItem", on=["update"], when=lambda order, change: "status" in change.before,
+               event_key="customer_id", payload=lambda order: order.as_json())
+        class Order(models.Model): ...
+    """
+    emission = ModelEmission(
+        model=model,
+        **asked(payload=payload, on=on, when=when, event_name=event_name, event_key=event_key, options=options),
+    )
+
+    def decorate(mapped: T) -> T:
+        if not issubclass(mapped, models.Model):
+            raise InvalidItem(f"emits: a model of Django's is needed, not {mapped!r}")
+        setattr(mapped, _EMISSIONS, (*emissions_of(mapped), emission))
+        _save_in_one_transaction(mapped)
+        _listen(mapped, emission)
+
+        def follow(sender: type[models.Model], **_sent: Any) -> None:
+            if issubclass(sender, mapped):
+                _listen(sender, emission)
+
+        class_prepared.connect(follow, weak=False)
+        return mapped
+
+    return decorate
+
+
+def emissions_of(model: type[Any]) -> Sequence[ModelEmission]:
+    """What the model, or one that it derives from, is decorated with."""
+    found: Sequence[ModelEmission] = getattr(model, _EMISSIONS, ())
+    return found
+
+
+def emit(objects: Iterable[Any], *, action: str = "update", using: str | None = None) -> list[int]:
+    """Writes the items of these objects as if each had been saved or deleted, and returns their ids.
+
+    For what sends no signals; call it in the transaction that makes the change::
+
+        with transaction.atomic():
+            emit(Order.objects.bulk_create(orders), action="insert")
+
+    Args:
+        action: ``insert``, ``update`` or ``delete``. ``Change.before`` is empty.
+        using: alias of the database; None: each object's own.
+
+    Raises:
+        InvalidItem: an object's model has no ``@emits``, or ``action`` is another word.
+    """
+    if action not in ACTIONS:
+        raise InvalidItem(f"emit: action={action!r} is not understood; expected {', '.join(ACTIONS)}")
+    change = Change(action=action, before={})
+    batches: dict[tuple[Any, str], list[dict[str, Any]]] = {}
+    for each in objects:
+        emissions = emissions_of(type(each))
+        if not emissions:
+            raise InvalidItem(f"emit: {type(each).__name__} has no @emits")
+        alias = using or each._state.db or router.db_for_write(type(each))
+        for emission in emissions:
+            attributes = emission.attributes(each, change)
+            if attributes is not None:
+                batches.setdefault((emission.outbox, alias), []).append(attributes)
+    ids: list[int] = []
+    for (outbox, alias), rows in batches.items():
+        ids += create_outbox_batch(outbox, rows, using=alias)
+    return ids
+
+
+# ── what Django tells ────────────────────────────────────────────────────────────────────────────────
+
+
+def _save_in_one_transaction(mapped: Any) -> None:
+    """Django sends ``post_save`` when it has committed, unless a transaction is open."""
+    inherited = mapped.save_base
+    if getattr(inherited, _EMISSIONS, False):
+        return  # decorated already, itself or a class that it derives from
+
+    def save_base(self: Any, *args: Any, using: str | None = None, **options: Any) -> None:
+        using = using or router.db_for_write(type(self), instance=self)
+        try:
+            with transaction.atomic(using=using, savepoint=False):
+                inherited(self, *args, using=using, **options)
+        finally:
+            self.__dict__.pop(_BEFORE, None)
+
+    setattr(save_base, _EMISSIONS, True)
+    mapped.save_base = save_base
+
+
+def _listen(mapped: type[Any], emission: ModelEmission) -> None:
+    if mapped._meta.abstract:
+        return  # never saved; its subclasses are
+    saves = emission.actions & {"insert", "update"}
+    if "update" in saves:
+        pre_save.connect(_before_save, sender=mapped, dispatch_uid="boxengine.emits")
+    if saves:
+        post_save.connect(_after_save(emission), sender=mapped, weak=False)
+    # Of a child of a decorated model Django deletes the parent's row, too, and tells of both.
+    inherits = any(hasattr(parent, _EMISSIONS) for parent in mapped._meta.parents)
+    if "delete" in emission.actions and not inherits:
+        post_delete.connect(_after_delete(emission), sender=mapped, weak=False)
+
+
+def _before_save(sender: type[Any], instance: Any, *, raw: bool, using: str, **_sent: Any) -> None:
+    """Remembers what the row holds, and locks it, so that nobody changes it in between."""
+    new = instance._state.adding and instance._meta.pk.has_default()
+    if raw or new or instance.pk is None:
+        setattr(instance, _BEFORE, None)
+        return
+    rows = sender._base_manager.using(using).filter(pk=instance.pk)
+    names = [field.attname for field in _columns(sender)]
+    setattr(instance, _BEFORE, rows.order_by().select_for_update().values(*names).first())
+
+
+def _after_save(emission: ModelEmission) -> Callable[..., None]:
+    def tell(instance: Any, *, created: bool, raw: bool, using: str, update_fields: Any, **_sent: Any) -> None:
+        before = getattr(instance, _BEFORE, None)
+        if raw:
+            return
+        action = "insert" if created else "update"
+        changed = {} if created else _changed(instance, before or {}, update_fields)
+        if created or changed:
+            _write(emission, instance, Change(action=action, before=changed), using)
+
+    return tell
+
+
+def _after_delete(emission: ModelEmission) -> Callable[..., None]:
+    def tell(instance: Any, *, using: str, **_sent: Any) -> None:
+        _write(emission, instance, Change(action="delete", before={}), using)
+
+    return tell
+
+
+def _write(emission: ModelEmission, instance: Any, change: Change, using: str) -> None:
+    attributes = emission.attributes(instance, change)
+    if attributes is not None:
+        create_outbox_batch(emission.outbox, [attributes], using=using)
+
+
+def _columns(model: type[Any]) -> list[Any]:
+    return [field for field in model._meta.concrete_fields if not field.primary_key]
+
+
+def _changed(instance: Any, before: dict[str, Any], update_fields: Any) -> dict[str, Any]:
+    """The columns that were written with another value, and what they held before."""
+    deferred = instance.get_deferred_fields()
+    found = {}
+    for field in _columns(type(instance)):
+        name = field.attname
+        written = update_fields is None or field.name in update_fields or name in update_fields
+        if written and name not in deferred and _differs(field, getattr(instance, name), before.get(name)):
+            found[name] = before.get(name)
+    return found
+
+
+def _differs(field: Any, now: Any, before: Any) -> bool:
+    """An expression, such as ``F("total") + 1``, counts as another value: only the database knows its own."""
+    return bool(hasattr(now, "resolve_expression") or field.to_python(now) != before)

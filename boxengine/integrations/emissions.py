@@ -1,0 +1,125 @@
+"""What ``@emits`` asks for, whatever mapper the model is of."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from inspect import Parameter, signature
+from typing import Any
+
+from boxengine.errors import InvalidItem
+from boxengine.settings.names import underscore
+
+ACTIONS = {"insert": "created", "update": "updated", "delete": "deleted"}
+"""What can be emitted for, and how it is called in an event's name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What happened to one object."""
+
+    action: str
+    """``insert``, ``update`` or ``delete``."""
+    before: dict[str, Any]
+    """Of an update: the attributes that changed, with their earlier values."""
+
+
+Maker = Callable[[Any], object] | Callable[[Any, Change], object]
+"""Called with the object, and with its ``Change`` where it takes that too."""
+Source = Maker | str | None
+_WithChange = Callable[[Any, Change], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emission(ABC):
+    """What one ``@emits`` asks for: its callables all take the object and a ``Change``."""
+
+    actions: frozenset[str]
+    when: _WithChange | None
+    event_name: _WithChange | str | None
+    event_key: _WithChange | str | None
+    payload: _WithChange
+    options: _WithChange | None
+
+    def attributes(self, target: Any, change: Change) -> dict[str, Any] | None:
+        """Those of the item to create; None where none is to be."""
+        if change.action not in self.actions or (self.when is not None and not self.when(target, change)):
+            return None
+        found = {
+            "event_key": self._key(target, change),
+            "event_name": self._name(target, change),
+            "payload": self.payload(target, change),
+        }
+        if self.options is not None:
+            found["options"] = self.options(target, change)
+        return found
+
+    @abstractmethod
+    def primary_key(self, target: Any) -> Any:
+        """What the event key is where nothing else is asked for."""
+
+    def named_class(self, target: Any) -> type[Any]:
+        """The class whose name begins the event's where no name is asked for."""
+        return type(target)
+
+    def _name(self, target: Any, change: Change) -> Any:
+        match self.event_name:
+            case None:
+                return f"{underscore(self.named_class(target).__name__)}_{ACTIONS[change.action]}"
+            case str(name):
+                return name
+            case call:
+                return call(target, change)
+
+    def _key(self, target: Any, change: Change) -> Any:
+        match self.event_key:
+            case None:
+                return self.primary_key(target)
+            case str(attribute):
+                return getattr(target, attribute)
+            case call:
+                return call(target, change)
+
+
+def asked(
+    *,
+    payload: Maker,
+    on: Sequence[str],
+    when: Maker | None,
+    event_name: Source,
+    event_key: Source,
+    options: Maker | None,
+) -> dict[str, Any]:
+    """The arguments of an ``@emits`` as an ``Emission`` takes them.
+
+    Raises:
+        InvalidItem: ``on`` names something else than actions.
+    """
+    if unknown := set(on) - ACTIONS.keys():
+        raise InvalidItem(f"emits: on={sorted(unknown)} is not understood; expected {', '.join(ACTIONS)}")
+    return {
+        "actions": frozenset(on),
+        "when": _taking_change(when),
+        "event_name": event_name if isinstance(event_name, str) else _taking_change(event_name),
+        "event_key": event_key if isinstance(event_key, str) else _taking_change(event_key),
+        "payload": _required(payload),
+        "options": _taking_change(options),
+    }
+
+
+def _taking_change(call: Maker | None) -> _WithChange | None:
+    return None if call is None else _required(call)
+
+
+def _required(given: Maker) -> _WithChange:
+    call: Callable[..., Any] = given
+    try:
+        parameters = signature(call).parameters.values()
+    except (TypeError, ValueError):
+        return lambda target, _change: call(target)
+    positional = [
+        each for each in parameters if each.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    takes_both = len(positional) > 1 or any(each.kind is Parameter.VAR_POSITIONAL for each in parameters)
+    return call if takes_both else lambda target, _change: call(target)
