@@ -9,7 +9,7 @@ from bench.report import Line, at_least, at_most, ratio_line
 from bench.rounds import alternate, compare, spread_of
 from bench.servers import OUTBOX, Site, Stand
 from bench.worker import WARM_UP, Ear, OuterWorker
-from boxengine.engine.delivering.delivery import BATCH_LIMIT, LARGE
+from boxengine.engine.delivering.sizing import LARGE, ROWS
 
 
 def two_processes(stand: Stand) -> list[Line]:
@@ -85,7 +85,7 @@ def memory(stand: Stand) -> list[Line]:
         with OuterWorker(site) as worker:
             ear.hear_all(count // 10)
             early = worker.resident_kib() / 1024
-            ear.hear_all(count - count // 10 - 4 * LARGE * BATCH_LIMIT)
+            ear.hear_all(count - count // 10 - 4 * LARGE * ROWS)
             peak = worker.resident_kib("VmHWM") / 1024
             late = worker.resident_kib() / 1024
     return [

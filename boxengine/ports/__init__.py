@@ -39,13 +39,14 @@ from boxengine.ports.receiving import (
     MessageSource,
     TopicPartition,
 )
-from boxengine.ports.store import Claim, HistoryStore, Outlook, PendingRow, Store, Swept, Tables
+from boxengine.ports.store import Claim, Claims, HistoryStore, Outlook, PendingRow, PlainClaim, Store, Swept, Tables
 
 __all__ = [
     "Attributes",
     "BatchTransport",
     "Census",
     "Claim",
+    "Claims",
     "Clock",
     "Consumed",
     "Copying",
@@ -77,6 +78,7 @@ __all__ = [
     "Outlook",
     "Pauses",
     "PendingRow",
+    "PlainClaim",
     "Precision",
     "QueueState",
     "RememberedFailure",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
@@ -29,10 +29,10 @@ class Outlook(NamedTuple):
     """How long until the first row of the box that waits for its ``available_at`` has it; None where that is not known."""
 
 
-class Claim(Protocol):
+class PlainClaim(Protocol):
     """One open transaction of the store, holding the locks of its buckets until it ends.
 
-    Nobody else can record an outcome for these buckets while it is open.
+    Nobody else can record an outcome for these buckets while it is open. A plain claim can only be committed or left.
     """
 
     items: Sequence[Item]
@@ -50,6 +50,19 @@ class Claim(Protocol):
     now: datetime
     """The store's clock when the claim was made, with zone UTC. Due times are computed against it."""
 
+    def commit(self, settlement: Settlement) -> Unrecorded | None:
+        """Writes all outcomes and ends the transaction, which frees the buckets.
+
+        Returns what could not be recorded of single rows: a refused row repeats none of its neighbours.
+
+        Raises:
+            StoreUnavailable: nothing is known to be written; the rows count as pending.
+        """
+
+
+class Claim(PlainClaim, Protocol):
+    """A claim whose transaction users' code may read and write in while it is open."""
+
     @property
     def session(self) -> Any:
         """The user's session on this very transaction (a SQLAlchemy ``Session``), made at first use."""
@@ -60,13 +73,24 @@ class Claim(Protocol):
     def later_delivered(self, items: Sequence[Item]) -> Mapping[int, int]:
         """The ids of those items of which a later one, of the same key and event name, has been delivered; each with its id."""
 
-    def commit(self, settlement: Settlement) -> Unrecorded | None:
-        """Writes all outcomes and ends the transaction, which frees the buckets.
 
-        Returns what could not be recorded of single rows: a refused row repeats none of its neighbours.
+ClaimT_co = TypeVar("ClaimT_co", bound=PlainClaim, covariant=True)
+
+
+class Claims(Protocol[ClaimT_co]):
+    """Opens claims of one box, all of one kind. Made once and kept; one object serves all threads."""
+
+    def open(self, buckets: Mapping[int, int], limit: int) -> AbstractContextManager[ClaimT_co]:
+        """Opens a transaction, takes the locks of the buckets without waiting for them, and reads their due rows.
+
+        Leaving the context without ``commit`` undoes everything.
+
+        Args:
+            buckets: each with the id after which to read (0: from the start), which spares reading what was just settled.
+            limit: of rows; divided among the buckets.
 
         Raises:
-            StoreUnavailable: nothing is known to be written; the rows count as pending.
+            StoreUnavailable: the database does not answer.
         """
 
 
@@ -86,16 +110,14 @@ class Store(Protocol):
     def pending(self, boxes: Sequence[Box]) -> frozenset[str]:
         """Names of those with at least one pending row, due or not. Few round trips, however many boxes there are."""
 
-    def claim(
-        self, box: Box, buckets: Mapping[int, int], limit: int, *, only_outcomes: bool = False
-    ) -> AbstractContextManager[Claim]:
-        """Opens a transaction, takes the locks of the buckets without waiting for them, and reads their due rows.
+    def claims(self, box: Box) -> Claims[Claim]:
+        """Claims in which users' code may take part: transports that take ``session=``, retry strategies."""
 
-        ``buckets`` maps each bucket to the id after which to read (0: from the start; a hint that spares reading
-        what was just settled). Leaving the context without ``commit`` undoes everything.
+    def plain_claims(self, box: Box) -> Claims[PlainClaim]:
+        """Claims in which no user's code takes part.
 
-        ``only_outcomes``: nobody will ask the claim for its ``session`` or for ``later_delivered``. The store may then write
-        at once what a delivery of all rows would write, as long as ``commit`` and leaving do what they always do.
+        As they open, the store may already write what a delivery of all rows would write, as long as ``commit`` and
+        leaving do what they always do.
         """
 
     def ping(self) -> None:

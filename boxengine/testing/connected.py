@@ -123,28 +123,45 @@ class DatabaseBoxes(TestedBoxes):
         return [_row(dict(mapping)) for mapping in found]
 
 
-class _ConnectedStore:
-    """``Store`` of one box over the test's connection. Each claim copies the table, which in a test is small."""
+class _ConnectedClaims:
+    """``Claims`` of one box over the test's connection. Each copies the table, which in a test is small."""
 
     def __init__(self, boxes: DatabaseBoxes, box: Box) -> None:
         self._boxes = boxes
         self._box = box
 
     @contextmanager
-    def claim(self, box: Box, buckets: Mapping[int, int], limit: int, **options: Any) -> Iterator[Claim]:
-        """See ``Store.claim``; what is not committed is undone to a savepoint."""
+    def open(self, buckets: Mapping[int, int], limit: int) -> Iterator[Claim]:
+        """See ``Claims.open``; what is not committed is undone to a savepoint."""
+        box = self._box
         with self._boxes.connection() as connection:
             copy = MemoryStore(self._boxes.clock)
             for row in self._boxes.read(connection, box):
                 copy.put(box, row)
             whole = connection.begin_nested()
             try:
-                with copy.claim(box, buckets, limit, **options) as inner:
+                with copy.claims(box).open(buckets, limit) as inner:
                     claim = _ConnectedClaim(inner, connection, self._boxes.table(box), self._boxes.clock, box)
                     yield claim
             finally:
                 if whole.is_active:
                     whole.commit() if claim.committed else whole.rollback()
+
+
+class _ConnectedStore:
+    """``Store`` of one box over the test's connection."""
+
+    def __init__(self, boxes: DatabaseBoxes, box: Box) -> None:
+        self._boxes = boxes
+        self._box = box
+
+    def claims(self, box: Box) -> _ConnectedClaims:
+        """See ``Store.claims``."""
+        return _ConnectedClaims(self._boxes, box)
+
+    def plain_claims(self, box: Box) -> _ConnectedClaims:
+        """See ``Store.plain_claims``."""
+        return self.claims(box)
 
     def poll(self, box: Box, buckets: Sequence[int], limit: int, *, regular_only: bool = False) -> list[PendingRow]:
         """A drain polls nothing."""

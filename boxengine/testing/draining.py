@@ -15,13 +15,22 @@ from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Settlement
 from boxengine.engine.delivering.delivery import Delivery
 from boxengine.engine.delivering.pipeline import Middlewares, Pipeline
+from boxengine.engine.delivering.sizing import ROWS
+from boxengine.engine.delivering.work import Errand
 from boxengine.engine.observation import NullObserver, NullTracer
-from boxengine.ports import Hold, Store
+from boxengine.ports import Store
 from boxengine.testing.emitted import describe
 
 FOREVER = float("inf")
 MOST_ROUNDS = 1_000
 """After so many a drain gives up: a transport that creates an item for each that it takes would go on for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endless:
+    """The ``Term`` of a drain that nobody else can interfere with."""
+
+    valid_until: float = FOREVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +142,7 @@ class Drain:
     def _deliver_what_is_due(self) -> bool:
         """One batch; whether anything became of it."""
         buckets = dict.fromkeys(self._box.buckets, 0)
-        hold = Hold(self._box, "drain", (), valid_until=FOREVER, buckets=set(buckets))
-        report = self._delivery.run(hold, buckets, until=FOREVER)
+        report = self._delivery.run(Errand(positions=buckets, rows=ROWS, until=FOREVER, term=Endless()))
         for error in report.unreachable.values():
             raise error
         return report.claimed > 0 and report.progressed

@@ -11,11 +11,11 @@ import pytest
 import redis
 
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
-from boxengine.engine.delivering.delivery import BATCH_LIMIT, LARGE, LARGE_DELETING
+from boxengine.engine.delivering.sizing import LARGE, LARGE_DELETING, ROWS
 from tests.cli.project import FILE, Project, Worker, first_deliveries_in_order
 from tests.eventually import eventually
 
-IN_WORK = 4 * LARGE * BATCH_LIMIT
+IN_WORK = 4 * LARGE * ROWS
 """The most items that a crash may repeat: a large batch of each of the four threads."""
 
 
@@ -79,7 +79,7 @@ def test_kill_9_loses_nothing_and_reorders_nothing_where_rows_are_deleted_as_the
         assert worker.stop() == 0
     deliveries = project.deliveries()
     assert first_deliveries_in_order(deliveries, committed)
-    assert len(deliveries) - 40_000 <= 4 * LARGE_DELETING * BATCH_LIMIT
+    assert len(deliveries) - 40_000 <= 4 * LARGE_DELETING * ROWS
 
 
 def test_two_workers_share_the_work_and_deliver_nothing_twice(

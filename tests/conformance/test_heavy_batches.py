@@ -21,10 +21,8 @@ def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
         yield opened
 
 
-@pytest.mark.parametrize("only_outcomes", [False, True])
-def test_claims_one_after_the_other_hold_all_in_order_and_never_too_much(
-    harness: Harness, *, only_outcomes: bool
-) -> None:
+@pytest.mark.parametrize("plain", [False, True])
+def test_claims_one_after_the_other_hold_all_in_order_and_never_too_much(harness: Harness, *, plain: bool) -> None:
     box = harness.make_box(retention=Retention(delivered=timedelta(0)))
     sizes = {}
     for number, size in enumerate([10, HALF, HALF, 600, HALF, TOO_LARGE, 20, HALF, 0]):
@@ -32,7 +30,8 @@ def test_claims_one_after_the_other_hold_all_in_order_and_never_too_much(
         sizes[harness.insert(box, bucket=number % 2, payload=payload)] = payload
     seen: list[int] = []
     for _ in sizes:
-        with harness.store.claim(box, {0: 0, 1: 0}, 100, only_outcomes=only_outcomes) as claim:
+        claims = harness.store.plain_claims(box) if plain else harness.store.claims(box)
+        with claims.open({0: 0, 1: 0}, 100) as claim:
             batch = {item.id: item.payload for item in claim.items}
             assert batch == {item_id: sizes[item_id] for item_id in batch}
             assert sum(map(len, batch.values())) <= MAX_BATCH_BYTES or len(batch) == 1

@@ -126,7 +126,7 @@ def test_deletion_does_not_wait_for_an_open_claim(harness: Harness) -> None:
     box = harness.make_box()
     pending = insert(harness, box, Status.PENDING, hours_ago=5)
     insert(harness, box, Status.DELIVERED, hours_ago=5)
-    with harness.other.claim(box, {0: 0}, 10) as claim:
+    with harness.other.claims(box).open({0: 0}, 10) as claim:
         assert [item.id for item in claim.items] == [pending]
         deleted = harness.store.delete_finished(
             box, FINISHED, created_from=harness.ago(hours=6), created_before=harness.ago(hours=4), limit=10
@@ -173,7 +173,7 @@ def test_a_sweep_does_not_wait_for_a_row_that_somebody_holds(harness: Harness) -
         insert(harness, box, Status.PENDING, hours_ago=5),
         insert(harness, box, Status.DELIVERED, hours_ago=5),
     )
-    with harness.other.claim(box, {0: 0}, 10) as claim:
+    with harness.other.claims(box).open({0: 0}, 10) as claim:
         assert [item.id for item in claim.items] == [pending]
         swept = harness.store.sweep_finished(box, {2: harness.ago(hours=2)}, after=0, limit=10)
     assert swept == Swept(1, old)

@@ -29,7 +29,7 @@ def due(harness: Harness, box: Box, *, buckets: Sequence[int] = ALL_BUCKETS, lim
     found = harness.store.poll(box, buckets, limit)
     ids = [row.id for row in found]
     assert set(harness.store.outlook(box, buckets).due) == {row.bucket for row in found}
-    with harness.store.claim(box, dict.fromkeys(buckets, 0), limit) as claim:
+    with harness.store.claims(box).open(dict.fromkeys(buckets, 0), limit) as claim:
         assert sorted(item.id for item in claim.items) == ids
     return ids
 
@@ -340,7 +340,7 @@ def test_a_poll_tells_the_errors_of_each_row(harness: Harness) -> None:
 def test_a_poll_takes_no_locks(harness: Harness) -> None:
     box = harness.make_box()
     row = harness.insert(box)
-    with harness.store.claim(box, {0: 0}, 10) as claim:
+    with harness.store.claims(box).open({0: 0}, 10) as claim:
         assert [item.id for item in claim.items] == [row]
         assert [found.id for found in harness.other.poll(box, [0], 10)] == [row]
 

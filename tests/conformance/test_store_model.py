@@ -154,7 +154,7 @@ def test_polls_and_claims_find_what_the_specification_says(harness: Harness) -> 
 
         beyond = [row for row in found if row["id"] > after]
         ids, exhausted = first_of_each(beyond, BUCKETS, limit)
-        with harness.store.claim(box, dict.fromkeys(BUCKETS, after), limit) as claim:
+        with harness.store.claims(box).open(dict.fromkeys(BUCKETS, after), limit) as claim:
             claimed = [item.id for item in claim.items]
             assert claimed == sorted(claimed)
             assert set(claimed) <= set(ids)

@@ -29,15 +29,16 @@ def harness(postgres_url: str) -> Iterator[SqlHarness]:
     opened.close()
 
 
-@pytest.mark.parametrize("only_outcomes", [False, True])
+@pytest.mark.parametrize("plain", [False, True])
 def test_a_row_that_somebody_is_just_discarding_is_waited_for_and_not_claimed(
-    harness: SqlHarness, postgres_url: str, only_outcomes: bool
+    harness: SqlHarness, postgres_url: str, plain: bool
 ) -> None:
     box = harness.make_box(retention=Retention(delivered=timedelta(0)))
     doomed, other = harness.insert(box), harness.insert(box)
 
     def claim_all() -> list[int]:
-        with harness.store.claim(box, {0: 0}, 10, only_outcomes=only_outcomes) as claim:
+        claims = harness.store.plain_claims(box) if plain else harness.store.claims(box)
+        with claims.open({0: 0}, 10) as claim:
             ids = [item.id for item in claim.items]
             claim.commit(Settlement(delivered=ids))
             return ids
@@ -70,19 +71,16 @@ def test_what_an_operator_discards_while_they_come_back_stays_discarded(
         discarding[0].result(PATIENCE)
 
     monkeypatch.setattr(PostgresStatements, "bring_back", slowly)
-    with ThreadPoolExecutor(1) as operator, harness.store.claim(box, {0: 0}, 10, only_outcomes=True) as claim:
+    with ThreadPoolExecutor(1) as operator, harness.store.plain_claims(box).open({0: 0}, 10) as claim:
         discarding.append(operator.submit(harness.set_row, box, doomed, status=int(Status.DISCARDED)))
         claim.commit(Settlement(failed=attempts))
     assert harness.statuses(box, doomed, other) == [Status.DISCARDED, Status.PENDING]
     assert [row["errors_count"] for row in harness.rows(box)] == [0, 1]
 
 
-def test_a_claim_of_which_only_outcomes_are_asked_has_no_session(harness: SqlHarness) -> None:
+def test_a_plain_claim_has_nothing_that_users_code_could_work_with(harness: SqlHarness) -> None:
     box = harness.make_box(retention=Retention(delivered=timedelta(0)))
     row = harness.insert(box)
-    with (
-        harness.store.claim(box, {0: 0}, 10, only_outcomes=True) as claim,
-        pytest.raises(RuntimeError, match="only_outcomes"),
-    ):
-        claim.session.rollback()
+    with harness.store.plain_claims(box).open({0: 0}, 10) as claim:
+        assert not {"session", "savepoint", "later_delivered"} & set(dir(claim))
     assert harness.statuses(box, row) == [Status.PENDING]

@@ -261,7 +261,7 @@ def test_rows_that_a_worker_holds_are_passed_over_without_waiting_and_reported(b
     free = [bench.insert(FAILED, bucket=0) for _ in range(5)]
     for item in held:
         bench.harness.set_row(bench.box, item, processed_at=bench.harness.ago(hours=2))
-    with bench.harness.other.claim(bench.box, {0: 0}, 100) as claim:
+    with bench.harness.other.claims(bench.box).open({0: 0}, 100) as claim:
         assert [item.id for item in claim.items] == held
         assert bench.run(action, of(PENDING, FAILED)) == Tally(changed=5, left=20)
     assert bench.statuses(*held) == [PENDING] * 20

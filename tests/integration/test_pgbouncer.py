@@ -95,12 +95,12 @@ def test_a_bucket_held_through_one_client_is_refused_to_another_until_the_transa
     rig = make_rig(options={"pool_size": FEW})
     rig.create("a", bucket=0)
     one, other = (servers.connect_store(rig.boxes.resolved.settings) for _ in range(2))
-    with one.claim(rig.box(), {0: 0}, 10) as claim:
+    with one.claims(rig.box()).open({0: 0}, 10) as claim:
         assert len(claim.items) == 1
-        with other.claim(rig.box(), {0: 0}, 10) as refused:
+        with other.claims(rig.box()).open({0: 0}, 10) as refused:
             assert refused.refused == {0}
             assert not refused.items
-    with other.claim(rig.box(), {0: 0}, 10) as claim:
+    with other.claims(rig.box()).open({0: 0}, 10) as claim:
         assert len(claim.items) == 1
     one.close()
     other.close()

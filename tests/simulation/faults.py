@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.adapters.memory.store import MemoryClaim, MemoryStore, Step
 from boxengine.domain.box import Box
+from boxengine.domain.job import Job
 from boxengine.errors import QueueUnavailable, StoreUnavailable
+from boxengine.ports import Hold
 from tests.simulation.record import ClaimRecord, Record
 from tests.simulation.scheduler import Crash, Scheduler
 
+OVER = float("-inf")
 PAUSES = (0.1, 0.6, 1.5, 5.0, 12.0)
 """Seconds: from a hiccup to longer than any lease and any idle session."""
 
@@ -88,55 +93,74 @@ class RedisSide:
         return call
 
 
+@dataclass(slots=True)
+class Tenure:
+    """How long a hold lasts, as its worker has been told."""
+
+    token: str
+    until: float
+    let_go: set[int] = field(default_factory=set)
+    """Buckets that its worker has begun to let go of."""
+
+
 class QueueSide(RedisSide):
-    """The job queue; notes what is taken."""
+    """The job queue; notes what is taken, and what its holders are told of it."""
 
     def __init__(self, inner: MemoryJobQueue, faults: Faults, scheduler: Scheduler, record: Record) -> None:
         super().__init__(inner, faults)
-        take = RedisSide.__getattr__(self, "take")
+        take, extend, release, hand_back = map(self.__getattr__, ("take", "extend", "release", "hand_back"))
+        tenures: dict[str, Tenure] = {}
 
-        def noted(*arguments: Any, **options: Any) -> Any:
-            hold = take(*arguments, **options)
+        def noted_take(*arguments: Any, **options: Any) -> Hold | None:
+            hold: Hold | None = take(*arguments, **options)
             strand = scheduler.current
             if hold is not None and strand is not None:
-                strand.context["hold"] = hold
+                strand.context["tenure"] = tenures[hold.token] = Tenure(hold.token, hold.valid_until)
                 strand.context["refused"] = set()
                 for bucket in hold.buckets:
                     record.holders[hold.box.name, bucket] = (hold.token, scheduler.now)
                 record.note(strand.name, f"takes {hold.box.name} buckets {sorted(hold.buckets)}")
             return hold
 
-        self.__dict__["take"] = noted
+        def noted_extend(hold: Hold, *, ttl: timedelta) -> frozenset[int]:
+            tenure, asked_at = tenures[hold.token], scheduler.now
+            lost: frozenset[int] = extend(hold, ttl=ttl)
+            if lost - tenure.let_go:
+                tenure.until = OVER
+            elif tenure.until != OVER:
+                tenure.until = asked_at + ttl.total_seconds()
+            return lost
+
+        def noted_release(hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
+            tenure = tenures[hold.token]
+            tenure.let_go.update(buckets)
+            wanted: frozenset[int] = release(hold, buckets)
+            tenure.let_go -= wanted
+            return wanted
+
+        def noted_hand_back(hold: Hold, jobs: Sequence[Job]) -> None:
+            tenures[hold.token].let_go |= hold.buckets
+            hand_back(hold, jobs)
+
+        self.__dict__.update(take=noted_take, extend=noted_extend, release=noted_release, hand_back=noted_hand_back)
 
 
-class StoreSide:
-    """One worker's view of the store: every step is a switch point and may fail; claims are noted."""
+class ClaimsSide:
+    """The claims of one box."""
 
-    def __init__(self, shared: MemoryStore, faults: Faults, scheduler: Scheduler, record: Record) -> None:
-        self._store = shared.twin(fault=self._at)
-        self._faults = faults
+    def __init__(self, store: MemoryStore, box: Box, scheduler: Scheduler, record: Record) -> None:
+        self._store = store
+        self._box = box
         self._scheduler = scheduler
         self._record = record
-        self.poll = self._store.poll
-        self.outlook = self._store.outlook
-        self.pending = self._store.pending
-        self.ping = self._store.ping
-        self.counts = self._store.counts
-        self.oldest_pending = self._store.oldest_pending
-        self.stranded_items = self._store.stranded_items
-        self.oldest_finished = self._store.oldest_finished
-        self.delete_finished = self._store.delete_finished
-        self.sweep_finished = self._store.sweep_finished
 
     @contextmanager
-    def claim(
-        self, box: Box, buckets: Mapping[int, int], limit: int, *, only_outcomes: bool = False
-    ) -> Iterator[MemoryClaim]:
-        """The store's claim, with what becomes of it on record."""
+    def open(self, buckets: Mapping[int, int], limit: int) -> Iterator[MemoryClaim]:
+        box = self._box
         strand = self._scheduler.current
         if strand is None:
             raise RuntimeError("only strands claim")
-        with self._store.claim(box, buckets, limit, only_outcomes=only_outcomes) as claim:
+        with self._store.claims(box).open(buckets, limit) as claim:
             known = ClaimRecord(
                 worker=strand.name,
                 box=box.name,
@@ -167,6 +191,32 @@ class StoreSide:
                 return
             if not known.committed:
                 self._record.note(strand.name, "the claim ends without a commit")
+
+
+class StoreSide:
+    """One worker's view of the store: every step is a switch point and may fail; claims are noted."""
+
+    def __init__(self, shared: MemoryStore, faults: Faults, scheduler: Scheduler, record: Record) -> None:
+        self._store = shared.twin(fault=self._at)
+        self._faults = faults
+        self._scheduler = scheduler
+        self._record = record
+        self.poll = self._store.poll
+        self.outlook = self._store.outlook
+        self.pending = self._store.pending
+        self.ping = self._store.ping
+        self.counts = self._store.counts
+        self.oldest_pending = self._store.oldest_pending
+        self.stranded_items = self._store.stranded_items
+        self.oldest_finished = self._store.oldest_finished
+        self.delete_finished = self._store.delete_finished
+        self.sweep_finished = self._store.sweep_finished
+
+    def claims(self, box: Box) -> ClaimsSide:
+        """The store's claims, with what becomes of each on record."""
+        return ClaimsSide(self._store, box, self._scheduler, self._record)
+
+    plain_claims = claims
 
     def _at(self, step: Step) -> None:
         if step == "committed":

@@ -10,7 +10,7 @@ from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.rows import Row
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status
-from boxengine.engine.delivering.delivery import LARGE, LARGE_DELETING
+from boxengine.engine.delivering.sizing import LARGE, LARGE_DELETING
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import Signal
 from tests.simulation import outside

@@ -6,7 +6,7 @@ A mutant names the promise that must break; its docstring is the bug. To add one
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -20,14 +20,14 @@ from boxengine.domain.item import Item, Status
 from boxengine.domain.job import Job
 from boxengine.domain.outcome import Settlement
 from boxengine.engine.delivering.delivery import Delivery
-from boxengine.engine.delivering.keeper import LeaseKeeper
-from boxengine.engine.delivering.processor import Processor
+from boxengine.engine.delivering.drain import Drain
+from boxengine.engine.delivering.holding import Holding
 from boxengine.engine.delivering.sending import Sending
 from boxengine.engine.delivering.transports import Carrier
 from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.polling.poller import Poller
 from boxengine.engine.polling.schedule import NEVER, Schedule
-from boxengine.errors import QueueUnavailable, StoreUnavailable
+from boxengine.errors import StoreUnavailable
 from boxengine.ports import Hold
 from tests.simulation.mutation import Mutant, Surgery, breaks
 from tests.simulation.promises import Promise
@@ -51,11 +51,7 @@ def bucket_lock_absent(patch: Surgery) -> None:
 def refused_buckets_ignored(patch: Surgery) -> None:
     """What the database refused is asked for again at once, instead of waiting until the lease has run out."""
     run = Delivery.run
-
-    def forgetful(self: Delivery, hold: Hold, after: Mapping[int, int], **options: Any) -> Any:
-        return replace(run(self, hold, after, **options), refused=frozenset())
-
-    patch.setattr(Delivery, "run", forgetful)
+    patch.setattr(Delivery, "run", lambda self, errand: replace(run(self, errand), refused=frozenset()))
 
 
 @breaks(Promise.FENCED, only=("worker pauses",))
@@ -64,21 +60,14 @@ def leases_not_looked_at(patch: Surgery) -> None:
     patch.setattr(Sending, "_must_stop", lambda _self: False)
 
 
-@breaks(
-    Promise.FENCED, only=("leases lost", "wake-up twice", "transport slow", "commit acknowledged late"), first=1_500
-)
+@breaks(Promise.FENCED, only=("leases lost", "wake-up twice", "transport slow", "commit acknowledged late"))
 def lost_lease_comes_back(patch: Surgery) -> None:
     """Found by the simulation: the keeper renewed a hold whose buckets had been lost, and its thread went on sending."""
 
-    def renew(self: Any, hold: Hold) -> None:
-        before = self._clock.monotonic()
-        try:
-            self._queue.extend(hold, ttl=self.ttl)
-        except QueueUnavailable:
-            return
-        hold.valid_until = before + self.ttl.total_seconds()
+    def renewed(self: Any, lost: Collection[int], *, until: float) -> None:
+        self.valid_until = until
 
-    patch.setattr(LeaseKeeper, "_renew", renew)
+    patch.setattr(Holding, "renewed", renewed)
 
 
 @breaks(Promise.PROMPT, only=())
@@ -91,7 +80,6 @@ def wanted_flag_dropped(patch: Surgery) -> None:
         for bucket in asked:
             if self._holder(lane, bucket) == hold.token:
                 del lane.leases[bucket]
-        hold.buckets -= asked
         return frozenset()
 
     patch.setattr(MemoryJobQueue, "release", release)
@@ -133,7 +121,7 @@ def cursor_past_unsettled_rows(patch: Surgery) -> None:
 
     def careless(self: Delivery, claim: Any, settlement: Settlement, after: Mapping[int, int]) -> Any:
         found = report(self, claim, settlement, after)
-        return replace(found, last_ids={item.bucket: item.id for item in claim.items})
+        return replace(found, positions={item.bucket: item.id for item in claim.items})
 
     patch.setattr(Delivery, "_report", careless)
 
@@ -145,7 +133,7 @@ def _reads_on_after_settled(patch: Surgery, *, strict: bool) -> None:
         found = report(self, claim, settlement, after)
         settled = {*settlement.delivered, *(each.id for each in settlement.not_delivered)}
         if (self.box.strict_order is not StrictOrder.NONE) is strict and all(i.id in settled for i in claim.items):
-            return replace(found, last_ids={item.bucket: item.id for item in claim.items})
+            return replace(found, positions={item.bucket: item.id for item in claim.items})
         return found
 
     patch.setattr(Delivery, "_report", careless)
@@ -479,12 +467,10 @@ def checks_never_made(patch: Surgery) -> None:
 def buckets_never_let_go(patch: Surgery) -> None:
     """A thread goes on with its buckets though nothing in them can be sent."""
     run = Delivery.run
-
-    def busy(self: Delivery, hold: Hold, after: Mapping[int, int], **options: Any) -> Any:
-        return replace(run(self, hold, after, **options), progressed=True, exhausted=frozenset())
-
-    patch.setattr(Delivery, "run", busy)
-    patch.setattr(Processor, "_hand_back", lambda _self, _hold, _after, timed_out: "processed")
+    patch.setattr(
+        Delivery, "run", lambda self, errand: replace(run(self, errand), progressed=True, exhausted=frozenset())
+    )
+    patch.setattr(Drain, "hand_back", lambda _self: None)
 
 
 MUTANTS: tuple[Mutant, ...] = (

@@ -9,8 +9,8 @@ from typing import Any
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
 from boxengine.engine.polling.pauses import REFRESH
-from boxengine.ports import Hold, Result
-from tests.simulation.faults import Faults
+from boxengine.ports import Result
+from tests.simulation.faults import Faults, Tenure
 from tests.simulation.record import ClaimRecord, Record, Send
 from tests.simulation.scenario import Scenario
 from tests.simulation.scheduler import Scheduler
@@ -95,8 +95,8 @@ class Receiver:
         strand, claim = self._scheduler.current, self._faults.claim()
         if strand is None or claim is None:
             raise RuntimeError("a transport was called outside a claim")
-        hold = strand.context["hold"]
-        if hold.valid_until <= self._scheduler.now or self._belongs_to_another(hold, items):
+        tenure: Tenure = strand.context["tenure"]
+        if tenure.until <= self._scheduler.now or self._belongs_to_another(tenure.token, items):
             claim.late_calls += 1
         if self._scheduler.now - self._record.paused_since.get(claim.box, self._scheduler.now) > PAUSE_HEARD:
             claim.calls_of_a_paused_box += 1
@@ -107,11 +107,11 @@ class Receiver:
             self._scheduler.sleep(self._scheduler.random.uniform(0.0, self._longest))
         return claim
 
-    def _belongs_to_another(self, hold: Hold, items: Sequence[Item]) -> bool:
+    def _belongs_to_another(self, own: str, items: Sequence[Item]) -> bool:
         """Whether another hold has had one of the buckets for longer than a lease lasts: the engine must know by now."""
         for item in items:
             token, since = self._record.holders[item.box_name, item.bucket]
-            if token != hold.token and self._scheduler.now - since > self._record.lease_ttl:
+            if token != own and self._scheduler.now - since > self._record.lease_ttl:
                 return True
         return False
 

@@ -171,6 +171,7 @@ class SimulatedWorker:
                 cutoff=scenario.cutoff,
                 turn=scenario.turn,
                 threads=scenario.threads,
+                rows=scenario.rows,
             ),
         )
         self._processor._door = cast("Any", SimulatedLock(scheduler))
@@ -201,7 +202,6 @@ class SimulatedWorker:
             error_tracker=self._track,
             paused=self.pauses.paused,
             limits=Limits(
-                rows=self._scenario.rows,
                 flush_after=self._scenario.flush_after,
                 new=self._scenario.lease_ttl / 4,
             ),

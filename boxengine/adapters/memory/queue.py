@@ -6,7 +6,7 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from threading import Condition
 
@@ -76,22 +76,19 @@ class MemoryJobQueue:
             box = self._first_with_jobs((*boxes[turn:], *boxes[:turn]), wait)
             if box is None:
                 return None
-            hold = Hold(box, f"hold-{next(self._tokens)}", (), self._clock.monotonic() + ttl.total_seconds())
-            hold.jobs = self._take_share(self._lane(box), hold, share, corrupt)
+            empty = Hold(box, f"hold-{next(self._tokens)}", (), self._clock.monotonic() + ttl.total_seconds())
+            hold = self._take_share(self._lane(box), empty, share, corrupt)
         if corrupt:
             self._on_corrupt(box, corrupt)
         return hold if hold.jobs else None
 
     def extend(self, hold: Hold, *, ttl: timedelta) -> frozenset[int]:
-        """Renews the leases of the hold's buckets and returns those that were lost; unless some were, the hold lasts longer."""
+        """Renews the leases of the hold's buckets and returns the buckets whose lease was lost."""
         with self._changed:
             lane = self._lane(hold.box)
             until = self._clock.monotonic() + ttl.total_seconds()
             lost = frozenset(bucket for bucket in hold.buckets if self._holder(lane, bucket) != hold.token)
-            hold.buckets -= lost
-            lane.leases.update(dict.fromkeys(hold.buckets, (hold.token, until)))
-        if not lost:
-            hold.valid_until = until
+            lane.leases.update(dict.fromkeys(hold.buckets - lost, (hold.token, until)))
         return lost
 
     def release(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
@@ -105,11 +102,10 @@ class MemoryJobQueue:
             for bucket in own - kept:
                 del lane.leases[bucket]
                 lane.in_work.pop(bucket, None)
-        hold.buckets -= asked - kept
         return kept
 
     def hand_back(self, hold: Hold, jobs: Sequence[Job]) -> None:
-        """Frees all leases of the hold and queues these jobs behind all others."""
+        """Frees the leases of the hold's buckets and queues these jobs behind all others."""
         with self._changed:
             lane = self._lane(hold.box)
             for bucket in hold.buckets:
@@ -117,7 +113,6 @@ class MemoryJobQueue:
                     del lane.leases[bucket]
                     lane.in_work.pop(bucket, None)
             self._enqueue(lane, jobs)
-        hold.buckets.clear()
 
     def leave(self, hold: Hold, buckets: Iterable[int]) -> None:
         """The leases of these buckets are to run out by themselves; nobody is to think that their holder died."""
@@ -180,10 +175,11 @@ class MemoryJobQueue:
         # A timed wait asks the system for a lock even where there is nothing to wait for.
         return look() if wait <= timedelta(0) else self._changed.wait_for(look, wait.total_seconds())
 
-    def _take_share(self, lane: _Lane, hold: Hold, share: int, corrupt: list[bytes]) -> tuple[Job, ...]:
-        """Pops jobs into the hold until it has its share, or ids enough, or there is no more."""
+    def _take_share(self, lane: _Lane, hold: Hold, share: int, corrupt: list[bytes]) -> Hold:
+        """The hold with jobs: its share, or ids enough, or all there are."""
         jobs_wanted = math.ceil(len(lane.elements) / max(1, share))
         taken: list[Job] = []
+        orphaned = set[int]()
         ids_taken = 0
         while lane.elements and len(taken) < jobs_wanted and ids_taken < self._enough_ids:
             element = lane.elements.pop()
@@ -196,15 +192,16 @@ class MemoryJobQueue:
             if holder is None:
                 lane.leases[job.bucket] = (hold.token, hold.valid_until)
                 lane.wanted.discard(job.bucket)
-                hold.buckets.add(job.bucket)
                 if lane.in_work.get(job.bucket) is not None:
-                    hold.orphaned |= {job.bucket}
+                    orphaned.add(job.bucket)
                 lane.in_work[job.bucket] = hold.token
                 taken.append(job)
                 ids_taken += len(job.ids)
             elif holder != hold.token:
                 lane.wanted.add(job.bucket)
-        return tuple(taken)
+        return replace(
+            hold, jobs=tuple(taken), buckets=frozenset(job.bucket for job in taken), orphaned=frozenset(orphaned)
+        )
 
 
 def _decode(element: bytes) -> Job | None:

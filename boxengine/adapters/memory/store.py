@@ -233,6 +233,25 @@ class MemoryClaim:
             self._database.locked_rows.difference_update((self._box.name, item.id) for item in self.items)
 
 
+class MemoryClaims:
+    """``Claims`` over memory."""
+
+    def __init__(self, database: _Database, box: Box, *, fault: Callable[[Step], None]) -> None:
+        self._database = database
+        self._box = box
+        self._fault = fault
+
+    @contextmanager
+    def open(self, buckets: Mapping[int, int], limit: int) -> Iterator[MemoryClaim]:
+        """See ``Claims.open``; each granted bucket gives ``limit // granted`` rows, at least one."""
+        self._fault("claim")
+        claim = MemoryClaim(self._database, self._box, buckets, limit, fault=self._fault)
+        try:
+            yield claim
+        finally:
+            claim.close()
+
+
 class MemoryStore:
     """``Store`` and ``HistoryStore`` over rows in memory; thread-safe.
 
@@ -397,22 +416,13 @@ class MemoryStore:
                 box.name for box in boxes if any(row.status == Status.PENDING for row in self._database.rows(box))
             )
 
-    @contextmanager
-    def claim(
-        self,
-        box: Box,
-        buckets: Mapping[int, int],
-        limit: int,
-        *,
-        only_outcomes: bool = False,  # noqa: ARG002 - nothing here is written before the commit
-    ) -> Iterator[MemoryClaim]:
-        """See ``Store.claim``; each granted bucket gives ``limit // granted`` rows, at least one."""
-        self._fault("claim")
-        claim = MemoryClaim(self._database, box, buckets, limit, fault=self._fault)
-        try:
-            yield claim
-        finally:
-            claim.close()
+    def claims(self, box: Box) -> MemoryClaims:
+        """See ``Store.claims``."""
+        return MemoryClaims(self._database, box, fault=self._fault)
+
+    def plain_claims(self, box: Box) -> MemoryClaims:
+        """See ``Store.plain_claims``; nothing here is written before the commit, so these are claims like any other."""
+        return self.claims(box)
 
     def ping(self) -> None:
         """See ``Store.ping``."""

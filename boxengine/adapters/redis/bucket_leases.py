@@ -9,7 +9,7 @@ import redis
 
 from boxengine.adapters.redis import keys
 from boxengine.adapters.redis.connection import Arguments, milliseconds, translated
-from boxengine.ports import Clock, Hold
+from boxengine.ports import Hold
 
 # A key that a stranger has replaced by another type makes its command fail, and the lease count as lost.
 _EXTEND = """
@@ -53,38 +53,30 @@ end
 class BucketLeases:
     """The half of ``RedisJobQueue`` that works on holds; one object serves all threads.
 
-    A lease is touched only while it carries the hold's token, and the hold is kept in step with what the server said.
+    A lease is touched only while it carries the hold's token.
     """
 
-    def __init__(self, client: redis.Redis, *, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, client: redis.Redis) -> None:
         self._extend = client.register_script(_EXTEND)
         self._release = client.register_script(_RELEASE)
         self._leave = client.register_script(_LEAVE)
 
     def extend(self, hold: Hold, *, ttl: timedelta) -> frozenset[int]:
-        """Renews the leases of the hold's buckets and returns those that were lost; unless some were, the hold lasts longer."""
-        asked_at = self._clock.monotonic()
+        """Renews the leases of the hold's buckets and returns the buckets whose lease was lost."""
         arguments: Arguments = [hold.token, milliseconds(ttl), keys.bucket_lease_prefix(hold.box), *hold.buckets]
         with translated("extend leases"):
-            lost = frozenset(map(int, self._extend(args=arguments)))
-        hold.buckets -= lost
-        if not lost:
-            hold.valid_until = asked_at + ttl.total_seconds()
-        return lost
+            return frozenset(map(int, self._extend(args=arguments)))
 
     def release(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
-        """Frees these leases and returns those wanted again, whose leases stay with what is left of their time."""
+        """Frees these leases, but for those wanted again: they stay as they are, with what is left of their time."""
         asked = frozenset(buckets)
         if not asked:
             return frozenset()
         arguments: Arguments = [hold.token, keys.bucket_lease_prefix(hold.box), *asked]
         with translated("release leases"):
-            kept = frozenset(
+            return frozenset(
                 map(int, self._release(keys=[keys.wanted(hold.box), keys.in_work(hold.box)], args=arguments))
             )
-        hold.buckets -= asked - kept
-        return kept
 
     def leave(self, hold: Hold, buckets: Iterable[int]) -> None:
         """The leases of these buckets are to run out by themselves; nobody is to think that their holder died."""

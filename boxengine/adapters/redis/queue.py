@@ -238,7 +238,7 @@ class RedisJobQueue:
         self._push = client.register_script(_PUSH)
         self._pop_now = client.register_script(_POP)
         self._take = client.register_script(_TAKE)
-        self._leases = BucketLeases(client, clock=clock)
+        self._leases = BucketLeases(client)
         self._hand_back = client.register_script(_HAND_BACK)
 
     def push(self, box: Box, jobs: Sequence[Job]) -> int:
@@ -269,11 +269,11 @@ class RedisJobQueue:
         if not taken:
             return None
         jobs = tuple(map(Job.decode, taken))
-        until, buckets = asked_at + ttl.total_seconds(), {job.bucket for job in jobs}
+        until, buckets = asked_at + ttl.total_seconds(), frozenset(job.bucket for job in jobs)
         return Hold(box, token, jobs, until, buckets, frozenset(map(int, orphaned)))
 
     def extend(self, hold: Hold, *, ttl: timedelta) -> frozenset[int]:
-        """Renews the leases of the hold's buckets and returns those that were lost; unless some were, the hold lasts longer."""
+        """Renews the leases of the hold's buckets and returns the buckets whose lease was lost."""
         return self._leases.extend(hold, ttl=ttl)
 
     def release(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
@@ -285,7 +285,7 @@ class RedisJobQueue:
         self._leases.leave(hold, buckets)
 
     def hand_back(self, hold: Hold, jobs: Sequence[Job]) -> None:
-        """Frees all leases of the hold and queues these jobs behind all others."""
+        """Frees the leases of the hold's buckets and queues these jobs behind all others."""
         held = sorted(hold.buckets)
         prefix = keys.bucket_lease_prefix(hold.box)
         arguments: Arguments = [
@@ -298,7 +298,6 @@ class RedisJobQueue:
         ]
         with translated("hand back jobs"):
             self._tried([hold.box], partial(self._hand_back, keys=_keys(hold.box), args=arguments))
-        hold.buckets.clear()
 
     def unattended(self, box: Box, buckets: Iterable[int]) -> list[int]:
         """Those of the buckets that are neither in work nor were queued lately; ascending. Older marks are a push's to doubt."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from itertools import repeat
 from operator import add, itemgetter
+from typing import Generic, TypeVar
 
 from sqlalchemy.orm import Session
 
-from boxengine.adapters.sql.dialects.base import ROW_FIELDS, Row
+from boxengine.adapters.sql.dialects.base import ROW_FIELDS, Row, Taken
 from boxengine.adapters.sql.errors import translated
 from boxengine.adapters.sql.payloads import payload_of
 from boxengine.adapters.sql.transaction import ClaimTransaction
@@ -25,27 +26,14 @@ _BUCKET = itemgetter(Item._fields.index("bucket"))
 """Of a row as of an item, which begins with the row's fields."""
 
 
-class SqlClaim:
-    """``Claim``: one transaction on one connection. Made by ``SqlStore.claim`` only."""
+class SqlPlainClaim:
+    """``PlainClaim``: one transaction on one connection. Made by ``SqlStore.plain_claims`` only."""
 
-    def __init__(self, transaction: ClaimTransaction, *, now: datetime, items: list[Item]) -> None:
+    def __init__(self, transaction: ClaimTransaction, box: Box, wanted: Mapping[int, int], limit: int) -> None:
+        """Claims those of the wanted buckets that nobody else has."""
         self._transaction = transaction
-        self._statements = transaction.statements
-        self._cursor = transaction.cursor
         self._engine = transaction.connection.engine
-        self._session: Session | None = None
-        self.now = now
-        self.items: Sequence[Item] = items
-        self.refused: frozenset[int] = frozenset()
-        self.exhausted: frozenset[int] = frozenset()
-        self.unreadable: Mapping[int, str] = {}
-
-    @classmethod
-    def take(
-        cls, transaction: ClaimTransaction, box: Box, wanted: Mapping[int, int], limit: int, *, only_outcomes: bool
-    ) -> SqlClaim:
-        """A claim over those of the wanted buckets that nobody else has."""
-        granted, now, share, rows, _, unreadable = transaction.claim(wanted, limit, only_outcomes=only_outcomes)
+        granted, now, share, rows, _, unreadable = self._take(wanted, limit)
         exhausted = _exhausted(granted, rows, share)
         rows.sort(key=_ID if unreadable else None)
         del rows[limit:]
@@ -54,17 +42,35 @@ class SqlClaim:
             rows = weighing.fill(rows, unreadable)
             unreadable = {**unreadable, **weighing.unreadable}
             exhausted -= weighing.left
-        claim = cls(transaction, now=now, items=_items(rows, box, now))
-        claim.refused = frozenset(wanted).difference(granted)
-        claim.exhausted = exhausted
-        claim.unreadable = unreadable
-        return claim
+        self.now = now
+        self.items: Sequence[Item] = _items(rows, box, now)
+        self.refused = frozenset(wanted).difference(granted)
+        self.exhausted = exhausted
+        self.unreadable: Mapping[int, str] = unreadable
+
+    def commit(self, settlement: Settlement) -> Unrecorded | None:
+        with translated(self._engine):
+            return self._transaction.finish(settlement, self._bucket_of)
+
+    def _take(self, wanted: Mapping[int, int], limit: int) -> Taken:
+        return self._transaction.claim_plain(wanted, limit)
+
+    def _bucket_of(self) -> dict[int, int]:
+        return {item.id: item.bucket for item in self.items}
+
+
+class SqlClaim(SqlPlainClaim):
+    """``Claim``: users' code may work in the transaction too. Made by ``SqlStore.claims`` only."""
+
+    def __init__(self, transaction: ClaimTransaction, box: Box, wanted: Mapping[int, int], limit: int) -> None:
+        super().__init__(transaction, box, wanted, limit)
+        self._statements = transaction.statements
+        self._cursor = transaction.cursor
+        self._session: Session | None = None
 
     @property
     def session(self) -> Session:
         if self._session is None:
-            if self._transaction.gone:
-                raise RuntimeError("this claim was made with only_outcomes, so it has no session")
             self._transaction.lend()
             # SQLAlchemy must know of the open transaction: a session on an idle connection commits for good.
             self._transaction.connection.begin()
@@ -95,16 +101,29 @@ class SqlClaim:
             return self._statements.later_delivered(self._cursor, items) if items else {}
 
     def commit(self, settlement: Settlement) -> Unrecorded | None:
+        if self._session is None:
+            return super().commit(settlement)
         with translated(self._engine):
-            if self._session is None:
-                return self._transaction.finish(settlement, self._bucket_of)
             # What the handlers wrote leaves the session's savepoint before the outcomes join it in the transaction.
             self._session.commit()
             self._session.close()
             return self._transaction.finish_after_handlers(settlement, self._bucket_of)
 
-    def _bucket_of(self) -> dict[int, int]:
-        return {item.id: item.bucket for item in self.items}
+    def _take(self, wanted: Mapping[int, int], limit: int) -> Taken:
+        return self._transaction.claim(wanted, limit)
+
+
+Kind_co = TypeVar("Kind_co", bound=SqlPlainClaim, covariant=True)
+
+
+class SqlClaims(Generic[Kind_co]):
+    """``Claims``: those of one box."""
+
+    def __init__(self, opened: Callable[[Mapping[int, int], int], AbstractContextManager[Kind_co]]) -> None:
+        self._opened = opened
+
+    def open(self, buckets: Mapping[int, int], limit: int) -> AbstractContextManager[Kind_co]:
+        return self._opened(buckets, limit)
 
 
 def _items(rows: Sequence[Row], box: Box, now: datetime) -> list[Item]:

@@ -16,7 +16,7 @@ from typing import TypeVar
 from sqlalchemy import Engine
 
 from boxengine.adapters.sql.changes import Shape, shapes, tells_of_a_change
-from boxengine.adapters.sql.claim import SqlClaim
+from boxengine.adapters.sql.claim import SqlClaim, SqlClaims, SqlPlainClaim
 from boxengine.adapters.sql.comments import DeliveryComment, Traceparent
 from boxengine.adapters.sql.dialects.base import BoxStatements, Cursor
 from boxengine.adapters.sql.dialects.registry import commented, cursor_of, statements_for
@@ -34,6 +34,7 @@ from boxengine.ports import Outlook, PendingRow, Swept
 _BOXES_AT_ONCE = 50
 """In one statement: it locks each table and its indexes, and a server has room for some thousands of locks."""
 T = TypeVar("T")
+_Kind = TypeVar("_Kind", bound=SqlPlainClaim)
 
 
 class SqlStore:
@@ -105,22 +106,26 @@ class SqlStore:
                 names += [some[place].name for (place,) in cursor.fetchall()]
         return frozenset(names)
 
+    def claims(self, box: Box) -> SqlClaims[SqlClaim]:
+        return SqlClaims(partial(self._open, SqlClaim, box))
+
+    def plain_claims(self, box: Box) -> SqlClaims[SqlPlainClaim]:
+        return SqlClaims(partial(self._open, SqlPlainClaim, box))
+
     @contextmanager
-    def claim(
-        self, box: Box, buckets: Mapping[int, int], limit: int, *, only_outcomes: bool = False
-    ) -> Iterator[SqlClaim]:
+    def _open(self, kind: type[_Kind], box: Box, buckets: Mapping[int, int], limit: int) -> Iterator[_Kind]:
         with ExitStack() as stack:
             try:
-                claim = stack.enter_context(self._claim(box, buckets, limit, only_outcomes=only_outcomes))
+                claim = stack.enter_context(self._claim(kind, box, buckets, limit))
             except StoreUnavailable as error:
                 if not tells_of_a_change(error.__cause__):
                     raise
                 self._forget(box)
-                claim = stack.enter_context(self._claim(box, buckets, limit, only_outcomes=only_outcomes))
+                claim = stack.enter_context(self._claim(kind, box, buckets, limit))
             yield claim
 
     @contextmanager
-    def _claim(self, box: Box, buckets: Mapping[int, int], limit: int, *, only_outcomes: bool) -> Iterator[SqlClaim]:
+    def _claim(self, kind: type[_Kind], box: Box, buckets: Mapping[int, int], limit: int) -> Iterator[_Kind]:
         statements = self._statements(self._of_one_size(box))
         with (
             translated(self.engine),
@@ -133,7 +138,7 @@ class SqlStore:
                 connection, runner, statements, renew=partial(self._renewed, box), max_bytes=self._max_batch_bytes
             )
             try:
-                claim = SqlClaim.take(transaction, box, buckets, limit, only_outcomes=only_outcomes)
+                claim = kind(transaction, box, buckets, limit)
                 if comment is not None:
                     comment.cover(claim.items)
                 yield claim

@@ -41,13 +41,13 @@ class ClaimTransaction:
         """Rows that the claim has deleted already."""
         self._lent = False
 
-    def claim(self, wanted: Mapping[int, int], limit: int, *, only_outcomes: bool) -> Taken:
+    def claim(self, wanted: Mapping[int, int], limit: int) -> Taken:
         """Takes the locks that are free, and reads the due rows of their buckets."""
-        # What breaks off halfway may have taken any of them.
-        self._held = list(wanted)
-        taken = self.statements.claim(self.cursor, wanted, limit, only_outcomes=only_outcomes)
-        self._held, self.gone = taken.granted, len(taken.rows) if taken.gone else 0
-        return taken
+        return self._taken(self.statements.claim, wanted, limit)
+
+    def claim_plain(self, wanted: Mapping[int, int], limit: int) -> Taken:
+        """The same for a plain claim."""
+        return self._taken(self.statements.claim_plain, wanted, limit)
 
     def lend(self) -> None:
         """From here on handlers write on this connection, and may do anything to it."""
@@ -125,6 +125,13 @@ class ClaimTransaction:
             raise
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _taken(self, take: Callable[..., Taken], wanted: Mapping[int, int], limit: int) -> Taken:
+        # What breaks off halfway may have taken any of them.
+        self._held = list(wanted)
+        taken = take(self.cursor, wanted, limit)
+        self._held, self.gone = taken.granted, len(taken.rows) if taken.gone else 0
+        return taken
 
     @property
     def _errors(self) -> tuple[type[Exception], ...]:

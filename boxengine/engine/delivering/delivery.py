@@ -7,12 +7,12 @@ already took; those items go out once more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item, Status
@@ -27,16 +27,18 @@ from boxengine.engine.delivering.order import OrderWatch
 from boxengine.engine.delivering.pipeline import Middlewares, Pipeline
 from boxengine.engine.delivering.resting import Resting
 from boxengine.engine.delivering.sending import Sending, Watch
+from boxengine.engine.delivering.sizing import PROBE_ROWS
 from boxengine.engine.delivering.time_limit import TimeLimit
 from boxengine.engine.delivering.transports import Carrier, Routes
+from boxengine.engine.delivering.work import Errand, Report
 from boxengine.engine.running.closing import Closing
 from boxengine.errors import StoreUnavailable, Unavailable
 from boxengine.ports import (
     Claim,
+    Claims,
     Clock,
     ErrorTracker,
     FailureMemory,
-    Hold,
     Observer,
     OpenCircuit,
     RememberedFailure,
@@ -44,18 +46,8 @@ from boxengine.ports import (
     Tracer,
 )
 
-BATCH_LIMIT = 500
-"""Rows per transaction; what a crash may repeat for each thread."""
-LARGE = 2
-"""Batches in one, where they go through quickly: a sixth more items per second, as the fixed part of a batch is shared."""
-LARGE_DELETING = 4
-"""The same for boxes that delete on delivery, whose rows take the database half as long."""
-PROBE_LIMIT = 10
-"""Rows of a batch that finds out whether a receiver is back."""
 FLUSH_AFTER = 1.0
 """Seconds after which a batch that sends one by one records what it has, so that a crash repeats little."""
-REGAINED = 10
-"""Rows by which batches grow again, one after the other, once memory did not suffice for a larger one."""
 MOST_NAMED = 20
 """Ids in one line of a log."""
 _PAYLOAD = itemgetter(Item._fields.index("payload"))
@@ -66,7 +58,6 @@ _CREATED_AT = itemgetter(Item._fields.index("raw_created_at"))
 class Limits:
     """What bounds one batch."""
 
-    rows: int = BATCH_LIMIT
     flush_after: float = FLUSH_AFTER
     """Seconds."""
     memory_ttl: timedelta = timedelta(minutes=30)
@@ -81,29 +72,6 @@ class Batch:
 
     box: Box
     items: Sequence[Item]
-
-
-@dataclass(frozen=True, slots=True)
-class BatchReport:
-    """How one batch went, for the processor to decide how to go on."""
-
-    claimed: int
-    """Rows read."""
-    last_ids: Mapping[int, int] = field(default_factory=dict)
-    """By bucket, the id up to which rows are to be passed over; 0 where none are."""
-    refused: frozenset[int] = frozenset()
-    exhausted: frozenset[int] = frozenset()
-    """Buckets of which nothing due is left."""
-    next_due: Mapping[int, timedelta] = field(default_factory=dict)
-    """By bucket, the pause until the first of the items that failed just now is due again."""
-    progressed: bool = True
-    """False where rows were read and nothing at all became of them."""
-    weight: int = 0
-    """Bytes of the payloads that were read."""
-    unreachable: Mapping[str, Unavailable] = field(default_factory=dict)
-    """By transport, what was said by those whose receivers could not be reached: their items stay as they were."""
-    reached: Collection[str] = ()
-    """Transports that answered."""
 
 
 class Delivery:
@@ -141,11 +109,11 @@ class Delivery:
                     TimeLimit(carrier.timeout, name=carrier.name, hanging=breaker.hanging, returned=breaker.returned)
                 )
         self._strategies = pipeline.retry_strategies
-        self._large = LARGE_DELETING if self.box.retention.deletes_on_delivery else LARGE
-        self._only_outcomes = not self._routes.in_session and not self._strategies
-        """Whether a claim is asked for nothing but its commit."""
+        plain = not self._routes.in_session and not self._strategies
+        # Nothing below asks a plain claim for more: no transport is there to take its session, no strategy to look back.
+        opened = store.plain_claims(self.box) if plain else store.claims(self.box)
+        self._claims = cast("Claims[Claim]", opened)
         self._middlewares = middlewares
-        self._store = store
         self._memory = memory
         self._observer = observer
         self._tracer = tracer
@@ -156,27 +124,12 @@ class Delivery:
         self._kept_back = KeptBack(self.box, observer=observer)
         self._limits = limits
         self._resting = Resting(clock)
-        self._affordable = limits.rows * self._large
-        """Rows of a batch that there was memory for."""
 
     def run(
         self,
-        hold: Hold,
-        after: Mapping[int, int],
-        *,
-        until: float,
-        first: bool = True,
-        large: bool = False,
-        caution: Caution | None = None,
-    ) -> BatchReport:
-        """Claims, sends and settles one batch of the hold's buckets.
-
-        Args:
-            after: by bucket, the id after which to read.
-            until: monotonic time at which sending stops between two items.
-            first: whether it is the hold's first batch, the only one for which failures of untried rows are recalled.
-            large: whether it may have ``LARGE`` times the rows, or ``LARGE_DELETING`` times.
-            caution: one item, and only if it has ended no worker before.
+        errand: Errand,
+    ) -> Report:
+        """Claims, sends and settles one batch.
 
         Raises:
             StoreUnavailable: the database refused; the rows count as pending.
@@ -184,20 +137,9 @@ class Delivery:
         entry, sent = self._circuits.enter(), list[Sending]()
         if entry.shut:
             # No look at the database either: it could only be told that nothing happened.
-            return BatchReport(claimed=0, progressed=False, unreachable=entry.refused)
-        limit = min(self._affordable, self._limits.rows * (self._large if large else 1))
+            return Report(claimed=0, progressed=False, unreachable=entry.refused)
         try:
-            if entry.probes:
-                limit = min(PROBE_LIMIT, limit)
-            if caution is not None:
-                limit = 1
-            report = self._run(hold, after, limit, until=until, first=first, entry=entry, sent=sent, caution=caution)
-        except MemoryError:
-            self._affordable = max(1, limit // 2)
-            raise
-        else:
-            self._affordable = min(self._affordable + REGAINED, self._limits.rows * self._large)
-            return report
+            return self._run(errand, entry=entry, sent=sent)
         finally:
             self._circuits.leave(entry, sent[0] if sent else None)
 
@@ -218,28 +160,18 @@ class Delivery:
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _run(
-        self,
-        hold: Hold,
-        after: Mapping[int, int],
-        limit: int,
-        *,
-        until: float,
-        first: bool,
-        entry: Entry,
-        sent: list[Sending],
-        caution: Caution | None,
-    ) -> BatchReport:
+    def _run(self, errand: Errand, *, entry: Entry, sent: list[Sending]) -> Report:
+        limit = min(PROBE_ROWS, errand.rows) if entry.probes else errand.rows
         box, started = self.box, self._clock.monotonic()
         settlement, recalled = Settlement(), dict[int, RememberedFailure]()
-        with self._store.claim(box, after, limit, only_outcomes=self._only_outcomes) as claim:
+        with self._claims.open(errand.positions, limit) as claim:
             items = claim.items
             if items:
 
                 def process(_batch: Batch) -> None:
                     admission = _Admission(box, claim, settlement, recalled)
-                    if caution is None or self._is_safe(caution, admission):
-                        sent.append(self._process(admission, hold, until, fresh=first, refused=entry.refused))
+                    if errand.caution is None or self._is_safe(errand.caution, admission):
+                        sent.append(self._process(admission, errand, refused=entry.refused))
 
                 with self._tracer.processing(box, items):
                     if self._middlewares.batch_process:
@@ -255,7 +187,7 @@ class Delivery:
             self._observer.settled(box, items, settlement, seconds=self._clock.monotonic() - started)
             if self._order is not None:
                 self._order.delivered(items, settlement.delivered)
-        report = self._report(claim, settlement, after)
+        report = self._report(claim, settlement, errand.positions)
         return replace(report, unreachable=sent[0].unreachable, reached=sent[0].reached) if sent else report
 
     def _process_through_middlewares(
@@ -293,22 +225,20 @@ class Delivery:
     def _process(
         self,
         admission: _Admission,
-        hold: Hold,
-        until: float,
+        errand: Errand,
         *,
-        fresh: bool,
         refused: Mapping[str, Unavailable],
     ) -> Sending:
         claim, settlement = admission.claim, admission.settlement
-        items = self._admit(admission, fresh=fresh)
+        items = self._admit(admission, fresh=errand.number == 0)
         monotonic = self._clock.monotonic
         # From here, not from the claim on: slow payload builders must not use up the time in which to send.
-        deadline = min(until, monotonic() + self._limits.flush_after)
+        deadline = min(errand.until, monotonic() + self._limits.flush_after)
 
         def expired(begun: bool) -> bool:  # noqa: FBT001 - called between any two items
             now = monotonic()
             # One item goes out in any case: a cutoff that had passed before the first would let nothing ever be sent.
-            return now >= hold.valid_until or (begun and now >= deadline) or self._paused(self.box)
+            return now >= errand.term.valid_until or (begun and now >= deadline) or self._paused(self.box)
 
         sending = Sending(
             claim,
@@ -502,7 +432,7 @@ class Delivery:
             except Unavailable:
                 self._observer.fetch_failed(self.box, "a failure could be stored neither in the database nor in Redis")
 
-    def _report(self, claim: Claim, settlement: Settlement, after: Mapping[int, int]) -> BatchReport:
+    def _report(self, claim: Claim, settlement: Settlement, after: Mapping[int, int]) -> Report:
         items, exhausted = claim.items, claim.exhausted
         # Not the last id read: a row with a lower one may be committed after this claim, and a follower of its key
         # after that. Who reads on from the last id meets the follower first. So does it under strict order when a
@@ -517,9 +447,9 @@ class Delivery:
                 # Rows that a strategy skipped stay due, and would stand before all others in the next batch again.
                 skipped = {item.bucket for item in rest} - unsent
                 last_ids.update({item.bucket: item.id for item in items if item.bucket in skipped})
-        return BatchReport(
+        return Report(
             claimed=len(items),
-            last_ids=last_ids,
+            positions=last_ids,
             refused=claim.refused,
             exhausted=exhausted,
             next_due=self._next_due(items, settlement),

@@ -11,24 +11,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
+from boxengine.engine.delivering.holding import Holding
 from boxengine.engine.running.lease_length import LeaseLength
 from boxengine.errors import QueueUnavailable
-from boxengine.ports import Clock, Hold, JobQueue
+from boxengine.ports import Clock, JobQueue
+
+FRESH = 0.7
+"""Part of a lease that is left of one renewed a moment ago, or just taken: it can wait for the next turn."""
 
 
 class LeaseKeeper:
-    """Renews the leases of all holds that are inside ``keeping``."""
+    """Renews the leases of all holdings that are inside ``keeping``, and tells each what came of it."""
 
     def __init__(self, queue: JobQueue, *, clock: Clock, length: LeaseLength, longest: timedelta) -> None:
         """Args:
         length: of a lease; renewed when a third of it is over. Told how long each renewal takes.
-        longest: for how long a hold is renewed at all (general timeout).
+        longest: for how long a holding is renewed at all (general timeout).
         """
         self._queue = queue
         self._clock = clock
         self._length = length
         self._longest = longest.total_seconds()
-        self._holds: dict[int, tuple[Hold, float]] = {}
+        self._holdings: dict[int, tuple[Holding, float]] = {}
         self._lock = threading.Lock()
 
     @property
@@ -37,42 +41,34 @@ class LeaseKeeper:
         return self._length.ttl
 
     @contextmanager
-    def keeping(self, hold: Hold) -> Iterator[None]:
-        """The hold's leases are renewed while the block runs."""
+    def keeping(self, holding: Holding) -> Iterator[None]:
+        """The holding's leases are renewed while the block runs."""
         with self._lock:
-            self._holds[id(hold)] = (hold, self._clock.monotonic() + self._longest)
+            self._holdings[id(holding)] = (holding, self._clock.monotonic() + self._longest)
         try:
             yield
         finally:
             with self._lock:
-                self._holds.pop(id(hold), None)
+                del self._holdings[id(holding)]
 
     def turn(self) -> timedelta:
-        """Renews all leases once; returns the pause until the next time."""
+        """Renews the leases that need it; returns the pause until the next time."""
         with self._lock:
-            # Beside a slow coordinator the last in line waits for long: the most urgent goes first.
-            holds = sorted(self._holds.values(), key=lambda kept: kept[0].valid_until)
+            # Beside a slow coordinator the last in line waits for long, so the most urgent goes first.
+            kept = sorted(self._holdings.values(), key=lambda each: each[0].valid_until)
         now = self._clock.monotonic()
-        for hold, until in holds:
-            # A hold renewed a moment ago, or just taken, can wait for the next turn.
-            if now < until and hold.valid_until - now < 0.7 * self.ttl.total_seconds():
-                self._renew(hold)
+        for holding, until in kept:
+            fresh = holding.valid_until - now >= FRESH * self.ttl.total_seconds()
+            if now < until and not fresh and not holding.over:
+                self._renew(holding)
         # However long leases are now: the next one may be short again.
         return self._length.shortest / 3
 
-    def _renew(self, hold: Hold) -> None:
+    def _renew(self, holding: Holding) -> None:
         before, ttl = self._clock.monotonic(), self.ttl
         try:
-            lost = self._queue.extend(hold, ttl=ttl)
+            lost = self._queue.extend(holding.hold, ttl=ttl)
         except QueueUnavailable:
-            return  # the hold runs out, its thread stops between two items, and nothing is lost
+            return  # the leases run out, the drain stops between two items, and nothing is lost
         self._length.measured(self._clock.monotonic() - before)
-        if not lost:
-            hold.valid_until = before + ttl.total_seconds()
-            return
-        # Somebody else may be at these buckets: whatever the thread is about to send must wait. Never renewed again, or
-        # a later turn would bring the hold back to life with the thread none the wiser.
-        hold.buckets.difference_update(lost)
-        hold.valid_until = before
-        with self._lock:
-            self._holds.pop(id(hold), None)
+        holding.renewed(lost, until=before + ttl.total_seconds())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
@@ -11,11 +11,12 @@ from boxengine.domain.box import Box
 from boxengine.domain.job import Job
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Hold:
     """Buckets of one box that one processor thread has taken from the queue, with a time limit.
 
-    A hold says who should bother to work on a bucket, never who may: that is the claim's business.
+    A hold says who should bother to work on a bucket, never who may: that is the claim's business. It is a value: the
+    queue says what became of leases, and whoever took the hold makes another one of what is left.
     """
 
     box: Box
@@ -23,9 +24,8 @@ class Hold:
     """Random; what a lease is freed and extended by."""
     jobs: tuple[Job, ...]
     valid_until: float
-    """By ``Clock.monotonic``; moved on by whoever extends the hold."""
-    buckets: set[int] = field(default_factory=set)
-    """Those still held."""
+    """By ``Clock.monotonic``."""
+    buckets: frozenset[int] = frozenset()
     orphaned: frozenset[int] = frozenset()
     """Those whose last holder never let go of them: it died with them, as far as is known."""
 
@@ -60,13 +60,13 @@ class JobQueue(Protocol):
         """
 
     def extend(self, hold: Hold, *, ttl: timedelta) -> frozenset[int]:
-        """Renews the leases of the hold's buckets for ``ttl`` from now and returns those that were lost."""
+        """Renews the leases of the hold's buckets for ``ttl`` from now and returns the buckets whose lease was lost."""
 
     def release(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
-        """Frees the leases of these buckets and returns those wanted again, whose leases stay with the hold."""
+        """Frees the leases of these buckets; returns those wanted again, whose leases stay and are not prolonged."""
 
     def hand_back(self, hold: Hold, jobs: Sequence[Job]) -> None:
-        """Frees all leases of the hold and queues these jobs behind all others, so that others get their turn."""
+        """Frees the leases of the hold's buckets and queues these jobs behind all others, so that others get their turn."""
 
     def leave(self, hold: Hold, buckets: Iterable[int]) -> None:
         """The leases of these buckets are to run out by themselves; nobody is to think that their holder died."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from boxengine.engine.delivering.delivery import BATCH_LIMIT, LARGE
+from boxengine.engine.delivering.sizing import LARGE, ROWS
 from tests.chaos.kafka.judge import Findings, judge
 from tests.chaos.kafka.plan import Plan, drained, killed_at_random, progressed, wait
 from tests.chaos.kafka.probes import ProbeWatch
@@ -17,7 +17,7 @@ from tests.chaos.kafka.topic import read
 from tests.chaos.report import Row
 from tests.eventually import eventually
 
-IN_WORK = 4 * LARGE * BATCH_LIMIT
+IN_WORK = 4 * LARGE * ROWS
 """Items that one worker may have handed over and not settled: threads times rows of a batch."""
 TELLING = 10.0
 """Seconds after which readiness must have told that the broker is out of reach."""

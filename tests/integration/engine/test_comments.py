@@ -70,8 +70,9 @@ def insert(rig: Rig, count: int) -> list[int]:
     return [rig.insert(event_key=f"k{number}") for number in range(count)]
 
 
-def deliver(store: SqlStore, box: Box, *, only_outcomes: bool = False, failed: bool = False) -> None:
-    with store.claim(box, {0: 0}, 100, only_outcomes=only_outcomes) as claim:
+def deliver(store: SqlStore, box: Box, *, plain: bool = False, failed: bool = False) -> None:
+    claims = store.plain_claims(box) if plain else store.claims(box)
+    with claims.open({0: 0}, 100) as claim:
         first, *others = [item.id for item in claim.items]
         attempts = [FailedAttempt(first, Status.FAILED, 1, "100 % refused")] if failed else []
         claim.commit(Settlement(delivered=others if failed else [first, *others], failed=attempts))
@@ -97,7 +98,7 @@ def test_the_server_sees_the_box_behind_the_claim(rig: Rig, store: SqlStore) -> 
     box = replace(rig.box(), retention=Retention(delivered=timedelta(0)))
     insert(rig, 2)
     with statements_seen(rig) as seen:
-        deliver(store, box, only_outcomes=True)
+        deliver(store, box, plain=True)
         claimed = comment_of(seen()[0])
     assert rig.rows() == {}
     assert claimed == {"box": BOX}
@@ -113,12 +114,12 @@ def test_the_trace_that_is_current_stands_in_the_comment(rig: Rig, store: SqlSto
     assert outcome["traceparent"] == f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
 
-@pytest.mark.parametrize("only_outcomes", [False, True])
-def test_nothing_in_a_boxs_name_ends_the_comment(rig: Rig, store: SqlStore, only_outcomes: bool) -> None:
+@pytest.mark.parametrize("plain", [False, True])
+def test_nothing_in_a_boxs_name_ends_the_comment(rig: Rig, store: SqlStore, plain: bool) -> None:
     box = replace(rig.box(), name=HOSTILE)
     insert(rig, 3)
     with statements_seen(rig) as seen:
-        deliver(store, box, only_outcomes=only_outcomes, failed=True)
+        deliver(store, box, plain=plain, failed=True)
         names = {comment_of(each)["box"] for each in seen()}
     assert names == {HOSTILE}
     assert rig.statuses() == [Status.FAILED, Status.DELIVERED, Status.DELIVERED]
@@ -137,7 +138,7 @@ def test_statements_with_comments_are_not_prepared(rig: Rig, store: SqlStore) ->
 def test_a_handlers_own_statements_carry_no_comment(rig: Rig, store: SqlStore) -> None:
     (item,) = insert(rig, 1)
     with statements_seen(rig) as seen:
-        with store.claim(rig.box(), {0: 0}, 10) as claim:
+        with store.claims(rig.box()).open({0: 0}, 10) as claim:
             with claim.savepoint():
                 claim.session.connection().exec_driver_sql(
                     f"UPDATE {rig.box().table} SET event_key = 'mine' WHERE id = {item} /* my own */"

@@ -16,7 +16,7 @@ from redis import Redis
 
 from boxengine.domain.item import Item, Status
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
-from boxengine.engine.delivering.delivery import BATCH_LIMIT, LARGE
+from boxengine.engine.delivering.sizing import LARGE, ROWS
 from tests.eventually import eventually
 from tests.integration.engine.receivers import BatchReceiver, Gate, Receiver
 from tests.integration.engine.rig import BOX, Rig
@@ -158,7 +158,7 @@ def test_postgresql_lost_in_mid_run_repeats_at_most_the_batches_in_work(
         own_postgres.start()
         eventually(lambda: set(rig.statuses()) == {Status.DELIVERED})
     assert sorted(set(receiver.ids)) == ids
-    assert len(receiver.ids) - len(ids) <= 2 * LARGE * BATCH_LIMIT
+    assert len(receiver.ids) - len(ids) <= 2 * LARGE * ROWS
     assert first_arrivals_in_order(receiver)
     calm(watcher.outages)
     assert [record.getMessage() for record in caplog.records if record.exc_info] == []

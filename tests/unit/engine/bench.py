@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -13,13 +14,14 @@ from boxengine.adapters.memory.store import MemoryStore
 from boxengine.domain.box import Box, BoxType, StrictOrder
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Settlement
-from boxengine.engine.delivering.delivery import BatchReport, Delivery, Limits
+from boxengine.engine.delivering.delivery import Delivery, Limits
 from boxengine.engine.delivering.pipeline import Middlewares, Pipeline, TransportSpec
 from boxengine.engine.delivering.sending import Sending, Watch
+from boxengine.engine.delivering.sizing import ROWS
 from boxengine.engine.delivering.transports import Carrier, Routes
+from boxengine.engine.delivering.work import Errand, Report
 from boxengine.engine.observation import NullObserver, NullTracer
 from boxengine.engine.running.lease_length import LeaseLength
-from boxengine.ports import Hold
 
 BUCKETS = 4
 
@@ -47,6 +49,13 @@ def usual(lease: timedelta) -> LeaseLength:
 
 def accept(_item: Item) -> Any:
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """A term that nobody prolongs."""
+
+    valid_until: float = 1e9
 
 
 class Single:
@@ -132,7 +141,7 @@ class Bench:
         expired: Callable[[bool], bool] = lambda _begun: False,
     ) -> Sending:
         """All pending rows through these transports."""
-        with self.store.claim(self.box, dict.fromkeys(self.box.buckets, 0), 1000) as claim:
+        with self.store.claims(self.box).open(dict.fromkeys(self.box.buckets, 0), 1000) as claim:
             sending = Sending(
                 claim,
                 Routes(tuple(map(Carrier, specs))),
@@ -164,12 +173,10 @@ class Bench:
             limits=Limits(**limits),
         )
 
-    def deliver(self, *specs: TransportSpec, **options: Any) -> BatchReport:
+    def deliver(self, *specs: TransportSpec, **options: Any) -> Report:
         """One batch of all buckets."""
         return self.run(self.delivery(*specs, **options))
 
-    def run(
-        self, delivery: Delivery, *, until: float = 1e9, valid_until: float = 1e9, large: bool = False
-    ) -> BatchReport:
-        hold = Hold(self.box, "token", (), valid_until=valid_until, buckets=set(self.box.buckets))
-        return delivery.run(hold, dict.fromkeys(self.box.buckets, 0), until=until, large=large)
+    def run(self, delivery: Delivery, *, until: float = 1e9, valid_until: float = 1e9, rows: int = ROWS) -> Report:
+        buckets = dict.fromkeys(self.box.buckets, 0)
+        return delivery.run(Errand(positions=buckets, rows=rows, until=until, term=Until(valid_until)))

@@ -14,7 +14,7 @@ PAYMENTS = Box(name="payment_inbox_item", type=BoxType.INBOX, table="payments")
 
 
 def hold(box: Box) -> Hold:
-    return Hold(box=box, token="t", jobs=(), valid_until=0.0, buckets={1})
+    return Hold(box=box, token="t", jobs=(), valid_until=0.0, buckets=frozenset({1}))
 
 
 def test_threads_are_counted_by_box_with_the_time_of_the_one_that_is_longest_at_it() -> None:

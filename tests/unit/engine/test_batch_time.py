@@ -14,10 +14,11 @@ from boxengine.domain.box import Box, BoxType
 from boxengine.domain.item import Item
 from boxengine.domain.job import Job
 from boxengine.engine.delivering.delivery import Delivery, Limits
+from boxengine.engine.delivering.holding import Holding
 from boxengine.engine.delivering.keeper import LeaseKeeper
 from boxengine.engine.delivering.pipeline import Middlewares, Pipeline, TransportSpec
+from boxengine.engine.delivering.work import Errand
 from boxengine.engine.observation import NullObserver, NullTracer
-from boxengine.ports import Hold
 from tests.unit.engine.bench import usual
 
 TTL = timedelta(seconds=4)
@@ -32,11 +33,11 @@ class Recorder:
         return [True] * len(items)
 
 
-def hold_of(queue: MemoryJobQueue, box: Box, *buckets: int) -> Hold:
+def holding_of(queue: MemoryJobQueue, box: Box, *buckets: int) -> Holding:
     queue.push(box, [Job(bucket, 0, (1,)) for bucket in buckets])
     hold = queue.take([box], wait=timedelta(0), ttl=TTL, share=1)
     assert hold is not None
-    return hold
+    return Holding(hold, queue)
 
 
 def test_payload_builders_slower_than_the_flush_interval_do_not_stop_the_batch() -> None:
@@ -60,7 +61,7 @@ def test_payload_builders_slower_than_the_flush_interval_do_not_stop_the_batch()
         error_tracker=lambda *_, **__: None,
         limits=Limits(flush_after=2.0),
     )
-    delivery.run(hold_of(queue, box, 0), {0: 0}, until=90.0)
+    delivery.run(Errand(positions={0: 0}, rows=10, until=90.0, term=holding_of(queue, box, 0)))
     assert recorder.sent == ids
 
 
@@ -69,14 +70,14 @@ def test_a_hold_that_lost_a_bucket_has_run_out_and_stays_so() -> None:
     queue = MemoryJobQueue(clock=clock)
     box = Box(name="box", type=BoxType.OUTBOX, table="box", bucket_size=2)
     keeper = LeaseKeeper(queue, clock=clock, length=usual(TTL), longest=timedelta(minutes=1))
-    hold = hold_of(queue, box, 0, 1)
+    holding = holding_of(queue, box, 0, 1)
     queue.lose_leases(box)
-    with keeper.keeping(hold):
+    with keeper.keeping(holding):
         for _ in range(3):
             clock.advance(TTL / 2)
             keeper.turn()
-            assert hold.valid_until <= clock.monotonic()
-    assert hold.buckets == set()
+            assert holding.valid_until <= clock.monotonic()
+    assert holding.buckets == set()
 
 
 def test_a_hold_that_lost_nothing_is_renewed() -> None:
@@ -84,9 +85,9 @@ def test_a_hold_that_lost_nothing_is_renewed() -> None:
     queue = MemoryJobQueue(clock=clock)
     box = Box(name="box", type=BoxType.OUTBOX, table="box", bucket_size=1)
     keeper = LeaseKeeper(queue, clock=clock, length=usual(TTL), longest=timedelta(minutes=1))
-    hold = hold_of(queue, box, 0)
-    with keeper.keeping(hold):
+    holding = holding_of(queue, box, 0)
+    with keeper.keeping(holding):
         for _ in range(5):
             clock.advance(TTL / 2)
             keeper.turn()
-            assert hold.valid_until > clock.monotonic()
+            assert holding.valid_until > clock.monotonic()

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.memory.store import MemoryClaims
 from boxengine.adapters.memory.workers import MemoryWorkers
 from boxengine.domain.box import Box, BoxType, CircuitPolicy
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
 from boxengine.engine.delivering.breaker import Breaker, Permit
 from boxengine.engine.delivering.circuits import Circuits
-from boxengine.engine.delivering.delivery import PROBE_LIMIT
+from boxengine.engine.delivering.sizing import PROBE_ROWS
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.running.heartbeat import Heartbeat
 from boxengine.errors import StoreUnavailable, Unavailable
@@ -221,7 +222,7 @@ def test_a_small_batch_probes_and_then_all_goes_on(bench: Bench, kind: Any) -> N
     broker.there = True
     bench.clock.advance(POLICY.pause)
     probe = bench.run(delivery).claimed
-    assert 0 < probe <= PROBE_LIMIT
+    assert 0 < probe <= PROBE_ROWS
     assert bench.run(delivery).claimed == 50 - probe
     assert sorted(set(transport.ids)) == ids
     assert {(row.status, row.errors_count) for row in bench.store.rows(bench.box)} == {(2, 0)}
@@ -276,14 +277,14 @@ def test_a_probe_whose_claim_the_database_refuses_is_not_the_last(
         bench.run(delivery)
     broker.there = True
     bench.clock.advance(POLICY.pause)
-    claim, refused = bench.store.claim, iter([True])
+    opened, refused = MemoryClaims.open, iter([True])
 
-    def claims(*arguments: Any, **options: Any) -> Any:
+    def refused_once(*arguments: Any) -> Any:
         if next(refused, False):
             raise StoreUnavailable("out")
-        return claim(*arguments, **options)
+        return opened(*arguments)
 
-    monkeypatch.setattr(bench.store, "claim", claims)
+    monkeypatch.setattr(MemoryClaims, "open", refused_once)
     with pytest.raises(StoreUnavailable):
         bench.run(delivery)
     bench.run(delivery)

@@ -16,13 +16,13 @@ from boxengine.domain.job import Job
 from boxengine.engine.delivering.care import Care
 from boxengine.engine.delivering.keeper import LeaseKeeper
 from boxengine.engine.delivering.processor import ProcessLimits, Processor
+from boxengine.engine.delivering.work import Errand
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import Abandoned, QueueUnavailable
-from boxengine.ports import Hold
-from tests.unit.engine.bench import Batches, Bench, spec, usual
+from tests.unit.engine.bench import Batches, Bench, Until, spec, usual
 
 
 class Deadly(Batches):
@@ -44,9 +44,8 @@ class Deadly(Batches):
 def deliver_one(bench: Bench, transport: Any, in_hand: Any) -> None:
     """As a worker does it in a bucket whose holder died."""
     delivery = bench.delivery(spec(transport))
-    hold = Hold(bench.box, "token", (), valid_until=1e9, buckets={0})
     with Care(in_hand).one() as caution:
-        delivery.run(hold, {0: 0}, until=1e9, caution=caution)
+        delivery.run(Errand(positions={0: 0}, rows=1, until=1e9, term=Until(), caution=caution))
 
 
 class Notes(MemoryInHand):

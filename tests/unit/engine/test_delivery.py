@@ -93,17 +93,6 @@ def test_a_box_that_keeps_nothing_deletes_on_delivery() -> None:
     assert bench.store.rows(bench.box) == []
 
 
-@pytest.mark.parametrize(("keeps", "large", "claimed"), [(True, False, 2), (True, True, 4), (False, True, 8)])
-def test_a_large_batch_has_two_batches_in_one_and_four_where_delivery_deletes(
-    keeps: bool, large: bool, claimed: int
-) -> None:
-    bench = Bench(bucket_size=1)
-    if not keeps:
-        bench.box = replace(bench.box, retention=replace(bench.box.retention, delivered=timedelta(0)))
-    bench.insert(*["k"] * 10)
-    assert bench.run(bench.delivery(spec(Batches()), rows=2), large=large).claimed == claimed
-
-
 # ── strategies ───────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -184,7 +173,7 @@ def test_latest_available_looks_at_the_same_event_name_only() -> None:
 
 def test_backoff_skips_what_reaches_the_processor_before_its_pause_is_over() -> None:
     bench = Bench(**RETRIES)
-    with bench.store.claim(bench.box, {1: 0}, 1) as claim:
+    with bench.store.claims(bench.box).open({1: 0}, 1) as claim:
         (item_id,) = bench.insert(1)
         item = bench.row(item_id).as_item(bench.box, dispatched_at=claim.now)
         context = type("Context", (), {"box": bench.box, "now": claim.now})()
@@ -412,7 +401,7 @@ def test_a_batch_middleware_that_raises_leaves_every_row_as_it_was() -> None:
 def test_a_bucket_that_somebody_else_holds_is_refused_and_not_read() -> None:
     bench, transport = Bench(), Single()
     mine, theirs = bench.insert(1, 2)
-    with bench.store.twin().claim(bench.box, {2: 0}, 10):
+    with bench.store.twin().claims(bench.box).open({2: 0}, 10):
         report = bench.deliver(spec(transport))
     assert transport.ids == [mine]
     assert report.refused == {2}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import cast
 
@@ -13,9 +13,10 @@ from boxengine.adapters.memory.pauses import MemoryPauses
 from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
-from boxengine.engine.delivering.delivery import BatchReport, Delivery
+from boxengine.engine.delivering.holding import Holding
 from boxengine.engine.delivering.keeper import LeaseKeeper
 from boxengine.engine.delivering.processor import ProcessLimits, Processor
+from boxengine.engine.delivering.work import Errand, Report
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.polling.schedule import Schedule
@@ -115,25 +116,25 @@ class SlowPauses(MemoryPauses):
 
 
 class Recall:
-    """A delivery that asks the coordinator once more before its first item, and notes whether the hold has time left."""
+    """A work that asks the coordinator once more before its first item, and notes whether the hold has time left."""
 
     def __init__(self, box: Box, clock: ManualClock) -> None:
         self.box = box
         self.in_time: list[bool] = []
         self._clock = clock
 
-    def run(self, hold: Hold, after: Iterable[int], **_options: object) -> BatchReport:
+    def run(self, errand: Errand) -> Report:
         self._clock.advance(SlowQueue.delay)
-        self.in_time.append(self._clock.monotonic() < hold.valid_until)
-        return BatchReport(claimed=1, exhausted=frozenset(after))
+        self.in_time.append(self._clock.monotonic() < errand.term.valid_until)
+        return Report(claimed=1, exhausted=frozenset(errand.positions))
 
 
 def test_what_a_slow_coordinator_gave_is_delivered_and_not_dropped() -> None:
     clock, box = ManualClock(), make_box(bucket_size=1)
-    queue, delivery = SlowQueue(clock=clock), Recall(box, clock)
+    queue, work = SlowQueue(clock=clock), Recall(box, clock)
     length = length_after()
     processor = Processor(
-        {box.name: cast("Delivery", delivery)},
+        {box.name: work},
         queue=queue,
         keeper=LeaseKeeper(queue, clock=clock, length=length, longest=timedelta(minutes=3)),
         schedule=Schedule([box], partitions=1, clock=clock),
@@ -145,7 +146,7 @@ def test_what_a_slow_coordinator_gave_is_delivered_and_not_dropped() -> None:
     )
     queue.push(box, [Job(0, 0, (1,))])
     processor.turn()
-    assert delivery.in_time == [True]
+    assert work.in_time == [True]
 
 
 def test_renewals_show_the_pace_and_are_as_long_as_it_asks_for() -> None:
@@ -155,10 +156,11 @@ def test_renewals_show_the_pace_and_are_as_long_as_it_asks_for() -> None:
     queue.push(box, [Job(0, 0, (1,))])
     hold = queue.take([box], wait=timedelta(0), ttl=SHORTEST, share=1)
     assert hold is not None
-    with keeper.keeping(hold):
+    holding = Holding(hold, queue)
+    with keeper.keeping(holding):
         keeper.turn()
         keeper.turn()
-        assert hold.valid_until - clock.monotonic() == pytest.approx(14 - 2)
+        assert holding.valid_until - clock.monotonic() == pytest.approx(14 - 2)
 
 
 def test_an_answer_that_took_as_long_as_it_holds_is_not_asked_for_again_at_once() -> None:

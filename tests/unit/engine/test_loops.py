@@ -17,6 +17,7 @@ from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.adapters.system import SystemClock
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
+from boxengine.engine.delivering.holding import Holding
 from boxengine.engine.delivering.keeper import LeaseKeeper
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.polling.pauses import REFRESH, PauseWatch
@@ -399,7 +400,7 @@ class Keeping:
         self.queue.push(BOX, [Job(0, 1, (1,)), Job(1, 1, (2,))])
         hold = self.take()
         assert hold is not None
-        self.hold = hold
+        self.holding = Holding(hold, self.queue)
 
     def take(self) -> Hold | None:
         return self.queue.take([BOX], wait=timedelta(0), ttl=TTL, share=1)
@@ -411,29 +412,29 @@ class Keeping:
 
 def test_leases_of_a_hold_in_work_are_renewed_for_as_long_as_it_is_in_work() -> None:
     keeping = Keeping()
-    with keeping.keeper.keeping(keeping.hold):
+    with keeping.keeper.keeping(keeping.holding):
         keeping.turns(30)
-        assert keeping.hold.valid_until > keeping.clock.monotonic()
+        assert keeping.holding.valid_until > keeping.clock.monotonic()
         keeping.queue.push(BOX, [Job(0, 1, (1,))])
         assert keeping.take() is None
     keeping.turns(6)
-    assert keeping.hold.valid_until <= keeping.clock.monotonic()
+    assert keeping.holding.valid_until <= keeping.clock.monotonic()
 
 
 def test_a_hold_in_work_for_longer_than_the_general_timeout_is_given_up() -> None:
     keeping = Keeping(longest=10.0)
-    with keeping.keeper.keeping(keeping.hold):
+    with keeping.keeper.keeping(keeping.holding):
         keeping.turns(20)
-        assert keeping.hold.valid_until <= keeping.clock.monotonic()
+        assert keeping.holding.valid_until <= keeping.clock.monotonic()
 
 
 def test_a_lost_lease_stops_the_sending_of_its_hold() -> None:
     keeping = Keeping()
-    with keeping.keeper.keeping(keeping.hold):
+    with keeping.keeper.keeping(keeping.holding):
         keeping.queue.flush()
         keeping.turns(3)
-        assert keeping.hold.buckets == set()
-        assert keeping.hold.valid_until <= keeping.clock.monotonic()
+        assert keeping.holding.buckets == set()
+        assert keeping.holding.valid_until <= keeping.clock.monotonic()
 
 
 def test_a_keeper_bears_the_coordinator_being_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -443,9 +444,9 @@ def test_a_keeper_bears_the_coordinator_being_out_of_reach(monkeypatch: pytest.M
         raise QueueUnavailable("down")
 
     monkeypatch.setattr(keeping.queue, "extend", down)
-    with keeping.keeper.keeping(keeping.hold):
+    with keeping.keeper.keeping(keeping.holding):
         keeping.turns(2)
-        assert keeping.hold.buckets == {0, 1}
+        assert keeping.holding.buckets == {0, 1}
 
 
 # ── workers ──────────────────────────────────────────────────────────────────────────────────────────

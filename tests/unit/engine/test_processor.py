@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.pauses import MemoryPauses
 from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
-from boxengine.engine.delivering.delivery import BatchReport, Delivery
 from boxengine.engine.delivering.keeper import LeaseKeeper
-from boxengine.engine.delivering.processor import FEWEST, LIGHT, QUICK, WORTH_SHARING, ProcessLimits, Processor
+from boxengine.engine.delivering.processor import ProcessLimits, Processor
+from boxengine.engine.delivering.sizing import FEWEST, LARGE, LIGHT, QUICK, ROWS, WORTH_SHARING
+from boxengine.engine.delivering.work import Errand, Report
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import Unavailable
-from boxengine.ports import Hold
 from tests.unit.engine.bench import make_box, usual
 
 BUCKETS = frozenset(range(8))
@@ -27,7 +27,7 @@ TTL = timedelta(seconds=4)
 
 
 class Backlog:
-    """A delivery whose buckets give so many rows per batch; from the last batch on each is empty after it."""
+    """A work whose buckets give so many rows per batch; from the last batch on each is empty after it."""
 
     def __init__(
         self,
@@ -43,20 +43,21 @@ class Backlog:
         """
         self.box = box
         self.given: list[set[int]] = []
-        self.large: list[bool] = []
+        self.asked: list[int] = []
+        """Rows of each batch, in batches of the usual size."""
         self._batches = batches
         self._rows = rows
         self._during = during
         self._more = more
 
-    def run(self, hold: Hold, after: Mapping[int, int], *, until: float, first: bool, large: bool) -> BatchReport:
-        self.given.append(set(after))
-        self.large.append(large)
+    def run(self, errand: Errand) -> Report:
+        self.given.append(set(errand.positions))
+        self.asked.append(errand.rows // ROWS)
         self._during(len(self.given))
         last = len(self.given) >= self._batches
-        exhausted = frozenset(after) if last else frozenset()
+        exhausted = frozenset(errand.positions) if last else frozenset()
         said: dict[str, Any] = {"exhausted": exhausted, **self._more(len(self.given))}
-        return BatchReport(claimed=self._rows, last_ids=dict(after), **said)
+        return Report(claimed=self._rows, positions=dict(errand.positions), **said)
 
 
 class Shop:
@@ -69,7 +70,7 @@ class Shop:
         self.backlog = Backlog(self.box, **backlog)
         self.pauses = MemoryPauses()
         self.processor = Processor(
-            {self.box.name: cast("Delivery", self.backlog)},
+            {self.box.name: self.backlog},
             queue=self.queue,
             keeper=LeaseKeeper(self.queue, clock=self.clock, length=usual(TTL), longest=timedelta(minutes=3)),
             schedule=Schedule([self.box], partitions=1, clock=self.clock),
@@ -180,19 +181,19 @@ def test_batches_are_large_while_those_before_went_through_quickly_and_had_light
         threads=1, batches=6, rows=WORTH_SHARING, during=take_time, more=lambda batch: heavy if batch == 5 else {}
     )
     shop.processor.turn()
-    assert shop.backlog.large == [False, True, True, False, True, False, True]
+    assert shop.backlog.asked == [1, LARGE, LARGE, 1, LARGE, 1, LARGE]
 
 
 def test_the_first_batch_of_the_next_hold_is_large_if_the_last_one_was_quick() -> None:
     shop = Shop(threads=1, batches=2, rows=WORTH_SHARING)
     shop.processor.turn()
-    before = len(shop.backlog.large)
+    before = len(shop.backlog.asked)
     shop.queue.push(shop.box, [Job(bucket, 0, (1,)) for bucket in sorted(BUCKETS)])
     shop.processor.turn()
-    assert (shop.backlog.large[0], shop.backlog.large[before]) == (False, True)
+    assert (shop.backlog.asked[0], shop.backlog.asked[before]) == (1, LARGE)
 
 
 def test_that_a_few_rows_were_quick_makes_no_batch_large() -> None:
     shop = Shop(threads=1, batches=3, rows=WORTH_SHARING - 1)
     shop.processor.turn()
-    assert shop.backlog.large == [False, False, False]
+    assert shop.backlog.asked == [1, 1, 1]

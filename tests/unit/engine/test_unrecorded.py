@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
-from boxengine.domain.box import Box
 from boxengine.domain.item import Status
 from boxengine.errors import StoreUnavailable
 from tests.unit.engine.bench import Batches, Bench, Single, spec
@@ -64,29 +60,3 @@ def test_a_row_that_cannot_be_read_fails_with_the_reason() -> None:
     assert transport.ids == [good]
     assert [bench.row(each).status for each in (bad, good)] == [Status.FAILED, Status.DELIVERED]
     assert "year 294276" in bench.row(bad).error_log
-
-
-def test_a_claim_that_runs_out_of_memory_is_tried_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench()
-    ids = bench.insert(*[4] * 100)
-    claim, limits = bench.store.claim, []
-
-    @contextmanager
-    def poor(box: Box, buckets: Mapping[int, int], limit: int, **options: Any) -> Iterator[Any]:
-        limits.append(limit)
-        if limit > 60:
-            raise MemoryError
-        with claim(box, buckets, limit, **options) as opened:
-            yield opened
-
-    monkeypatch.setattr(bench.store, "claim", poor)
-    transport = Batches()
-    delivery = bench.delivery(spec(transport), rows=200)
-    for _ in range(2):
-        with pytest.raises(MemoryError):
-            bench.run(delivery)
-    for _ in range(2):
-        bench.run(delivery)
-    assert limits == [200, 100, 50, 60]
-    assert 0 < len(transport.ids) < 100
-    assert transport.ids == ids[: len(transport.ids)]

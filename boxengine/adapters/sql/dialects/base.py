@@ -54,7 +54,7 @@ class BoxStatements(Protocol):
     def outlook(self, cursor: Cursor, buckets: Sequence[int]) -> list[tuple[int | None, float]]:
         """Buckets with a due row; and None with the seconds until the first row that waits for its time has it."""
 
-    def claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int, *, only_outcomes: bool = False) -> Taken:
+    def claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
         """Takes the locks that are free, until the transaction ends, and then reads the due rows, locked.
 
         The rows are read in a statement after that which took the locks: so it sees all that the previous holder
@@ -63,8 +63,10 @@ class BoxStatements(Protocol):
         Args:
             buckets: each with the id after which to read.
             limit: of rows; divided among the buckets.
-            only_outcomes: see ``Store.claim``; allows the rows to be deleted as they are read.
         """
+
+    def claim_plain(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
+        """The same for a plain claim, which allows the rows to be deleted as they are read."""
 
     def sizes(self, cursor: Cursor, ids: Sequence[int]) -> dict[int, int]:
         """Bytes of these rows' payloads, by id; those without a payload are left out."""

@@ -76,14 +76,7 @@ class MySqlStatements:
         cursor.execute(f"({due}){self._first_delayed}", values)
         return [(bucket, float(seconds)) for bucket, seconds in cursor.fetchall()]
 
-    def claim(
-        self,
-        cursor: Cursor,
-        buckets: Mapping[int, int],
-        limit: int,
-        *,
-        only_outcomes: bool = False,  # noqa: ARG002 - a DELETE returns no rows here
-    ) -> Taken:
+    def claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
         granted, now = self._take_locks(cursor, list(buckets))
         share = max(1, limit // max(1, len(granted)))
         unreadable: dict[int, str] = {}
@@ -91,6 +84,9 @@ class MySqlStatements:
         if granted:
             rows, unreadable = self._read(cursor, {bucket: buckets[bucket] for bucket in granted}, share, now)
         return Taken(granted, now, share, rows, unreadable=unreadable)
+
+    def claim_plain(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
+        return self.claim(cursor, buckets, limit)  # a DELETE returns no rows here
 
     def sizes(self, cursor: Cursor, ids: Sequence[int]) -> dict[int, int]:
         column = self._table.payload

@@ -89,14 +89,19 @@ class PostgresStatements:
         rows: list[tuple[int | None, float]] = cursor.fetchall()
         return rows
 
-    def claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int, *, only_outcomes: bool = False) -> Taken:
-        wanted = _array(buckets)
+    def claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
+        return self._claim(cursor, buckets, limit, lock=self._lock, remove=False)
+
+    def claim_plain(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
         # One pass over the rows instead of two, and no ids to send back, in the case that nearly always comes.
-        remove = only_outcomes and self._table.box.retention.deletes_on_delivery
+        remove = self._table.box.retention.deletes_on_delivery
+        return self._claim(cursor, buckets, limit, lock=self._lock_alone, remove=remove)
+
+    def _claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int, *, lock: str, remove: bool) -> Taken:
+        wanted = _array(buckets)
         with cursor.connection.cursor(binary=True) as locks:
             # What is fetched within a pipeline costs a round trip of its own, before the one that ends it.
             with cursor.connection.pipeline():
-                lock = self._lock_alone if only_outcomes else self._lock
                 locks.execute(lock, (self._idle_timeout, wanted, self._space), prepare=True)
                 if remove:
                     cursor.connection.execute(f"SAVEPOINT {_SAVEPOINT}", prepare=False)

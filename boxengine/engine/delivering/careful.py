@@ -1,0 +1,36 @@
+"""Buckets whose last holder died: what it may have had in hand is sent first, and with care."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+
+from boxengine.engine.delivering.care import Care
+from boxengine.engine.delivering.drain import Drain
+from boxengine.engine.delivering.sizing import CAREFUL_ITEMS
+
+
+def drained_with_care(drain: Drain, care: Care, *, until: float, must_stop: Callable[[], bool]) -> bool:
+    """Sends what the last holders may have had in hand when they died; whether it came to the end of that.
+
+    Bucket by bucket, and one item at a time where a second holder died of the bucket. If it did not come to the end, all
+    leases run out, and whoever takes these buckets next is careful too.
+    """
+    doubtful = dict.fromkeys(sorted(drain.orphaned), CAREFUL_ITEMS)
+    """By bucket, how many items may still be sent one by one."""
+    while doubtful:
+        if must_stop():
+            drain.holding.leave_all()
+            return False
+        bucket, left = next(iter(doubtful.items()))
+        whole = left == CAREFUL_ITEMS and not care.suspects(drain.box, bucket)
+        with nullcontext() if whole else care.one() as caution:
+            report = drain.careful_step(bucket, caution, until=until)
+        left = 0 if whole else left - 1
+        if not left or bucket in report.exhausted:
+            care.clear(drain.box, bucket)
+        del doubtful[bucket]
+        if left and report.claimed:
+            doubtful[bucket] = left  # behind the others
+        doubtful = {each: number for each, number in doubtful.items() if each in drain.buckets}
+    return True

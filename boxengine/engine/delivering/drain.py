@@ -1,0 +1,142 @@
+"""A drain: the buckets of one hold, worked on batch after batch.
+
+It keeps where to read on in each bucket and whose turn is next, and it is the only one to let a bucket go. What is done
+with the rows is its ``Work``'s business; when to stop, to share and to hand back is the processor's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
+
+from boxengine.domain.box import Box
+from boxengine.domain.job import Job
+from boxengine.engine.delivering.care import Caution
+from boxengine.engine.delivering.follow_up import FollowUp
+from boxengine.engine.delivering.holding import Holding
+from boxengine.engine.delivering.sizing import Sizing, next_width
+from boxengine.engine.delivering.work import Errand, Report, Work
+from boxengine.engine.polling.pauses import PauseWatch
+from boxengine.ports import Clock
+
+
+class Drain:
+    """Used by one thread."""
+
+    def __init__(
+        self,
+        holding: Holding,
+        work: Work,
+        *,
+        sizing: Sizing,
+        follow_up: FollowUp,
+        pauses: PauseWatch,
+        clock: Clock,
+    ) -> None:
+        self.holding = holding
+        self.claimed = 0
+        """Rows that its batches have read so far."""
+        self._work = work
+        self._sizing = sizing
+        self._follow_up = follow_up
+        self._pauses = pauses
+        self._clock = clock
+        self._hold = holding.hold
+        """As it was taken."""
+        self._positions = dict.fromkeys(sorted(holding.buckets), 0)
+        """By bucket, the id after which to read; the bucket whose turn is next comes first."""
+        self._width = len(self._positions)
+        self._batches = 0
+
+    @property
+    def box(self) -> Box:
+        """Whose buckets these are."""
+        return self.holding.box
+
+    @property
+    def buckets(self) -> Collection[int]:
+        """Those that are not empty yet, the next first."""
+        return self._positions.keys()
+
+    @property
+    def orphaned(self) -> frozenset[int]:
+        """Buckets whose last holder died."""
+        return self._hold.orphaned
+
+    # ── batches ──────────────────────────────────────────────────────────────────────────────────────
+
+    def step(self, *, until: float) -> Report:
+        """One batch of the buckets whose turn it is; empty buckets are released."""
+        chosen = dict(islice(self._positions.items(), self._width))
+        began = self._clock.monotonic()
+        report = self._run(chosen, rows=self._sizing.cut(), number=self._batches, until=until)
+        if self._batches == 0:
+            self._follow_up.first_batch(self._hold, report)
+        self._batches += 1
+        self.claimed += report.claimed
+        self._sizing.learn(report, seconds=self._clock.monotonic() - began)
+        self._width = next_width(len(chosen), report)
+        self._go_on(chosen, report)
+        for bucket in chosen:
+            if bucket in self._positions:
+                self._positions[bucket] = self._positions.pop(bucket)  # to the end: the others come first
+        return report
+
+    def careful_step(self, bucket: int, caution: Caution | None, *, until: float) -> Report:
+        """One batch of a bucket whose last holder died; with caution a single item of it."""
+        chosen = {bucket: self._positions[bucket]}
+        rows = self._sizing.usual() if caution is None else 1
+        report = self._run(chosen, rows=rows, until=until, caution=caution)
+        self._go_on(chosen, report)
+        return report
+
+    # ── letting go ───────────────────────────────────────────────────────────────────────────────────
+
+    def share(self) -> None:
+        """Hands back the half of the buckets whose turn comes last, for threads that have none."""
+        self._hand_back(list(self._positions)[len(self._positions) // 2 :])
+
+    def hand_back(self) -> None:
+        """Hands back all buckets, so that others get their turn."""
+        self._hand_back(list(self._positions))
+
+    # ── steps ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _run(
+        self, chosen: Mapping[int, int], *, rows: int, until: float, number: int = 0, caution: Caution | None = None
+    ) -> Report:
+        errand = Errand(positions=chosen, rows=rows, until=until, term=self.holding, number=number, caution=caution)
+        try:
+            report = self._work.run(errand)
+        except MemoryError:
+            self._sizing.ran_out(rows)
+            raise
+        self._sizing.fitted()
+        self._follow_up.batch(self.box, report)
+        return report
+
+    def _go_on(self, chosen: Collection[int], report: Report) -> None:
+        """Keeps the buckets that are still held and not empty."""
+        self._positions.update(report.positions)
+        wanted = self.holding.release(report.exhausted)
+        released = report.exhausted - wanted
+        for bucket in wanted:
+            self._positions[bucket] = 0  # what was passed over deserves another look
+        lost = self._positions.keys() - self.holding.buckets
+        # The leases of these run out by themselves: the pause before anybody tries again.
+        self.holding.leave((lost | report.refused | self._stuck(chosen, report)) - released)
+        for bucket in self._positions.keys() - self.holding.buckets:
+            del self._positions[bucket]
+
+    def _stuck(self, chosen: Collection[int], report: Report) -> frozenset[int]:
+        """Buckets in which no item could be sent."""
+        if report.progressed or (self._pauses.paused(self.box) and not report.unreachable):
+            return frozenset()
+        # Where a receiver is away, the items of all other buckets would go the same way.
+        return frozenset(self._positions if report.unreachable else chosen)
+
+    def _hand_back(self, buckets: Sequence[int]) -> None:
+        now = int(self._clock.now().timestamp())
+        self.holding.hand_back([Job(bucket, now, (max(1, self._positions[bucket]),)) for bucket in buckets])
+        for bucket in buckets:
+            del self._positions[bucket]

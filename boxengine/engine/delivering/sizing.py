@@ -1,0 +1,81 @@
+"""How wide a batch is and how many rows it has: every threshold of a drain, and what it learns from batch to batch."""
+
+from __future__ import annotations
+
+from boxengine.domain.box import Box
+from boxengine.engine.delivering.work import Report
+
+ROWS = 500
+"""Rows per transaction; what a crash may repeat for each thread."""
+LARGE = 2
+"""Times ``ROWS``, while batches go through quickly. Sharing the fixed cost of a batch gives a sixth more items per second."""
+LARGE_DELETING = 4
+"""The same for boxes that delete on delivery, whose rows take the database half as long."""
+QUICK = 0.25
+"""Seconds. A batch that took no longer is followed by a large one. With eight threads on two cores, 500 rows take 0.1 s."""
+LIGHT = 1_000_000
+"""Bytes of a batch's payloads. No large batch follows a heavier one."""
+PROBE_ROWS = 10
+"""Rows of a batch that finds out whether a receiver is back."""
+CAREFUL_ITEMS = 250
+"""Items of a bucket that are sent one by one once two holders have died of it. A batch may have had more of the bucket in
+hand; an item beyond these costs a few more deaths before it is found."""
+WORTH_SHARING = 100
+"""A batch with this many rows suggests that its buckets have many more."""
+FEWEST = 4
+"""Never narrow a batch below this many buckets."""
+REGAINED = 10
+"""Rows by which each batch grows again, after memory did not suffice for a larger one."""
+
+
+class Sizing:
+    """Sizes one box's batches. Shared by its threads, and kept from one hold to the next."""
+
+    def __init__(self, box: Box, *, rows: int = ROWS) -> None:
+        """Args:
+        rows: of a batch that is not large.
+        """
+        self._usual = rows
+        self._most = rows * (LARGE_DELETING if box.retention.deletes_on_delivery else LARGE)
+        self._quick = False
+        self._affordable = self._most
+        """Rows for which there was memory."""
+
+    def usual(self) -> int:
+        """Rows of a batch about which nothing is known yet."""
+        return min(self._usual, self._affordable)
+
+    def cut(self) -> int:
+        """Rows of the next batch."""
+        return min(self._most, self._affordable) if self._quick else self.usual()
+
+    def learn(self, report: Report, *, seconds: float) -> None:
+        """Takes the pace of a batch into account."""
+        if seconds > QUICK or report.weight > LIGHT:
+            self._quick = False
+        elif worth_sharing(report):
+            self._quick = True  # a few quick rows say nothing about many
+
+    def fitted(self) -> None:
+        """A batch found memory enough."""
+        self._affordable = min(self._affordable + REGAINED, self._most)
+
+    def ran_out(self, rows: int) -> None:
+        """Memory did not suffice for a batch of so many rows."""
+        self._affordable = max(1, rows // 2)
+
+
+def worth_sharing(report: Report) -> bool:
+    """Whether the buckets seem to have more than one thread should keep to itself."""
+    return report.claimed >= WORTH_SHARING
+
+
+def next_width(width: int, report: Report) -> int:
+    """How many buckets the next batch takes.
+
+    Each look at a bucket walks over what was delivered of it since the last vacuum. So where there is much to take, more
+    is taken at a look: the width is halved while all buckets have more than their share of a batch.
+    """
+    if worth_sharing(report) and not report.exhausted:
+        return max(FEWEST, width // 2)
+    return 2 * width

@@ -1,0 +1,80 @@
+"""The door between a drain and what it does with its buckets.
+
+A ``Drain`` knows which buckets it holds, how far it has read in each, and when to stop. What happens to the rows is the
+work's business. ``Delivery`` hands them to transports; another work may run long jobs, or move a position in a log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Protocol
+
+from boxengine.domain.box import Box
+from boxengine.engine.delivering.care import Caution
+from boxengine.errors import Unavailable
+
+
+class Term(Protocol):
+    """For how long the buckets are held, as far as is known."""
+
+    @property
+    def valid_until(self) -> float:
+        """Monotonic time after which nothing more may begin. It moves on while the leases are renewed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errand:
+    """One step of a drain: a batch of some of its buckets."""
+
+    positions: Mapping[int, int]
+    """By bucket, the id after which to read; 0 means from the start."""
+    rows: int
+    """At most so many."""
+    until: float
+    """Monotonic time at which to stop between two items."""
+    term: Term
+    number: int = 0
+    """How many batches of these buckets the drain has run before."""
+    caution: Caution | None = None
+    """Set where the last holder died: the batch is one item, sent only if it has ended no worker before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of an errand, for the drain to decide how to go on."""
+
+    claimed: int
+    """Rows read."""
+    positions: Mapping[int, int] = field(default_factory=dict)
+    """By bucket, where to read on."""
+    refused: frozenset[int] = frozenset()
+    """Buckets that somebody else has locked."""
+    exhausted: frozenset[int] = frozenset()
+    """Buckets in which nothing due is left."""
+    next_due: Mapping[int, timedelta] = field(default_factory=dict)
+    """By bucket, how long until the first of the items that have just failed is due again."""
+    progressed: bool = True
+    """False where rows were read and no outcome was recorded for any of them."""
+    weight: int = 0
+    """Bytes of the payloads that were read."""
+    unreachable: Mapping[str, Unavailable] = field(default_factory=dict)
+    """By transport, why its receiver could not be reached. Its items stay as they were."""
+    reached: Collection[str] = ()
+    """Transports that answered."""
+
+
+class Work(Protocol):
+    """What a drain does. One object serves all threads, so it keeps nothing about a single hold."""
+
+    @property
+    def box(self) -> Box:
+        """Whose buckets it works on."""
+
+    def run(self, errand: Errand) -> Report:
+        """Works on one batch; whatever it does for a bucket is safe only under a lock that the store grants.
+
+        Raises:
+            StoreUnavailable: nothing is known to be recorded, so the rows count as pending.
+        """
