@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import random
 import secrets
@@ -15,10 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from boxengine import __version__
 from boxengine.adapters.redis.in_hand import RedisInHand
+from boxengine.adapters.sql.async_session import lend
 from boxengine.adapters.telemetry.combined import CombinedObserver
 from boxengine.adapters.telemetry.logs import report
 from boxengine.app.servers import Servers
 from boxengine.domain.box import Box
+from boxengine.engine.awaiting.event_loop import EventLoop
+from boxengine.engine.awaiting.watch import LoopWatch
+from boxengine.engine.awaiting.wrapping import Awaiting
 from boxengine.engine.delivering.care import Care
 from boxengine.engine.delivering.delivery import Delivery, Limits
 from boxengine.engine.delivering.gone import GoneRows
@@ -51,6 +56,7 @@ from boxengine.settings import Resolved, Settings
 if TYPE_CHECKING:
     from boxengine.adapters.kafka.pool import ProducerPool
 
+logger = logging.getLogger("boxengine.worker")
 LEASE_TTL = timedelta(seconds=4)
 """How long the leases of a worker that died stand in the way; one that lives renews them. Longer beside a slow Redis."""
 ROUND_TRIPS = 4
@@ -157,6 +163,16 @@ class _Assembly:
             measured=self._lease.measured,
         )
         self._survey = self._make_survey()
+        self._event_loop = EventLoop()
+        self._awaiting = Awaiting(
+            self._event_loop,
+            lend=lend,
+            clock=self._clock,
+            cutoff=self._settings.processor.cutoff_timeout,
+            paused=self._pauses.paused,
+            concurrency={name: box.async_concurrency for name, box in self._settings.boxes.items()},
+        )
+        self._middlewares = self._awaiting.middlewares(resolved.middlewares)
 
     def worker(self, services: Sequence[Service]) -> Worker:
         deliveries = {name: self._delivery(pipeline) for name, pipeline in self._pipelines.items()}
@@ -185,6 +201,7 @@ class _Assembly:
                 self._loop("lease-keeper", keeper.turn),
                 self._loop("heartbeat", heartbeat.turn),
                 self._loop("recorder", self._recorder.turn),
+                self._loop("event-loop", LoopWatch(self._event_loop, tell=logger.warning).turn),
                 self._loop("tables", TableWatch(self._servers.store, outages=self._outages).turn),
                 *measuring,
                 self._retention(),
@@ -203,6 +220,7 @@ class _Assembly:
             ],
             close=[
                 [closing for delivery in deliveries.values() for closing in delivery.closings()],
+                [Closing("the event loop", self._event_loop.close)],
                 *self._servers.closings(),
             ],
             error_tracker=self._track,
@@ -274,7 +292,7 @@ class _Assembly:
             pauses=self._pauses,
             wakeups=self._servers.wakeups,
             tactic=TACTICS[self._choices.tactic or settings.tactic](pace),
-            middlewares=self._resolved.middlewares.poll,
+            middlewares=self._middlewares.poll,
             outages=self._outages,
             observer=self._observer,
             tracer=self._tracer,
@@ -313,8 +331,8 @@ class _Assembly:
     def _delivery(self, pipeline: Pipeline) -> Delivery:
         try:
             return Delivery(
-                self._sharing_producers(pipeline),
-                middlewares=self._resolved.middlewares,
+                self._awaiting.pipeline(self._sharing_producers(pipeline)),
+                middlewares=self._middlewares,
                 store=self._servers.store,
                 memory=self._servers.memory,
                 observer=CombinedObserver([self._observer, self._recorder]),

@@ -6,6 +6,8 @@ import functools
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from concurrent.futures import Future
+from dataclasses import dataclass
+from enum import Enum
 from types import CoroutineType, GeneratorType, NotImplementedType
 from typing import Any
 
@@ -13,10 +15,26 @@ from boxengine.domain.outcome import Failure, Verdict
 from boxengine.engine.attempt import reason_of
 from boxengine.errors import Unavailable
 
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """In place of an answer about one item among several that are under way at once: what was raised."""
+
+    error: BaseException
+
+
+class Withheld(Enum):
+    """In place of an answer: the item was not handed over. It stays pending, and its followers wait."""
+
+    WITHHELD = "withheld"
+
+
+WITHHELD = Withheld.WITHHELD
+
 _UNFINISHED = (Awaitable, Generator, AsyncGenerator, Future, map, filter, zip)
 """What has not done its work yet, and never will if nobody waits for it or goes through it."""
 _MISTAKES = (BaseException, Verdict, type, NotImplementedType)
-_REFUSALS = (Failure, *_MISTAKES, *_UNFINISHED)
+_REFUSALS = (Failure, Raised, Withheld, *_MISTAKES, *_UNFINISHED)
 
 
 def failed(answer: object) -> bool:
@@ -28,8 +46,10 @@ def failed(answer: object) -> bool:
 
 def refusal(answer: object) -> object:
     """What to record for an answer that ``failed``: itself, or a ``Failure`` that says why it is not understood."""
-    if answer is False or isinstance(answer, Failure | Unavailable):
+    if answer is False or isinstance(answer, Failure | Unavailable | Withheld):
         return answer
+    if isinstance(answer, Raised):
+        return answer.error
     discard(answer)
     return Failure(f"returned {_why_not(answer)}")
 
@@ -74,8 +94,14 @@ def never_runs(call: Any) -> str | None:
     return next((kind for kind, holds in _KINDS.items() if holds(call)), None)
 
 
+def asynchronous(call: Any) -> bool:
+    """Whether this is ``async def``. Looks through the same as ``never_runs``."""
+    return never_runs(call) == ASYNC
+
+
+ASYNC = "async def"
 _KINDS: dict[str, Callable[[Any], bool]] = {
     "an async generator": inspect.isasyncgenfunction,
-    "async def": inspect.iscoroutinefunction,
+    ASYNC: inspect.iscoroutinefunction,
     "a generator (it has yield)": inspect.isgeneratorfunction,
 }

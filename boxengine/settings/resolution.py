@@ -13,7 +13,7 @@ from boxengine.domain.codec import Codec
 from boxengine.domain.message_template import MessageTemplate
 from boxengine.domain.partitioning import PartitionStrategy
 from boxengine.domain.retry import RetryStrategy
-from boxengine.engine.answers import never_runs
+from boxengine.engine.answers import ASYNC, never_runs
 from boxengine.engine.delivering.pipeline import Middleware, Middlewares, Pipeline, TransportSpec
 from boxengine.errors import ConfigurationError, Problem, described
 from boxengine.ports import ErrorTracker
@@ -346,15 +346,21 @@ class _Resolver:
     def _middleware(self, kind: str) -> tuple[Middleware, ...]:
         shape = "(model, attributes, call_next)" if kind.startswith("create") else "(subject, call_next)"
         paths: tuple[str, ...] = getattr(self._settings.middlewares, kind)
-        made = [self._callable(("middlewares", kind, position), path, shape) for position, path in enumerate(paths)]
+        awaited = not kind.startswith("create")
+        made = [
+            self._callable(("middlewares", kind, position), path, shape, awaited=awaited)
+            for position, path in enumerate(paths)
+        ]
         return tuple(middleware for middleware in made if middleware is not None)
 
     def _error_tracker(self) -> ErrorTracker | None:
         path = self._settings.error_tracker
         return None if path is None else self._callable(("error_tracker",), path, "(error_or_message, **context)")
 
-    def _callable(self, path: Path, dotted_path: str, shape: str) -> Callable[..., Any] | None:
-        """What the dotted path names; an instance of it, where that is a class."""
+    def _callable(
+        self, path: Path, dotted_path: str, shape: str, *, awaited: bool = False
+    ) -> Callable[..., Any] | None:
+        """What the dotted path names; an instance of it, where that is a class. It may be ``async def`` if it is ``awaited``."""
         found = self._load(path, dotted_path)
         if isinstance(found, type):
             try:
@@ -366,17 +372,18 @@ class _Resolver:
         if found is None:
             return None
         if callable(found):
-            return cast("Callable[..., Any]", found) if self._runs(path, dotted_path, found) else None
+            return cast("Callable[..., Any]", found) if self._runs(path, dotted_path, found, awaited=awaited) else None
         message = f"{dotted_path} is not callable; expected a class whose instances are called as {shape}"
         self.found.append(Finding(path, message))
         return None
 
-    def _runs(self, path: Path, name: str, found: object) -> bool:
-        """Whether a call of it runs its code: the worker awaits nothing and goes through no generator."""
+    def _runs(self, path: Path, name: str, found: object, *, awaited: bool = False) -> bool:
+        """Whether a call of it runs its code: nobody goes through a generator, and not everything is ``awaited``."""
         kind = never_runs(found)
-        if kind is not None:
-            self.found.append(Finding(path, f"{name} is {kind}, whose code nobody would run; write a plain def"))
-        return kind is None
+        if kind is None or (awaited and kind == ASYNC):
+            return True
+        self.found.append(Finding(path, f"{name} is {kind}, whose code nobody would run; write a plain def"))
+        return False
 
     def _load(self, path: Path, dotted_path: str) -> Any:
         try:

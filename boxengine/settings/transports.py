@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from boxengine.engine.answers import never_runs
+from boxengine.engine.answers import ASYNC, never_runs
 from boxengine.engine.delivering.pipeline import TransportSpec
 from boxengine.settings.boxes import KafkaSettings, KafkaSource, TransportSettings
 from boxengine.settings.diagnosis import findings, unknown_key
@@ -214,7 +214,7 @@ def _has(cls: type, name: str) -> bool:
 def _refuse_what_never_runs(name: str, ways: Mapping[str, Any]) -> None:
     for way, call in ways.items():
         kind = never_runs(call)
-        if kind is not None:
+        if kind not in (None, ASYNC):
             raise Misconfigured(("class", f"{way} of {name} is {kind}, whose code nobody would run; write a plain def"))
 
 

@@ -10,9 +10,12 @@ from datetime import datetime, timedelta
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.failures import MemoryFailures
 from boxengine.adapters.memory.rows import Row
+from boxengine.adapters.sql.async_session import lend
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Settlement
+from boxengine.engine.awaiting.event_loop import EventLoop
+from boxengine.engine.awaiting.wrapping import Awaiting
 from boxengine.engine.delivering.delivery import Delivery
 from boxengine.engine.delivering.pipeline import Middlewares, Pipeline
 from boxengine.engine.delivering.sizing import ROWS
@@ -106,9 +109,11 @@ class Drain:
         self._clock = clock
         self._log = _Log()
         self._catcher = _Catcher()
+        self._event_loop = EventLoop()
+        awaiting = Awaiting(self._event_loop, lend=lend, clock=clock)
         self._delivery = Delivery(
-            pipeline,
-            middlewares=middlewares,
+            awaiting.pipeline(pipeline),
+            middlewares=awaiting.middlewares(middlewares),
             store=store,
             memory=MemoryFailures(clock=clock),
             observer=self._log,
@@ -138,6 +143,7 @@ class Drain:
     def close(self) -> None:
         """Lets the transports free what they hold."""
         self._delivery.close()
+        self._event_loop.close()
 
     def _deliver_what_is_due(self) -> bool:
         """One batch; whether anything became of it."""

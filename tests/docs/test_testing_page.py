@@ -14,7 +14,7 @@ BLOCK = re.compile(r'```\w+ title="([^"]+)"\n(.*?)```', re.DOTALL)
 
 
 @pytest.mark.parametrize(
-    ("page", "at_least"), [("testing.md", 6), ("emitting.md", 1), ("payloads.md", 4), ("types.md", 2)]
+    ("page", "at_least"), [("testing.md", 6), ("emitting.md", 1), ("payloads.md", 4), ("types.md", 2), ("async.md", 3)]
 )
 def test_every_example_of_the_page_passes(
     page: str, at_least: int, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch

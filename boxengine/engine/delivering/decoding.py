@@ -35,7 +35,12 @@ def decoding(transport: Any) -> Any:
 
 def takes(call: Any, name: str) -> bool:
     """Whether the engine is to give this argument to what it calls: it has the parameter, and nobody has bound it yet."""
-    if not callable(call) or isinstance(call, type) or never_runs(call) is not None:
+    return never_runs(call) is None and asks_for(call, name)
+
+
+def asks_for(call: Any, name: str) -> bool:
+    """The same, also of what is ``async def``."""
+    if not callable(call) or isinstance(call, type):
         return False
     if isinstance(call, functools.partial) and name in call.keywords:
         return False

@@ -20,7 +20,7 @@ from typing import Any
 
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item
-from boxengine.engine.answers import failed, refusal
+from boxengine.engine.answers import WITHHELD, failed, refusal
 from boxengine.engine.attempt import ends_the_worker
 from boxengine.engine.delivering.legs import Leg
 from boxengine.engine.delivering.middleware import Passage
@@ -152,16 +152,18 @@ class Sending:
 
     def _call_batch(self, carrier: Carrier, items: Sequence[Item]) -> Sequence[Item]:
         """One call, told to those who watch however it ends; returns the items that the transport took."""
-        watch, bad = self._watch, None
+        watch, bad, withheld = self._watch, None, 0
         began = watch.monotonic()
         try:
             with watch.tracer.sending(watch.box, carrier.name, items):
                 results = carrier.send_batch(items, self._claim)
             bad = [place for place, result in enumerate(results) if result is not None and failed(result)]
+            withheld = sum(results[place] is WITHHELD for place in bad)
         finally:
-            refused = len(items if bad is None else bad)
             seconds = watch.monotonic() - began
-            watch.observer.transported(watch.box, carrier.name, items=len(items), failed=refused, seconds=seconds)
+            refused = len(items if bad is None else bad)
+            given = len(items) - withheld
+            watch.observer.transported(watch.box, carrier.name, items=given, failed=refused - withheld, seconds=seconds)
         self.reached.add(carrier.name)
         if len(bad) < len(items):
             self.through.add(carrier.name)
@@ -379,6 +381,9 @@ class Sending:
     def _judge(self, item: Item, problem: object, where: str) -> None:
         if isinstance(problem, Unavailable):
             self._put_off([item], problem, where)
+            return
+        if problem is WITHHELD:
+            self._hold([item])
             return
         self._fail(item, problem, where)
         if isinstance(problem, NoAnswerInTime):

@@ -1,0 +1,107 @@
+"""An ``AsyncSession`` on a claim's transaction, for handlers that are coroutines.
+
+It is SQLAlchemy's own, over the very session that a plain handler gets: same connection, same savepoints. SQLAlchemy runs
+a session's work in a greenlet, which may await something in the middle of a call. Here it awaits each statement, while the
+thread of the claim executes it. So the event loop goes on during a statement, and the connection stays in one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from sqlalchemy import Engine, event
+from sqlalchemy.orm import Session
+
+from boxengine.errors import BoxError
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncSession
+
+_VISIT = "boxengine_visit"
+"""In the ``info`` of a connection: who executes its statements just now."""
+
+
+class Visit(Protocol):
+    """A coroutine, and the thread that works for it meanwhile."""
+
+    async def errand(self, function: Any, /, *arguments: Any) -> Any:
+        """Has the thread call the function."""
+
+
+@contextmanager
+def lend(session: Session, visit: Visit) -> Iterator[AsyncSession]:
+    """The session, for the coroutine of this visit, and until it ends.
+
+    Raises:
+        BoxError: greenlet is not installed, or whatever this is has no session of SQLAlchemy's.
+    """
+    connection = session.connection()
+    _listen(connection.engine)
+    lent = _asynchronous(session)
+    connection.info[_VISIT] = visit
+    try:
+        yield lent
+    finally:
+        connection.info.pop(_VISIT, None)
+        # A task that outlives its handler must not write into the next one's savepoint.
+        lent.sync_session = lent._proxied = cast("Session", _Over())  # noqa: SLF001 - AsyncSession works through both
+
+
+class _Over:
+    """In place of a session that has been given back."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise BoxError("this session belongs to a call that is over")
+
+
+def _asynchronous(session: Session) -> AsyncSession:
+    try:
+        import greenlet  # noqa: F401, PLC0415 - an optional dependency
+        from sqlalchemy.ext.asyncio import AsyncResult  # noqa: PLC0415 - which needs it
+        from sqlalchemy.ext.asyncio import AsyncSession as Base  # noqa: PLC0415
+    except ImportError as error:
+        raise BoxError(
+            f"an async handler with session= needs greenlet: pip install 'boxengine[asyncio]' ({error})"
+        ) from error
+
+    class ClaimSession(Base):
+        """Reads what it streams at once: rows that are fetched later would be fetched outside of the claim's thread."""
+
+        async def connection(self, *_arguments: Any, **_options: Any) -> Any:
+            raise BoxError(
+                "the session of a handler has no AsyncConnection, which needs an asynchronous driver: "
+                "use session.execute(), or session.run_sync() and in it session.connection()"
+            )
+
+        async def stream(self, statement: Any, params: Any = None, **options: Any) -> AsyncResult[Any]:
+            return AsyncResult(await self.execute(statement, params, **options))
+
+        async def stream_scalars(self, statement: Any, params: Any = None, **options: Any) -> Any:
+            return (await self.stream(statement, params, **options)).scalars()
+
+    return ClaimSession(sync_session_class=lambda **_options: session)  # type: ignore[arg-type] # it calls it like one
+
+
+def _listen(engine: Engine) -> None:
+    """From now on the statements of this engine are executed by whoever their connection's ``info`` names."""
+    for name, listener in _LISTENERS.items():
+        if not event.contains(engine, name, listener):
+            event.listen(engine, name, listener)
+
+
+def _elsewhere(name: str, *arguments: Any) -> bool:
+    """Whether the statement has been executed by the thread of the claim."""
+    context = arguments[-1]
+    visit = context.root_connection.info.get(_VISIT)
+    if visit is None:
+        return False
+    from sqlalchemy.util import await_only  # noqa: PLC0415 - needs greenlet, as who gets here has it
+
+    await_only(visit.errand(getattr(context.dialect, name), *arguments))
+    return True
+
+
+_LISTENERS = {name: partial(_elsewhere, name) for name in ("do_execute", "do_executemany", "do_execute_no_params")}

@@ -1,0 +1,206 @@
+"""A transport whose calls are ``async def``, as the plain transport that the engine calls."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from boxengine.domain.item import Item
+from boxengine.domain.outcome import Failure
+from boxengine.engine.answers import Raised, asynchronous
+from boxengine.engine.awaiting.event_loop import EventLoop
+from boxengine.engine.awaiting.lanes import CallLimits, Lanes
+from boxengine.engine.awaiting.visit import Visit
+from boxengine.engine.delivering.decoding import asks_for
+from boxengine.errors import NoAnswerInTime
+from boxengine.ports import Clock, Result
+
+LOOK = 0.1
+"""Seconds after which the thread that waits for a batch looks whether the rest of it must wait."""
+FLUSH_AFTER = 1.0
+"""Seconds after which no more calls of a batch are begun, so that what has been sent is recorded: a crash repeats little."""
+
+Lend = Callable[[Any, Visit], AbstractContextManager[Any]]
+"""Makes of a claim's session the one that coroutines use, for one visit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the asynchronous transports of one box share."""
+
+    loop: EventLoop
+    gate: asyncio.Semaphore
+    """Lets so many calls through at once as the box allows."""
+    lend: Lend
+    paused: Callable[[], bool]
+    """Whether nothing of the box may be handed out any more. Asked in the thread that waits, never on the loop."""
+    clock: Clock
+
+
+class Asynchronous:
+    """Makes the transport, and calls it on the event loop. ``plain`` is what the engine gets to see."""
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        *,
+        surroundings: Surroundings,
+        limits: CallLimits,
+        disposable: bool,
+        name: str,
+    ) -> None:
+        """Makes the transport on the event loop, where clients that belong to a loop can be made.
+
+        Args:
+            make: as the configuration has it.
+            disposable: whether each call gets a new one.
+            name: of its tasks.
+        """
+        self._make = make
+        self._with = surroundings
+        self._limits = limits
+        self._disposable = disposable
+        self._name = name
+        self._kept = surroundings.loop.run(_on_the_loop, make, name=name)
+        self._wants_decoded = asks_for(self._kept, "decoded")
+
+    def plain(self) -> Any:
+        """An object with the same calls, none of them ``async def``, and with ``call_batch`` where items may go side by side."""
+        members: dict[str, Any] = {"close": lambda _self: self.close()}
+        one = self._kept if callable(self._kept) else None
+        batch = getattr(self._kept, "call_batch", None)
+        if one is not None:
+            members["__call__"] = _single(self, one)
+        if batch is not None:
+            members["call_batch"] = _batch(self, batch)
+        elif one is not None and not asks_for(one, "session"):
+            members["call_batch"] = lambda _self, items: self.side_by_side(items)
+        # A class of its own, for the engine tells by class and signature how a transport is to be called.
+        return type(type(self._kept).__name__, (), members)()
+
+    # ── calls ────────────────────────────────────────────────────────────────────────────────────────
+
+    def side_by_side(self, items: Sequence[Item]) -> Sequence[Result]:
+        """Each item by itself, those of one key one after the other."""
+        surroundings = self._with
+        lanes = Lanes(self._call_one, items, gate=surroundings.gate, limits=self._limits, name=self._name)
+        visit, began = surroundings.loop.visit(), surroundings.clock.monotonic()
+        visit.begin(lanes.run, name=self._name)
+        while not visit.wait(LOOK):
+            late = lanes.begun and surroundings.clock.monotonic() - began >= FLUSH_AFTER
+            if late or surroundings.paused():
+                lanes.stopped = True
+        results: Sequence[Result] = visit.result()
+        return results
+
+    def alone(self, item: Item) -> Result:
+        """One item. Raises what the transport raised."""
+        (result,) = self.side_by_side([item])
+        if isinstance(result, Raised):
+            raise result.error
+        return result
+
+    def alone_in_session(self, item: Item, given: Mapping[str, Any]) -> Result:
+        """One item, with a session on the claim's transaction. Raises what the transport raised."""
+        try:
+            return self._limited(partial(self.transport(), item, item.payload), given)
+        except NoAnswerInTime as error:
+            # The call has ended, and takes no other items with it.
+            return Failure(str(error))
+
+    def batch(self, items: Sequence[Item], given: Mapping[str, Any]) -> Any:
+        """The transport's own ``call_batch``, awaited."""
+        return self._limited(partial(self.transport().call_batch, items), given)
+
+    def transport(self) -> Any:
+        """The one that is kept, or a new one."""
+        return self._make() if self._disposable else self._kept
+
+    def close(self) -> None:
+        """Awaits ``aclose()``, or calls ``close()`` and awaits it where it is to be awaited."""
+        close = getattr(self._kept, "aclose", None) or getattr(self._kept, "close", None)
+        if callable(close):
+            self._with.loop.run(_on_the_loop_to_the_end, close, name=f"{self._name} close")
+
+    # ── steps ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _call_one(self, item: Item) -> Result:
+        transport = self.transport()
+        given = {"decoded": item.decoded} if self._wants_decoded else {}
+        result: Result = await transport(item, item.payload, **given)
+        return result
+
+    def _limited(self, call: Callable[..., Awaitable[Any]], given: Mapping[str, Any]) -> Any:
+        """A call that ends in any case before the thread goes on: it may have the claim's session.
+
+        Raises:
+            NoAnswerInTime: it was cancelled.
+        """
+        visit = self._with.loop.visit()
+        session = given.get("session")
+        with nullcontext() if session is None else self._with.lend(session, visit) as lent:
+            options = dict(given) if session is None else {**given, "session": lent}
+            visit.begin(self._gated, partial(call, **options), name=self._name)
+            visit.wait()
+            return visit.result()
+
+    async def _gated(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        limits = self._limits
+        async with self._with.gate:
+            limit = asyncio.timeout(min(limits.cutoff, limits.timeout or limits.cutoff).total_seconds())
+            try:
+                async with limit:
+                    return await call()
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                raise NoAnswerInTime(limits.lapsed() if limits.timeout else limits.cut_off()) from None
+
+
+def _single(transport: Asynchronous, one: Any) -> Callable[..., Result]:
+    in_session, awaited = asks_for(one, "session"), asynchronous(one)
+
+    def call(_self: object, item: Item, payload: Any, **given: Any) -> Result:
+        if not awaited:
+            result: Result = transport.transport()(item, payload, **given)
+            return result
+        return transport.alone_in_session(item, given) if in_session else transport.alone(item)
+
+    return _with_options(call, one, "item", "payload")
+
+
+def _batch(transport: Asynchronous, batch: Any) -> Callable[..., Any]:
+    awaited = asynchronous(batch)
+
+    def call_batch(_self: object, items: Sequence[Item], **given: Any) -> Any:
+        if not awaited:
+            return transport.transport().call_batch(items, **given)
+        return transport.batch(items, given)
+
+    return _with_options(call_batch, batch, "items")
+
+
+def _with_options(call: Callable[..., Any], original: Any, *positional: str) -> Callable[..., Any]:
+    """The engine reads a signature to find out what else a transport wants."""
+    options = [name for name in ("session", "decoded") if asks_for(original, name)]
+    parameters = [
+        *(inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("self", *positional)),
+        *(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in options),
+    ]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # what inspect looks for
+    return call
+
+
+async def _on_the_loop(function: Callable[[], Any]) -> Any:
+    return function()
+
+
+async def _on_the_loop_to_the_end(function: Callable[[], Any]) -> None:
+    result = function()
+    if inspect.isawaitable(result):
+        await result

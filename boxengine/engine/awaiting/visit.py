@@ -1,0 +1,131 @@
+"""A coroutine on the event loop, and the thread that waits for it and runs errands for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextvars import Context, copy_context
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from boxengine.errors import BoxError
+
+
+class Visit:
+    """One coroutine, begun and awaited by one thread. It runs in a copy of the thread's context: traces, log tags.
+
+    A claim's session and transaction belong to the thread that made them. So the coroutine does not touch them itself: it
+    sends the thread on an errand, and awaits the outcome.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._errands: SimpleQueue[_Errand | None] = SimpleQueue()
+        self._task: asyncio.Task[None] | None = None
+        self._ended = False
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    # ── in the thread ────────────────────────────────────────────────────────────────────────────────
+
+    def begin(self, function: Callable[..., Awaitable[Any]], *arguments: Any, name: str) -> None:
+        """Has ``function(*arguments)`` awaited on the loop.
+
+        Args:
+            name: of the task, for those who look at what the loop does.
+        """
+
+        def start() -> None:
+            self._task = self._loop.create_task(self._main(function, arguments), name=name)
+
+        self._loop.call_soon_threadsafe(start, context=copy_context())
+
+    def wait(self, within: float | None = None) -> bool:
+        """Runs errands until the coroutine has ended, or for so many seconds; whether it has ended."""
+        if self._ended:
+            return True
+        try:
+            while (errand := self._errands.get(timeout=within)) is not None:
+                errand.run()
+                del errand  # else what it refers to would stay until the next one
+        except Empty:
+            return False
+        self._ended = True
+        return True
+
+    def result(self) -> Any:
+        """What the coroutine returned or raised; after its end."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        return self._result
+
+    # ── on the loop ──────────────────────────────────────────────────────────────────────────────────
+
+    async def errand(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Has the thread call ``function(*arguments)``, in the context of the caller.
+
+        A cancelled caller gets its ``CancelledError`` at its next ``await``: a thread in the middle of a statement cannot be
+        called back, and must not be left alone with it.
+        """
+        if self._task is None or self._task.done():
+            raise BoxError("this belongs to a call that is over")
+        errand = _Errand(copy_context(), function, arguments, self._loop)
+        self._errands.put(errand)
+        cancelled = False
+        while not errand.outcome.done():
+            try:
+                await asyncio.wait([errand.outcome])
+            except asyncio.CancelledError:
+                cancelled = True
+                _current_task().uncancel()
+        if cancelled:
+            _current_task().cancel()
+        return errand.outcome.result()
+
+    async def _main(self, function: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...]) -> None:
+        try:
+            self._result = await function(*arguments)
+        except BaseException as error:  # the thread's business, as if it had called
+            self._error = error
+        finally:
+            self._errands.put(None)
+
+
+class _Errand:
+    """One call on a coroutine's behalf."""
+
+    def __init__(
+        self,
+        context: Context,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._context = context
+        self._function = function
+        self._arguments = arguments
+        self._loop = loop
+        self.outcome: asyncio.Future[Any] = loop.create_future()
+
+    def run(self) -> None:
+        try:
+            result = self._context.run(self._function, *self._arguments)
+        except BaseException as error:  # the coroutine's business, as if it had called
+            self._loop.call_soon_threadsafe(self._fail, error)
+        else:
+            self._loop.call_soon_threadsafe(self.outcome.set_result, result)
+
+    def _fail(self, error: BaseException) -> None:
+        if isinstance(error, StopIteration):
+            # A future does not take it: it would end the coroutine that waits.
+            cause, error = error, RuntimeError("StopIteration was raised")
+            error.__cause__ = cause
+        self.outcome.set_exception(error)
+
+
+def _current_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    if task is None:  # pragma: no cover - a coroutine runs in a task
+        raise RuntimeError("no task")
+    return task

@@ -1,0 +1,130 @@
+"""A box's pipeline and its middlewares, with everything asynchronous in them made callable by threads."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from boxengine.domain.box import Box
+from boxengine.engine.answers import asynchronous
+from boxengine.engine.awaiting.event_loop import EventLoop
+from boxengine.engine.awaiting.lanes import CallLimits
+from boxengine.engine.awaiting.middlewares import awaited
+from boxengine.engine.awaiting.transports import Asynchronous, Lend, Surroundings
+from boxengine.engine.delivering.pipeline import Middlewares, Pipeline, TransportSpec
+from boxengine.ports import Clock
+
+CONCURRENCY = 100
+"""Calls under way at once, of one box in one process. As many connections as httpx and aiohttp have in their pools."""
+
+
+class Awaiting:
+    """Wraps what is ``async def``; what is not stays as it is, and costs nothing more."""
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        *,
+        lend: Lend,
+        clock: Clock,
+        cutoff: timedelta = timedelta(seconds=90),
+        paused: Callable[[Box], bool] = lambda _box: False,
+        concurrency: Mapping[str, int] | None = None,
+    ) -> None:
+        """Args:
+        lend: makes of a claim's session the one that coroutines get.
+        cutoff: after which calls that are under way are cancelled.
+        paused: whether nothing of a box may be handed out.
+        concurrency: by box name, how many calls may be under way at once; else ``CONCURRENCY``.
+        """
+        self._loop = loop
+        self._lend = lend
+        self._clock = clock
+        self._cutoff = cutoff
+        self._paused = paused
+        self._concurrency = concurrency or {}
+
+    def pipeline(self, pipeline: Pipeline) -> Pipeline:
+        """The same box, with transports that threads can call."""
+        box = pipeline.box
+        surroundings = Surroundings(
+            loop=self._loop,
+            gate=asyncio.Semaphore(self._concurrency.get(box.name, CONCURRENCY)),
+            lend=self._lend,
+            paused=partial(self._paused, box),
+            clock=self._clock,
+        )
+        transports = tuple(self._transport(spec, box, surroundings) for spec in pipeline.transports)
+        return replace(pipeline, transports=transports)
+
+    def middlewares(self, middlewares: Middlewares) -> Middlewares:
+        """The same, with those that are ``async def`` made callable by threads. Those around creating are never asynchronous."""
+        return replace(
+            middlewares,
+            poll=awaited(middlewares.poll, self._loop),
+            batch_process=awaited(middlewares.batch_process, self._loop),
+            item_process=awaited(middlewares.item_process, self._loop),
+        )
+
+    def _transport(self, spec: TransportSpec, box: Box, surroundings: Surroundings) -> TransportSpec:
+        build, is_asynchronous = _look(spec.build)
+        if not is_asynchronous:
+            return spec if build is spec.build else replace(spec, build=build)
+        limits = CallLimits(timeout=spec.timeout, cutoff=self._cutoff)
+
+        def make() -> Any:
+            return Asynchronous(
+                build,
+                surroundings=surroundings,
+                limits=limits,
+                disposable=spec.disposable,
+                name=f"transport {spec.name} of box {box.name}",
+            ).plain()
+
+        return replace(spec, build=make, disposable=False, timeout=None)
+
+
+def _look(build: Callable[[], Any]) -> tuple[Callable[[], Any], bool]:
+    """How to make the transport, and whether any call of it is asynchronous."""
+    made: Any = build
+    while isinstance(made, functools.partial):
+        made = made.func
+    if isinstance(made, type):
+        return build, _is_asynchronous(made)
+    # A factory, of which only what it makes can tell.
+    first = _First(build)
+    return first, _is_asynchronous(first.instance)
+
+
+def _is_asynchronous(transport: Any) -> bool:
+    """Of a transport, or of the class of one."""
+    one = transport.__call__ if isinstance(transport, type) else transport
+    return asynchronous(one) or asynchronous(getattr(transport, "call_batch", None))
+
+
+class _First:
+    """Gives what it has made to look at to whoever asks first, and then makes new ones."""
+
+    def __init__(self, build: Callable[[], Any]) -> None:
+        self._build = build
+        self.instance: Any = None
+        self._problem: Exception | None = None
+        try:
+            self.instance = build()
+        except Exception as error:  # told where the transport is made
+            self._problem = error
+        self._given = False
+
+    def __call__(self) -> Any:
+        if self._given:
+            return self._build()
+        self._given = True
+        instance, self.instance = self.instance, None
+        if self._problem is not None:
+            raise self._problem
+        return instance

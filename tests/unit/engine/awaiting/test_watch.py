@@ -1,0 +1,45 @@
+"""Code that blocks the event loop is named."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from boxengine.domain.item import Item
+from boxengine.engine.awaiting.event_loop import EventLoop
+from boxengine.engine.awaiting.watch import LoopWatch
+from tests.unit.engine.awaiting.conftest import AsyncBench
+from tests.unit.engine.awaiting.test_transports import Async
+from tests.unit.engine.bench import spec
+
+
+def test_a_transport_that_blocks_the_loop_is_named_once(bench: AsyncBench) -> None:
+    blocked, go_on = threading.Event(), threading.Event()
+
+    async def blocks(_item: Item) -> Any:
+        blocked.set()
+        assert go_on.wait(timeout=30)
+
+    told: list[str] = []
+    watch = LoopWatch(bench.loop, tell=told.append, patience=0.02)
+    bench.insert(1)
+    delivering = threading.Thread(target=bench.deliver, args=[spec(Async(blocks), name="slow")])
+    delivering.start()
+    assert blocked.wait(timeout=30)
+    watch.turn()
+    watch.turn()
+    go_on.set()
+    delivering.join()
+    (line,) = told
+    assert line.startswith("transport slow of box order_outbox_item has blocked the event loop for 0.02 s in ")
+    assert "asyncio.to_thread" in line
+
+
+def test_a_loop_that_answers_and_one_that_nobody_needs_say_nothing(loop: EventLoop) -> None:
+    told: list[str] = []
+    watch = LoopWatch(loop, tell=told.append, patience=30)
+    watch.turn()
+    assert loop.begun is None
+    loop.visit()
+    watch.turn()
+    assert told == []
