@@ -12,8 +12,8 @@ import pytest
 from boxengine.domain.box import Box
 from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.awaiting.wrapping import Awaiting
-from boxengine.engine.delivering.delivery import BatchReport
 from boxengine.engine.delivering.pipeline import Middlewares, Pipeline, TransportSpec
+from boxengine.engine.delivering.work import Report
 from tests.unit.engine.bench import NONE, Bench
 
 
@@ -27,7 +27,7 @@ class AsyncBench(Bench):
         self.concurrency = concurrency
         self.cutoff = timedelta(seconds=90)
 
-    def deliver(self, *specs: TransportSpec, middlewares: Middlewares = NONE, **options: Any) -> BatchReport:
+    def deliver(self, *specs: TransportSpec, middlewares: Middlewares = NONE, **options: Any) -> Report:
         """One batch of all buckets."""
         awaiting = self.awaiting()
         wrapped = awaiting.pipeline(Pipeline(box=self.box, transports=specs, retry_strategies=()))
