@@ -66,7 +66,7 @@ __all__ = [
     "load",
     "running",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "boxengine.adapters.payload": ("Payload",),

@@ -23,6 +23,9 @@ def sources(environ: Mapping[str, str]) -> dict[str, Source]:
         "pgbouncer": SystemProgram("pgbouncer", package="pgbouncer"),
         "chromium": SystemProgram("chromium", package="chromium"),
         "redis-server": SystemProgram("redis-server", package="redis-server"),
+        "promtool": SystemProgram("promtool", package="prometheus"),
+        "prometheus": SystemProgram("prometheus", package="prometheus"),
+        "systemd-analyze": SystemProgram("systemd-analyze", package="systemd"),
         "kafka": _given("kafka", "BOXENGINE_TEST_KAFKA_BOOTSTRAP", environ) or kafka,
     }
 

@@ -33,7 +33,7 @@ def exposed() -> dict[str, set[str]]:
 
 
 def dashboard() -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads((ROOT / "config/grafana-dashboard.json").read_text())
+    loaded: dict[str, Any] = json.loads((ROOT / "boxengine/kits/monitoring/grafana-dashboard.json").read_text())
     return loaded
 
 
@@ -44,7 +44,7 @@ def dashboard_queries() -> list[str]:
 
 
 def alert_rules() -> list[dict[str, Any]]:
-    loaded = yaml.safe_load((ROOT / "config/alerts.yml").read_text())
+    loaded = yaml.safe_load((ROOT / "boxengine/kits/monitoring/alerts.yml").read_text())
     return [rule for group in loaded["groups"] for rule in group["rules"]]
 
 

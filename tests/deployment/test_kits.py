@@ -1,0 +1,153 @@
+"""What ``boxengine init --with`` writes: whole, valid by the tools that read it, and in keeping with the worker."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from boxengine.cli.kits import KITS
+from tests.conftest import ServerLookup
+
+SECRETS = {"POSTGRES_PASSWORD": "p", "BOXENGINE_CONSOLE_TOKEN": "t" * 40, "GRAFANA_PASSWORD": "g"}
+
+
+def boxengine(folder: Path, *arguments: str, expect: int = 0, environ: Mapping[str, str] | None = None) -> str:
+    """What the command printed, on both outputs."""
+    done = subprocess.run(
+        [sys.executable, "-m", "boxengine", *arguments],
+        cwd=folder,
+        env={**os.environ, **(environ or {})},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == expect, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def check(program: Sequence[str], folder: Path) -> None:
+    done = subprocess.run(program, cwd=folder, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With every kit in it."""
+    made = tmp_path_factory.mktemp("kits")
+    boxengine(made, "init", "--with", "compose", "--with", "systemd", "--with", "docker", "--with", "monitoring")
+    return made
+
+
+@pytest.fixture(scope="module")
+def compose(folder: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((folder / "compose.yml").read_text())
+    return loaded
+
+
+def test_each_kit_is_written_whole_and_overwrites_nothing(tmp_path: Path) -> None:
+    (tmp_path / "outbox.yml").write_text("# mine\n")
+    (tmp_path / "deploy.yml").write_text("# mine\n")
+    assert "deploy.yml is there already; nothing was written" in boxengine(
+        tmp_path, "init", "--with", "systemd", expect=1
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["deploy.yml", "outbox.yml"]
+    (tmp_path / "deploy.yml").unlink()
+    boxengine(tmp_path, "init", "--with", "systemd")
+    assert (tmp_path / "outbox.yml").read_text() == "# mine\n"
+    assert not (tmp_path / "transports.py").exists()
+    assert "got 'helmet'" in boxengine(tmp_path, "init", "--with", "helmet", expect=2)
+
+
+def test_every_file_of_every_kit_is_there(folder: Path) -> None:
+    targets = {target for kit in KITS.values() for target in kit}
+    assert [target for target in targets if not (folder / target).stat().st_size] == []
+
+
+def test_the_configuration_that_a_container_gets_is_valid(folder: Path, compose: dict[str, Any]) -> None:
+    environ = {name: _filled(value) for name, value in compose["services"]["worker"]["environment"].items()}
+    (files,) = re.findall(r"BOXENGINE_CONFIG=(\S+)", (folder / "Dockerfile").read_text())
+    environ["BOXENGINE_CONFIG"] = files
+    assert "all in order" in boxengine(folder, "config", "check", environ=environ)
+    shown = {
+        line["key"]: line["value"]
+        for line in json.loads(boxengine(folder, "config", "show", "--json", environ=environ))
+    }
+    assert shown["metrics.enabled"] is True
+    assert shown["redis.url"] == "redis://valkey:6379/0"
+    assert shown["console.operate_token"] == "***"
+
+
+def test_compose_names_services_files_and_ports_that_are_there(folder: Path, compose: dict[str, Any]) -> None:
+    services: dict[str, Any] = compose["services"]
+    assert services.keys() >= {"postgres", "valkey", "kafka", "prometheus", "grafana", "worker", "console"}
+    for name, service in services.items():
+        for needed, condition in service.get("depends_on", {}).items():
+            healthy = condition["condition"] == "service_healthy"
+            assert "healthcheck" in services[needed] or not healthy, (name, needed)
+        for volume in service.get("volumes", []):
+            source = volume.partition(":")[0]
+            assert (folder / source).is_file() if source.startswith(".") else source in compose["volumes"]
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+    named = set(re.findall(r"\$\{(\w+)", (folder / "compose.yml").read_text()))
+    assert named == set(SECRETS)
+    grace = int(services["worker"]["stop_grace_period"].removesuffix("s"))
+    assert grace > 180  # processor.general_timeout
+
+
+def test_prometheus_takes_the_rules_and_finds_every_worker(
+    folder: Path, compose: dict[str, Any], server_lookup: ServerLookup
+) -> None:
+    promtool = server_lookup("promtool").address
+    check([promtool, "check", "config", "monitoring/prometheus.yml"], folder)
+    check([promtool, "check", "rules", "monitoring/alerts.yml"], folder)
+    (job,) = yaml.safe_load((folder / "monitoring/prometheus.yml").read_text())["scrape_configs"]
+    (found,) = job["dns_sd_configs"]
+    assert found["names"] == ["worker"]
+    assert "worker" in compose["services"]
+    assert json.loads((folder / "monitoring/grafana-dashboard.json").read_text())["panels"]
+
+
+def test_systemd_takes_the_unit(folder: Path, tmp_path: Path, server_lookup: ServerLookup) -> None:
+    """With a program that is there in place of the one that will be."""
+    systemd = server_lookup("systemd-analyze").address
+    unit = (folder / "boxengine.service").read_text()
+    here = tmp_path / "boxengine.service"
+    here.write_text(unit.replace("/srv/boxengine/.venv/bin/boxengine", sys.executable))
+    check([systemd, "verify", "--man=no", str(here)], tmp_path)
+    here.write_text(
+        unit.replace("/srv/boxengine/.venv/bin/boxengine", sys.executable).replace("Restart=always", "Restart=ever")
+    )
+    done = subprocess.run([systemd, "verify", "--man=no", here], check=False, capture_output=True, text=True)
+    assert "restart specifier" in done.stderr  # it does look
+
+
+def test_the_image_has_stages_an_account_and_a_health_check_that_runs(folder: Path) -> None:
+    lines = (folder / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
+    words = [shlex.split(line) for line in lines if line and not line.startswith("#")]
+    assert [each[0] for each in words].count("FROM") == 2
+    assert ["USER", "10001"] in words
+    assert ["STOPSIGNAL", "SIGTERM"] in words
+    (health,) = (line.partition("CMD ")[2] for line in lines if line.startswith("HEALTHCHECK"))
+    program, flag, code = json.loads(health)
+    assert (program, flag) == ("python", "-c")
+    dead = subprocess.run([sys.executable, "-c", code.replace("5555", "9")], check=False, capture_output=True)
+    assert dead.returncode == 1
+    assert b"refused" in dead.stderr
+    ignored = (folder / ".dockerignore").read_text().splitlines()
+    copied = [word for each in words if each[0] == "COPY" and each[1] != "--from=build" for word in each[1:-1]]
+    assert set(copied) == {"requirements.txt", "*.yml", "*.py"}
+    assert {"!requirements.txt", "!outbox.yml", "!deploy.yml", "!*.py"} <= set(ignored)
+
+
+def _filled(value: str) -> str:
+    return re.sub(r"\$\{(\w+)[^}]*\}", lambda found: SECRETS[found[1]], value)
