@@ -54,17 +54,17 @@ class Consuming:
     def __init__(
         self,
         resolved: Resolved,
-        *,
         boxes: Sequence[str] = (),
-        process: int = 0,
+        *,
         observer: Observer,
         tracer: Tracer,
+        place: str = "0",
     ) -> None:
         """Connects to nothing.
 
         Args:
             boxes: names; none: all inbox boxes with a source.
-            process: which of several equal processes on this machine.
+            place: which of several equal processes on this machine, the same after a restart.
 
         Raises:
             UnknownBox: a box that does not exist, or has no source; with the names of those that have.
@@ -72,7 +72,7 @@ class Consuming:
             BoxError: ``database.url`` is missing, ``confluent-kafka`` too, or it refuses the configuration.
         """
         self._resolved = resolved
-        self._process = process
+        self._place = place
         self._observer = observer
         self._clock = SystemClock()
         tracker = resolved.error_tracker
@@ -154,7 +154,7 @@ class Consuming:
             bootstrap_servers=source.bootstrap_servers,
             group=source.group,
             config=source.config,
-            slot=f"{self._process}.{number}",
+            slot=f"{self._place}.{number}",
         )
         kafka = KafkaSource(topics=source.topics, config=config)
         creator = self._items.creator(source.box.name, source.box.type)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import Annotated
 
 import typer
 
 from boxengine.app import garbage
-from boxengine.cli.context import Globals, globals_of
-from boxengine.cli.lifecycle import Child, endpoints, live, names_in
-from boxengine.cli.stacks import Stacks
-
-if TYPE_CHECKING:
-    from boxengine.app.boxes import Boxes
+from boxengine.cli.context import globals_of, names_in
+from boxengine.cli.lifecycle import Plan, Process
 
 logger = logging.getLogger("boxengine.consume")
 GRACE = timedelta(seconds=60)
@@ -41,56 +38,22 @@ def consume(
 
     Examples: boxengine consume; boxengine consume -b order_inbox_item --processes 2
     """
-    stacks, this_child = Stacks(), Child.at(child)
+    process = Process(child)
     options, names = globals_of(context), names_in(boxes)
     with garbage.put_off():
+        from boxengine.app.consuming import Consuming  # noqa: PLC0415 - see Globals.boxes
+
         options.configure_logs()
         loaded = options.boxes()
     options.configure_logs(loaded)
-    if processes > 1 and this_child is None:
-        raise typer.Exit(_supervise(loaded, options, names, count=processes, stacks=stacks))
-    raise typer.Exit(_consume(loaded, names, child=this_child, stacks=stacks))
-
-
-def _consume(loaded: Boxes, names: list[str], *, child: Child | None, stacks: Stacks) -> int:
-    from boxengine.adapters.system import SystemClock  # noqa: PLC0415 - see Globals.boxes
-    from boxengine.adapters.telemetry.ledger import Ledger  # noqa: PLC0415
-    from boxengine.app.consuming import Consuming  # noqa: PLC0415
-    from boxengine.app.watchers import watchers  # noqa: PLC0415
-
-    settings = loaded.resolved.settings
-    ledger = Ledger(child.ledger) if child else None
-    watching = watchers(settings, clock=SystemClock(), partitions=settings.poller.concurrency, ledger=ledger)
-    stacks.in_hand = watching.in_hand
-    consuming = Consuming(
-        loaded.resolved,
-        boxes=names,
-        process=int(child.place) if child else 0,
-        observer=watching.observer,
-        tracer=watching.tracer,
-    )
-    health = consuming.health(**watching.health)
-    worker = consuming.worker(health=health, services=[] if child else endpoints(loaded, health, watching.registry))
-    return live(
-        worker,
-        child=child,
+    plan = Plan(
+        work=partial(Consuming, loaded.resolved, names),
+        command=["consume", *(part for name in names for part in ("--boxes", name))],
+        partitions=loaded.resolved.settings.poller.concurrency,
         within=GRACE,
+        children_within=2 * GRACE,
         logger=logger,
-        started=f"consuming for {', '.join(box.name for box in consuming.boxes)}",
+        started="consuming for",
         stopping="stopping: the batches under way are stored and committed first",
     )
-
-
-def _supervise(loaded: Boxes, options: Globals, names: list[str], *, count: int, stacks: Stacks) -> int:
-    from boxengine.app.consuming import Consuming  # noqa: PLC0415 - see Globals.boxes
-    from boxengine.cli.processes import Supervisor  # noqa: PLC0415
-    from boxengine.engine.observation import NullObserver, NullTracer  # noqa: PLC0415
-
-    # Checks what the children will be given, and the database for the probes; it consumes nothing itself.
-    consuming = Consuming(loaded.resolved, boxes=names, observer=NullObserver(), tracer=NullTracer())
-    command = ["consume", *(part for name in names for part in ("--boxes", name))]
-    code = Supervisor(
-        loaded, options, command, count=count, health=consuming.health, grace=2 * GRACE, stacks=stacks
-    ).run()
-    consuming.close()
-    return code
+    raise typer.Exit(process.run(plan, loaded, options, processes=processes))

@@ -70,6 +70,11 @@ class Globals:
         return [*options, *(["--log-level", self.log_level] if self.log_level else [])]
 
 
+def names_in(options: Sequence[str] | None) -> list[str]:
+    """The boxes of an option that may be repeated and may hold several names."""
+    return [name.strip() for each in options or () for name in each.split(",") if name.strip()]
+
+
 def globals_of(context: typer.Context) -> Globals:
     """The global options of the running command."""
     found = context.find_root().obj

@@ -1,4 +1,8 @@
-"""A worker process from its start to its exit code; `start` and `consume` share it."""
+"""A worker command from its start to its exit code. ``start`` and ``consume`` share it.
+
+A command makes its ``Process`` first, then loads the configuration, and runs a ``Plan``. With ``--processes`` this process
+becomes the parent of several that run the same plan; without, or as one of those children, it does the work itself.
+"""
 
 from __future__ import annotations
 
@@ -9,81 +13,147 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from boxengine.app import garbage
-from boxengine.cli.signals import StopRequest, let_through, stop_request, stop_with_parent
+from boxengine.cli.child import Child
+from boxengine.cli.signals import stop_request
+from boxengine.cli.stacks import Stacks
 
 if TYPE_CHECKING:
     from boxengine.app.boxes import Boxes
+    from boxengine.cli.context import Globals
+    from boxengine.domain.box import Box
+    from boxengine.engine.running.health import Health
     from boxengine.engine.running.worker import Worker
+    from boxengine.ports import Observer, Service, Tracer
 
 LAST_WAIT = timedelta(seconds=5)
 """For what the application does when the process ends."""
 
 
-@dataclass(frozen=True, slots=True)
-class Child:
-    """One of the processes under a parent."""
-
-    ledger: Path
-    """Where it keeps its numbers for the parent."""
-    request: StopRequest
-
-    @classmethod
-    def at(cls, ledger: str | None) -> Child | None:
-        """This process as a child; None: it has no parent.
-
-        Before anything else is done, for the parent holds signals back until the child can stop in good order.
-        """
-        if ledger is None:
-            return None
-        request = stop_request()
-        stop_with_parent(request)
-        let_through()
-        return cls(Path(ledger), request)
+class Work(Protocol):
+    """All that a command runs, connected to nothing or to everything, and not started yet."""
 
     @property
-    def place(self) -> str:
-        """Which of several equal processes this is; its successor after a restart has the same place."""
-        return self.ledger.stem.partition(".")[0]
+    def boxes(self) -> Sequence[Box]:
+        """The boxes it works on."""
+
+    def health(self, **options: Any) -> Health:
+        """What the probes answer from; ``options`` are those of ``Health``."""
+
+    def worker(self, *, health: Health, services: Sequence[Service]) -> Worker:
+        """Its loops. Stopping the worker closes all connections."""
+
+    def close(self) -> None:
+        """Closes all connections where no worker was made."""
 
 
-def live(
-    worker: Worker,
-    *,
-    child: Child | None,
-    within: timedelta,
-    logger: logging.Logger,
-    started: str,
-    stopping: str,
-    once_started: Callable[[], None] = lambda: None,
-) -> int:
-    """Runs the worker until a signal; returns the exit code.
+class MakeWork(Protocol):
+    """Puts a command's work together."""
 
-    Args:
-        within: how long the worker may take to stop.
-        started, stopping: log lines.
-    """
-    request = stop_request() if child is None else child.request
-    garbage.set_up_for_batches()
-    worker.start()
-    logger.info("%s", started, extra={"pid": os.getpid()})
-    once_started()
-    request.wait()
-    logger.info("%s", stopping)
-    stuck = worker.stop(within=within)
-    for name in stuck:
-        logger.error("%s did not stop in time", name)
-    logger.info("stopped")
-    code = 1 if stuck else 0
-    _end_within(LAST_WAIT, code, logger)
-    return code
+    def __call__(self, *, observer: Observer, tracer: Tracer, place: str) -> Work:
+        """``place``: which of several equal processes on this machine, the same after a restart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What distinguishes one command's processes from another's."""
+
+    work: MakeWork
+    command: Sequence[str]
+    """What each child runs, without the global options; it gets ``--child`` besides."""
+    partitions: int
+    """Per box, for the metrics."""
+    within: timedelta
+    """How long a worker may take to stop."""
+    children_within: timedelta
+    """How long a parent waits for its children to stop."""
+    logger: logging.Logger
+    started: str
+    """Log line; the boxes' names follow."""
+    stopping: str
+    """Log line."""
+    once_started: Callable[[Work], None] = lambda _work: None
+
+
+class Process:
+    """This operating-system process, from its first signal handler to its exit code."""
+
+    def __init__(self, child: str | None) -> None:
+        """From now on SIGUSR1 tells the stacks, and a child stops with its parent.
+
+        Args:
+            child: the value of ``--child``; None: this process has no parent.
+        """
+        self._stacks = Stacks()
+        self.child = Child.at(child)
+
+    def run(self, plan: Plan, boxes: Boxes, options: Globals, *, processes: int) -> int:
+        """Runs the plan until a signal; returns the exit code.
+
+        Args:
+            processes: how many a parent starts. A child does the work itself, whatever this says.
+        """
+        if processes > 1 and self.child is None:
+            return self._supervise(plan, boxes, options, count=processes)
+        return self._work(plan, boxes)
+
+    def _supervise(self, plan: Plan, boxes: Boxes, options: Globals, *, count: int) -> int:
+        from boxengine.cli.processes import Supervisor  # noqa: PLC0415 - see Globals.boxes
+        from boxengine.engine.observation import NullObserver, NullTracer  # noqa: PLC0415
+
+        # Checks what the children will be given, and the servers for the probes; it works on nothing itself.
+        work = plan.work(observer=NullObserver(), tracer=NullTracer(), place="0")
+        try:
+            supervisor = Supervisor(
+                boxes,
+                options,
+                plan.command,
+                count=count,
+                health=work.health,
+                grace=plan.children_within,
+                stacks=self._stacks,
+            )
+            return supervisor.run()
+        finally:
+            work.close()
+
+    def _work(self, plan: Plan, boxes: Boxes) -> int:
+        from boxengine.adapters.system import SystemClock  # noqa: PLC0415 - see Globals.boxes
+        from boxengine.adapters.telemetry.ledger import Ledger  # noqa: PLC0415
+        from boxengine.app.watchers import watchers  # noqa: PLC0415
+        from boxengine.cli.endpoints import endpoints  # noqa: PLC0415
+
+        child = self.child
+        ledger = Ledger(child.ledger) if child else None
+        watching = watchers(boxes.resolved.settings, clock=SystemClock(), partitions=plan.partitions, ledger=ledger)
+        self._stacks.in_hand = watching.in_hand
+        work = plan.work(observer=watching.observer, tracer=watching.tracer, place=child.place if child else "0")
+        health = work.health(**watching.health)
+        # The parent answers probes and metrics for its children.
+        services = [] if child else endpoints(boxes, health, watching.registry)
+        return self._live(plan, work, work.worker(health=health, services=services))
+
+    def _live(self, plan: Plan, work: Work, worker: Worker) -> int:
+        request = stop_request() if self.child is None else self.child.request
+        garbage.set_up_for_batches()
+        worker.start()
+        plan.logger.info("%s %s", plan.started, ", ".join(box.name for box in work.boxes), extra={"pid": os.getpid()})
+        plan.once_started(work)
+        request.wait()
+        plan.logger.info("%s", plan.stopping)
+        stuck = worker.stop(within=plan.within)
+        for name in stuck:
+            plan.logger.error("%s did not stop in time", name)
+        plan.logger.info("stopped")
+        code = 1 if stuck else 0
+        _end_within(LAST_WAIT, code, plan.logger)
+        return code
 
 
 def _end_within(span: timedelta, code: int, logger: logging.Logger) -> None:
-    """Python waits for threads of users' code that are no daemons, however long they take."""
+    """Ends the process after ``span``: Python would wait for users' threads that are no daemons, however long they take."""
 
     def end() -> None:
         time.sleep(span.total_seconds())
@@ -93,24 +163,3 @@ def _end_within(span: timedelta, code: int, logger: logging.Logger) -> None:
         os._exit(code)
 
     threading.Thread(target=end, name="boxengine-end", daemon=True).start()
-
-
-def endpoints(boxes: Boxes, health: Any, registry: Any) -> list[Any]:
-    """The HTTP servers for probes and metrics, as configured."""
-    from boxengine.web import probes  # noqa: PLC0415 - see Globals.boxes
-    from boxengine.web.server import services  # noqa: PLC0415
-
-    settings = boxes.resolved.settings
-    wanted = []
-    if settings.probes.enabled:
-        wanted.append(("probes.port", settings.probes.port, probes.routes(ready=health.ready, alive=health.alive)))
-    if settings.metrics.enabled:
-        from boxengine.web import metrics  # noqa: PLC0415 - see watchers
-
-        wanted.append(("metrics.port", settings.metrics.port, metrics.routes(registry)))
-    return list(services(wanted))
-
-
-def names_in(options: Sequence[str] | None) -> list[str]:
-    """The boxes of an option that may be repeated and may hold several names."""
-    return [name.strip() for each in options or () for name in each.split(",") if name.strip()]

@@ -22,7 +22,7 @@ from boxengine.adapters.telemetry.ledger import ProcessLedgers
 from boxengine.adapters.telemetry.progress import ChildProcesses
 from boxengine.adapters.telemetry.prometheus import NumbersCollector
 from boxengine.cli.context import Globals
-from boxengine.cli.lifecycle import endpoints
+from boxengine.cli.endpoints import endpoints
 from boxengine.cli.signals import TELLING, held_back_in_children, stop_request
 from boxengine.cli.stacks import Stacks
 from boxengine.engine.running.health import Health

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from boxengine.app import garbage
-from boxengine.cli.context import connect, globals_of
-from boxengine.cli.lifecycle import Child, endpoints, live, names_in
-from boxengine.cli.stacks import Stacks
+from boxengine.cli.child import Child
+from boxengine.cli.context import connect, globals_of, names_in
+from boxengine.cli.lifecycle import Plan, Process, Work
 
 if TYPE_CHECKING:
     from boxengine.app.assembly import Choices
     from boxengine.app.boxes import Boxes
     from boxengine.app.servers import Servers
+    from boxengine.domain.box import Box
+    from boxengine.engine.running.health import Health
+    from boxengine.engine.running.worker import Worker
+    from boxengine.ports import Observer, Service, Tracer
 
 logger = logging.getLogger("boxengine.start")
 GRACE = timedelta(seconds=1)
@@ -48,7 +53,7 @@ def start(
 
     Examples: boxengine start; boxengine start -b order_outbox_item -c 8; boxengine start --processes 4
     """
-    stacks, this_child = Stacks(), Child.at(child)
+    process = Process(child)
     options, names = globals_of(context), names_in(boxes)
     with garbage.put_off():
         from boxengine.app.assembly import Choices, choose  # noqa: PLC0415 - see Globals.boxes
@@ -70,97 +75,96 @@ def start(
     )
     choose(loaded.resolved, names)
     servers = connect(loaded, writes=True)
-    if this_child is None:
+    if process.child is None:
         refuse_shared_tables(loaded.resolved, servers.store)
         refuse_other_sizes(loaded.resolved, names, servers.store)
-    if processes > 1 and this_child is None:
-        from boxengine.app import assembly  # noqa: PLC0415
-        from boxengine.cli.processes import Supervisor  # noqa: PLC0415
-
-        supervisor = Supervisor(
-            loaded,
-            options,
-            ["start", *child_choices(choices)],
-            count=processes,
-            health=partial(assembly.health, servers),
-            grace=loaded.resolved.settings.processor.general_timeout + 20 * GRACE,
-            stacks=stacks,
-        )
-        code = supervisor.run()
-        servers.close()
-        raise typer.Exit(code)
-    raise typer.Exit(_Process(loaded, servers, choices, child=this_child, stacks=stacks).run())
+    settings = loaded.resolved.settings
+    plan = Plan(
+        work=partial(Delivering, loaded, servers, choices),
+        command=["start", *child_choices(choices)],
+        partitions=poll_concurrency or settings.poller.concurrency,
+        within=settings.processor.general_timeout + GRACE,
+        children_within=settings.processor.general_timeout + 20 * GRACE,
+        logger=logger,
+        started="started:",
+        stopping="stopping: the batches under way are finished first",
+        once_started=partial(_log_notices, loaded, servers, process.child),
+    )
+    raise typer.Exit(process.run(plan, loaded, options, processes=processes))
 
 
-class _Process:
-    """One worker process from its start to its exit code."""
+class Delivering:
+    """``Work`` of ``boxengine start``."""
 
     def __init__(
-        self, boxes: Boxes, servers: Servers, choices: Choices, *, child: Child | None, stacks: Stacks
+        self, boxes: Boxes, servers: Servers, choices: Choices, *, observer: Observer, tracer: Tracer, place: str
     ) -> None:
         self._boxes = boxes
         self._servers = servers
         self._choices = choices
-        self._child = child
-        self._stacks = stacks
-        self._settings = boxes.resolved.settings
+        self._observer = observer
+        self._tracer = tracer
+        self._place = place
 
-    def run(self) -> int:
-        from boxengine.adapters.telemetry.ledger import Ledger  # noqa: PLC0415 - see Globals.boxes
-        from boxengine.app import assembly, default  # noqa: PLC0415
+    @property
+    def boxes(self) -> list[Box]:
+        """The boxes whose items are delivered."""
+        from boxengine.app.assembly import choose  # noqa: PLC0415 - see Globals.boxes
+
+        return [pipeline.box for pipeline in choose(self._boxes.resolved, self._choices.boxes).values()]
+
+    def health(self, **options: Any) -> Health:
+        """What the probes answer from: the servers, the transports and the loops' progress."""
+        from boxengine.app import assembly  # noqa: PLC0415 - see Globals.boxes
+
+        return assembly.health(self._servers, **options)
+
+    def worker(self, *, health: Health, services: Sequence[Service]) -> Worker:
+        """Poller and processor."""
+        from boxengine.app import assembly, default  # noqa: PLC0415 - see Globals.boxes
         from boxengine.app.boxes import Boxes  # noqa: PLC0415
-        from boxengine.app.watchers import watchers  # noqa: PLC0415
 
-        partitions = self._choices.partitions or self._settings.poller.concurrency
-        ledger = Ledger(self._child.ledger) if self._child else None
-        watching = watchers(self._settings, clock=self._servers.clock, partitions=partitions, ledger=ledger)
-        self._stacks.in_hand = watching.in_hand
-        default.offer(Boxes(self._boxes.resolved, observer=watching.observer, tracer=watching.tracer))
-        health = assembly.health(self._servers, **watching.health)
-        worker = assembly.assemble(
+        default.offer(Boxes(self._boxes.resolved, observer=self._observer, tracer=self._tracer))
+        return assembly.assemble(
             self._boxes.resolved,
             self._servers,
             choices=self._choices,
-            observer=watching.observer,
-            tracer=watching.tracer,
+            observer=self._observer,
+            tracer=self._tracer,
             health=health,
-            services=[] if self._child else endpoints(self._boxes, health, watching.registry),
-            name=self._child.place if self._child else "0",
-        )
-        names = self._choices.boxes or self._boxes.resolved.pipelines
-        return live(
-            worker,
-            child=self._child,
-            within=self._settings.processor.general_timeout + GRACE,
-            logger=logger,
-            started=f"started: {', '.join(names)}",
-            stopping="stopping: the batches under way are finished first",
-            once_started=self._tell_notices,
+            services=services,
+            name=self._place,
         )
 
-    def _tell_notices(self) -> None:
-        """What works but is probably not meant, and what the tables lack; from a thread, for the database may be down."""
-        from boxengine.errors import BoxError  # noqa: PLC0415
-        from boxengine.settings import notices  # noqa: PLC0415
+    def close(self) -> None:
+        """Closes the connections to the servers."""
+        self._servers.close()
 
-        if self._child is not None and self._child.ledger.stem != "1":
-            return
-        for problem in notices(self._settings):
-            logger.warning("%s", problem)
 
-        def look() -> None:
-            for pipeline in self._boxes.resolved.pipelines.values():
-                try:
-                    lacking = self._servers.store.table(pipeline.box).lacking
-                    stranded = self._servers.store.stranded(pipeline.box)
-                except BoxError:
-                    return  # the loops tell, and try again
-                if stranded is not None:
-                    logger.error("box %s: %s", pipeline.box.name, stranded)
-                for what, loss in lacking.items():
-                    logger.info("table %s has no %s: %s", pipeline.box.table, what, loss)
+def _log_notices(loaded: Boxes, servers: Servers, child: Child | None, _work: Work) -> None:
+    """Logs what works but is probably not meant, and what the tables lack."""
+    from boxengine.errors import BoxError  # noqa: PLC0415
+    from boxengine.settings import notices  # noqa: PLC0415
 
-        threading.Thread(target=look, name="boxengine-tables", daemon=True).start()
+    if child is not None and not child.speaks_for_all:
+        return
+    for problem in notices(loaded.resolved.settings):
+        logger.warning("%s", problem)
+
+    def look() -> None:
+        for pipeline in loaded.resolved.pipelines.values():
+            try:
+                lacking = servers.store.table(pipeline.box).lacking
+                stranded = servers.store.stranded(pipeline.box)
+            except BoxError:
+                return  # the loops tell, and try again
+            if stranded is not None:
+                logger.error("box %s: %s", pipeline.box.name, stranded)
+            for what, loss in lacking.items():
+                logger.info("table %s has no %s: %s", pipeline.box.table, what, loss)
+
+    # In a thread: the database may be down, and the worker must start all the same.
+    threading.Thread(target=look, name="boxengine-tables", daemon=True).start()
 
 
 def child_choices(choices: Choices) -> list[str]:

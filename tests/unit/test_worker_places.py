@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from boxengine.adapters.telemetry.ledger import ProcessLedgers
-from boxengine.cli.lifecycle import Child
+from boxengine.cli.child import Child
 from boxengine.cli.signals import StopRequest
 
 

@@ -1,1 +1,1 @@
-
+"""Observers and tracers: logs, Prometheus, OpenTelemetry, Sentry."""

@@ -85,7 +85,7 @@ class Inbox:
 
     def worker(self, watcher: Watcher | None = None, *, process: int = 0) -> Worker:
         consuming = Consuming(
-            self.boxes.resolved, process=process, observer=watcher or NullObserver(), tracer=NullTracer()
+            self.boxes.resolved, place=str(process), observer=watcher or NullObserver(), tracer=NullTracer()
         )
         return consuming.worker(health=consuming.health())
 

@@ -15,7 +15,7 @@ import boxengine
 from boxengine.adapters.telemetry.combined import CombinedObserver
 from boxengine.app import assembly, servers
 from boxengine.app.watchers import watchers
-from boxengine.cli.lifecycle import endpoints
+from boxengine.cli.endpoints import endpoints
 from boxengine.web.server import HttpService
 from tests.integration.engine.rig import Rig
 from tests.integration.engine.watcher import Watcher

@@ -10,7 +10,7 @@ from pathlib import Path
 from boxengine.adapters.system import SystemClock
 from boxengine.app.consuming import Consuming
 from boxengine.app.watchers import watchers
-from boxengine.cli.lifecycle import endpoints
+from boxengine.cli.endpoints import endpoints
 from tests.eventually import eventually
 from tests.integration.engine.watcher import Watcher
 from tests.integration.kafka.inbox import Inbox, numbered, produce

@@ -1,0 +1,40 @@
+"""A worker process under a parent, as ``--processes`` starts them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from boxengine.cli.signals import StopRequest, let_through, stop_request, stop_with_parent
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """What this process has of its parent."""
+
+    ledger: Path
+    """Where it keeps its numbers for the parent."""
+    request: StopRequest
+
+    @classmethod
+    def at(cls, ledger: str | None) -> Child | None:
+        """This process as a child; None: it has no parent.
+
+        Call this first of all: the parent holds signals back until the child can stop in good order.
+        """
+        if ledger is None:
+            return None
+        request = stop_request()
+        stop_with_parent(request)
+        let_through()
+        return cls(Path(ledger), request)
+
+    @property
+    def place(self) -> str:
+        """Which of several equal processes this is. Its successor after a restart has the same place."""
+        return self.ledger.stem.partition(".")[0]
+
+    @property
+    def speaks_for_all(self) -> bool:
+        """Whether this child logs what would be the same in all of them: the first one does, at its first start."""
+        return self.ledger.stem == "1"
