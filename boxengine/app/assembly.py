@@ -31,12 +31,15 @@ from boxengine.engine.delivering.keeper import LeaseKeeper
 from boxengine.engine.delivering.order import OrderWatch
 from boxengine.engine.delivering.pipeline import Pipeline, TransportSpec
 from boxengine.engine.delivering.processor import ProcessLimits, Processor
+from boxengine.engine.polling.checks import Checks, never_quiet
 from boxengine.engine.polling.listener import Listener
+from boxengine.engine.polling.looks import PollLimits
 from boxengine.engine.polling.pauses import PauseWatch
-from boxengine.engine.polling.poller import Poller, PollLimits, never_quiet
+from boxengine.engine.polling.poller import Poller
 from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.polling.survey import MANY, Survey
-from boxengine.engine.polling.tactics import TACTICS, Pace
+from boxengine.engine.polling.tactics import TACTICS
+from boxengine.engine.polling.throttlers import Pace
 from boxengine.engine.retention import Retention
 from boxengine.engine.running.backlog import Backlog
 from boxengine.engine.running.closing import Closing
@@ -48,6 +51,7 @@ from boxengine.engine.running.recorder import Recorder
 from boxengine.engine.running.table_watch import TableWatch
 from boxengine.engine.running.threads import ThreadGroup
 from boxengine.engine.running.worker import Loop, Worker
+from boxengine.engine.timing import TIMING
 from boxengine.engine.tracking import GuardedTracker
 from boxengine.errors import BoxError, UnknownBox
 from boxengine.ports import ErrorTracker, Observer, Service, Tracer, WorkerInfo
@@ -57,8 +61,6 @@ if TYPE_CHECKING:
     from boxengine.adapters.kafka.pool import ProducerPool
 
 logger = logging.getLogger("boxengine.worker")
-LEASE_TTL = timedelta(seconds=4)
-"""How long the leases of a worker that died stand in the way; one that lives renews them. Longer beside a slow Redis."""
 ROUND_TRIPS = 4
 """To Redis, from a lease's beginning to the first item: the take, the boxes' pauses, remembered failures, the note of an item
 in hand. Before its renewal each of the other threads' may come first."""
@@ -153,7 +155,9 @@ class _Assembly:
         partitions = choices.partitions or self._settings.poller.concurrency
         self._schedule = Schedule(self._boxes, partitions=partitions, clock=self._clock)
         self._threads = choices.processor_threads or self._settings.processor.threads_count
-        self._lease = LeaseLength(LEASE_TTL, round_trips=ROUND_TRIPS + self._threads, observer=observer)
+        self._lease = LeaseLength(
+            timedelta(seconds=TIMING.lease), round_trips=ROUND_TRIPS + self._threads, observer=observer, timing=TIMING
+        )
         self._pauses = PauseWatch(
             servers.pauses,
             self._boxes,
@@ -161,6 +165,7 @@ class _Assembly:
             auto_disabled=self._settings.polling_auto_disabled,
             resumed=self._schedule.wake,
             measured=self._lease.measured,
+            timing=TIMING,
         )
         self._survey = self._make_survey()
         self._event_loop = EventLoop()
@@ -270,7 +275,7 @@ class _Assembly:
         if self._survey is not None:
             loops.append(self._loop("survey", self._survey.turn))
         if self._servers.wakeups is not None:
-            listener = Listener(self._servers.wakeups, self._schedule, queue_told=poller.queue_told)
+            listener = Listener(self._servers.wakeups, self._schedule, queue_announced=poller.queue_announced)
             loops.append(self._loop("listener", listener.turn))
         return loops
 
@@ -284,26 +289,38 @@ class _Assembly:
             min_queue_timelag=settings.min_queue_timelag.total_seconds(),
             queue_delay=settings.queue_delay.total_seconds(),
         )
+        tactic = TACTICS[self._choices.tactic or settings.tactic](pace)
+        checks = Checks(
+            self._schedule,
+            store=self._servers.store,
+            queue=self._servers.queue,
+            pauses=self._pauses,
+            wakeups=self._servers.wakeups,
+            tactic=tactic,
+            clock=self._clock,
+            quiet=never_quiet if self._survey is None else self._survey.quiet,
+            timing=TIMING,
+        )
         return Poller(
             self._schedule,
+            checks=checks,
             store=self._servers.store,
             queue=self._servers.queue,
             leases=self._servers.leases,
             pauses=self._pauses,
-            wakeups=self._servers.wakeups,
-            tactic=TACTICS[self._choices.tactic or settings.tactic](pace),
+            tactic=tactic,
             middlewares=self._middlewares.poll,
             outages=self._outages,
             observer=self._observer,
             tracer=self._tracer,
             clock=self._clock,
             token=self._token,
-            quiet=never_quiet if self._survey is None else self._survey.quiet,
             limits=PollLimits(
                 regular=settings.regular_items_batch_size,
                 retryable=settings.retryable_items_batch_size,
-                lease_ttl=min(LEASE_TTL, settings.general_timeout),
+                lease_ttl=min(timedelta(seconds=TIMING.lease), settings.general_timeout),
             ),
+            timing=TIMING,
         )
 
     def _processor(self, deliveries: Mapping[str, Delivery], keeper: LeaseKeeper) -> Processor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ from typing import Any
 import pytest
 
 import boxengine
+from boxengine.app import assembly
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Failure
-from boxengine.engine.polling import poller
+from boxengine.engine.timing import TIMING
 from tests.eventually import eventually
 from tests.integration.engine.receivers import Gate, Receiver
 from tests.integration.engine.rig import BOX, Rig
@@ -30,7 +32,7 @@ LONG_AGO = 1_700_000_000
 @pytest.fixture(autouse=True)
 def asked_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The queue's length is asked for at each poll: an "empty" reading of a moment ago may let one poll through."""
-    monkeypatch.setattr(poller, "EMPTY_FOR", 0.0)
+    monkeypatch.setattr(assembly, "TIMING", replace(TIMING, empty=0.0))
 
 
 def busy(spy: Spy, *, length: int, bucket: int = 99, pushed_at: int = LONG_AGO) -> None:

@@ -24,8 +24,8 @@ from boxengine.engine.delivering.drain import Drain
 from boxengine.engine.delivering.holding import Holding
 from boxengine.engine.delivering.sending import Sending
 from boxengine.engine.delivering.transports import Carrier
+from boxengine.engine.polling.checks import Checks
 from boxengine.engine.polling.pauses import PauseWatch
-from boxengine.engine.polling.poller import Poller
 from boxengine.engine.polling.schedule import NEVER, Schedule
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import Hold
@@ -460,7 +460,7 @@ def corrupt_jobs_raise(patch: Surgery) -> None:
 @breaks(Promise.ENDS)
 def checks_never_made(patch: Surgery) -> None:
     """The poller trusts wake-ups alone."""
-    patch.setattr(Poller, "_check", lambda _self, _box: 1.0)
+    patch.setattr(Checks, "check", lambda _self, _box: 1.0)
 
 
 @breaks(Promise.PROMPT)

@@ -8,14 +8,14 @@ from typing import Any
 
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
-from boxengine.engine.polling.pauses import REFRESH
+from boxengine.engine.timing import TIMING
 from boxengine.ports import Result
 from tests.simulation.faults import Faults, Tenure
 from tests.simulation.record import ClaimRecord, Record, Send
 from tests.simulation.scenario import Scenario
 from tests.simulation.scheduler import Scheduler
 
-PAUSE_HEARD = REFRESH + 0.1
+PAUSE_HEARD = TIMING.pause_heard + 0.1
 """Virtual seconds after which every worker that reaches Redis knows of a pause."""
 POISON = b"poison"
 """The payload of an item that no transport ever takes."""

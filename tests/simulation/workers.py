@@ -16,11 +16,14 @@ from boxengine.engine.delivering.keeper import LeaseKeeper
 from boxengine.engine.delivering.pipeline import Middlewares, Pipeline, TransportSpec
 from boxengine.engine.delivering.processor import ProcessLimits, Processor
 from boxengine.engine.observation import NullObserver, NullTracer
+from boxengine.engine.polling.checks import Checks
 from boxengine.engine.polling.listener import Listener
+from boxengine.engine.polling.looks import PollLimits
 from boxengine.engine.polling.pauses import PauseWatch
-from boxengine.engine.polling.poller import Poller, PollLimits
+from boxengine.engine.polling.poller import Poller
 from boxengine.engine.polling.schedule import Schedule
-from boxengine.engine.polling.tactics import TACTICS, Pace
+from boxengine.engine.polling.tactics import TACTICS
+from boxengine.engine.polling.throttlers import Pace
 from boxengine.engine.retention import Retention
 from boxengine.engine.running.lease_length import LeaseLength
 from boxengine.engine.running.outages import Outages
@@ -133,14 +136,24 @@ class SimulatedWorker:
         leases = coordination(self._servers.leases)
         self.pauses = PauseWatch(coordination(self._servers.pauses), boxes, clock=clock, resumed=self._schedule.wake)
         self.pauses._lock = cast("Any", SimulatedLock(scheduler))
+        tactic = TACTICS[scenario.tactic](PACE)
+        checks = Checks(
+            self._schedule,
+            store=self._store,
+            queue=self._queue,
+            pauses=self.pauses,
+            wakeups=self.wakeups,
+            tactic=tactic,
+            clock=clock,
+        )
         self._poller = Poller(
             self._schedule,
+            checks=checks,
             store=self._store,
             queue=self._queue,
             leases=leases,
             pauses=self.pauses,
-            wakeups=self.wakeups,
-            tactic=TACTICS[scenario.tactic](PACE),
+            tactic=tactic,
             middlewares=(),
             outages=self._outages,
             observer=NullObserver(),
@@ -149,7 +162,7 @@ class SimulatedWorker:
             token=name,
             limits=PollLimits(regular=4, retryable=2, lease_ttl=scenario.lease_ttl),
         )
-        self._listener = Listener(self.wakeups, self._schedule, queue_told=self._poller.queue_told)
+        self._listener = Listener(self.wakeups, self._schedule, queue_announced=self._poller.queue_announced)
         self._keeper = LeaseKeeper(
             self._queue,
             clock=clock,

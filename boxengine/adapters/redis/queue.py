@@ -23,6 +23,7 @@ from boxengine.adapters.redis.connection import Arguments, milliseconds, transla
 from boxengine.adapters.redis.foreign import drop_foreign, is_wrong_type
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
+from boxengine.engine.timing import TIMING
 from boxengine.ports import Clock, Hold, QueueState
 
 _JOBS_PER_CALL = 1000  # Lua's unpack takes some 8,000 values, and a script keeps all other clients waiting.
@@ -223,7 +224,7 @@ class RedisJobQueue:
         *,
         clock: Clock,
         enough_ids: int = 500,
-        stale_after: timedelta = timedelta(seconds=2),
+        stale_after: timedelta = timedelta(seconds=TIMING.stale),
         on_corrupt: Callable[[Box, Sequence[bytes]], None] = lambda _box, _elements: None,
     ) -> None:
         self._client = client

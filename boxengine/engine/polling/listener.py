@@ -1,4 +1,4 @@
-"""Carries wake-ups from those who commit to the poller's schedule."""
+"""Carries wake-ups from those who commit to the poller."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ WAIT = timedelta(seconds=1)
 class Listener:
     """One turn at a time."""
 
-    def __init__(self, wakeups: Wakeups, schedule: Schedule, *, queue_told: Callable[[], object]) -> None:
+    def __init__(self, wakeups: Wakeups, schedule: Schedule, *, queue_announced: Callable[[], object]) -> None:
         """Args:
-        queue_told: has the buckets queued that the schedule was told of, as ``Poller.queue_told``.
+        queue_announced: queues the buckets that are announced in the schedule, as ``Poller.queue_announced``.
         """
         self._wakeups = wakeups
         self._schedule = schedule
-        self._queue_told = queue_told
+        self._queue_announced = queue_announced
 
     def turn(self) -> timedelta:
-        """Waits for signals, up to a second, and has their buckets queued, or polled where too little is known."""
+        """Waits up to a second for signals. Queues the buckets they name; where too little is known, asks for looks."""
         heard: dict[str, set[Signal]] = {}
         for signal in self._wakeups.wait(WAIT):
             heard.setdefault(signal.box_name, set()).add(signal)
@@ -33,8 +33,8 @@ class Listener:
                 continue
             due = {signal.bucket for signal in signals if signal.bucket is not None and signal.due}
             perhaps = {signal.bucket for signal in signals if signal.bucket is not None and not signal.due}
-            self._schedule.tell(box_name, due)
+            self._schedule.announce(box_name, due)
             self._schedule.wake(box_name, perhaps)
-        # Here, rather than by a poller thread that would have to wake up first: 0.15 ms on the way of an item.
-        self._queue_told()
+        # Not left to a poller thread, which would have to wake up first: 0.15 ms on the way of an item.
+        self._queue_announced()
         return timedelta(0)

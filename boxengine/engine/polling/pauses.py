@@ -6,17 +6,13 @@ import threading
 from collections.abc import Callable, Sequence
 
 from boxengine.domain.box import Box
+from boxengine.engine.timing import TIMING, Timing
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Clock, Pauses
 
-REFRESH = 2.0
-"""Seconds. A pause is promised to hold everywhere within 10, and a batch that is under way may last a second longer."""
-ASK_AGAIN = 1.0
-"""Seconds until the next question when the coordinator did not answer, or was slow to."""
-
 
 class PauseWatch:
-    """What all loops of a worker know of pauses. Shared by threads; whoever looks first after ``REFRESH`` asks."""
+    """What all loops of a worker know of pauses. Shared by threads; whoever looks first once the last answer is old asks."""
 
     def __init__(
         self,
@@ -27,6 +23,7 @@ class PauseWatch:
         auto_disabled: bool = False,
         resumed: Callable[[str], object] = lambda _box_name: None,
         measured: Callable[[float], object] = lambda _seconds: None,
+        timing: Timing = TIMING,
     ) -> None:
         """Args:
         auto_disabled: boxes that nobody resumed are paused.
@@ -39,6 +36,7 @@ class PauseWatch:
         self._otherwise = not auto_disabled
         self._resumed = resumed
         self._measured = measured
+        self._timing = timing
         self._stopped = frozenset(box.name for box in boxes) if auto_disabled else frozenset[str]()
         self._heard = False
         self._fresh_until = float("-inf")
@@ -76,14 +74,14 @@ class PauseWatch:
         try:
             enabled = self._pauses.polling_enabled(self._boxes)
         except QueueUnavailable:
-            self._fresh_until = self._clock.monotonic() + ASK_AGAIN
+            self._fresh_until = self._clock.monotonic() + self._timing.pause_asked_again
             return frozenset()
         answered_at = self._clock.monotonic()
         self._measured(answered_at - asked_at)
         before = self._stopped
         self._stopped = frozenset(box.name for box in self._boxes if not enabled.get(box.name, self._otherwise))
-        # Last, or a thread that does not wait would take what was known before for fresh.
-        # An answer that took as long as it holds would be asked for before every single item.
-        self._fresh_until = max(asked_at + REFRESH, answered_at + ASK_AGAIN)
+        # Set last: a thread that does not wait must not take the old answer for fresh.
+        # Where an answer takes as long as it holds, the question would be asked before every single item.
+        self._fresh_until = max(asked_at + self._timing.pause_heard, answered_at + self._timing.pause_asked_again)
         heard, self._heard = self._heard, True
         return before - self._stopped if heard else frozenset()

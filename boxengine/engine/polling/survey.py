@@ -1,7 +1,7 @@
 """One look for many boxes: which of them have any pending row, so that the others need no check of their own.
 
-A check of a box costs a query and two Redis commands. A worker with hundreds of boxes, next to all of them idle, would do
-nothing else; and so that it does not, each would be checked too seldom.
+A check of a box costs a query and two round trips to the coordinator. A worker with hundreds of boxes, nearly all of them
+idle, would do nothing else, or would have to check each box too seldom.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from boxengine.domain.box import Box
 from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.running.outages import Outages
+from boxengine.engine.timing import TIMING
 from boxengine.ports import Store
 
 MANY = 10
-"""Boxes from which on a survey is cheaper than their checks."""
-EVERY = timedelta(seconds=0.8)
+"""From this number of boxes on, a survey is cheaper than their checks."""
+EVERY = timedelta(seconds=TIMING.survey)
 
 
 class Survey:
@@ -32,7 +33,7 @@ class Survey:
         self._pauses = pauses
         self._outages = outages
         self._pending = frozenset(box.name for box in boxes)
-        """As last seen. Before the first look, and while looks fail, all: each is checked at its own pace."""
+        """As last seen. All of them before the first look and while looks fail: each is then checked at its own pace."""
 
     def quiet(self, box: Box) -> bool:
         """Whether the box had no pending row at the last look. If it gets one, a later look has the box checked."""
@@ -49,7 +50,7 @@ class Survey:
                 self._schedule.check(name, within=0.0)
             return timedelta(seconds=self._outages.failed("looking at all boxes", error))
         self._outages.worked("looking at all boxes")
-        # The rest of the pending ones are checked at their own pace, which is quick while rows are due.
+        # The other pending ones are checked at their own pace, which is quick while rows are due.
         self._pending = pending
         for name in sorted(pending - before):
             self._schedule.check(name, within=0.0)

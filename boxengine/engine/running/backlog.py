@@ -12,16 +12,17 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from boxengine.domain.box import Box
-from boxengine.engine.polling.tactics import queue_state
+from boxengine.engine.polling.queue_lengths import QueueLengths
 from boxengine.engine.running.outages import Outages
+from boxengine.engine.timing import TIMING
 from boxengine.errors import QueueUnavailable, Unavailable
 from boxengine.ports import Clock, Duty, HistoryStore, JobQueue, LeaseName, Leases, Observer
 
-INTERVAL = timedelta(seconds=15)
+INTERVAL = timedelta(seconds=TIMING.measured)
 STRANDED_INTERVAL = timedelta(minutes=1)
 """Rows in buckets that the box does not have appear with a change of the configuration: there is no hurry."""
-LEASE_TTL = timedelta(seconds=40)
-"""So that the others take over soon from a worker that was killed, and leave it to one that only misses a turn."""
+LEASE_TTL = timedelta(seconds=TIMING.measured_for)
+"""Others take over soon from a worker that was killed, and leave the box to one that only misses a turn."""
 
 
 class Backlog:
@@ -41,7 +42,7 @@ class Backlog:
     ) -> None:
         self._boxes = boxes
         self._store = store
-        self._queue = queue
+        self._lengths = QueueLengths(queue, observer=observer, clock=clock)
         self._leases = leases
         self._outages = outages
         self._observer = observer
@@ -73,19 +74,14 @@ class Backlog:
 
     def _look(self, box: Box) -> None:
         if not self._chosen(box):
-            # When the other worker ends, the numbers must not be missing until this one's next minute is over.
+            # When the other worker ends, this one must count at once, not only after its own minute.
             self._stranded_at.pop(box.name, None)
             return
         since = self._store.oldest_pending(box)
         age = 0.0 if since is None else max(0.0, (self._clock.now() - since).total_seconds())
         self._observer.oldest_pending(box, seconds=age)
         self._count_stranded(box)
-        queue_state(
-            self._queue,
-            box,
-            self._clock,
-            lambda length, lag: self._observer.queue_measured(box, length=length, lag=lag),
-        )
+        self._lengths.measure(box)
 
     def _count_stranded(self, box: Box) -> None:
         now, last = self._clock.monotonic(), self._stranded_at.get(box.name)
@@ -100,5 +96,5 @@ class Backlog:
         try:
             return self._leases.acquire(name, self._token, ttl=LEASE_TTL)
         except QueueUnavailable:
-            # While Redis is out nothing may be delivered: then above all somebody must say how old the oldest row is.
+            # While the coordinator is out nothing may be delivered, so this is when people must see the oldest row's age.
             return True

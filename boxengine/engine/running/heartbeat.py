@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
+from boxengine.engine.timing import TIMING
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Engagement, OpenCircuit, WorkerInfo, Workers
 
-INTERVAL = timedelta(seconds=10)
-TTL = timedelta(seconds=30)
-"""How long a worker that was killed still shows."""
+INTERVAL = timedelta(seconds=TIMING.announced)
+TTL = timedelta(seconds=TIMING.announced_for)
 
 
 class Heartbeat:

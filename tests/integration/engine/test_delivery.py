@@ -13,7 +13,6 @@ from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Failure
 from boxengine.engine.delivering.delivery import Batch
 from boxengine.engine.delivering.pipeline import TransportSpec
-from boxengine.engine.polling.schedule import Task
 from tests.integration.engine.receivers import BatchReceiver, FailsFirst, Receiver
 from tests.integration.engine.rig import BOX
 from tests.integration.engine.rigs import MakeRig
@@ -277,7 +276,7 @@ def test_middlewares_of_all_five_kinds_stand_around_their_step_the_first_outermo
     rig.surround(
         create_item=both("create_item", lambda model, attributes: f"{model} {attributes['event_key']}"),
         create_batch=both("create_batch", lambda model, batch: f"{model} {len(batch)}"),
-        poll=both("poll", lambda task: f"{type(task).__name__}"),
+        poll=both("poll", lambda task: f"{task.box.name} {task.partition}"),
         batch_process=both("batch", lambda batch: f"{type(batch).__name__} {len(batch.items)}"),
         item_process=both("item", lambda item: item.event_key),
     )
@@ -302,8 +301,8 @@ def test_middlewares_of_all_five_kinds_stand_around_their_step_the_first_outermo
     rig.deliver(1, partitions=1)
     polling = [line for line in log if line.startswith("poll")]
     assert polling[:4] == [
-        f"poll outer before {Task.__name__}",
-        f"poll inner before {Task.__name__}",
+        f"poll outer before {BOX} 0",
+        f"poll inner before {BOX} 0",
         "poll inner after",
         "poll outer after",
     ]

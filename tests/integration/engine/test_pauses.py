@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from threading import Event
 from typing import Any
 
 import pytest
 
-from boxengine.app import servers
+from boxengine.app import assembly, servers
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 from boxengine.domain.job import Job
-from boxengine.engine.polling import pauses
+from boxengine.engine.timing import TIMING
 from boxengine.ports import Hold
 from tests.integration.engine.receivers import BatchReceiver, Receiver
 from tests.integration.engine.rig import BOX, Rig
@@ -25,8 +26,7 @@ OTHER = "other_outbox_item"
 
 @pytest.fixture(autouse=True)
 def heard_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pauses, "REFRESH", 0.0)
-    monkeypatch.setattr(pauses, "ASK_AGAIN", 0.0)
+    monkeypatch.setattr(assembly, "TIMING", replace(TIMING, pause_heard=0.0, pause_asked_again=0.0))
 
 
 def say(rig: Rig, *, enabled: bool) -> None:

@@ -20,8 +20,9 @@ from boxengine.engine.delivering.work import Errand, Report
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.polling.schedule import Schedule
-from boxengine.engine.running.lease_length import LONGEST, SAMPLES, SLOW, UNNOTICED, LeaseLength
+from boxengine.engine.running.lease_length import SAMPLES, LeaseLength
 from boxengine.engine.running.outages import Outages
+from boxengine.engine.timing import TIMING
 from boxengine.ports import Hold
 from tests.unit.engine.bench import make_box
 
@@ -54,11 +55,11 @@ def length_after(*seconds: float, told: Told | None = None) -> LeaseLength:
     [
         ((), 4.0),
         ((0.001, 0.002), 4.0),
-        ((UNNOTICED,) * 3, 4.0),
+        ((TIMING.unnoticed,) * 3, 4.0),
         ((2.0,), 14.0),
         ((2.0, 2.0, 2.0), 14.0),
         ((2.0, 2.0, 2.0, 0.001, 0.001), 4.0),
-        ((50.0,) * 3, LONGEST.total_seconds()),
+        ((50.0,) * 3, TIMING.longest_lease),
     ],
 )
 def test_a_lease_has_room_for_round_trips_at_the_pace_of_the_last_ones(seconds: Sequence[float], ttl: float) -> None:
@@ -79,7 +80,7 @@ def test_the_first_round_trip_may_have_opened_a_connection_and_is_not_told_of() 
 
 def test_a_slow_coordinator_is_told_of_once_and_so_is_its_end() -> None:
     told = Told()
-    around = (SLOW + 0.1, SLOW - 0.1) * SAMPLES
+    around = (TIMING.slow + 0.1, TIMING.slow - 0.1) * SAMPLES
     length_after(*around, *around, 0.01, 0.01, 0.01, told=told)
     assert [what for what, _, _ in told.lines] == ["slow", "quick"]
     assert told.lines[-1] == ("quick", 0.01, 4.0)

@@ -20,13 +20,14 @@ from boxengine.domain.job import Job
 from boxengine.engine.delivering.holding import Holding
 from boxengine.engine.delivering.keeper import LeaseKeeper
 from boxengine.engine.observation import NullObserver
-from boxengine.engine.polling.pauses import REFRESH, PauseWatch
+from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.running.closing import Closing
 from boxengine.engine.running.health import Health
 from boxengine.engine.running.lease_length import LeaseLength
 from boxengine.engine.running.outages import LONGEST_PAUSE, SHORTEST_PAUSE, Outages
 from boxengine.engine.running.threads import ThreadGroup
 from boxengine.engine.running.worker import Loop, Worker
+from boxengine.engine.timing import TIMING
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Clock, Hold
 from tests.eventually import eventually
@@ -331,7 +332,7 @@ def test_a_pause_is_seen_within_the_refresh_interval_and_costs_one_question_per_
     pauses.set(BOX, polling_enabled=False)
     assert [watch.paused(BOX) for _ in range(10)] == [False] * 10
     assert pauses.questions == 1
-    clock.advance(timedelta(seconds=REFRESH))
+    clock.advance(timedelta(seconds=TIMING.pause_heard))
     assert watch.paused(BOX)
 
 
@@ -347,7 +348,7 @@ def test_who_resumes_a_box_has_it_looked_at_as_soon_as_that_is_heard() -> None:
     watch = PauseWatch(pauses, [BOX], clock=clock, resumed=resumed.append)
     for enabled in (False, True):
         pauses.set(BOX, polling_enabled=enabled)
-        clock.advance(timedelta(seconds=REFRESH))
+        clock.advance(timedelta(seconds=TIMING.pause_heard))
         assert watch.paused(BOX) is not enabled
     assert resumed == [BOX.name]
 
@@ -379,7 +380,7 @@ def test_with_the_coordinator_out_of_reach_the_last_answer_holds_and_questions_a
     watch = PauseWatch(pauses, [BOX], clock=clock)
     assert watch.paused(BOX)
     pauses.down = True
-    clock.advance(timedelta(seconds=REFRESH))
+    clock.advance(timedelta(seconds=TIMING.pause_heard))
     assert [watch.paused(BOX) for _ in range(10)] == [True] * 10
     assert pauses.questions == 2
 

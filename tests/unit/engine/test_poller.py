@@ -15,12 +15,16 @@ from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.adapters.memory.wakeups import MemoryWakeups
 from boxengine.domain.box import Backoff, StrictOrder
 from boxengine.engine.observation import NullTracer
+from boxengine.engine.polling.checks import Checks
 from boxengine.engine.polling.listener import Listener
+from boxengine.engine.polling.looks import PollLimits
 from boxengine.engine.polling.pauses import PauseWatch
-from boxengine.engine.polling.poller import LONGEST_GAP, LONGEST_IDLE, SHORTEST_LOOK, Poller, PollLimits
+from boxengine.engine.polling.poller import Poller
 from boxengine.engine.polling.schedule import Schedule
-from boxengine.engine.polling.tactics import SHORTEST_DELAY, TACTICS, Pace
+from boxengine.engine.polling.tactics import TACTICS
+from boxengine.engine.polling.throttlers import SHORTEST_DELAY, Pace
 from boxengine.engine.running.outages import Outages
+from boxengine.engine.timing import TIMING
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Duty, LeaseName, Signal
 from tests.unit.engine.bench import Bench
@@ -51,14 +55,24 @@ class Watch(Bench):
         self.pauses = MemoryPauses()
         self.wakeups = MemoryWakeups()
         outages = Outages(observer=self.observer, error_tracker=lambda _error, /, **_context: None, clock=self.clock)
-        self.poller = Poller(
+        pauses, rules = PauseWatch(self.pauses, [self.box], clock=self.clock), TACTICS[tactic](pace)
+        checks = Checks(
             self.schedule,
             store=self.store,
             queue=self.queue,
-            leases=self.leases,
-            pauses=PauseWatch(self.pauses, [self.box], clock=self.clock),
+            pauses=pauses,
             wakeups=self.wakeups,
-            tactic=TACTICS[tactic](pace),
+            tactic=rules,
+            clock=self.clock,
+        )
+        self.poller = Poller(
+            self.schedule,
+            checks=checks,
+            store=self.store,
+            queue=self.queue,
+            leases=self.leases,
+            pauses=pauses,
+            tactic=rules,
             middlewares=middlewares,
             outages=outages,
             observer=self.observer,
@@ -72,7 +86,7 @@ class Watch(Bench):
         """A row written through the library: the poller hears of it."""
         self.insert(1, **columns)
         self.wakeups.notify([Signal(self.box.name, 1, due="available_at" not in columns)])
-        Listener(self.wakeups, self.schedule, queue_told=self.poller.queue_told).turn()
+        Listener(self.wakeups, self.schedule, queue_announced=self.poller.queue_announced).turn()
 
     def go_on(self, seconds: float) -> None:
         """Lets so much time pass, the poller taking its turns."""
@@ -104,7 +118,7 @@ def watch() -> Watch:
 
 def test_a_box_in_which_nothing_happens_is_looked_at_every_five_seconds(watch: Watch) -> None:
     before = watch.looks
-    watch.go_on(10 * LONGEST_IDLE)
+    watch.go_on(10 * TIMING.longest_idle)
     assert watch.looks - before <= 11
 
 
@@ -119,8 +133,8 @@ def test_a_delayed_row_is_queued_as_soon_as_it_is_due_and_costs_hardly_a_look(wa
 
 
 def test_a_delayed_row_of_which_nobody_told_is_queued_on_time_if_a_check_saw_it(watch: Watch) -> None:
-    watch.insert(1, available_at=watch.moment(LONGEST_IDLE + 2.3))
-    watch.go_on(LONGEST_IDLE + 2.3 - STEP)
+    watch.insert(1, available_at=watch.moment(TIMING.longest_idle + 2.3))
+    watch.go_on(TIMING.longest_idle + 2.3 - STEP)
     assert watch.queued == 0
     watch.go_on(3 * STEP)
     assert watch.queued == 1
@@ -130,7 +144,7 @@ def test_a_row_due_in_a_moment_waits_hardly_longer(watch: Watch) -> None:
     watch.commit(available_at=watch.moment(0.05))
     watch.go_on(0.05 - STEP)
     assert watch.queued == 0
-    watch.go_on(LONGEST_GAP)
+    watch.go_on(TIMING.longest_gap)
     assert watch.queued == 1
 
 
@@ -138,7 +152,7 @@ def test_a_row_delayed_for_long_is_no_reason_to_look_more_often(watch: Watch) ->
     watch.commit(available_at=watch.moment(3600))
     watch.go_on(1)
     before = watch.looks
-    watch.go_on(10 * LONGEST_IDLE)
+    watch.go_on(10 * TIMING.longest_idle)
     assert watch.looks - before <= 11
 
 
@@ -149,7 +163,7 @@ def test_rows_that_come_due_one_after_the_other_are_taken_together(watch: Watch)
     before = watch.looks
     watch.go_on(1)
     assert watch.queued == 1
-    assert watch.looks - before <= 2 * (1 / SHORTEST_LOOK) + 2
+    assert watch.looks - before <= 2 * (1 / TIMING.shortest_look) + 2
 
 
 def test_a_commit_of_many_rows_that_are_all_taken_already_makes_the_box_checked_now_and_then(watch: Watch) -> None:
@@ -157,7 +171,7 @@ def test_a_commit_of_many_rows_that_are_all_taken_already_makes_the_box_checked_
     for _ in range(100):
         watch.schedule.wake(watch.box.name, [1])  # its rows were delivered before the poller came
         watch.go_on(STEP)
-    assert watch.looks - before <= 100 + 1 / LONGEST_GAP + 2
+    assert watch.looks - before <= 100 + 1 / TIMING.longest_gap + 2
 
 
 def test_a_bucket_that_a_writer_has_named_is_queued_at_once_without_a_look(watch: Watch) -> None:
@@ -170,7 +184,7 @@ def test_where_a_writer_names_no_bucket_all_partitions_are_looked_at(watch: Watc
     watch.insert(1)
     before = watch.looks
     watch.wakeups.notify([Signal(watch.box.name, None)])
-    Listener(watch.wakeups, watch.schedule, queue_told=watch.poller.queue_told).turn()
+    Listener(watch.wakeups, watch.schedule, queue_announced=watch.poller.queue_announced).turn()
     watch.go_on(STEP)
     assert (watch.queued, watch.looks) == (1, before + 2)
 

@@ -15,10 +15,13 @@ from boxengine.domain.item import Status
 from boxengine.domain.job import Job
 from boxengine.domain.outcome import Settlement
 from boxengine.engine.observation import NullObserver, NullTracer
+from boxengine.engine.polling.checks import Checks
+from boxengine.engine.polling.looks import PollLimits
 from boxengine.engine.polling.pauses import PauseWatch
-from boxengine.engine.polling.poller import Poller, PollLimits
+from boxengine.engine.polling.poller import Poller
 from boxengine.engine.polling.schedule import Schedule
-from boxengine.engine.polling.tactics import TACTICS, Pace
+from boxengine.engine.polling.tactics import TACTICS
+from boxengine.engine.polling.throttlers import Pace
 from boxengine.engine.running.outages import Outages
 from boxengine.ports import Duty, LeaseName
 from tests.unit.engine.bench import BUCKETS, make_box
@@ -36,14 +39,25 @@ class Shop:
         self.queue = MemoryJobQueue(clock=self.clock)
         observer = NullObserver()
         self.leases = MemoryLeases(clock=self.clock)
+        schedule, rules = Schedule([BOX], partitions=BUCKETS, clock=self.clock), TACTICS[tactic](Pace())
+        pauses = PauseWatch(MemoryPauses(), [BOX], clock=self.clock, auto_disabled=False)
+        checks = Checks(
+            schedule,
+            store=self.store,
+            queue=self.queue,
+            pauses=pauses,
+            wakeups=None,
+            tactic=rules,
+            clock=self.clock,
+        )
         self.poller = Poller(
-            Schedule([BOX], partitions=BUCKETS, clock=self.clock),
+            schedule,
+            checks=checks,
             store=self.store,
             queue=self.queue,
             leases=self.leases,
-            pauses=PauseWatch(MemoryPauses(), [BOX], clock=self.clock, auto_disabled=False),
-            wakeups=None,
-            tactic=TACTICS[tactic](Pace()),
+            pauses=pauses,
+            tactic=rules,
             middlewares=(),
             outages=Outages(observer=observer, error_tracker=lambda *_args, **_context: None, clock=self.clock),
             observer=observer,

@@ -9,7 +9,8 @@ from datetime import timedelta
 import pytest
 
 from boxengine.adapters.memory.clock import ManualClock
-from boxengine.engine.polling.schedule import NEVER, Schedule, Task
+from boxengine.engine.polling.schedule import NEVER, Schedule
+from boxengine.engine.polling.tasks import Announce, Check, Look, Task
 from tests.unit.engine.bench import make_box
 
 BOX = make_box(bucket_size=6)
@@ -21,12 +22,22 @@ class Agenda:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.schedule = Schedule([BOX], partitions=3, clock=self.clock)
-        self.check = Task(BOX, None)
+        self.check = Check(BOX)
         assert self.take() == self.check
         self.schedule.done(self.check, next_in=100.0)
 
     def take(self) -> Task | None:
         return self.schedule.take(wait=0.0)
+
+    def look(self) -> Look:
+        task = self.take()
+        assert isinstance(task, Look)
+        return task
+
+    def announcement(self) -> Announce:
+        task = self.take()
+        assert isinstance(task, Announce)
+        return task
 
     def advance(self, seconds: float) -> None:
         self.clock.advance(timedelta(seconds=seconds))
@@ -40,7 +51,7 @@ def agenda() -> Agenda:
 def test_at_the_start_each_box_is_checked_and_no_partition_polled() -> None:
     other = make_box(name="other_outbox_item")
     schedule = Schedule([BOX, other], partitions=3, clock=ManualClock())
-    assert {schedule.take(wait=0.0), schedule.take(wait=0.0)} == {Task(BOX, None), Task(other, None)}
+    assert {schedule.take(wait=0.0), schedule.take(wait=0.0)} == {Check(BOX), Check(other)}
     assert schedule.take(wait=0.0) is None
 
 
@@ -51,13 +62,13 @@ def test_a_box_has_no_more_partitions_than_buckets() -> None:
 
 def test_a_wake_up_makes_the_partitions_of_its_buckets_due(agenda: Agenda) -> None:
     agenda.schedule.wake(BOX.name, [1, 4])
-    assert agenda.take() == Task(BOX, 1)
+    assert agenda.take() == Look(BOX, 1)
     assert agenda.take() is None
 
 
 def test_a_wake_up_without_buckets_makes_all_partitions_due(agenda: Agenda) -> None:
     agenda.schedule.wake(BOX.name)
-    assert {agenda.take() for _ in range(3)} == {Task(BOX, number) for number in range(3)}
+    assert {agenda.take() for _ in range(3)} == {Look(BOX, number) for number in range(3)}
 
 
 def test_a_wake_up_of_an_unknown_box_is_ignored(agenda: Agenda) -> None:
@@ -71,7 +82,7 @@ def test_a_wake_up_for_later_waits_and_does_not_put_off_an_earlier_one(agenda: A
     agenda.advance(9.0)
     assert agenda.take() is None
     agenda.advance(1.0)
-    assert agenda.take() == Task(BOX, 0)
+    assert agenda.take() == Look(BOX, 0)
 
 
 def test_a_task_under_way_is_given_to_nobody_else(agenda: Agenda) -> None:
@@ -107,28 +118,27 @@ def test_a_task_that_is_done_comes_again_by_itself(agenda: Agenda) -> None:
     assert agenda.take() == agenda.check
 
 
-def test_a_task_is_prompted_from_its_wake_up_until_it_is_done(agenda: Agenda) -> None:
-    task = Task(BOX, 0)
-    assert not agenda.schedule.prompted(task)
+def test_a_look_is_prompted_if_a_wake_up_asked_for_it(agenda: Agenda) -> None:
     agenda.schedule.wake(BOX.name, [0])
-    assert agenda.take() == task
-    assert agenda.schedule.prompted(task)
-    agenda.schedule.done(task)
-    assert not agenda.schedule.prompted(task)
+    task = agenda.look()
+    assert task.prompted
+    agenda.schedule.done(task, next_in=1.0)
+    agenda.advance(1.0)
+    assert not agenda.look().prompted
 
 
 def test_a_wake_up_during_a_poll_prompts_the_next_one(agenda: Agenda) -> None:
-    task = Task(BOX, 0)
-    agenda.schedule.wake(BOX.name, [0])
-    assert agenda.take() == task
+    agenda.schedule.wake(BOX.name, [0], prompt=False)
+    task = agenda.look()
+    assert not task.prompted
     agenda.schedule.wake(BOX.name, [0])
     agenda.schedule.done(task)
-    assert agenda.schedule.prompted(task)
+    assert agenda.look().prompted
 
 
 def test_a_check_that_finds_rows_does_not_prompt(agenda: Agenda) -> None:
     agenda.schedule.wake(BOX.name, [0], prompt=False)
-    assert not agenda.schedule.prompted(Task(BOX, 0))
+    assert not agenda.look().prompted
 
 
 def test_a_check_asked_for_comes_before_its_time_and_once(agenda: Agenda) -> None:
@@ -155,42 +165,45 @@ def test_stopping_lets_a_waiting_thread_go_with_nothing(agenda: Agenda) -> None:
     assert agenda.take() is None
 
 
-def test_a_told_bucket_makes_a_task_of_its_own_due_and_is_told_once(agenda: Agenda) -> None:
-    task = Task(BOX, 1, told=True)
-    agenda.schedule.tell(BOX.name, [1, 4])
-    assert agenda.take() == task
-    assert agenda.schedule.prompted(task)
-    assert agenda.schedule.take_told(task) == {1, 4}
-    assert agenda.schedule.take_told(task) == frozenset()
+def test_a_named_bucket_makes_an_announcement_due_and_is_handed_out_once(agenda: Agenda) -> None:
+    agenda.schedule.announce(BOX.name, [1, 4])
+    task = agenda.announcement()
+    assert (task, task.buckets) == (Announce(BOX, 1), frozenset({1, 4}))
     agenda.schedule.done(task)
     assert agenda.take() is None
 
 
-def test_what_is_told_while_its_task_is_under_way_is_told_anew(agenda: Agenda) -> None:
-    task = Task(BOX, 1, told=True)
-    agenda.schedule.tell(BOX.name, [1])
-    assert agenda.take() == task
-    assert agenda.schedule.take_told(task) == {1}
-    agenda.schedule.tell(BOX.name, [1])
+def test_announcements_can_be_taken_by_themselves(agenda: Agenda) -> None:
+    agenda.schedule.wake(BOX.name, [0])
+    assert agenda.schedule.take_announcement() is None
+    agenda.schedule.announce(BOX.name, [1])
+    agenda.schedule.announce(BOX.name, [2], within=1.0)
+    task = agenda.schedule.take_announcement()
+    assert task is not None
+    assert (task, task.buckets) == (Announce(BOX, 1), frozenset({1}))
+    assert agenda.schedule.take_announcement() is None
+
+
+def test_a_bucket_that_is_named_while_its_announcement_is_under_way_is_for_the_next(agenda: Agenda) -> None:
+    agenda.schedule.announce(BOX.name, [1])
+    task = agenda.announcement()
+    agenda.schedule.announce(BOX.name, [4])
+    assert agenda.take() is None
     agenda.schedule.done(task)
-    assert agenda.take() == task
-    assert agenda.schedule.take_told(task) == {1}
+    assert agenda.announcement().buckets == {4}
 
 
-def test_a_look_at_a_partition_and_what_is_told_of_it_are_two_things(agenda: Agenda) -> None:
+def test_a_look_at_a_partition_and_an_announcement_of_it_are_two_things(agenda: Agenda) -> None:
     agenda.schedule.wake(BOX.name, [1], within=10.0, prompt=False)
-    agenda.schedule.tell(BOX.name, [1])
-    told = Task(BOX, 1, told=True)
-    assert agenda.take() == told
-    agenda.schedule.take_told(told)
-    agenda.schedule.done(told)
+    agenda.schedule.announce(BOX.name, [1])
+    agenda.schedule.done(agenda.announcement())
     agenda.advance(10.0)
-    assert agenda.take() == Task(BOX, 1)
+    assert agenda.take() == Look(BOX, 1)
 
 
-def test_buckets_that_the_box_does_not_have_are_not_told(agenda: Agenda) -> None:
-    agenda.schedule.tell(BOX.name, [6, 4_000_000_000])
-    agenda.schedule.tell("somebody's else", [1])
+def test_buckets_that_the_box_does_not_have_are_not_announced(agenda: Agenda) -> None:
+    agenda.schedule.announce(BOX.name, [6, 4_000_000_000])
+    agenda.schedule.announce("somebody's else", [1])
     assert agenda.take() is None
 
 
@@ -207,6 +220,6 @@ def test_a_box_is_known_by_its_name_whatever_its_partition_strategy_is() -> None
     odd = replace(BOX, partition_strategy=Spread())
     schedule = Schedule([odd], partitions=3, clock=ManualClock())
     task = schedule.take(wait=0.0)
-    assert task == Task(BOX, None)
+    assert task == Check(BOX)
     assert task is not None
     assert task.box is odd

@@ -16,11 +16,14 @@ from boxengine.adapters.memory.store import MemoryStore
 from boxengine.adapters.memory.wakeups import MemoryWakeups
 from boxengine.domain.box import Box
 from boxengine.engine.observation import NullObserver, NullTracer
+from boxengine.engine.polling.checks import Checks
+from boxengine.engine.polling.looks import PollLimits
 from boxengine.engine.polling.pauses import PauseWatch
-from boxengine.engine.polling.poller import Poller, PollLimits
+from boxengine.engine.polling.poller import Poller
 from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.polling.survey import Survey
-from boxengine.engine.polling.tactics import TACTICS, Pace
+from boxengine.engine.polling.tactics import TACTICS
+from boxengine.engine.polling.throttlers import Pace
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import SchemaMismatch
 from boxengine.ports import Outlook
@@ -62,21 +65,31 @@ class Town:
         self.survey = Survey(self.boxes, store=self.store, schedule=schedule, pauses=watch, outages=outages)
         wakeups = MemoryWakeups()
         wakeups.reliable = reliable
+        tactic = TACTICS["default"](Pace())
+        checks = Checks(
+            schedule,
+            store=self.store,
+            queue=self.queue,
+            pauses=watch,
+            wakeups=wakeups,
+            tactic=tactic,
+            clock=self.clock,
+            quiet=self.survey.quiet,
+        )
         self.poller = Poller(
             schedule,
+            checks=checks,
             store=self.store,
             queue=self.queue,
             leases=MemoryLeases(clock=self.clock),
             pauses=watch,
-            wakeups=wakeups,
-            tactic=TACTICS["default"](Pace()),
+            tactic=tactic,
             middlewares=(),
             outages=outages,
             observer=NullObserver(),
             tracer=NullTracer(),
             clock=self.clock,
             token="poller",
-            quiet=self.survey.quiet,
             limits=PollLimits(take_wait=0.0),
         )
         self._survey_at = 0.0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from boxengine.domain.box import Box
-from boxengine.engine.polling.tactics import GO, TACTICS, Answer, Decision, Moment, Pace, Tactic
+from boxengine.engine.polling.tactics import TACTICS, Tactic
+from boxengine.engine.polling.throttlers import GO, Answer, Decision, Moment, Pace
 from boxengine.ports import QueueState
 from tests.unit.engine.bench import make_box
 

@@ -1,0 +1,90 @@
+"""A look: the rows of one partition that are due, as one job for each bucket."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import islice
+from typing import NamedTuple
+
+from boxengine.domain.box import Box
+from boxengine.domain.job import Job
+from boxengine.engine.polling.schedule import Schedule
+from boxengine.engine.polling.tasks import Look
+from boxengine.engine.timing import TIMING
+from boxengine.ports import Clock, JobQueue, PendingRow, Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollLimits:
+    """How much one poll takes."""
+
+    regular: int = 200
+    """Rows that never failed."""
+    retryable: int = 100
+    """Rows that failed before."""
+    lease_ttl: timedelta = timedelta(seconds=TIMING.lease)
+    """Of a partition's lease."""
+    take_wait: float = 1.0
+    """Seconds that a turn waits for a task."""
+
+
+LIMITS = PollLimits()
+
+
+class Polled(NamedTuple):
+    """What came of a poll."""
+
+    found: int
+    """Rows that are due, or buckets that writers have named."""
+    pushed: int
+    """Jobs."""
+    new: bool = False
+    """Whether a row is among them that never failed."""
+
+
+class Looks:
+    """Reads due rows and queues their buckets. Shared by threads."""
+
+    def __init__(self, schedule: Schedule, *, store: Store, queue: JobQueue, clock: Clock, limits: PollLimits) -> None:
+        self._schedule = schedule
+        self._store = store
+        self._queue = queue
+        self._clock = clock
+        self._limits = limits
+
+    def queue_due(self, task: Look) -> Polled:
+        """Reads one partition; queues each of its buckets with due rows that is neither queued nor in work."""
+        rows = self._rows(task.box, task.partition)
+        pushed = self._queue.push(task.box, self._jobs(rows)) if rows else 0
+        return Polled(len(rows), pushed, new=any(row.errors_count == 0 for row in rows))
+
+    def _rows(self, box: Box, partition: int) -> Sequence[PendingRow]:
+        """Due rows: at most ``regular`` that never failed, and at most ``retryable`` that did."""
+        limits = self._limits
+        buckets = box.partition(partition, self._schedule.partitions(box))
+        rows = self._store.poll(box, buckets, limits.regular + limits.retryable)
+        regular = _fair([row for row in rows if row.errors_count == 0], limits.regular)
+        retryable = _fair([row for row in rows if row.errors_count > 0], limits.retryable)
+        if len(retryable) >= limits.retryable and not regular:
+            regular = self._store.poll(box, buckets, limits.regular, regular_only=True)
+        return [*regular, *retryable]
+
+    def _jobs(self, rows: Sequence[PendingRow]) -> list[Job]:
+        ids: Mapping[int, list[int]] = defaultdict(list)
+        for row in rows:
+            ids[row.bucket].append(row.id)
+        now = int(self._clock.now().timestamp())
+        return [Job(bucket, now, tuple(sorted(found))) for bucket, found in ids.items()]
+
+
+def _fair(rows: Sequence[PendingRow], limit: int) -> Sequence[PendingRow]:
+    """About ``limit`` of the rows, at least one of each bucket: a bucket left out here would wait for the next check."""
+    if len(rows) <= limit:
+        return rows
+    firsts = {row.bucket: row for row in reversed(rows)}
+    chosen = set(firsts.values())
+    others = (row for row in rows if row not in chosen)
+    return sorted([*chosen, *islice(others, max(0, limit - len(chosen)))])

@@ -1,0 +1,42 @@
+"""What a poller thread may be given to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from boxengine.domain.box import Box
+
+
+@dataclass(frozen=True, slots=True)
+class _OfBox:
+    box: Box = field(compare=False)
+    """Tasks are told apart by the box's name: the user's callables in a box need be neither hashable nor comparable."""
+    box_name: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "box_name", self.box.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Check(_OfBox):
+    """Find out which partitions of a box have rows that are due."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look(_OfBox):
+    """Read the rows of one partition that are due, and queue their buckets."""
+
+    partition: int
+    prompted: bool = field(default=False, compare=False)
+    """Whether somebody has committed rows there, so that it is worth a look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Announce(_OfBox):
+    """Queue buckets of one partition whose rows need not be read: their writers have named them."""
+
+    partition: int
+    buckets: frozenset[int] = field(default=frozenset(), compare=False)
+
+
+Task = Check | Look | Announce
