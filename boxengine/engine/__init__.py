@@ -19,9 +19,9 @@ says only who should bother to try. So a lost Redis, an expired lease or a pause
 neither lose an item nor turn two around.
 
 ``threads`` run these turns and outlive whatever they raise; ``health`` knows whether each makes progress; ``outages``
-tells of a failure once; ``timing`` says how long leases last and how often loops look, and why these numbers fit; ``retention`` deletes finished rows; ``backlog`` measures how far behind the boxes are;
-``order`` notices items that overtook each other before they were committed;
-``circuits``, made of ``breaker``, leave a transport alone that reaches nobody, and ``time_limit`` gives up a call that
-hangs; ``worker`` starts and stops it all in order.
+tells of a failure once; ``timing`` says how long leases last and how often loops look, and why these numbers fit
+together; ``retention`` deletes finished rows; ``backlog`` measures how far behind the boxes are; ``order`` notices items
+that overtook each other before they were committed; ``circuits``, made of ``breaker``, leave a transport alone that
+reaches nobody, and ``time_limit`` gives up a call that hangs; ``worker`` starts and stops it all in order.
 Apart from all that, ``audit`` looks at what has become of the items.
 """
