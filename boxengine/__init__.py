@@ -19,6 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from boxengine import errors as errors
+from boxengine.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from boxengine.adapters.payload import Payload
@@ -66,7 +67,6 @@ __all__ = [
     "load",
     "running",
 ]
-__version__ = "0.2.0"
 
 _HOMES = {
     "boxengine.adapters.payload": ("Payload",),

@@ -14,7 +14,6 @@ from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from boxengine import __version__
 from boxengine.adapters.redis.in_hand import RedisInHand
 from boxengine.adapters.sql.async_session import lend
 from boxengine.adapters.telemetry.combined import CombinedObserver
@@ -56,6 +55,7 @@ from boxengine.engine.tracking import GuardedTracker
 from boxengine.errors import BoxError, UnknownBox
 from boxengine.ports import ErrorTracker, Observer, Service, Tracer, WorkerInfo
 from boxengine.settings import Resolved, Settings
+from boxengine.version import __version__
 
 if TYPE_CHECKING:
     from boxengine.adapters.kafka.pool import ProducerPool

@@ -6,7 +6,6 @@ import platform
 from collections.abc import Callable, Sequence
 from string import Formatter
 
-from boxengine import __version__
 from boxengine.adapters.kafka.checkup import KafkaCheckup
 from boxengine.adapters.redis.checkup import RedisCheckup
 from boxengine.adapters.sql.checkup import SqlCheckup
@@ -19,6 +18,7 @@ from boxengine.ports.people.checkup import Checkup, Remark
 from boxengine.settings import notices
 from boxengine.settings.transport_names import KAFKA, short_name
 from boxengine.settings.transports import kafka_arguments
+from boxengine.version import __version__
 
 
 class Doctor:

@@ -36,6 +36,7 @@ from boxengine.cli import (
 from boxengine.cli.context import Globals
 from boxengine.domain.masking import masked_text
 from boxengine.errors import BoxError, ConfigurationError, PortTaken, UnknownBox
+from boxengine.version import __version__
 
 LOG_FORMATS = ("auto", "json", "text")
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -68,8 +69,6 @@ cli.add_typer(config.cli, name="config")
 
 def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer's callback
     if wanted:
-        from boxengine import __version__  # noqa: PLC0415 - imports everything
-
         sys.stdout.write(f"boxengine {__version__}\n")
         raise typer.Exit
 

@@ -6,7 +6,19 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import CHAR, BigInteger, DateTime, Dialect, Integer, LargeBinary, String, Text, TypeDecorator, Uuid
+from sqlalchemy import (
+    CHAR,
+    BigInteger,
+    DateTime,
+    Dialect,
+    Integer,
+    LargeBinary,
+    String,
+    Text,
+    TypeDecorator,
+    Uuid,
+    func,
+)
 from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -69,6 +81,13 @@ def _postgresql_now(_element: utc_now, _compiler: SQLCompiler, **_options: Any) 
 def _mysql_now(_element: utc_now, _compiler: SQLCompiler, **_options: Any) -> str:
     # CURRENT_TIMESTAMP would be in the session's zone. As a default, an expression needs its parentheses.
     return "(utc_timestamp(6))"
+
+
+def stored_now(dialect: Dialect, *, zoned: bool) -> FunctionElement[Any]:
+    """The database's clock as a column stores it that is, or is not, with a zone."""
+    if dialect.name == "postgresql" and not zoned:
+        return func.timezone("UTC", func.now())
+    return utc_now()
 
 
 # Two keys that differ only in case are two keys: MySQL's default collations would take them for one.

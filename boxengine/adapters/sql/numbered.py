@@ -39,7 +39,7 @@ class NumberedRows(SqlRows):
                 f"box {box.name}: {model.__name__} has no column seq for its sequence; "
                 "add boxengine.SequencedItem to its bases"
             )
-        self._numbering = Numbering(box, self._table)
+        self._numbering = Numbering(box, self._table, into=self._into)
 
     @property
     def columns(self) -> frozenset[str]:
@@ -84,9 +84,10 @@ class NumberedRows(SqlRows):
     def _insist_on(self, connection: Connection, inserted: Inserted, numbered: Sequence[Attributes]) -> None:
         """Another key's writer, or one that this transaction's snapshot does not show, may have had the same thought."""
         taken = bool(inserted.known)
-        if connection.dialect.name in ("mysql", "mariadb"):
+        inserts = self._into(connection)
+        if not inserts.tells_new:
             columns = self._table.c
-            query = select(columns.id, columns.seq).where(columns.id.in_(inserted.ids)).with_for_update(read=True)
+            query = inserts.latest(select(columns.id, columns.seq).where(columns.id.in_(inserted.ids)))
             wanted = {row_id: row["seq"] for row_id, row in zip(inserted.ids, numbered, strict=True)}
             taken = dict(connection.execute(query).all()) != wanted
         if taken:

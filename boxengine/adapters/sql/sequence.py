@@ -8,13 +8,14 @@ two batches cannot wait for each other.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Connection, Dialect, MetaData, String, Table, TypeDecorator, inspect, select
-from sqlalchemy.dialects import mysql, postgresql
+from sqlalchemy import BigInteger, Column, Connection, Dialect, MetaData, String, Table, TypeDecorator, inspect
+from sqlalchemy.dialects import mysql
 from sqlalchemy.types import TypeEngine
 
+from boxengine.adapters.sql.dialects.inserts import Inserts
 from boxengine.adapters.sql.tables import counters_of
 from boxengine.domain.box import Box
 from boxengine.errors import SchemaMismatch
@@ -55,7 +56,11 @@ def counters(table: Table, metadata: MetaData) -> Table:
 class Numbering:
     """Numbers the items of one box as they are inserted."""
 
-    def __init__(self, box: Box, table: Table) -> None:
+    def __init__(self, box: Box, table: Table, *, into: Callable[[Connection], Inserts]) -> None:
+        """Args:
+        into: how rows go into the table of a connection's database.
+        """
+        self._into = into
         self._box = box
         self._counters = counters(table, MetaData())
         self._there = False
@@ -88,37 +93,11 @@ class Numbering:
         """Adds to the counters; what they stand at then."""
         if not self._there:
             self._insist(connection)
+        inserts = self._into(connection)
         last: dict[str, int] = {}
         for part in _parts(wanted):
-            last |= self._advance(connection, part)
+            last |= inserts.move_on(connection, self._counters, part)
         return last
-
-    def _advance(self, connection: Connection, part: list[dict[str, Any]]) -> dict[str, int]:
-        columns = self._counters.c
-        returned = (columns.event_key, columns.last)
-        match connection.dialect.name:
-            case "postgresql":
-                upsert = postgresql.insert(self._counters).values(part)
-                moved = {"last": columns.last + upsert.excluded.last}
-                query = upsert.on_conflict_do_update(index_elements=[columns.event_key], set_=moved).returning(
-                    *returned
-                )
-                return dict(connection.execute(query).all())
-            case "sqlite":
-                from sqlalchemy.dialects import sqlite  # noqa: PLC0415 - see insert
-
-                plain = sqlite.insert(self._counters).values(part)
-                moved = {"last": columns.last + plain.excluded.last}
-                asking = plain.on_conflict_do_update(index_elements=[columns.event_key], set_=moved).returning(
-                    *returned
-                )
-                return dict(connection.execute(asking).all())
-            case _:
-                insert = mysql.insert(self._counters).values(part)
-                connection.execute(insert.on_duplicate_key_update(last=columns.last + insert.inserted.last))
-                # The rows are this transaction's own now, so it sees them as they are.
-                keys = [each["event_key"] for each in part]
-                return dict(connection.execute(select(*returned).where(columns.event_key.in_(keys))).all())
 
     def _insist(self, connection: Connection) -> None:
         if not inspect(connection).has_table(self._counters.name, schema=self._counters.schema):

@@ -7,9 +7,9 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from boxengine import __version__
 from boxengine.domain.item import Status
 from boxengine.ports.people.history import Span
+from boxengine.version import __version__
 from boxengine.web.console.acting import DONE, Polling
 from boxengine.web.console.calls import Call
 from boxengine.web.console.parsing import LARGEST_ID, LARGEST_PAGE, LONGEST_TEXT, MOST_IDS

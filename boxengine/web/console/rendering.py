@@ -12,13 +12,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
-from boxengine import __version__
 from boxengine.app.overview.problems import reason_of
 from boxengine.app.overview.words import lasting, number
 from boxengine.domain.item import rfc3339
 from boxengine.domain.masking import masked_text
 from boxengine.ports import Count
 from boxengine.ports.people.history import Happened
+from boxengine.version import __version__
 from boxengine.web.console import showing
 from boxengine.web.console.access import CSRF_FIELD
 from boxengine.web.console.calls import Call

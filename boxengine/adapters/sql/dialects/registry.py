@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Table
 
 from boxengine.adapters.sql.comments import CommentingCursor, DeliveryComment
 from boxengine.adapters.sql.dialects.base import BoxStatements, Cursor
+from boxengine.adapters.sql.dialects.inserts import Inserts
 from boxengine.adapters.sql.dialects.mysql import MySqlStatements
+from boxengine.adapters.sql.dialects.mysql_inserts import MySqlInserts
 from boxengine.adapters.sql.dialects.postgresql import PostgresStatements
+from boxengine.adapters.sql.dialects.postgresql_inserts import PostgresInserts
+from boxengine.adapters.sql.dialects.sqlite_inserts import SqliteInserts
 from boxengine.adapters.sql.tables import BoxTable
 from boxengine.errors import BoxError
 
@@ -31,6 +36,23 @@ def statements_for(dialect: str, table: BoxTable, *, idle_timeout: timedelta, li
             return MySqlStatements(table, light=light)
         case _:
             raise BoxError(f"boxengine delivers from PostgreSQL, MySQL and MariaDB, not from {dialect}")
+
+
+def inserts_for(dialect: str, table: Table, *, identities: Sequence[str], inbox: bool) -> Inserts:
+    """How rows go into a table of this database.
+
+    Raises:
+        BoxError: a database that boxengine does not write to.
+    """
+    match dialect:
+        case "postgresql":
+            return PostgresInserts(table, identities=identities, inbox=inbox)
+        case "mysql" | "mariadb":
+            return MySqlInserts(table, identities=identities, inbox=inbox)
+        case "sqlite":
+            return SqliteInserts(table, identities=identities, inbox=inbox)
+        case _:
+            raise BoxError(f"boxengine writes to PostgreSQL, MySQL, MariaDB and SQLite, not to {dialect}")
 
 
 def cursor_of(connection: Connection) -> Cursor:

@@ -1,0 +1,86 @@
+"""How rows go into a table, where databases differ. The create side's counterpart of ``BoxStatements``."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Insert, Select, Table, insert
+
+from boxengine.errors import InvalidItem
+from boxengine.ports import Attributes
+
+ROWS_AT_ONCE, BYTES_AT_ONCE = 500, 1_000_000
+"""In one statement, where SQLAlchemy does not divide rows into statements itself."""
+
+
+class Inserts(ABC):
+    """Statements over one table, through the caller's connection. None of them ends the transaction."""
+
+    tells_new: bool
+    """Whether ``new`` returns the rows that it inserted."""
+
+    notifies = False
+    """Whether a statement can wake the poller, if and only if its transaction commits."""
+
+    def __init__(self, table: Table, *, identities: Sequence[str], inbox: bool) -> None:
+        """Args:
+        identities: columns of which each tells that two rows are one.
+        inbox: whether all of them are meant by ``new``, and not only ``dedup_key``.
+        """
+        self.table = table
+        self.identities = tuple(identities)
+        self.inbox = inbox
+
+    def one(self, connection: Connection, row: Attributes) -> int:
+        """Inserts one row; its id."""
+        key = connection.execute(insert(self.table), row).inserted_primary_key
+        if key is None:
+            raise InvalidItem(f"the database returned no id for the new row of {self.table.fullname}")
+        return int(key[0])
+
+    def run(self, connection: Connection, rows: Sequence[Attributes]) -> list[int]:
+        """Inserts rows of one shape; their ids, in the order given."""
+        statement = insert(self.table).returning(self.table.c.id, sort_by_parameter_order=True)
+        return list(connection.execute(statement, rows).scalars().all())
+
+    def new(self, connection: Connection, rows: Sequence[Attributes]) -> Sequence[Any]:
+        """Inserts those of the rows, all of one shape, that are not there already.
+
+        Id and identities of each inserted row, where ``tells_new``; else nothing.
+        """
+        found = connection.execute(self.insert_new(), rows)
+        return found.all() if self.tells_new else ()
+
+    @abstractmethod
+    def insert_new(self) -> Insert:
+        """The statement of ``new``."""
+
+    def latest(self, query: Select[Any]) -> Select[Any]:
+        """The query, in a form that finds rows committed after this transaction's snapshot, too."""
+        # Locking reads look past the snapshot.
+        return query.with_for_update(read=True)
+
+    def move_on(self, connection: Connection, counters: Table, steps: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+        """Adds each ``last`` to the counter of its ``event_key``, made where there is none; what the counters stand at."""
+        return dict(connection.execute(self.add_to(counters, steps)).all())
+
+    @abstractmethod
+    def add_to(self, counters: Table, steps: Sequence[Mapping[str, Any]]) -> Insert:
+        """The statement of ``move_on``."""
+
+
+def chunks(run: Sequence[Attributes]) -> Iterator[list[Attributes]]:
+    """Parts that fit a statement: a server takes a few megabytes at once."""
+    chunk: list[Attributes] = []
+    size = 0
+    for row in run:
+        length = len(row["payload"])
+        if chunk and (len(chunk) >= ROWS_AT_ONCE or size + length > BYTES_AT_ONCE):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(row)
+        size += length
+    if chunk:
+        yield chunk

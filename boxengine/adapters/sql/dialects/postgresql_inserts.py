@@ -1,0 +1,84 @@
+"""Inserting on PostgreSQL: ids come back with the rows, and a wake-up may ride along."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Insert, Select, String, Table, bindparam, func, insert, literal_column
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.exc import DBAPIError
+
+from boxengine.adapters.sql.copying import WORTHWHILE, Copying
+from boxengine.adapters.sql.dialects.inserts import Inserts
+from boxengine.adapters.sql.listen import CHANNEL
+from boxengine.adapters.sql.one_row import OneRow
+from boxengine.ports import Attributes
+
+TOLD = "boxengine_told"
+"""The wake-up among a statement's parameters; no column is called so."""
+
+
+class PostgresInserts(Inserts):
+    """Statements over one table on PostgreSQL."""
+
+    tells_new = True
+    notifies = True
+
+    def __init__(self, table: Table, *, identities: Sequence[str], inbox: bool) -> None:
+        super().__init__(table, identities=identities, inbox=inbox)
+        self._one_row = OneRow(table, self.insert_one())
+        self._one_told_row = OneRow(table, self.insert_one(told=True))
+        self._copied: tuple[Copying | None] | None = None
+        """What was found out about COPY, once it was asked."""
+
+    def insert_one(self, *, told: bool = False) -> Any:
+        """The statement of ``one``; ``told``: with the wake-up, which the database sends only if it commits."""
+        returned: list[Any] = [self.table.c.id]
+        if told:
+            # Not put together from the row's bucket: an application may be allowed to read its ids and nothing else.
+            returned.append(func.pg_notify(literal_column(f"'{CHANNEL}'"), bindparam(TOLD, type_=String)))
+        return insert(self.table).returning(*returned)
+
+    def one(self, connection: Connection, row: Attributes) -> int:
+        return (self._one_told_row if TOLD in row else self._one_row).insert(connection, row)
+
+    def run(self, connection: Connection, rows: Sequence[Attributes]) -> list[int]:
+        copying = self._copying(connection) if len(rows) >= WORTHWHILE else None
+        if copying is None or not copying.takes(rows):
+            return super().run(connection, rows)
+        try:
+            return copying.insert(connection, rows)
+        except DBAPIError:
+            # The table may have been altered since it was looked at; the next batch looks again.
+            self._copied = None
+            raise
+
+    def _copying(self, connection: Connection) -> Copying | None:
+        if not Copying.possible(connection):
+            return None
+        if self._copied is None:
+            self._copied = (Copying.of(connection, self.table),)
+        return self._copied[0]
+
+    def insert_new(self) -> Insert:
+        columns = self.table.c
+        statement = postgresql.insert(self.table)
+        if self.inbox:
+            statement = statement.on_conflict_do_nothing()
+        else:
+            statement = statement.on_conflict_do_nothing(
+                index_elements=[columns.dedup_key], index_where=columns.dedup_key.is_not(None)
+            )
+        return statement.returning(columns.id, *(columns[name] for name in self.identities))
+
+    def latest(self, query: Select[Any]) -> Select[Any]:
+        # Each statement has a snapshot of its own.
+        return query
+
+    def add_to(self, counters: Table, steps: Sequence[Mapping[str, Any]]) -> Insert:
+        columns = counters.c
+        adding = postgresql.insert(counters).values(steps)
+        moved = {"last": columns.last + adding.excluded.last}
+        upsert = adding.on_conflict_do_update(index_elements=[columns.event_key], set_=moved)
+        return upsert.returning(columns.event_key, columns.last)
