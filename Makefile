@@ -35,6 +35,9 @@ format: $(STAMP) ## let ruff mend style
 docs: $(STAMP) ## the documentation as a site, in site/ (then: python -m http.server -d site); fails at a broken link
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
+golden-sql: $(STAMP) ## write every SQL statement anew into tests/unit/sql/golden, to be read as a difference
+	@BOXENGINE_REWRITE_SQL=1 $(BIN)/python -m pytest tests/unit/sql -n 0 -q
+
 screenshots: $(STAMP) ## those of the console in docs/images, made by its tests
 	@BOXENGINE_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/web/browser -n 0 -q
 
@@ -65,4 +68,4 @@ fuzz-sql: $(STAMP) ## five minutes of random SQL writes into the boxes' tables b
 chaos-kafka: $(STAMP) ## 100,000 items into and out of a real Kafka, with kills and outages (CHAOS_ARGS="--rows normal --items 20000")
 	@$(BIN)/python -m tests.chaos.kafka $(CHAOS_ARGS)
 
-.PHONY: help install demo test lint format docs screenshots moving-picture bench bench-quick soak chaos chaos-mariadb proof-django fuzz-sql chaos-kafka
+.PHONY: help install demo test lint format docs golden-sql screenshots moving-picture bench bench-quick soak chaos chaos-mariadb proof-django fuzz-sql chaos-kafka

@@ -71,7 +71,10 @@ def ddl(dialect_name: str, boxes: Sequence[Box], models: Iterable[type] = ()) ->
 
     engine = create_mock_engine(url, keep)
     for table, box in zip(tables(boxes, models), boxes, strict=True):
+        begin = len(statements)
         table.create(engine, checkfirst=False)
+        # SQLAlchemy keeps indexes in a set: without an order of its own, the text would be another one each time.
+        statements[begin + 1 :] = sorted(statements[begin + 1 :])
         if box.sequence:
             counters(table, MetaData()).create(engine, checkfirst=False)
         statements.extend(tuning(engine.dialect, table, box))

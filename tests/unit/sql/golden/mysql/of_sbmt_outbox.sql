@@ -1,0 +1,341 @@
+-- deliver: poll
+(SELECT t.id,
+          t.bucket,
+          COALESCE(t.errors_count, 0)
+   FROM shop.order_outbox_items AS t
+   FORCE INDEX (`ix_order_outbox_items_pending`)
+   WHERE t.status = 0
+     AND t.bucket = %s
+     AND t.id > %s
+     AND (TRUE)
+   ORDER BY t.id
+   LIMIT %s)
+UNION ALL
+  (SELECT t.id,
+          t.bucket,
+          COALESCE(t.errors_count, 0)
+   FROM shop.order_outbox_items AS t
+   FORCE INDEX (`ix_order_outbox_items_pending`)
+   WHERE t.status = 0
+     AND t.bucket = %s
+     AND t.id > %s
+     AND (TRUE)
+   ORDER BY t.id
+   LIMIT %s);
+
+-- deliver: poll, rows that never failed
+(SELECT t.id,
+          t.bucket,
+          COALESCE(t.errors_count, 0)
+   FROM shop.order_outbox_items AS t
+   FORCE INDEX (`ix_order_outbox_items_pending`)
+   WHERE t.status = 0
+     AND t.bucket = %s
+     AND t.id > %s
+     AND (TRUE)
+     AND COALESCE(t.errors_count, 0) = 0
+   ORDER BY t.id
+   LIMIT %s)
+UNION ALL
+  (SELECT t.id,
+          t.bucket,
+          COALESCE(t.errors_count, 0)
+   FROM shop.order_outbox_items AS t
+   FORCE INDEX (`ix_order_outbox_items_pending`)
+   WHERE t.status = 0
+     AND t.bucket = %s
+     AND t.id > %s
+     AND (TRUE)
+     AND COALESCE(t.errors_count, 0) = 0
+   ORDER BY t.id
+   LIMIT %s);
+
+-- deliver: outlook
+(
+   (SELECT t.bucket,
+           0
+    FROM shop.order_outbox_items AS t
+    FORCE INDEX (`ix_order_outbox_items_pending`)
+    WHERE t.status = 0
+      AND t.bucket = %s
+      AND t.id > %s
+      AND (TRUE)
+    ORDER BY t.id
+    LIMIT %s)
+ UNION ALL
+   (SELECT t.bucket,
+           0
+    FROM shop.order_outbox_items AS t
+    FORCE INDEX (`ix_order_outbox_items_pending`)
+    WHERE t.status = 0
+      AND t.bucket = %s
+      AND t.id > %s
+      AND (TRUE)
+    ORDER BY t.id
+    LIMIT %s));
+
+-- deliver: claim
+SELECT UTC_TIMESTAMP(6), @@global.read_only,
+                           GET_LOCK(%s, 0),
+                           GET_LOCK(%s, 0);
+SELECT t.id,
+       t.uuid,
+       NULL AS event_name,
+       t.event_key,
+       t.bucket,
+       t.status,
+       NULL AS options,
+       CASE
+           WHEN OCTET_LENGTH(t.proto_payload) <= 1000 THEN t.proto_payload
+       END,
+       COALESCE(t.errors_count, 0),
+       t.created_at,
+       t.processed_at
+FROM (
+        (SELECT t.id
+         FROM shop.order_outbox_items AS t
+         FORCE INDEX (`ix_order_outbox_items_pending`)
+         WHERE t.status = 0
+           AND t.bucket = %s
+           AND t.id > %s
+           AND (TRUE)
+         ORDER BY t.id
+         LIMIT %s)
+      UNION ALL
+        (SELECT t.id
+         FROM shop.order_outbox_items AS t
+         FORCE INDEX (`ix_order_outbox_items_pending`)
+         WHERE t.status = 0
+           AND t.bucket = %s
+           AND t.id > %s
+           AND (TRUE)
+         ORDER BY t.id
+         LIMIT %s)) AS found
+STRAIGHT_JOIN shop.order_outbox_items AS t ON t.id = found.id
+WHERE t.status = 0
+  FOR
+  UPDATE;
+
+-- deliver: claim, with nothing but outcomes to follow
+SELECT UTC_TIMESTAMP(6), @@global.read_only,
+                           GET_LOCK(%s, 0),
+                           GET_LOCK(%s, 0);
+SELECT t.id,
+       t.uuid,
+       NULL AS event_name,
+       t.event_key,
+       t.bucket,
+       t.status,
+       NULL AS options,
+       CASE
+           WHEN OCTET_LENGTH(t.proto_payload) <= 1000 THEN t.proto_payload
+       END,
+       COALESCE(t.errors_count, 0),
+       t.created_at,
+       t.processed_at
+FROM (
+        (SELECT t.id
+         FROM shop.order_outbox_items AS t
+         FORCE INDEX (`ix_order_outbox_items_pending`)
+         WHERE t.status = 0
+           AND t.bucket = %s
+           AND t.id > %s
+           AND (TRUE)
+         ORDER BY t.id
+         LIMIT %s)
+      UNION ALL
+        (SELECT t.id
+         FROM shop.order_outbox_items AS t
+         FORCE INDEX (`ix_order_outbox_items_pending`)
+         WHERE t.status = 0
+           AND t.bucket = %s
+           AND t.id > %s
+           AND (TRUE)
+         ORDER BY t.id
+         LIMIT %s)) AS found
+STRAIGHT_JOIN shop.order_outbox_items AS t ON t.id = found.id
+WHERE t.status = 0
+  FOR
+  UPDATE;
+
+-- deliver: sizes of payloads
+SELECT t.id,
+       OCTET_LENGTH(t.proto_payload)
+FROM shop.order_outbox_items AS t
+FORCE INDEX (PRIMARY)
+WHERE t.id IN (%s,
+               %s)
+  AND t.proto_payload IS NOT NULL;
+
+-- deliver: heavy payloads
+SELECT t.id,
+       t.proto_payload
+FROM shop.order_outbox_items AS t
+FORCE INDEX (PRIMARY)
+WHERE t.id IN (%s,
+               %s);
+
+-- deliver: later delivered rows of a key
+SELECT i.id,
+
+  (SELECT t.id
+   FROM shop.order_outbox_items AS t
+   WHERE t.event_key = i.event_key
+     AND CAST(t.event_key AS BINARY) = CAST(i.event_key AS BINARY)
+     AND t.id > i.id
+     AND t.status = 2
+   LIMIT 1) AS later
+FROM shop.order_outbox_items AS i
+WHERE i.id IN ()
+HAVING later IS NOT NULL;
+
+-- deliver: outcomes and commit
+UPDATE shop.order_outbox_items AS t
+FORCE INDEX (PRIMARY)
+SET status = 2,
+    processed_at = UTC_TIMESTAMP(6),
+    updated_at = UTC_TIMESTAMP(6)
+WHERE t.id IN (%s,
+               %s);
+UPDATE
+  (SELECT %s AS id,
+          %s AS status,
+          %s AS errors_count,
+          %s AS error_log) AS f
+STRAIGHT_JOIN shop.order_outbox_items AS t ON t.id = f.id
+SET t.status = f.status,
+    t.errors_count = f.errors_count,
+    t.processed_at = UTC_TIMESTAMP(6),
+    t.updated_at = UTC_TIMESTAMP(6);
+ROLLBACK;
+
+-- deliver: rows that are still pending
+SELECT t.id
+FROM shop.order_outbox_items AS t
+FORCE INDEX (PRIMARY)
+WHERE t.id IN (%s,
+               %s)
+  AND t.status = 0
+ORDER BY t.id
+FOR
+UPDATE;
+
+-- deliver: failed attempts of a row
+SELECT errors_count
+FROM shop.order_outbox_items
+WHERE id = %s;
+
+-- deliver: before a handler's session
+SAVEPOINT boxengine_claim;
+
+-- deliver: after a handler's session
+RELEASE SAVEPOINT boxengine_claim;
+
+-- deliver: locks set free
+DO RELEASE_LOCK(%s), RELEASE_LOCK(%s);
+
+-- deliver: oldest pending row
+SELECT MIN(found.since)
+FROM (
+        (SELECT t.created_at AS since
+         FROM shop.order_outbox_items AS t
+         FORCE INDEX (`ix_order_outbox_items_pending`)
+         WHERE t.status = 0
+           AND t.bucket = %s
+           AND t.created_at >= TIMESTAMP '0001-01-02 00:00:00'
+           AND t.created_at <= TIMESTAMP '9999-12-30 00:00:00'
+         ORDER BY t.id
+         LIMIT %s)
+      UNION ALL
+        (SELECT t.created_at AS since
+         FROM shop.order_outbox_items AS t
+         FORCE INDEX (`ix_order_outbox_items_pending`)
+         WHERE t.status = 0
+           AND t.bucket = %s
+           AND t.created_at >= TIMESTAMP '0001-01-02 00:00:00'
+           AND t.created_at <= TIMESTAMP '9999-12-30 00:00:00'
+         ORDER BY t.id
+         LIMIT %s)
+      UNION ALL
+        (SELECT t.created_at AS since
+         FROM shop.order_outbox_items AS t
+         FORCE INDEX (`ix_order_outbox_items_pending`)
+         WHERE t.status = 0
+           AND t.bucket = %s
+           AND t.created_at >= TIMESTAMP '0001-01-02 00:00:00'
+           AND t.created_at <= TIMESTAMP '9999-12-30 00:00:00'
+         ORDER BY t.id
+         LIMIT %s)
+      UNION ALL
+        (SELECT t.created_at AS since
+         FROM shop.order_outbox_items AS t
+         FORCE INDEX (`ix_order_outbox_items_pending`)
+         WHERE t.status = 0
+           AND t.bucket = %s
+           AND t.created_at >= TIMESTAMP '0001-01-02 00:00:00'
+           AND t.created_at <= TIMESTAMP '9999-12-30 00:00:00'
+         ORDER BY t.id
+         LIMIT %s)) AS found;
+
+-- deliver: oldest delivered row
+SELECT created_at
+FROM shop.order_outbox_items
+FORCE INDEX (PRIMARY)
+WHERE status IN (%s)
+  AND created_at >= TIMESTAMP '0001-01-02 00:00:00'
+  AND created_at <= TIMESTAMP '9999-12-30 00:00:00'
+ORDER BY id
+LIMIT 1;
+
+-- deliver: oldest failed or discarded row
+SELECT created_at
+FROM shop.order_outbox_items
+FORCE INDEX (`ix_order_outbox_items_pending`)
+WHERE status IN (%s,
+                 %s)
+  AND created_at >= TIMESTAMP '0001-01-02 00:00:00'
+  AND created_at <= TIMESTAMP '9999-12-30 00:00:00'
+ORDER BY id
+LIMIT 1;
+
+-- deliver: deletion of old rows
+SELECT first.id
+FROM
+  (SELECT id,
+          created_at
+   FROM shop.order_outbox_items
+   FORCE INDEX (PRIMARY)
+   WHERE status IN (%s)
+   ORDER BY id
+   LIMIT %s) AS first
+WHERE first.created_at >= %s
+  AND first.created_at < %s
+ORDER BY first.id
+LIMIT %s;
+
+-- deliver: deletion of old rows behind younger ones
+SELECT MAX(t.id)
+FROM
+  (SELECT id,
+          status,
+          created_at
+   FROM shop.order_outbox_items
+   FORCE INDEX (PRIMARY)
+   WHERE id > %s
+   ORDER BY id
+   LIMIT %s) AS t;
+SELECT t.id
+FROM
+  (SELECT id,
+          status,
+          created_at
+   FROM shop.order_outbox_items
+   FORCE INDEX (PRIMARY)
+   WHERE id > %s
+   ORDER BY id
+   LIMIT %s) AS t
+WHERE (t.status = 2
+       AND t.created_at < %s
+       AND t.created_at >= TIMESTAMP '0001-01-02 00:00:00')
+ORDER BY t.id
+LIMIT %s;

@@ -1,0 +1,456 @@
+-- deliver: poll
+SELECT i.*
+FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after)
+CROSS JOIN LATERAL
+  (SELECT t.id,
+          t.bucket,
+          t.errors_count
+   FROM public.order_outbox_items AS t
+   WHERE t.status = 0
+     AND (t.bucket,
+          t.id) > (held.bucket,
+                   held.after)
+     AND t.bucket <= held.bucket
+     AND ((t.errors_count = 0
+           OR t.processed_at IS NULL
+           OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64)))))
+          AND (t.available_at IS NULL
+               OR t.available_at <= now()))
+     AND NOT EXISTS
+       (SELECT 1
+        FROM public.order_outbox_items AS e
+        WHERE e.bucket = t.bucket
+          AND e.event_key = t.event_key
+          AND e.id < t.id
+          AND (e.status = 1
+               OR (e.status = 0
+                   AND (e.errors_count > 0
+                        OR e.available_at IS NOT NULL)))
+          AND (e.status = 1
+               OR NOT ((e.errors_count = 0
+                        OR e.processed_at IS NULL
+                        OR e.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(e.errors_count - 1, 64)))))
+                       AND (e.available_at IS NULL
+                            OR e.available_at <= now()))))
+   ORDER BY t.bucket,
+            t.id
+   LIMIT %s) AS i;
+
+-- deliver: poll, rows that never failed
+SELECT i.*
+FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after)
+CROSS JOIN LATERAL
+  (SELECT t.id,
+          t.bucket,
+          t.errors_count
+   FROM public.order_outbox_items AS t
+   WHERE t.status = 0
+     AND (t.bucket,
+          t.id) > (held.bucket,
+                   held.after)
+     AND t.bucket <= held.bucket
+     AND ((t.errors_count = 0
+           OR t.processed_at IS NULL
+           OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64)))))
+          AND (t.available_at IS NULL
+               OR t.available_at <= now()))
+     AND NOT EXISTS
+       (SELECT 1
+        FROM public.order_outbox_items AS e
+        WHERE e.bucket = t.bucket
+          AND e.event_key = t.event_key
+          AND e.id < t.id
+          AND (e.status = 1
+               OR (e.status = 0
+                   AND (e.errors_count > 0
+                        OR e.available_at IS NOT NULL)))
+          AND (e.status = 1
+               OR NOT ((e.errors_count = 0
+                        OR e.processed_at IS NULL
+                        OR e.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(e.errors_count - 1, 64)))))
+                       AND (e.available_at IS NULL
+                            OR e.available_at <= now()))))
+     AND t.errors_count = 0
+   ORDER BY t.bucket,
+            t.id
+   LIMIT %s) AS i;
+
+-- deliver: outlook
+SELECT i.*
+FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after)
+CROSS JOIN LATERAL
+  (SELECT t.bucket,
+          0::float8
+   FROM public.order_outbox_items AS t
+   WHERE t.status = 0
+     AND (t.bucket,
+          t.id) > (held.bucket,
+                   held.after)
+     AND t.bucket <= held.bucket
+     AND ((t.errors_count = 0
+           OR t.processed_at IS NULL
+           OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64)))))
+          AND (t.available_at IS NULL
+               OR t.available_at <= now()))
+     AND NOT EXISTS
+       (SELECT 1
+        FROM public.order_outbox_items AS e
+        WHERE e.bucket = t.bucket
+          AND e.event_key = t.event_key
+          AND e.id < t.id
+          AND (e.status = 1
+               OR (e.status = 0
+                   AND (e.errors_count > 0
+                        OR e.available_at IS NOT NULL)))
+          AND (e.status = 1
+               OR NOT ((e.errors_count = 0
+                        OR e.processed_at IS NULL
+                        OR e.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(e.errors_count - 1, 64)))))
+                       AND (e.available_at IS NULL
+                            OR e.available_at <= now()))))
+   ORDER BY t.bucket,
+            t.id
+   LIMIT %s) AS i
+UNION ALL
+  (SELECT NULL,
+          least(extract(epoch
+                        FROM t.available_at) - extract(epoch
+                                                       FROM now()), 1000000000)::float8
+   FROM public.order_outbox_items AS t
+   WHERE t.status = 0
+     AND t.available_at > now()
+   ORDER BY t.available_at
+   LIMIT 1);
+
+-- deliver: claim
+SELECT coalesce(array_agg(wanted.bucket), '{}') AS granted,
+       now(),
+       set_config('boxengine.held', coalesce(array_agg(wanted.bucket), '{}')::text, true),
+       set_config('idle_in_transaction_session_timeout', %s, true)
+FROM unnest(%s::int[]) AS wanted(bucket)
+WHERE pg_try_advisory_xact_lock(%s, wanted.bucket);
+SELECT i.*
+FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after)
+CROSS JOIN LATERAL
+  (SELECT t.id,
+          t.uuid::text,
+          t.event_name,
+          t.event_key::text,
+          t.bucket,
+          t.status,
+          t.options::text AS options,
+          CASE
+              WHEN octet_length(t.payload) <= 1000 THEN t.payload
+          END,
+          t.errors_count,
+          t.created_at AT TIME ZONE 'UTC', t.processed_at
+   FROM public.order_outbox_items AS t
+   WHERE t.status = 0
+     AND (t.bucket,
+          t.id) > (held.bucket,
+                   held.after)
+     AND t.bucket <= held.bucket
+     AND ((t.errors_count = 0
+           OR t.processed_at IS NULL
+           OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64)))))
+          AND (t.available_at IS NULL
+               OR t.available_at <= now()))
+     AND NOT EXISTS
+       (SELECT 1
+        FROM public.order_outbox_items AS e
+        WHERE e.bucket = t.bucket
+          AND e.event_key = t.event_key
+          AND e.id < t.id
+          AND (e.status = 1
+               OR (e.status = 0
+                   AND (e.errors_count > 0
+                        OR e.available_at IS NOT NULL)))
+          AND (e.status = 1
+               OR NOT ((e.errors_count = 0
+                        OR e.processed_at IS NULL
+                        OR e.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(e.errors_count - 1, 64)))))
+                       AND (e.available_at IS NULL
+                            OR e.available_at <= now()))))
+   ORDER BY t.bucket,
+            t.id
+   LIMIT greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[])))
+   FOR UPDATE OF t) AS i
+WHERE held.bucket = ANY(current_setting('boxengine.held')::int[]);
+
+-- deliver: claim, with nothing but outcomes to follow
+SELECT coalesce(array_agg(wanted.bucket), '{}') AS granted,
+       now(),
+       set_config('boxengine.held', coalesce(array_agg(wanted.bucket), '{}')::text, true),
+       set_config('plan_cache_mode', 'force_generic_plan', true),
+       set_config('enable_seqscan', 'off', true),
+       set_config('enable_bitmapscan', 'off', true),
+       set_config('idle_in_transaction_session_timeout', %s, true)
+FROM unnest(%s::int[]) AS wanted(bucket)
+WHERE pg_try_advisory_xact_lock(%s, wanted.bucket);
+SELECT i.*
+FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after)
+CROSS JOIN LATERAL
+  (SELECT t.id,
+          t.uuid::text,
+          t.event_name,
+          t.event_key::text,
+          t.bucket,
+          t.status,
+          t.options::text AS options,
+          CASE
+              WHEN octet_length(t.payload) <= 1000 THEN t.payload
+          END,
+          t.errors_count,
+          t.created_at AT TIME ZONE 'UTC', t.processed_at
+   FROM public.order_outbox_items AS t
+   WHERE t.status = 0
+     AND (t.bucket,
+          t.id) > (held.bucket,
+                   held.after)
+     AND t.bucket <= held.bucket
+     AND ((t.errors_count = 0
+           OR t.processed_at IS NULL
+           OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64)))))
+          AND (t.available_at IS NULL
+               OR t.available_at <= now()))
+     AND NOT EXISTS
+       (SELECT 1
+        FROM public.order_outbox_items AS e
+        WHERE e.bucket = t.bucket
+          AND e.event_key = t.event_key
+          AND e.id < t.id
+          AND (e.status = 1
+               OR (e.status = 0
+                   AND (e.errors_count > 0
+                        OR e.available_at IS NOT NULL)))
+          AND (e.status = 1
+               OR NOT ((e.errors_count = 0
+                        OR e.processed_at IS NULL
+                        OR e.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(e.errors_count - 1, 64)))))
+                       AND (e.available_at IS NULL
+                            OR e.available_at <= now()))))
+   ORDER BY t.bucket,
+            t.id
+   LIMIT greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[])))
+   FOR UPDATE OF t) AS i
+WHERE held.bucket = ANY(current_setting('boxengine.held')::int[]);
+
+-- deliver: sizes of payloads
+SELECT id,
+       octet_length(payload)
+FROM public.order_outbox_items
+WHERE id = ANY(%s::bigint[])
+  AND payload IS NOT NULL;
+
+-- deliver: heavy payloads
+SELECT id,
+       payload
+FROM public.order_outbox_items
+WHERE id = ANY(%s::bigint[]);
+
+-- deliver: later delivered rows of a key
+SELECT i.id,
+       later.id
+FROM public.order_outbox_items AS i
+CROSS JOIN LATERAL
+  (SELECT t.id
+   FROM public.order_outbox_items AS t
+   WHERE t.event_key = i.event_key
+     AND t.id > i.id
+     AND t.status = 2
+     AND t.event_name IS NOT DISTINCT
+     FROM i.event_name
+   LIMIT 1) AS later
+WHERE i.id = ANY(%s::bigint[]);
+
+-- deliver: outcomes and commit
+UPDATE public.order_outbox_items
+SET status = 2,
+    processed_at = statement_timestamp(),
+    updated_at = statement_timestamp()
+WHERE id = ANY(%s::bigint[]);
+UPDATE public.order_outbox_items AS t
+SET status = f.status,
+    errors_count = f.errors_count,
+    error_log = CASE f.status
+                    WHEN 3 THEN concat_ws(E'\n', f.error_log, t.error_log)
+                    ELSE f.error_log
+                END,
+                processed_at = statement_timestamp(),
+                updated_at = statement_timestamp()
+FROM unnest(%s::bigint[], %s::int[], %s::int[], %s::text[]) AS f(id, status, errors_count, error_log)
+WHERE t.id = f.id
+  AND t.status + 0 = 0;
+COMMIT;
+
+-- deliver: locks once more
+SELECT coalesce(array_agg(wanted.bucket), '{}') AS granted,
+       now(),
+       set_config('boxengine.held', coalesce(array_agg(wanted.bucket), '{}')::text, true),
+       set_config('idle_in_transaction_session_timeout', %s, true)
+FROM unnest(%s::int[]) AS wanted(bucket)
+WHERE pg_try_advisory_xact_lock(%s, wanted.bucket);
+
+-- deliver: rows that are still pending
+SELECT id
+FROM public.order_outbox_items
+WHERE id = ANY(%s::bigint[])
+  AND status + 0 = 0
+ORDER BY id
+FOR
+UPDATE;
+
+-- deliver: failed attempts of a row
+SELECT errors_count
+FROM public.order_outbox_items
+WHERE id = %s;
+
+-- deliver: after a handler's session
+SELECT current_setting('boxengine.held', true);
+RESET SESSION AUTHORIZATION;
+RESET ROLE;
+RESET ALL;
+
+-- deliver: after such a transaction
+RESET SESSION AUTHORIZATION;
+RESET ROLE;
+RESET ALL;
+CLOSE ALL;
+UNLISTEN *;
+DISCARD TEMP;
+SELECT pg_advisory_unlock_all();
+
+-- deliver: oldest pending row
+SELECT min(i.since) FILTER (
+                            WHERE i.since >= TIMESTAMP '0001-01-02 00:00:00'
+                              AND i.since <= TIMESTAMP '9999-12-30 00:00:00')
+FROM unnest(%s::int[]) AS held(bucket)
+CROSS JOIN LATERAL
+  (SELECT greatest(t.created_at, t.available_at) AS since
+   FROM public.order_outbox_items AS t
+   WHERE t.status = 0
+     AND (t.bucket,
+          t.id) > (held.bucket,
+                   0)
+     AND t.bucket <= held.bucket
+     AND (t.available_at IS NULL
+          OR t.available_at <= now())
+   ORDER BY t.bucket,
+            t.id
+   LIMIT %s) AS i;
+
+-- deliver: oldest delivered row
+SELECT created_at
+FROM public.order_outbox_items
+WHERE status IN (2)
+  AND created_at >= TIMESTAMP '0001-01-02 00:00:00'
+  AND created_at <= TIMESTAMP '9999-12-30 00:00:00'
+ORDER BY id
+LIMIT 1;
+
+-- deliver: oldest failed or discarded row
+SELECT created_at
+FROM public.order_outbox_items
+WHERE status IN (1,
+                 3)
+  AND created_at >= TIMESTAMP '0001-01-02 00:00:00'
+  AND created_at <= TIMESTAMP '9999-12-30 00:00:00'
+ORDER BY id
+LIMIT 1;
+
+-- deliver: deletion of old rows
+DELETE
+FROM public.order_outbox_items
+WHERE id = ANY(ARRAY
+                 (SELECT id
+                  FROM public.order_outbox_items
+                  WHERE id = ANY(ARRAY
+                                   (SELECT first.id
+                                    FROM
+                                      (SELECT id, created_at
+                                       FROM public.order_outbox_items
+                                       WHERE status IN (2)
+                                       ORDER BY id
+                                       LIMIT %s) AS first
+                                    WHERE first.created_at >= %s::timestamptz
+                                      AND first.created_at < %s::timestamptz
+                                    ORDER BY first.id
+                                    LIMIT %s))
+                    AND status IN (2)
+                    FOR
+                    UPDATE SKIP LOCKED));
+
+-- deliver: deletion of old rows behind younger ones
+WITH looked AS MATERIALIZED
+  (SELECT id,
+          status,
+          created_at
+   FROM public.order_outbox_items
+   WHERE id > %s
+   ORDER BY id
+   LIMIT %s), gone AS
+  (DELETE
+   FROM public.order_outbox_items
+   WHERE id = ANY(ARRAY
+                    (SELECT id
+                     FROM public.order_outbox_items
+                     WHERE id = ANY(ARRAY
+                                      (SELECT id
+                                       FROM looked
+                                       WHERE ((status = 2
+                                               AND created_at < %s::timestamptz
+                                               AND created_at >= TIMESTAMP '0001-01-02 00:00:00'))
+                                       ORDER BY id
+                                       LIMIT %s))
+                       AND ((status = 2
+                             AND created_at < %s::timestamptz
+                             AND created_at >= TIMESTAMP '0001-01-02 00:00:00'))
+                       FOR
+                       UPDATE SKIP LOCKED)) RETURNING 1)
+SELECT
+  (SELECT count(*)
+   FROM gone),
+  (SELECT max(id)
+   FROM looked);
+
+-- create: rows that may be there already
+INSERT INTO order_outbox_items (uuid, event_key, bucket, status, payload, errors_count, dedup_key)
+VALUES (%(uuid)s::UUID, %(event_key)s::VARCHAR, %(bucket)s::INTEGER, %(status)s::SMALLINT, %(payload)s, %(errors_count)s::INTEGER, %(dedup_key)s::VARCHAR) ON CONFLICT (dedup_key)
+WHERE dedup_key IS NOT NULL DO NOTHING RETURNING order_outbox_items.id,
+                                                 order_outbox_items.dedup_key;
+
+-- create: a row
+INSERT INTO order_outbox_items (uuid, event_key, bucket, status, payload, errors_count)
+VALUES (%(uuid)s::UUID, %(event_key)s::VARCHAR, %(bucket)s::INTEGER, %(status)s::SMALLINT, %(payload)s, %(errors_count)s::INTEGER) RETURNING order_outbox_items.id;
+
+-- create: a row and its wake-up
+INSERT INTO order_outbox_items (uuid, event_key, bucket, status, payload, errors_count)
+VALUES (%(uuid)s::UUID, %(event_key)s::VARCHAR, %(bucket)s::INTEGER, %(status)s::SMALLINT, %(payload)s, %(errors_count)s::INTEGER) RETURNING order_outbox_items.id,
+                                                                                                                                             pg_notify('boxengine', %(boxengine_told)s::VARCHAR) AS pg_notify_1;
+
+-- make: table
+CREATE TABLE order_outbox_items (
+    id BIGSERIAL NOT NULL,
+    uuid UUID NOT NULL,
+    event_name VARCHAR(255),
+    event_key VARCHAR(255) NOT NULL,
+    bucket INTEGER NOT NULL,
+    status SMALLINT DEFAULT 0 NOT NULL,
+    options JSONB,
+    payload BYTEA NOT NULL,
+    errors_count INTEGER DEFAULT 0 NOT NULL,
+    error_log TEXT,
+    processed_at TIMESTAMP WITH TIME ZONE,
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+    updated_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+    available_at TIMESTAMP WITH TIME ZONE,
+    dedup_key VARCHAR(255),
+    PRIMARY KEY (id)
+);
+ALTER INDEX IF EXISTS order_outbox_items_pkey SET (fillfactor = 50);
+ALTER TABLE order_outbox_items SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX ix_order_outbox_items_delayed ON order_outbox_items (available_at) WHERE status = 0 AND available_at IS NOT NULL;
+CREATE INDEX ix_order_outbox_items_failed ON order_outbox_items (status, id) WHERE status IN (1, 3);
+CREATE INDEX ix_order_outbox_items_pending ON order_outbox_items (bucket, id) WHERE status = 0;
+CREATE UNIQUE INDEX ux_order_outbox_items_dedup ON order_outbox_items (dedup_key) WHERE dedup_key IS NOT NULL;
+CREATE INDEX IF NOT EXISTS ix_order_outbox_items_troubled ON order_outbox_items (bucket, event_key, id) WHERE status = 1 OR (status = 0 AND (errors_count > 0 OR available_at IS NOT NULL));

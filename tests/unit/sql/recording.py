@@ -1,0 +1,57 @@
+"""A cursor that executes nothing: it keeps the texts, and answers what it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, Self
+
+from psycopg import pq
+
+
+class RecordingCursor:
+    """Stands in for psycopg's and PyMySQL's cursors, and for psycopg's connection."""
+
+    def __init__(self, *answers: Sequence[Any]) -> None:
+        """Args:
+        answers: rows that ``fetchone`` returns, one after the other. ``fetchall`` returns none.
+        """
+        self.texts: list[str] = []
+        self.rowcount = 0
+        self._answers = list(answers)
+        self.connection: Any = self
+        self.pgconn = SimpleNamespace(exec_=self._exec)
+
+    def execute(self, text: str, _values: object = None, **_options: object) -> RecordingCursor:
+        self.texts.append(text)
+        return self
+
+    def fetchone(self) -> Sequence[Any]:
+        return self._answers.pop(0)
+
+    def fetchall(self) -> list[Any]:
+        return []
+
+    @contextmanager
+    def pipeline(self) -> Iterator[None]:
+        yield
+
+    def cursor(self, **_options: object) -> RecordingCursor:
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
+    def commit(self) -> None:
+        self.texts.append("COMMIT")
+
+    def rollback(self) -> None:
+        self.texts.append("ROLLBACK")
+
+    def _exec(self, text: bytes) -> Any:
+        self.texts += text.decode().split("; ")
+        return SimpleNamespace(status=pq.ExecStatus.TUPLES_OK)

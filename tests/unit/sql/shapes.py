@@ -1,0 +1,53 @@
+"""Tables of every shape for which the statements differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from boxengine.adapters.sql.tables import OPTIONAL, REQUIRED, BoxTable
+from boxengine.domain.box import Backoff, Box, BoxType, Retention, StrictOrder
+
+PLAIN = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="order_outbox_items", bucket_size=4)
+QUOTES = {"postgresql": '"', "mysql": "`"}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One shape of table and policy."""
+
+    box: Box = PLAIN
+    old: bool = False
+    """As the first version of sbmt-outbox made it."""
+    numbered: bool = False
+
+    def table(self, dialect: str) -> BoxTable:
+        """The table as it would be found in a database."""
+        quote, schema = QUOTES[dialect], "public" if dialect == "postgresql" else "shop"
+        optional = frozenset() if self.old else frozenset(OPTIONAL)
+        return BoxTable(
+            box=self.box,
+            name=f"{schema}.{self.box.table}",
+            columns=frozenset(REQUIRED) | optional | {"proto_payload" if self.old else "payload"},
+            payload="proto_payload" if self.old else "payload",
+            zoned=dialect == "postgresql" and not self.old,
+            numeric_keys=self.old,
+            schema=schema,
+            location=f"{schema}.{self.box.table}",
+            status_index=f"{quote}ix_{self.box.table}_pending{quote}",
+            delayed_index=None if self.old else f"{quote}ix_{self.box.table}_delayed{quote}",
+            numbered=self.numbered,
+            nullable=frozenset({"errors_count"}) if self.old else frozenset(),
+        )
+
+
+SHAPES = {
+    "plain": Shape(),
+    "jitter": Shape(replace(PLAIN, backoff=Backoff(jitter=0.5))),
+    "strict_order_key": Shape(replace(PLAIN, strict_order=StrictOrder.KEY)),
+    "strict_order_bucket": Shape(replace(PLAIN, strict_order=StrictOrder.BUCKET)),
+    "deleted_on_delivery": Shape(replace(PLAIN, retention=Retention(delivered=timedelta(0)))),
+    "numbered": Shape(replace(PLAIN, sequence=True), numbered=True),
+    "inbox": Shape(Box(name="order_inbox_item", type=BoxType.INBOX, table="order_inbox_items", bucket_size=4)),
+    "of_sbmt_outbox": Shape(replace(PLAIN, backoff=None), old=True),
+}
