@@ -17,12 +17,13 @@ from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.awaiting.lanes import CallLimits, Lanes
 from boxengine.engine.awaiting.visit import Visit
 from boxengine.engine.delivering.decoding import asks_for
+from boxengine.engine.timing import TIMING
 from boxengine.errors import NoAnswerInTime
 from boxengine.ports import Clock, Result
 
 LOOK = 0.1
 """Seconds after which the thread that waits for a batch looks whether the rest of it must wait."""
-FLUSH_AFTER = 1.0
+FLUSH_AFTER = TIMING.flush
 """Seconds after which no more calls of a batch are begun, so that what has been sent is recorded: a crash repeats little."""
 
 Lend = Callable[[Any, Visit], AbstractContextManager[Any]]

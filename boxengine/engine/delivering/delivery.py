@@ -32,6 +32,7 @@ from boxengine.engine.delivering.time_limit import TimeLimit
 from boxengine.engine.delivering.transports import Carrier, Routes
 from boxengine.engine.delivering.work import Errand, Report
 from boxengine.engine.running.closing import Closing
+from boxengine.engine.timing import TIMING
 from boxengine.errors import StoreUnavailable, Unavailable
 from boxengine.ports import (
     Claim,
@@ -46,7 +47,7 @@ from boxengine.ports import (
     Tracer,
 )
 
-FLUSH_AFTER = 1.0
+FLUSH_AFTER = TIMING.flush
 """Seconds after which a batch that sends one by one records what it has, so that a crash repeats little."""
 MOST_NAMED = 20
 """Ids in one line of a log."""
@@ -62,7 +63,7 @@ class Limits:
     """Seconds."""
     memory_ttl: timedelta = timedelta(minutes=30)
     """How long a failure that the database would not store is remembered elsewhere."""
-    new: timedelta = timedelta(seconds=1)
+    new: timedelta = timedelta(seconds=TIMING.new)
     """Items that are younger cannot have failed so: the leases of a batch whose commit failed last longer."""
 
 

@@ -13,11 +13,9 @@ from datetime import timedelta
 
 from boxengine.engine.delivering.holding import Holding
 from boxengine.engine.running.lease_length import LeaseLength
+from boxengine.engine.timing import TIMING
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Clock, JobQueue
-
-FRESH = 0.7
-"""Part of a lease that is left of one renewed a moment ago, or just taken: it can wait for the next turn."""
 
 
 class LeaseKeeper:
@@ -25,7 +23,7 @@ class LeaseKeeper:
 
     def __init__(self, queue: JobQueue, *, clock: Clock, length: LeaseLength, longest: timedelta) -> None:
         """Args:
-        length: of a lease; renewed when a third of it is over. Told how long each renewal takes.
+        length: of a lease. Told how long each renewal takes.
         longest: for how long a holding is renewed at all (general timeout).
         """
         self._queue = queue
@@ -58,11 +56,11 @@ class LeaseKeeper:
             kept = sorted(self._holdings.values(), key=lambda each: each[0].valid_until)
         now = self._clock.monotonic()
         for holding, until in kept:
-            fresh = holding.valid_until - now >= FRESH * self.ttl.total_seconds()
+            fresh = holding.valid_until - now >= TIMING.fresh * self.ttl.total_seconds()
             if now < until and not fresh and not holding.over:
                 self._renew(holding)
         # However long leases are now: the next one may be short again.
-        return self._length.shortest / 3
+        return self._length.shortest * TIMING.renewal
 
     def _renew(self, holding: Holding) -> None:
         before, ttl = self._clock.monotonic(), self.ttl

@@ -46,8 +46,8 @@ def delivering(shape: Shape, dialect: str) -> dict[str, list[str]]:
         "poll, rows that never failed": (lambda on, cursor: on.poll(cursor, [0, 1], 50, regular_only=True), ()),
         "outlook": (lambda on, cursor: on.outlook(cursor, [0, 1]), ()),
         "claim": (lambda on, cursor: on.claim(cursor, HELD, 100), _answers(dialect)),
-        "claim, with nothing but outcomes to follow": (
-            lambda on, cursor: on.claim(cursor, HELD, 100, only_outcomes=True),
+        "plain claim": (
+            lambda on, cursor: on.claim_plain(cursor, HELD, 100),
             _answers(dialect),
         ),
         "sizes of payloads": (lambda on, cursor: on.sizes(cursor, [1, 2]), ()),

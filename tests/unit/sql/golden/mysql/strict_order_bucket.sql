@@ -393,7 +393,7 @@ WHERE t.status = 0
   FOR
   UPDATE;
 
--- deliver: claim, with nothing but outcomes to follow
+-- deliver: plain claim
 SELECT UTC_TIMESTAMP(6), @@global.read_only,
                            GET_LOCK(%s, 0),
                            GET_LOCK(%s, 0);

@@ -185,7 +185,7 @@ CROSS JOIN LATERAL
    FOR UPDATE OF t) AS i
 WHERE held.bucket = ANY(current_setting('boxengine.held')::int[]);
 
--- deliver: claim, with nothing but outcomes to follow
+-- deliver: plain claim
 SELECT coalesce(array_agg(wanted.bucket), '{}') AS granted,
        now(),
        set_config('boxengine.held', coalesce(array_agg(wanted.bucket), '{}')::text, true),
