@@ -14,7 +14,6 @@ from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from boxengine.adapters.redis.in_hand import RedisInHand
 from boxengine.adapters.sql.async_session import lend
 from boxengine.adapters.telemetry.combined import CombinedObserver
 from boxengine.adapters.telemetry.logs import report
@@ -329,7 +328,7 @@ class _Assembly:
             deliveries,
             queue=self._servers.queue,
             keeper=keeper,
-            care=Care(RedisInHand(self._servers.redis, worker=self._token)),
+            care=Care(self._servers.in_hand(self._token)),
             schedule=self._schedule,
             gone=GoneRows(self._servers.items, observer=self._observer),
             pauses=self._pauses,

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from string import Formatter
 
 from boxengine.adapters.kafka.checkup import KafkaCheckup
-from boxengine.adapters.redis.checkup import RedisCheckup
 from boxengine.adapters.sql.checkup import SqlCheckup
 from boxengine.adapters.system import SystemClock
 from boxengine.app.boxes import Boxes
@@ -40,8 +39,7 @@ class Doctor:
             for notice in map(str, notices(self._boxes.resolved.settings))
         ]
         found += _part("database", lambda: self._database.remarks(self._chosen))
-        redis = RedisCheckup(self._servers.redis, now=SystemClock().now)
-        found += _part("redis", lambda: redis.remarks(self._chosen))
+        found += _part("redis", lambda: self._servers.coordinator.remarks(self._chosen))
         for checkup in self._kafka():
             found += _part("kafka", lambda checkup=checkup: checkup.remarks(self._chosen))  # type: ignore[misc] # bound now
         return sorted(found, key=lambda remark: not remark.is_finding)

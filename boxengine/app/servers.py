@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import assert_never
 
-import redis
-
 from boxengine.adapters.redis.attempts import RedisAttempts
+from boxengine.adapters.redis.checkup import RedisCheckup
 from boxengine.adapters.redis.failures import RedisFailures
 from boxengine.adapters.redis.history import RedisHistory
+from boxengine.adapters.redis.in_hand import RedisInHand
 from boxengine.adapters.redis.leases import RedisLeases
 from boxengine.adapters.redis.pauses import RedisPauses
 from boxengine.adapters.redis.queue import RedisJobQueue
@@ -38,6 +38,7 @@ from boxengine.ports import (
     Census,
     Clock,
     FailureMemory,
+    InHand,
     ItemsStore,
     JobQueue,
     Leases,
@@ -47,6 +48,7 @@ from boxengine.ports import (
     Workers,
 )
 from boxengine.ports.people.attempts import Attempts
+from boxengine.ports.people.checkup import Checkup
 from boxengine.ports.people.history import History
 from boxengine.ports.people.inspection import Inspector
 from boxengine.ports.people.trail import Trail
@@ -86,8 +88,12 @@ class Servers:
     wakeups: Wakeups | None
     """None: nobody tells of commits; the poller looks by itself."""
     strangers: Strangers
-    redis: redis.Redis
-    """What the parts that use Redis share."""
+    in_hand: Callable[[str], InHand]
+    """By a worker's token, what that worker is sending."""
+    coordinator: Checkup
+    """Looks at the server that workers share."""
+    disconnect: Sequence[Closing]
+    """What gives back the connections to that server."""
     clock: Clock
 
     def closings(self) -> list[list[Closing]]:
@@ -97,7 +103,7 @@ class Servers:
             listener,
             [
                 Closing("the database's connections", self.store.close),
-                Closing("Redis's connections", self.redis.connection_pool.disconnect),
+                *self.disconnect,
             ],
         ]
 
@@ -165,7 +171,9 @@ def connect(settings: Settings, *, patience: Patience | None = None, writes: boo
         attempts=RedisAttempts(client, prefix=prefix),
         wakeups=wakeups,
         strangers=strangers,
-        redis=client,
+        in_hand=lambda token: RedisInHand(client, worker=token),
+        coordinator=RedisCheckup(client, now=clock.now),
+        disconnect=[Closing("Redis's connections", client.connection_pool.disconnect)],
         clock=clock,
     )
 
