@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from boxengine.cli.context import globals_of, output, print_json
+from boxengine.cli.context import globals_of, output, print_json, say
 from boxengine.cli.text import counted
+from boxengine.errors import BoxError
 
 if TYPE_CHECKING:
     from boxengine.app.boxes import Boxes
@@ -74,3 +78,49 @@ def schema() -> None:
     from boxengine.settings import json_schema  # noqa: PLC0415 - see Globals.boxes
 
     print_json(json_schema())
+
+
+@cli.command("asyncapi")
+def asyncapi(
+    context: typer.Context,
+    *,
+    title: Annotated[str | None, typer.Option("--title", help="Of the service; the folder's name if left out.")] = None,
+    version: Annotated[str, typer.Option("--version", help="Of its messages.")] = "1.0.0",
+    compare: Annotated[
+        Path | None, typer.Option("--compare", help="An earlier document: list what breaks those who rely on it.")
+    ] = None,
+) -> None:
+    """Print what the boxes send and receive, as an AsyncAPI 3 document in JSON.
+
+    Channels are the topics, webhooks and streams of built-in transports, and the topics of sources. Schemas of payloads come
+    from the models' codecs. With --compare it prints the breaking changes in place of the document, and exits with 1 if
+    there are any.
+
+    Examples: boxengine config asyncapi > asyncapi.json; boxengine config asyncapi --compare asyncapi.json
+    """
+    from boxengine.app.asyncapi import breaking_changes, document  # noqa: PLC0415 - see Globals.boxes
+
+    resolved = globals_of(context).boxes().resolved
+    made = document(resolved, title=title or Path.cwd().name, version=version)
+    if compare is None:
+        say(json.dumps(made, indent=2, ensure_ascii=False))
+        return
+    broken = breaking_changes(_earlier(compare), made)
+    for change in broken:
+        sys.stdout.write(f"{change}\n")
+    if broken:
+        raise typer.Exit(1)
+    say("nothing breaks")
+
+
+def _earlier(file: Path) -> dict[str, Any]:
+    import yaml  # noqa: PLC0415 - reads JSON too
+
+    try:
+        found = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise BoxError(f"--compare {file}: cannot be read: {reason}") from error
+    if not isinstance(found, dict) or not str(found.get("asyncapi", "")).startswith("3."):
+        raise BoxError(f"--compare {file}: is no AsyncAPI 3 document; make one with boxengine config asyncapi > {file}")
+    return found

@@ -178,6 +178,24 @@ def test_config_show_names_the_source_of_each_value_and_masks_secrets(project: P
     assert "hunter2" not in project.run("config", "show")
 
 
+def test_two_asyncapi_documents_are_compared(project: Project, tmp_path: Path) -> None:
+    printed = project.run("config", "asyncapi", "--title", "shop")
+    assert json.loads(printed)["info"] == {"title": "shop", "version": "1.0.0"}
+    old = tmp_path / "asyncapi.json"
+    old.write_text(printed)
+    assert project.run("config", "asyncapi", "--compare", str(old)) == "nothing breaks\n"
+    lost = json.loads(printed) | {
+        "operations": {"send.orders": {"action": "send", "channel": {"$ref": "#/channels/x"}}}
+    }
+    old.write_text(json.dumps(lost))
+    assert "send.orders: is gone" in project.run("config", "asyncapi", "--compare", str(old), expect=1)
+    old.write_text("openapi: 3.1.0")
+    project.run("config", "asyncapi", "--compare", str(old), expect=1)
+    assert "is no AsyncAPI 3 document" in project.errors
+    project.run("config", "asyncapi", "--compare", str(tmp_path / "none"), expect=1)
+    assert project.errors == f"boxengine: --compare {tmp_path / 'none'}: cannot be read: No such file or directory\n"
+
+
 def test_config_check_and_schema(project: Project) -> None:
     assert "all in order" in project.run("config", "check")
     assert json.loads(project.run("config", "schema"))["title"] == "boxengine configuration"

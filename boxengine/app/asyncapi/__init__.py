@@ -1,0 +1,4 @@
+"""What a configuration sends and receives, as an AsyncAPI 3 document, and what changed between two of them."""
+
+from boxengine.app.asyncapi.compatibility import breaking_changes as breaking_changes
+from boxengine.app.asyncapi.document import document as document
