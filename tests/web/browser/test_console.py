@@ -131,8 +131,10 @@ def test_items_are_searched_and_paged_and_acted_on_together(running: Running) ->
         seen += page.locator("tbody td:first-child").all_inner_texts()
         if page.get_by_role("link", name="Older").count():
             page.get_by_role("link", name="Older").click()
+            page.wait_for_load_state()
     assert len(set(seen)) == 120
     page.get_by_role("link", name="Newer").click()
+    page.wait_for_load_state()
     assert page.locator("tbody td:first-child").all_inner_texts() == seen[50:100]
     page.get_by_role("link", name="Newest").click()
     page.get_by_role("button", name="Discard all").click()

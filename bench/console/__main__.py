@@ -1,0 +1,134 @@
+"""``python -m bench.console [--rows N] [--tabs N] [--rounds N]``: what the console costs, as a table."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.console.site import Running, running
+from bench.console.tabs import Tabs, Timings
+from bench.servers import Scale, Stand
+
+PAGE_SECONDS, STATEMENT_MS, CPU_SHARE, DELIVERY_RATIO = 0.2, 50.0, 0.01, 1.1
+_STATEMENT = re.compile(r".*duration: ([\d.]+) ms(?:  (?:statement|execute [^:]*|parse [^:]*|bind [^:]*): (.*))?")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 1 if a bound was missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.console", description=__doc__)
+    parser.add_argument("--rows", type=int, default=5_000_000, help="of the table; a tenth pending, a hundredth failed")
+    parser.add_argument("--tabs", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=5, help="each without tabs, then with them")
+    parser.add_argument("--seconds", type=float, default=40.0, help="of each half of a round")
+    options = parser.parse_args(arguments)
+    out = Console(width=160)
+    with tempfile.TemporaryDirectory(prefix="boxengine-bench-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)
+        stand = Stand(Path(folder), Scale(quick=False, rounds=options.rounds))
+        with stand.running(), running(stand, rows=options.rows) as load:
+            out.print(f"{options.rows:,} rows, {options.tabs} tabs")
+            time.sleep(10)  # the worker and its queues have found their pace
+            return _measure(load, options, out)
+
+
+def _measure(load: Running, options: argparse.Namespace, out: Console) -> int:
+    timings, shares, rates = Timings(), list[float](), list[float]()
+    p99: dict[bool, list[float]] = {False: [], True: []}
+    for _ in range(options.rounds):
+        for watched in (False, True):
+            tabs = Tabs(load.port, options.tabs) if watched else None
+            began, delivered = time.time(), load.delivered()
+            console, whole = load.database_seconds(console=True), load.database_seconds(console=False)
+            if tabs:
+                tabs.start()
+            time.sleep(options.seconds)
+            ended = time.time()
+            rates.append((load.delivered() - delivered) / (ended - began))
+            p99[watched].append(_share(_latencies(load.latencies, began, ended), 0.99))
+            if tabs:
+                shares.append(
+                    (load.database_seconds(console=True) - console)
+                    / max(0.01, load.database_seconds(console=False) - whole)
+                )
+                tabs.stop()
+                _merge(timings, tabs.timings)
+    statements = _statements(load.log)
+    return _report(out, timings, statements, shares, rates, p99)
+
+
+def _report(
+    out: Console,
+    timings: Timings,
+    statements: dict[str, list[float]],
+    shares: list[float],
+    rates: list[float],
+    p99: dict[bool, list[float]],
+) -> int:
+    table = Table("page or action", "times", "median, ms", "p95, ms", "most, ms", title="Answers")
+    for kind, seconds in sorted(timings.seconds.items(), key=lambda each: -_share(each[1], 0.95)):
+        ordered = (
+            len(seconds),
+            *(f"{1000 * each:.0f}" for each in (_share(seconds, 0.5), _share(seconds, 0.95), max(seconds))),
+        )
+        table.add_row(kind, *map(str, ordered))
+    out.print(table)
+    slow = Table("statement of the console", "times", "p95, ms", "most, ms", title="The ten slowest statements")
+    for text, milliseconds in sorted(statements.items(), key=lambda each: -max(each[1]))[:10]:
+        slow.add_row(
+            text[:110], str(len(milliseconds)), f"{_share(milliseconds, 0.95):.1f}", f"{max(milliseconds):.1f}"
+        )
+    out.print(slow)
+    ratios = [watched / alone for alone, watched in zip(p99[False], p99[True], strict=True)]
+    pages = max(_share(each, 0.95) for each in timings.seconds.values())
+    statement = max(map(max, statements.values()))
+    share, ratio = _share(shares, 0.5), _share(ratios, 0.5)
+    verdicts = {
+        f"slowest page, p95: {1000 * pages:.0f} ms": pages <= PAGE_SECONDS,
+        f"slowest statement: {statement:.1f} ms": statement <= STATEMENT_MS,
+        f"the console's share of the database's processor time: {share:.2%}": share <= CPU_SHARE,
+        f"delivery's p99 with tabs over without: {ratio:.2f}": ratio <= DELIVERY_RATIO,
+        f"answers that were errors: {len(timings.wrong)} {timings.wrong[:3]}": not timings.wrong,
+    }
+    out.print(f"delivered per second: {_share(rates, 0.5):,.0f}; looks that arrived: {timings.looks:,}")
+    for text, kept in verdicts.items():
+        out.print(f"{'kept  ' if kept else 'MISSED'} {text}", markup=False)
+    return 0 if all(verdicts.values()) else 1
+
+
+def _latencies(path: Path, began: float, ended: float) -> list[float]:
+    found = (line.split() for line in path.read_text().splitlines() if line.count(" ") == 1)
+    return [float(seconds) for at, seconds in found if began <= float(at) <= ended] or [float("nan")]
+
+
+def _statements(log: Path) -> dict[str, list[float]]:
+    """By text, without numbers: how long each took, milliseconds."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for line in log.read_text(errors="replace").splitlines():
+        match = _STATEMENT.match(line)
+        if match and match[2]:
+            found[re.sub(r"\d+(, \d+)*", "N", match[2])].append(float(match[1]))
+    return found or {"none": [0.0]}
+
+
+def _merge(into: Timings, more: Timings) -> None:
+    for kind, seconds in more.seconds.items():
+        into.seconds[kind] += seconds
+    into.wrong += more.wrong
+    into.looks += more.looks
+
+
+def _share(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,168 @@
+"""The database, the worker and the console, each a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+import sqlalchemy as sa
+
+from bench.servers import OUTBOX, Site, Stand
+from boxengine.embedded.process import ServerProcess, free_port
+
+PROBE, IDLE = "probe_outbox_item", "idle_outbox_item"
+TOKEN = "bench"
+FAILED_SHARE, PENDING_SHARE = 0.01, 0.1
+PROBES_PER_SECOND = 100
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """All of it, under load."""
+
+    site: Site
+    port: int
+    latencies: Path
+    log: Path
+
+    def delivered(self) -> int:
+        """Rows of the large table that were delivered so far."""
+        return _delivered(self.site)
+
+    def database_seconds(self, *, console: bool) -> float:
+        """Processor time of the console's sessions so far, or of all."""
+        where = "WHERE usename = 'console'" if console else "WHERE backend_type = 'client backend'"
+        with psycopg.connect(self.site.dsn) as connection:
+            pids = [row[0] for row in connection.execute(f"SELECT pid FROM pg_stat_activity {where}")]
+        return sum(map(_seconds_of, pids))
+
+
+@contextmanager
+def running(stand: Stand, *, rows: int) -> Iterator[Running]:
+    """A table of so many rows, kept a tenth pending under a worker; a second box, whose items are timed; and the console."""
+    latencies = stand.folder / "latencies"
+    latencies.touch()
+    boxes = (OUTBOX, PROBE, IDLE)
+    options = {"strict_order": "key", "max_retries": 3}
+    with stand.site(buckets=16, transport={}, outboxes=boxes, box_options=options) as site:
+        settings = json.loads(site.config.read_text())
+        for name, box in settings["outbox_items"].items():
+            timed = {"bench.console.receiver.Stopwatch": {"path": str(latencies)}}
+            settings["outbox_items"][name] = {
+                **box,
+                "transports": timed if name == PROBE else {"bench.console.receiver.Swallow": {}},
+            }
+        settings["console"] = {"operate_token": TOKEN}
+        site.config.write_text(json.dumps(settings))
+        fill(site, rows)
+        console = site.config.with_name("console.yml")
+        console.write_text(json.dumps(settings | {"database": {"url": _console_url(site)}}))
+        port, stop = free_port(), threading.Event()
+        log = stand.folder
+        command = [sys.executable, "-m", "boxengine", "--config"]
+        worker = ServerProcess(
+            [*command, str(site.config), "start", "-c", "4"], log_path=log / "worker.log", last_signal=signal.SIGTERM
+        )
+        web = ServerProcess(
+            [*command, str(console), "web", "--port", str(port)],
+            log_path=log / "console.log",
+            last_signal=signal.SIGTERM,
+        )
+        threads = [
+            threading.Thread(target=_top_up, args=(site, stop), daemon=True),
+            threading.Thread(target=_probe, args=(site, stop), daemon=True),
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            web.wait_until(lambda: _answers(port), patience=timedelta(seconds=60))
+            yield Running(site, port, latencies, stand.postgres_log)
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join(30)
+            for process in (web, worker):
+                process.stop(signal.SIGTERM, patience=timedelta(seconds=30))
+
+
+def fill(site: Site, rows: int) -> None:
+    """Delivered rows over some hours, a hundredth failed, the youngest tenth pending."""
+    with psycopg.connect(site.dsn, autocommit=True) as connection:
+        connection.execute(
+            f"INSERT INTO {OUTBOX}s (uuid, event_key, event_name, bucket, payload, status, errors_count, error_log, "
+            "created_at, processed_at) SELECT gen_random_uuid(), (n % 100003)::text, 'created', n % 100003 % 16, 'x', "
+            f"CASE WHEN n > {rows * (1 - PENDING_SHARE)} THEN 0 WHEN n % {round(1 / FAILED_SHARE)} = 0 THEN 1 ELSE 2 END, "
+            f"CASE WHEN n % {round(1 / FAILED_SHARE)} = 0 THEN 4 ELSE 0 END, "
+            f"CASE WHEN n % {round(1 / FAILED_SHARE)} = 0 THEN '2026-01-31T12:00:00.000000Z http: Timeout: no answer' END, "
+            f"now() - interval '1 day' * (1 - n / {rows}.0), now() FROM generate_series(1, {rows}) AS n"
+        )
+        # Pending rows have no failures, so that the worker takes them at once and no failed key holds them back.
+        connection.execute(f"UPDATE {OUTBOX}s SET errors_count = 0, error_log = NULL WHERE status = 0")
+        connection.execute(f"UPDATE {OUTBOX}s SET event_key = 'f' || event_key WHERE status = 1")
+        connection.execute(f"VACUUM ANALYZE {OUTBOX}s")
+        connection.execute("CREATE ROLE console LOGIN SUPERUSER")
+        connection.execute("ALTER ROLE console SET log_min_duration_statement = 0")
+
+
+def _console_url(site: Site) -> str:
+    host = site.dsn.split("@")[-1]
+    return f"postgresql+psycopg://console@{host}"
+
+
+def _top_up(site: Site, stop: threading.Event) -> None:
+    """What the worker has delivered is put in again as new rows, so that as many are pending all the time."""
+    insert = (
+        f"INSERT INTO {OUTBOX}s (uuid, event_key, bucket, payload) SELECT gen_random_uuid(), (n %% 100003)::text, "
+        "n %% 100003 %% 16, 'x' FROM generate_series(1, %s) AS n"
+    )
+    known = _delivered(site)
+    with psycopg.connect(site.dsn, autocommit=True, application_name="feeder") as connection:
+        while not stop.wait(0.5):
+            now = _delivered(site)
+            connection.execute(insert, [now - known])
+            known = now
+
+
+def _delivered(site: Site) -> int:
+    with psycopg.connect(site.dsn, application_name="feeder") as connection:
+        query = "SELECT n_tup_upd FROM pg_stat_user_tables WHERE relname = %s"
+        row: tuple[int] | None = connection.execute(query, [f"{OUTBOX}s"]).fetchone()
+        return row[0] if row else 0
+
+
+def _probe(site: Site, stop: threading.Event) -> None:
+    """A steady trickle into the second box."""
+    engine = sa.create_engine(f"postgresql+psycopg://{site.dsn.partition('://')[2]}")
+    number = 0
+    while not stop.wait(1 / PROBES_PER_SECOND):
+        number += 1
+        with engine.begin() as connection:
+            site.boxes.create_outbox_item(connection, PROBE, event_key=str(number), payload=b"x")
+    engine.dispose()
+
+
+def _seconds_of(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / TICK
+
+
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,48 @@
+"""Whether PostgreSQL clears a box's table of dead rows in time, as the table's own settings say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from sqlalchemy import Connection, text
+
+from boxengine.adapters.sql.tables import BoxTable
+from boxengine.ports.people.checkup import Remark
+
+LATE = 500_000
+"""Dead rows that polls should not have to walk over before autovacuum begins."""
+_OFF = frozenset({"false", "off", "no", "0"})
+_SCALE, _THRESHOLD = "autovacuum_vacuum_scale_factor", "autovacuum_vacuum_threshold"
+
+
+def remarks(connection: Connection, table: BoxTable, *, area: str) -> Iterator[Remark]:
+    """Whether autovacuum is on for the table, and after how many dead rows it begins."""
+    query = "SELECT reloptions, greatest(reltuples, 0) FROM pg_class WHERE oid = to_regclass(:name)"
+    row = connection.execute(text(query), {"name": table.name}).one_or_none()
+    if row is None:
+        return
+    own = dict(option.split("=", 1) for option in row[0] or ())
+    box, name = table.box.name, table.box.table
+    if str(own.get("autovacuum_enabled", "on")).lower() in _OFF:
+        yield Remark(
+            area=area,
+            box=box,
+            text=f"autovacuum is off for {name}: every delivery leaves a dead row that nobody clears away.",
+            advice=f"ALTER TABLE {table.name} RESET (autovacuum_enabled)",
+        )
+        return
+    begins = _begins_after(connection, own, float(row[1]))
+    told = f"Autovacuum clears {name} after about {begins:,} dead rows"
+    if begins > LATE:
+        advice = f"ALTER TABLE {table.name} SET ({_SCALE} = 0.02), or boxengine db upgrade"
+        yield Remark(area=area, box=box, text=f"{told}, which is late: polls walk over them.", advice=advice)
+    else:
+        yield Remark(area=area, box=box, text=f"{told}.")
+
+
+def _begins_after(connection: Connection, own: Mapping[str, str], rows: float) -> int:
+    def setting(name: str) -> float:
+        found = own.get(name)
+        return float(connection.execute(text(f"SHOW {name}")).scalar_one() if found is None else found)
+
+    return round(setting(_THRESHOLD) + setting(_SCALE) * rows)

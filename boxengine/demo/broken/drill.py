@@ -1,0 +1,91 @@
+"""A drill: one situation, from the alarm until the console says that all is well."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import TextIO
+
+from boxengine.demo.broken.scene import Scene
+from boxengine.demo.broken.situations import SITUATIONS, Situation
+from boxengine.errors import BoxError
+
+LOOK_EVERY = 1.0
+APPEARS_WITHIN = 120
+"""Looks after which a situation that has not shown is given up."""
+
+
+class Drill:
+    """Runs one situation."""
+
+    def __init__(self, name: str, *, lines: TextIO, out: TextIO) -> None:
+        """Args:
+        name: of the situation.
+        lines: what the person types.
+        """
+        self._situation: Situation = SITUATIONS[name]
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._source = lines
+        self._out = out
+
+    def run(self) -> None:
+        """Until it is mended."""
+        with tempfile.TemporaryDirectory(prefix="boxengine-broken-", ignore_cleanup_errors=True) as folder:
+            # PostgreSQL runs under an account of its own where this process is root.
+            Path(folder).chmod(0o755)
+            scene = Scene(Path(folder))
+            try:
+                self._say("Starting PostgreSQL, Valkey, a receiver and the console ...")
+                scene.set_up()
+                self._situation.happens(scene)
+                self._wait_for_it(scene)
+                self._tell(scene)
+                self._wait_until_mended(scene)
+            finally:
+                scene.tear_down()
+
+    def _wait_for_it(self, scene: Scene) -> None:
+        for _ in range(APPEARS_WITHIN):
+            if any(self._situation.sentence in each for each in scene.sentences()):
+                return
+            self._pause()
+        raise BoxError(f"the console does not show it: {scene.log.read_text()[-2000:] if scene.log.exists() else ''}")
+
+    def _tell(self, scene: Scene) -> None:
+        self._say("Something is wrong. Find it and mend it, with docs/on-call.md and the console:")
+        self._say(f"  {scene.url}   token: {scene.token}")
+        if self._situation.outside:
+            self._say(self._situation.outside)
+        self._say("Ctrl-C gives up.")
+        threading.Thread(target=self._read, name="boxengine-demo-typed", daemon=True).start()
+
+    def _wait_until_mended(self, scene: Scene) -> None:
+        while scene.sentences():
+            try:
+                line = self._lines.get(timeout=LOOK_EVERY)
+            except queue.Empty:
+                continue
+            try:
+                self._situation.typed(scene, line.strip())
+                self._say("done")
+            except Exception as error:
+                self._say(f"{type(error).__name__}: {str(error).splitlines()[0]}")
+        self._say("Mended: the console says that all is well.")
+
+    def _read(self) -> None:
+        for line in self._source:
+            self._lines.put(line)
+
+    def _pause(self) -> None:
+        threading.Event().wait(LOOK_EVERY)
+
+    def _say(self, text: str) -> None:
+        print(text, file=self._out, flush=True)
+
+
+def drill(name: str) -> None:
+    """One drill in this terminal."""
+    Drill(name, lines=sys.stdin, out=sys.stdout).run()
