@@ -50,6 +50,12 @@ bench: $(STAMP) ## ratios to the floor programs, as a table
 bench-quick: $(STAMP) ## the same in under five minutes
 	@$(BIN)/python -m bench --quick
 
+console-load: $(STAMP) ## ten tabs of the console over 5,000,000 rows under a worker (CONSOLE_ARGS="--rows 500000 --rounds 2")
+	@$(BIN)/python -m bench.console $(CONSOLE_ARGS)
+
+console-fuzz: $(STAMP) ## the console's API under schemathesis for ten minutes (FUZZ_ARGS="--minutes 2 --seed 7")
+	@$(BIN)/python -m tests.web.fuzz $(FUZZ_ARGS)
+
 soak: $(STAMP) ## simulated histories with faults for ten minutes (SOAK_ARGS="--minutes 60")
 	@$(BIN)/python -m tests.simulation soak $(SOAK_ARGS)
 
@@ -68,4 +74,4 @@ fuzz-sql: $(STAMP) ## five minutes of random SQL writes into the boxes' tables b
 chaos-kafka: $(STAMP) ## 100,000 items into and out of a real Kafka, with kills and outages (CHAOS_ARGS="--rows normal --items 20000")
 	@$(BIN)/python -m tests.chaos.kafka $(CHAOS_ARGS)
 
-.PHONY: help install demo test lint format docs golden-sql screenshots moving-picture bench bench-quick soak chaos chaos-mariadb proof-django fuzz-sql chaos-kafka
+.PHONY: help install demo test lint format docs golden-sql screenshots moving-picture bench bench-quick console-load console-fuzz soak chaos chaos-mariadb proof-django fuzz-sql chaos-kafka

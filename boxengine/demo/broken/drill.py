@@ -27,7 +27,7 @@ class Drill:
         lines: what the person types.
         """
         self._situation: Situation = SITUATIONS[name]
-        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._source = lines
         self._out = out
 
@@ -63,21 +63,28 @@ class Drill:
         threading.Thread(target=self._read, name="boxengine-demo-typed", daemon=True).start()
 
     def _wait_until_mended(self, scene: Scene) -> None:
+        listening = True
         while scene.sentences():
             try:
                 line = self._lines.get(timeout=LOOK_EVERY)
             except queue.Empty:
+                continue
+            if line is None:
+                listening = False
                 continue
             try:
                 self._situation.typed(scene, line.strip())
                 self._say("done")
             except Exception as error:
                 self._say(f"{type(error).__name__}: {str(error).splitlines()[0]}")
-        self._say("Mended: the console says that all is well.")
+        self._say("Mended: the console says that all is well. Enter ends the drill.")
+        if listening:
+            self._lines.get()
 
     def _read(self) -> None:
         for line in self._source:
             self._lines.put(line)
+        self._lines.put(None)  # nobody types any more
 
     def _pause(self) -> None:
         threading.Event().wait(LOOK_EVERY)

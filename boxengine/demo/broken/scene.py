@@ -64,7 +64,7 @@ class Scene(Stage):
     def order(self, count: int, *, key: str | None = None, currency: str = "EUR") -> None:
         """Commits orders; without a key, each for a customer of its own."""
         payload = json.dumps({"currency": currency}).encode()
-        items = [{"event_key": key or f"customer-{number}", "payload": payload} for number in range(count)]
+        items: list[Any] = [{"event_key": key or f"customer-{number}", "payload": payload} for number in range(count)]
         with self.servers.store.engine.begin() as connection:
             self.boxes.create_outbox_batch(connection, BOX, items)
 

@@ -74,8 +74,11 @@ class Night:
 
     def is_over(self) -> None:
         """The console says that all is well, and so does the drill."""
-        eventually(lambda: "All is well" in self.sentence())
         self.hear("Mended: the console says that all is well.")
+        assert "All is well" in self.sentence()
+        assert self.process.stdin
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
         assert self.process.wait(60) == 0
 
     def _read(self) -> None:
