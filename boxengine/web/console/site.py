@@ -28,7 +28,7 @@ from boxengine.web.console.windows import WindowedItems
 SEARCH_SECONDS = 0.12
 """For how long a page looks on where no index leads to its rows."""
 COUNTED_TO = 10_000
-EXAMINED_EVERY = 20.0
+EXAMINED_EVERY = 10.0
 """Seconds: how often the servers are looked over, at most."""
 
 
