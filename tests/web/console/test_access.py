@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from starlette.requests import Request
+from starlette.routing import Route
 
 from boxengine.errors import BoxError
 from boxengine.web.console.access import Access, Role, Who
@@ -42,6 +44,43 @@ CHANGES = (
     f"{API}/items/1/retry",
     "/api/jobs/x/cancel",
 )
+
+
+OPEN = {"/login", "/logout"}
+"""What anybody may ask for, that they come in."""
+PLACES = {"{box}": "order-outbox-item", "{item}": "1", "{action}": "retry", "{job}": "x"}
+
+
+def every_route(console: Console) -> Iterator[tuple[str, str]]:
+    """Methods and paths of all that the application answers, so that none is forgotten here."""
+    for route in console.app.routes:
+        if isinstance(route, Route) and route.path not in OPEN:
+            path = route.path
+            for name, value in PLACES.items():
+                path = path.replace(name, value)
+            yield from ((method, path) for method in (route.methods or set()) - {"HEAD"})
+
+
+def test_there_is_no_route_that_asks_for_no_token(console: Console) -> None:
+    stranger = console.client(None)
+    answers = {(method, path): stranger.call(method, path) for method, path in every_route(console)}
+    assert len(answers) > 40
+    for (method, path), answer in answers.items():
+        if path.startswith(("/api/", "/events")):
+            assert answer.status == 401, (method, path)
+        else:
+            assert (answer.status, answer.headers["location"][:6]) == (303, "/login"), (method, path)
+
+
+def test_there_is_no_change_that_a_foreign_page_could_bring_about(console: Console) -> None:
+    browser = console.browser()
+    changes = [(method, path) for method, path in every_route(console) if method != "GET"]
+    assert len(changes) > 12
+    for method, path in changes:
+        assert browser.call(method, path).status == 403, (method, path)
+        assert browser.call(method, path, headers={"origin": "https://evil.example"}).status == 403, (method, path)
+        assert browser.call(method, path, headers={"sec-fetch-site": "cross-site"}).status == 403, (method, path)
+    assert console.servers.pauses.polling_enabled([console.boxes.box("order_outbox_item")]) == {}
 
 
 def test_without_a_token_nothing_is_shown_and_nothing_is_done(console: Console) -> None:
