@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import orm
 
+from boxengine import OutboxItem
 from boxengine.adapters.sql import schema, sizes, upgrade
 from boxengine.adapters.sql.engine import connect
 from boxengine.adapters.sql.insert import SqlRows
@@ -28,10 +31,15 @@ def engine(request: pytest.FixtureRequest) -> Iterator[sa.Engine]:
     engine.dispose()
 
 
-def fill(engine: sa.Engine, *buckets: int, status: int = 0) -> None:
+def fill(engine: sa.Engine, *buckets: int, status: int = 0, box: Box = BOX) -> None:
     with engine.begin() as connection:
-        SqlRows(BOX).insert(connection, [{"event_key": "k", "payload": b"{}", "bucket": bucket} for bucket in buckets])
+        SqlRows(box).insert(connection, [{"event_key": "k", "payload": b"{}", "bucket": bucket} for bucket in buckets])
         connection.execute(sa.text(f"UPDATE {BOX.table} SET status = {status}"))
+
+
+def fetch(engine: sa.Engine, query: str) -> Any:
+    with engine.connect() as connection:
+        return connection.execute(sa.text(query)).scalar_one()
 
 
 def comment(engine: sa.Engine) -> str | None:
@@ -59,6 +67,45 @@ def test_a_store_with_another_size_gives_nothing_out(engine: sa.Engine, other: B
             look()
     assert [finding.severity for finding in schema.check(engine, [other])] == ["error"]
     assert len(SqlStore(engine).poll(BOX, range(16), 10)) == 1
+
+
+class LargerBase(orm.DeclarativeBase):
+    """Of a mapping of its own."""
+
+
+class LargerItem(OutboxItem, LargerBase):
+    """With a model, whose table is not looked up."""
+
+    __tablename__ = BOX.table
+
+
+@pytest.mark.parametrize("model", [None, LargerItem], ids=["no model", "model"])
+def test_an_application_with_another_size_creates_nothing_until_the_sizes_agree(
+    engine: sa.Engine, model: type | None
+) -> None:
+    sizes.record(engine, [BOX])
+    rows, asked = SqlRows(LARGER, model), list[str]()
+    row = {"event_key": "k", "payload": b"{}", "bucket": 60}
+    for _ in range(2):
+        with engine.begin() as connection, pytest.raises(SchemaMismatch, match=r"is 64, .* was filled with 16: set it"):
+            rows.insert(connection, [row])
+    assert fetch(engine, f"SELECT count(*) FROM {BOX.table}") == 0
+    sizes.change(engine, LARGER)
+    sa.event.listen(engine, "before_cursor_execute", lambda _c, _cursor, statement, *_: asked.append(statement))
+    with engine.begin() as connection:
+        rows.insert(connection, [row])
+        looks = sum("comment" in statement or "obj_description" in statement for statement in asked)
+        asked.clear()
+        rows.insert(connection, [row])
+    assert looks >= 1
+    assert len(asked) == 1  # later items cost what they did before
+    assert fetch(engine, f"SELECT count(*) FROM {BOX.table}") == 2
+
+
+def test_an_application_is_not_asked_for_a_size_where_none_is_recorded(engine: sa.Engine) -> None:
+    with engine.begin() as connection:
+        SqlRows(LARGER, LargerItem).insert(connection, [{"event_key": "k", "payload": b"{}", "bucket": 60}])
+    assert fetch(engine, f"SELECT count(*) FROM {BOX.table}") == 1
 
 
 def test_where_nothing_is_recorded_every_size_works(engine: sa.Engine) -> None:
@@ -121,7 +168,7 @@ def test_a_size_is_not_changed_under_pending_items(engine: sa.Engine) -> None:
     assert comment(engine) == "boxengine bucket_size=16"
     assert sizes.change(engine, LARGER) == (16, 64)
     assert comment(engine) == "boxengine bucket_size=64"
-    fill(engine, 63)  # the lock is gone
+    fill(engine, 63, box=LARGER)  # the lock is gone
     assert SqlStore(engine).poll(LARGER, range(64), 10) != []
 
 

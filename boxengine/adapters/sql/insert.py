@@ -33,6 +33,7 @@ from boxengine.adapters.sql.dialects.registry import inserts_for
 from boxengine.adapters.sql.eased_notify import EasedNotify
 from boxengine.adapters.sql.listen import CHANNEL
 from boxengine.adapters.sql.models import box_table
+from boxengine.adapters.sql.size_in_force import SizeInForce, comment
 from boxengine.adapters.sql.tables import reflect
 from boxengine.domain.box import Box, BoxType
 from boxengine.errors import InvalidItem
@@ -60,6 +61,7 @@ class SqlRows:
         signal: or, where it has none, by calling this after the commit.
         """
         self._box = box
+        self._size = SizeInForce(box)
         self._notify = notify
         self._signal = signal
         self._eased = eased
@@ -95,6 +97,8 @@ class SqlRows:
         if isinstance(session, scoped_session):
             session = session()
         connection = _connection(session)
+        if not self._size.agreed:
+            self._size.demand(lambda: comment(connection, self._table))
         if not self._adapted:
             self._adapt(connection)
         if self._numeric:

@@ -106,13 +106,7 @@ class BoxTable:
         Raises:
             SchemaMismatch: the configured ``bucket_size`` is not the one in force.
         """
-        size = self.box.bucket_size
-        if self.recorded_size not in (None, size):
-            raise SchemaMismatch(
-                f"box {self.box.name}: bucket_size is {size}, but table {self.box.table!r} was filled with {self.recorded_size}: "
-                f"set it back to {self.recorded_size}, or change it once the box is empty, with: "
-                f"boxengine db rebucket {self.box.name}"
-            )
+        refuse_another_size(self.box, self.recorded_size)
 
 
 def reflect(connection: Connection, box: Box) -> BoxTable:
@@ -160,7 +154,7 @@ def reflect(connection: Connection, box: Box) -> BoxTable:
         log=text_column(connection, place, name, "error_log", types["error_log"])
         if "error_log" in types
         else EVERY_TEXT,
-        recorded_size=_size_in(comment_of(connection, place, name)),
+        recorded_size=size_in(comment_of(connection, place, name)),
     )
 
 
@@ -175,7 +169,17 @@ def comment_of(connection: Connection, schema: str, name: str) -> str:
     return str(connection.execute(text(query), {"schema": schema, "name": name}).scalar() or "")
 
 
-def _size_in(comment: str) -> int | None:
+def refuse_another_size(box: Box, recorded: int | None) -> None:
+    """See ``BoxTable.refuse_another_size``."""
+    if recorded not in (None, box.bucket_size):
+        raise SchemaMismatch(
+            f"box {box.name}: bucket_size is {box.bucket_size}, but table {box.table!r} was filled with {recorded}: "
+            f"set it back to {recorded}, or change it once the box is empty, with: boxengine db rebucket {box.name}"
+        )
+
+
+def size_in(comment: str) -> int | None:
+    """The number of buckets that a table's comment records; None where it records none."""
     found = _RECORDED_SIZE.search(comment)
     return int(found[1]) if found else None
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import IntegrityError, connections, router, transaction
 
 from boxengine.adapters.sql.listen import CHANNEL
+from boxengine.adapters.sql.size_in_force import QUESTIONS, SizeInForce
 from boxengine.adapters.system import SystemClock
 from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer
 from boxengine.app.boxes import Boxes
@@ -132,6 +133,7 @@ class DjangoRows:
         self._box = box
         self._model = model
         self._boxes = boxes
+        self._size = SizeInForce(box)
         fields = {field.attname for field in model._meta.concrete_fields}
         self._columns = frozenset(fields - ENGINE_OWNED)
         # A message of an inbox is known by its uuid, too.
@@ -144,6 +146,7 @@ class DjangoRows:
     def insert(self, session: str, rows: Sequence[Attributes]) -> Inserted:
         # The wake-up and the rows become visible together, also where the caller opened no transaction.
         with transaction.atomic(using=session, savepoint=False):
+            self._size.demand(lambda: self._comment(session))
             inserted = self._insert_all(session, rows)
             self._wake(session, rows)
         return inserted
@@ -179,6 +182,20 @@ class DjangoRows:
                     return int(found.pk), True
             raise
         return int(row.pk), False
+
+    def _comment(self, alias: str) -> Any:
+        """The table's, which tells the number of buckets in force."""
+        database, name = connections[alias], self._model._meta.db_table
+        question = QUESTIONS.get(database.vendor)
+        if question is None:
+            return None
+        with database.cursor() as cursor:
+            cursor.execute(
+                question.replace(":name", "%s"),
+                [database.ops.quote_name(name) if database.vendor == "postgresql" else name],
+            )
+            row = cursor.fetchone()
+        return row[0] if row else None
 
     def _wake(self, alias: str, rows: Sequence[Attributes]) -> None:
         alone = rows[0] if len(rows) == 1 else None

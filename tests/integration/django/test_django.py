@@ -57,6 +57,25 @@ def test_migrate_completes_the_tables_and_a_second_one_finds_nothing_to_do(
     assert "autovacuum_vacuum_cost_delay=0" in settings
 
 
+def test_an_application_with_another_number_of_buckets_than_the_one_in_force_creates_nothing(
+    project: DjangoProject,
+) -> None:
+    project.manage("boxengine", "db", "upgrade")
+    settings = (project.folder / "settings.py").read_text()
+    project.write("settings.py", settings.replace('"max_retries": 5', '"max_retries": 5, "bucket_size": 32'))
+    printed = project.python(
+        """
+    from boxengine.errors import SchemaMismatch
+    try:
+        create_outbox_item(OrderOutboxItem, event_key=1, payload=b"")
+    except SchemaMismatch as error:
+        print(error, OrderOutboxItem.objects.count())
+    """
+    )
+    assert "bucket_size is 32, but table 'orders_orderoutboxitem' was filled with 16" in printed
+    assert printed.strip().endswith(" 0")
+
+
 def test_batches_keep_their_order_and_a_key_that_is_there_gives_its_first_item_back(
     each_project: DjangoProject,
 ) -> None:
