@@ -19,6 +19,7 @@ from boxengine.errors import ConfigurationError, Problem, described
 from boxengine.ports import ErrorTracker
 from boxengine.settings import loading, rules, transports
 from boxengine.settings.boxes import BoxSettings
+from boxengine.settings.call_shapes import misfit
 from boxengine.settings.diagnosis import Finding
 from boxengine.settings.names import CannotImport, box_name, import_module, load_object
 from boxengine.settings.origin import Path
@@ -372,7 +373,8 @@ class _Resolver:
         if found is None:
             return None
         if callable(found):
-            return cast("Callable[..., Any]", found) if self._runs(path, dotted_path, found, awaited=awaited) else None
+            fits = self._runs(path, dotted_path, found, awaited=awaited) and self._fits(path, dotted_path, found, shape)
+            return cast("Callable[..., Any]", found) if fits else None
         message = f"{dotted_path} is not callable; expected a class whose instances are called as {shape}"
         self.found.append(Finding(path, message))
         return None
@@ -384,6 +386,12 @@ class _Resolver:
             return True
         self.found.append(Finding(path, f"{name} is {kind}, whose code nobody would run; write a plain def"))
         return False
+
+    def _fits(self, path: Path, name: str, found: object, shape: str) -> bool:
+        mistake = misfit(found, shape)
+        if mistake is not None:
+            self.found.append(Finding(path, f"{name} {mistake}"))
+        return mistake is None
 
     def _load(self, path: Path, dotted_path: str) -> Any:
         try:

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from boxengine.engine.answers import ASYNC, never_runs
 from boxengine.engine.delivering.pipeline import TransportSpec
 from boxengine.settings.boxes import KafkaSettings, KafkaSource, TransportSettings
+from boxengine.settings.call_shapes import misfit
 from boxengine.settings.diagnosis import findings, unknown_key
 from boxengine.settings.names import CannotImport, import_module
 from boxengine.settings.origin import dotted
@@ -21,7 +22,7 @@ from boxengine.settings.schema import Settings
 from boxengine.settings.transport_names import KAFKA, CannotFind, find, short_name
 from boxengine.settings.values import Seconds
 
-_WAYS = ("__call__", "call_batch")
+_WAYS = {"__call__": "(item, payload)", "call_batch": "(items)"}
 """How a transport may be called."""
 _GIVEN = ("session", "decoded")
 """Arguments that the engine gives a function that asks for them."""
@@ -180,7 +181,9 @@ def _builder(found: Any, name: str, arguments: dict[str, Any]) -> Callable[[], A
     if isinstance(found, type):
         if not _instances_deliver(found):
             raise Misconfigured(("class", f"{name} has neither __call__(item, payload) nor call_batch(items)"))
-        _refuse_what_never_runs(name, {each: getattr(found, each) for each in _WAYS if _has(found, each)})
+        ways = {each: getattr(found, each) for each in _WAYS if _has(found, each)}
+        _refuse_what_never_runs(name, ways)
+        _refuse_other_shapes(name, ways, is_method_of=found)
         _check(found, name, arguments)
         return functools.partial(found, **arguments)
     if isinstance(found, ModuleType) or not (callable(found) or hasattr(found, "call_batch")):
@@ -218,11 +221,20 @@ def _refuse_what_never_runs(name: str, ways: Mapping[str, Any]) -> None:
             raise Misconfigured(("class", f"{way} of {name} is {kind}, whose code nobody would run; write a plain def"))
 
 
+def _refuse_other_shapes(name: str, ways: Mapping[str, Any], *, is_method_of: type | None = None) -> None:
+    for way, call in ways.items():
+        mistake = misfit(call, _WAYS[way], by_name=_GIVEN, is_method_of=is_method_of)
+        if mistake is not None:
+            raise Misconfigured(("class", f"{way} of {name} {mistake}"))
+
+
 def _ready_made(found: Any, name: str, arguments: dict[str, Any]) -> Callable[[], Any]:
     """A function, or an object that delivers, is the transport itself; arguments are given at each call."""
     ways = {"call_batch": getattr(found, "call_batch", None), "__call__": found if callable(found) else None}
-    _refuse_what_never_runs(name, {way: call for way, call in ways.items() if call is not None})
+    there = {way: call for way, call in ways.items() if call is not None}
+    _refuse_what_never_runs(name, there)
     if not arguments:
+        _refuse_other_shapes(name, there)
         return lambda: found
     if not callable(found):
         raise Misconfigured((None, f"{name} is an object and takes no arguments"))

@@ -170,11 +170,11 @@ def test_a_models_hook_that_is_none_is_refused(folder: Folder) -> None:
 
 def test_middlewares_are_made_outermost_first(folder: Folder) -> None:
     resolved = folder.resolved(
-        f"middlewares: {{item_process: [{SHOP}.Timed, {SHOP}.deliver], create_item: {SHOP}.Timed}}"
+        f"middlewares: {{item_process: [{SHOP}.Timed, {SHOP}.passed_on], create_item: {SHOP}.Stamped}}"
     )
     first, second = resolved.middlewares.item_process
     assert isinstance(first, shop.Timed)
-    assert second is shop.deliver
+    assert second is shop.passed_on
     assert len(resolved.middlewares.create_item) == 1
     assert resolved.middlewares.poll == ()
 

@@ -89,6 +89,15 @@ class Timed:
         return call_next()
 
 
+class Stamped:
+    def __call__(self, model: object, attributes: object, call_next: Any) -> Any:
+        return call_next()
+
+
+def passed_on(item: Item, call_next: Any) -> Any:
+    return call_next()
+
+
 class Demanding:
     def __init__(self, needed: str) -> None: ...
 
