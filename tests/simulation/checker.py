@@ -19,6 +19,15 @@ from tests.simulation.timeline import ItemLife, lives
 NOT_THE_ITEMS_FAULT = frozenset(
     {"item refused", "item raises", "item sent, then raises", "middleware raises", "payload builder raises"}
 )
+ENDED = "the worker ended while sending this item"
+DEATHS = 5
+"""Of workers, until an item that ends them has failed: four, and one where others came first in the batch that was to clear
+its bucket."""
+DIES_OTHERWISE = frozenset({"crash", "worker crashes"})
+FORGETS = frozenset(
+    {"redis unavailable", "redis answer lost", "redis down", "redis flushed", "leases lost", "pause", "worker pauses"}
+)
+"""Faults with which Redis may not know who died, or of what."""
 HARMLESS = frozenset({"foreign jobs", "duplicate jobs", "wake-up twice"})
 PAUSES_UNHEARD = frozenset({"redis unavailable", "redis answer lost", "redis down", "pause", "worker pauses"})
 """Faults with which a worker may not hear of a pause in time, or may act on what it heard long before."""
@@ -48,6 +57,8 @@ def _checks(record: Record) -> Iterator[tuple[Promise, str]]:
         yield from _each(Promise.OVERTAKEN, _overtaken_items_stay(record, box, known))
         yield from _each(Promise.ORDER, _in_order(record, box, known))
         yield from _each(Promise.EFFECTS, _effects_once(record, box, known))
+    yield from _each(Promise.CARE, _killers_found(record))
+    yield from _each(Promise.CARE, _nobody_else_accused(record))
     yield from _each(Promise.FENCED, _fenced(record))
     yield from _each(Promise.STOPPED, _stopped(record))
     yield from _each(Promise.PROMPT, _prompt(record))
@@ -195,6 +206,8 @@ def _failed_in_time(record: Record, box: Box, life: ItemLife) -> Iterator[str]:
             continue
         if change.after.status == Status.FAILED and change.by == "engine":
             attempts = sum(life.id in claim.failures for claim in record.claims if since <= claim.opened <= change.step)
+            if ENDED in (change.after.error_log or ""):
+                continue  # see _nobody_else_accused
             if box.max_retries is None or attempts <= box.max_retries:
                 yield f"item {life.id} failed for good after {attempts} attempts; max_retries is {box.max_retries}"
         if (
@@ -248,10 +261,50 @@ def _sent_once(record: Record, box: Box, life: ItemLife) -> Iterator[str]:
 def _poison_stays_alone(record: Record, box: Box, life: ItemLife) -> Iterator[str]:
     """One item that no transport takes does not make others fail."""
     others = record.faults.keys() & (NOT_THE_ITEMS_FAULT | WHOLE_BATCH)
-    if others or sum(name == box.name for name, _ in record.poisoned) > 1 or (box.name, life.id) in record.poisoned:
+    if (
+        others
+        or record.faults.keys() & DIES_OTHERWISE
+        or (box.name, life.id) in record.killing
+        or sum(name == box.name for name, _ in record.poisoned) > 1
+        or (box.name, life.id) in record.poisoned
+    ):
         return
     if any(change.after is not None and change.after.errors_count > 0 for change in life.changes):
         yield f"item {life.id} failed because of a poisoned one in its batch"
+
+
+def _killers_found(record: Record) -> Iterator[str]:
+    """An item that ends the process is known after few deaths, where nothing else ends processes and Redis remembers."""
+    if record.faults.keys() & (DIES_OTHERWISE | FORGETS):
+        return
+    known = {name: lives(record, name) for name in record.boxes}
+    killers = [known[box][item] for box, item in record.killing]
+    # Counted together: what one of them ended may have been about another as well.
+    most = DEATHS * sum(1 + sum(change.by == "operator" for change in killer.changes) for killer in killers)
+    if len(record.killed_by) > most:
+        yield f"{len(killers)} items ended {len(record.killed_by)} processes, which is more than {most}"
+    for killer in killers:
+        if killer.delivery is not None:
+            yield f"item {killer.id} ends every process, and was delivered"
+
+
+def _nobody_else_accused(record: Record) -> Iterator[str]:
+    """Only an item that was alone in hand at two deaths is failed for them."""
+    for change in record.changes:
+        row = change.after
+        if row is None or change.by != "engine" or ENDED not in (row.error_log or ""):
+            continue
+        if change.before is not None and change.before.error_log == row.error_log:
+            continue
+        dead = {
+            alone.worker
+            for alone in record.alone
+            if (alone.box, alone.item) == (change.box, row.id)
+            and not alone.over
+            and record.died.get(alone.worker, change.step) < change.step
+        }
+        if len(dead) < 2:
+            yield f"item {row.id} failed at step {change.step} for {len(dead)} workers that died with it alone in hand"
 
 
 def _fenced(record: Record) -> Iterator[str]:
@@ -329,7 +382,8 @@ def _may_be_overtaken(box: Box, earlier: ItemLife, moment: int) -> bool:
         case StrictOrder.BUCKET:
             return row.status == Status.FAILED
         case StrictOrder.NONE:
-            return row.available_at is not None or earlier.attempt_failed_by(moment)
+            failed = row.status == Status.FAILED or earlier.attempt_failed_by(moment)
+            return row.available_at is not None or failed
 
 
 # ── what transports wrote through the session ────────────────────────────────────────────────────────

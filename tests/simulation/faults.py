@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from boxengine.adapters.memory.in_hand import MemoryInHand
 from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.adapters.memory.store import MemoryClaim, MemoryStore, Step
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
 from boxengine.errors import QueueUnavailable, StoreUnavailable
 from boxengine.ports import Hold
-from tests.simulation.record import ClaimRecord, Record
+from tests.simulation.record import Alone, ClaimRecord, Record
 from tests.simulation.scheduler import Crash, Scheduler
 
 OVER = float("-inf")
@@ -143,6 +144,30 @@ class QueueSide(RedisSide):
             hand_back(hold, jobs)
 
         self.__dict__.update(take=noted_take, extend=noted_extend, release=noted_release, hand_back=noted_hand_back)
+
+
+class InHandSide(RedisSide):
+    """What workers note of items that they send alone."""
+
+    def __init__(self, inner: MemoryInHand, faults: Faults, record: Record, *, worker: str) -> None:
+        super().__init__(inner, faults)
+        put, take_out = RedisSide.__getattr__(self, "put"), RedisSide.__getattr__(self, "take_out")
+
+        def noted(box: Box, name: str) -> int:
+            number = name.partition(":")[0]
+            if number.isdecimal():
+                record.alone.append(Alone(worker, box.name, int(number), record.step))
+                record.note(worker, f"notes item {number} as the only one in hand")
+            return int(put(box, name))
+
+        def taken_out(box: Box, name: str) -> None:
+            faults.step("before a note is taken back")
+            for each in record.alone:
+                if each.worker == worker and (each.box, str(each.item)) == (box.name, name.partition(":")[0]):
+                    each.over = True
+            take_out(box, name)
+
+        self.__dict__ |= {"put": noted, "take_out": taken_out}
 
 
 class ClaimsSide:

@@ -15,15 +15,17 @@ from boxengine.errors import StoreUnavailable
 from boxengine.ports import Signal
 from tests.simulation import outside
 from tests.simulation.faults import Faults
-from tests.simulation.receivers import POISON, with_payload_builders
+from tests.simulation.receivers import DEADLY, POISON, with_payload_builders
 from tests.simulation.record import Record
-from tests.simulation.scenario import BoxPlan, Scenario, draw
+from tests.simulation.scenario import KILLING, BoxPlan, Scenario, draw
 from tests.simulation.scheduler import Process, Scheduler
 from tests.simulation.servers import SharedServers
 from tests.simulation.workers import SimulatedWorker
 
 STEPS = 60_000
 """More switches than any history needs."""
+MOST_KILLING = 3
+"""Items of a history: each costs four workers, and what comes after each takes a lease's time."""
 CALM = 120.0
 """Virtual seconds after the last fault within which every item must have ended."""
 
@@ -125,7 +127,7 @@ class History:
             for row in self.servers.store.rows(box):
                 if row.status == Status.FAILED and box.strict_order is StrictOrder.KEY:
                     found = True
-                    self.act(box, row, discard=row.payload == POISON)
+                    self.act(box, row, discard=row.payload in (POISON, DEADLY))
         return found
 
     # ── who takes part ───────────────────────────────────────────────────────────────────────────────
@@ -190,18 +192,26 @@ class History:
             poison = plan.box.max_retries is not None and random.random() < 0.03
             if poison:
                 self.record.poisoned.add((plan.box.name, row_id))
+            payload = POISON if poison else b"payload"
+            if not poison and self._may_kill(plan.box) and self.faults.strikes(KILLING, f"item {row_id}"):
+                payload = DEADLY
+                self.record.killing.add((plan.box.name, row_id))
             later = random.random() < 0.05
             store.insert(
                 plan.box,
                 id=row_id,
                 event_key=random.choice(keys),
                 event_name=random.choice("ab"),
-                payload=POISON if poison else b"payload",
+                payload=payload,
                 available_at=self.clock.now() + timedelta(seconds=random.uniform(0, 2)) if later else None,
             )
             bucket = None if random.random() < 0.2 else self._bucket(plan.box, row_id)
             self._wake(Signal(plan.box.name, bucket, due=not later))
         self._writing -= 1
+
+    def _may_kill(self, box: Box) -> bool:
+        """Strict order by bucket knows no failed item: its bucket waits behind one that kills, for good."""
+        return box.strict_order is not StrictOrder.BUCKET and len(self.record.killing) < MOST_KILLING
 
     def _bucket(self, box: Box, row_id: int) -> int | None:
         row = self._journals[box.name].get(row_id)

@@ -13,12 +13,15 @@ from typing import Any
 
 from boxengine.adapters.memory import queue as memory_queue
 from boxengine.adapters.memory import rows as memory_rows
+from boxengine.adapters.memory.in_hand import MemoryInHand
 from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.adapters.memory.store import MemoryClaim, MemoryStore
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item, Status
 from boxengine.domain.job import Job
 from boxengine.domain.outcome import Settlement
+from boxengine.engine.delivering import care
+from boxengine.engine.delivering.care import Care
 from boxengine.engine.delivering.delivery import Delivery
 from boxengine.engine.delivering.drain import Drain
 from boxengine.engine.delivering.holding import Holding
@@ -332,6 +335,32 @@ def pauses_not_looked_at(patch: Surgery) -> None:
     patch.setattr(PauseWatch, "paused", lambda _self, _box: False)
 
 
+# ── items that end the process ───────────────────────────────────────────────────────────────────────
+
+
+@breaks(Promise.CARE, only=("killing item",))
+def one_death_accuses(patch: Surgery) -> None:
+    """The first death with an item alone in hand is enough to fail it."""
+    patch.setattr(care, "DEATHS", 1)
+
+
+@breaks(Promise.CARE, only=("killing item",))
+def deaths_forgotten(patch: Surgery) -> None:
+    """What the last worker had in hand is overwritten by the next one, not counted."""
+
+    def put(self: Any, box: Box, item: str) -> int:
+        self._notes[box.name, item] = 0, self._worker
+        return 0
+
+    patch.setattr(MemoryInHand, "put", put)
+
+
+@breaks(Promise.CARE, only=("killing item",))
+def suspicion_never_grows(patch: Surgery) -> None:
+    """A bucket whose workers died goes out whole, however many died of it: nothing is ever alone in hand."""
+    patch.setattr(Care, "suspects", lambda self, box, bucket: self._in_hand.put(box, f"bucket:{bucket}") < 0)
+
+
 # ── outcomes ─────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -502,6 +531,9 @@ MUTANTS: tuple[Mutant, ...] = (
     parked_keys_go_on,
     waiting_items_hold_nothing_back,
     pauses_not_looked_at,
+    one_death_accuses,
+    deaths_forgotten,
+    suspicion_never_grows,
     one_retry_too_few,
     retries_without_end,
     failures_not_counted,

@@ -20,6 +20,7 @@ class Promise(StrEnum):
     ONCE = "at least once: an item is sent again only with a reason, and never after its outcome"
     ISOLATED = "isolation: one item that no transport takes fails alone"
     FENCED = "fencing: nobody works on without a lease, and work is recorded or a fault explains why"
+    CARE = "killing items: one that ends its workers fails with that reason after a few deaths, and no other does"
     STOPPED = "pause: nothing of a paused box is handed to a transport"
     ORDER = "order: first deliveries follow the ids"
     EFFECTS = "exactly once in the own database: a transport's writes are committed with the delivery or not at all"

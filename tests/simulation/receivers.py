@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
@@ -13,12 +13,14 @@ from boxengine.ports import Result
 from tests.simulation.faults import Faults, Tenure
 from tests.simulation.record import ClaimRecord, Record, Send
 from tests.simulation.scenario import Scenario
-from tests.simulation.scheduler import Scheduler
+from tests.simulation.scheduler import Crash, Scheduler
 
 PAUSE_HEARD = TIMING.pause_heard + 0.1
 """Virtual seconds after which every worker that reaches Redis knows of a pause."""
 POISON = b"poison"
 """The payload of an item that no transport ever takes."""
+DEADLY = b"killing"
+"""The payload of an item that ends the process that sends it."""
 
 
 class Refused(Exception):
@@ -42,6 +44,8 @@ class Receiver:
         """Takes one item, or fails before or after it has."""
         claim = self._begin([item])
         strikes = self._faults.strikes
+        if item.payload == DEADLY:
+            self._end_process(item)
         if item.payload == POISON or strikes("item refused", f"item {item.id}"):
             fails_alone(claim, item)
             return self._scheduler.random.choice([False, Failure("refused")])
@@ -71,6 +75,8 @@ class Receiver:
         results: list[Result] = []
         sends: list[Send] = []
         for item in items:
+            if item.payload == DEADLY:
+                self._end_process(item)
             if item.payload == POISON and raises_at_poison:
                 _fail_together(claim, ids)
                 raise Refused(f"poison among items {ids}")
@@ -106,6 +112,16 @@ class Receiver:
         elif self._longest:
             self._scheduler.sleep(self._scheduler.random.uniform(0.0, self._longest))
         return claim
+
+    def _end_process(self, item: Item) -> NoReturn:
+        """As a segmentation fault does."""
+        strand = self._scheduler.current
+        if strand is None:
+            raise RuntimeError("a transport was called by nobody")
+        self._record.killed_by.append((item.box_name, item.id))
+        self._record.note(strand.name, f"dies of item {item.id}")
+        self._scheduler.kill(strand.process)
+        raise Crash
 
     def _belongs_to_another(self, own: str, items: Sequence[Item]) -> bool:
         """Whether another hold has had one of the buckets for longer than a lease lasts: the engine must know by now."""

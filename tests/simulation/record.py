@@ -69,6 +69,18 @@ class Change:
 
 
 @dataclass(slots=True, eq=False)
+class Alone:
+    """One item that a worker has noted as the only one it sends."""
+
+    worker: str
+    box: str
+    item: int
+    step: int
+    over: bool = False
+    """The worker has taken the note back, or meant to."""
+
+
+@dataclass(slots=True, eq=False)
 class Record:
     """Everything, in order."""
 
@@ -97,6 +109,13 @@ class Record:
     """Box, transport and item of what transports wrote through the claim's session and was committed."""
     poisoned: set[tuple[str, int]] = field(default_factory=set)
     """Box and id of items that no transport ever takes."""
+    killing: set[tuple[str, int]] = field(default_factory=set)
+    """Box and id of items that end every process that sends them."""
+    killed_by: list[tuple[str, int]] = field(default_factory=list)
+    """Box and id of the item, for each process that an item ended."""
+    alone: list[Alone] = field(default_factory=list)
+    died: dict[str, int] = field(default_factory=dict)
+    """By worker, the step at which its process was gone."""
     faults: dict[str, int] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
     """What the engine raised that no fault explains."""

@@ -32,6 +32,11 @@ AT_CALLS = {
     "wake-up twice": (0.1, 0.5),
 }
 """Chance at each call, lowest and highest."""
+KILLING = "killing item"
+KILLS = 0.08
+"""Chance that an item which is written ends each process that sends it."""
+WITH_KILLING = 0.15
+"""Share of the histories that have such items."""
 FROM_OUTSIDE = {
     "redis flushed": (0.5, 3.0),
     "redis down": (1.0, 4.0),
@@ -115,8 +120,11 @@ def _faults(random: Random, only: Collection[str] | None) -> dict[str, float]:
     known = {**AT_CALLS, **FROM_OUTSIDE}
     names = random.sample(sorted(known), random.choice([0, 0, 1, 1, 2, 3, 5, 8, len(known)]))
     if only is not None:
-        names = sorted(only)
-    return {name: random.uniform(*known[name]) for name in names}
+        names = sorted(set(only) - {KILLING})
+    found = {name: random.uniform(*known[name]) for name in names}
+    # Drawn from what has been drawn: without it, the history of a seed stays what it is.
+    kills = KILLING in only if only is not None else Random(repr(found)).random() < WITH_KILLING
+    return found | ({KILLING: KILLS} if kills else {})
 
 
 def _box(random: Random, number: int) -> BoxPlan:

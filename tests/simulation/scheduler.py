@@ -122,6 +122,7 @@ class Scheduler:
     def kill(self, process: Process) -> None:
         """Ends all strands of the process where they are; their open claims are undone as they unwind."""
         process.alive = False
+        self._record.died.setdefault(process.name, self._record.step)
         for strand in [s for s in self.strands if s.process is process and s is not self.current]:
             self.strands.remove(strand)
             if strand.greenlet:

@@ -29,6 +29,8 @@ class SharedServers:
         self.leases = MemoryLeases(clock=clock)
         self.pauses = MemoryPauses()
         self.memory = MemoryFailures(clock=clock)
+        self.in_hand: dict[tuple[str, str], tuple[int, str]] = {}
+        """What workers noted of items that they send alone."""
         self._scheduler = scheduler
         self._record = record
 
@@ -44,6 +46,7 @@ class SharedServers:
         self.leases.flush()
         self.pauses.flush()
         self.memory.flush()
+        self.in_hand.clear()
 
     def _who(self) -> tuple[str, ClaimRecord | None]:
         strand = self._scheduler.current

@@ -7,7 +7,7 @@ from collections import Counter
 from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Status
 from tests.simulation.history import History
-from tests.simulation.scenario import AT_CALLS, FROM_OUTSIDE
+from tests.simulation.scenario import AT_CALLS, FROM_OUTSIDE, KILLING
 
 
 def test_four_hundred_histories_meet_every_fault_and_every_outcome() -> None:
@@ -20,6 +20,6 @@ def test_four_hundred_histories_meet_every_fault_and_every_outcome() -> None:
         faults.update(record.faults)
         orders |= {box.strict_order for box in history.boxes}
         outcomes.update(Status(change.after.status) for change in record.changes if change.after is not None)
-    assert {*AT_CALLS, *FROM_OUTSIDE, "session cut"} <= faults.keys()
+    assert {*AT_CALLS, *FROM_OUTSIDE, KILLING, "session cut"} <= faults.keys()
     assert orders == set(StrictOrder)
     assert set(outcomes) == set(Status)

@@ -9,8 +9,10 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, cast
 
+from boxengine.adapters.memory.in_hand import MemoryInHand
 from boxengine.adapters.memory.wakeups import MemoryWakeups
 from boxengine.domain.item import Item
+from boxengine.engine.delivering.care import Care
 from boxengine.engine.delivering.delivery import Delivery, Limits
 from boxengine.engine.delivering.keeper import LeaseKeeper
 from boxengine.engine.delivering.pipeline import Middlewares, Pipeline, TransportSpec
@@ -29,10 +31,10 @@ from boxengine.engine.running.lease_length import LeaseLength
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import Unavailable
 from boxengine.ports import Clock, Store
-from tests.simulation.faults import Faults, QueueSide, RedisSide, StoreSide
+from tests.simulation.faults import Faults, InHandSide, QueueSide, RedisSide, StoreSide
 from tests.simulation.receivers import Receiver, Refused, fails_alone, transport
 from tests.simulation.record import Record
-from tests.simulation.scenario import BoxPlan, Scenario
+from tests.simulation.scenario import KILLING, BoxPlan, Scenario
 from tests.simulation.scheduler import Process, Scheduler, SimulatedCondition, SimulatedLock, Strand
 from tests.simulation.servers import SharedServers
 
@@ -174,6 +176,7 @@ class SimulatedWorker:
             {plan.box.name: self._delivery(plan, self._store, memory) for plan in scenario.boxes},
             queue=self._queue,
             keeper=self._keeper,
+            care=self._care() if KILLING in scenario.faults else None,
             schedule=self._schedule,
             pauses=self.pauses,
             outages=self._outages,
@@ -197,6 +200,12 @@ class SimulatedWorker:
             clock=clock,
             token=name,
         )
+
+    def _care(self) -> Care:
+        noted = MemoryInHand(self._servers.in_hand, worker=self.process.name)
+        care = Care(cast("Any", InHandSide(noted, self._faults, self._record, worker=self.process.name)))
+        care._alone = cast("Any", SimulatedLock(self._scheduler))
+        return care
 
     def _delivery(self, plan: BoxPlan, store: Store, memory: Any) -> Delivery:
         specs = tuple(
