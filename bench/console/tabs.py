@@ -61,22 +61,23 @@ class Tabs:
         connection.close()
 
     def _click(self, number: int) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
         clicks = itertools.islice(_clicks(self._port), number, None)
         self._stop.wait(number * PAUSE / 10)
         for kind, method, path, body in clicks:
+            # A server may close a connection that lies idle between two clicks.
+            connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
             began = time.perf_counter()
             sent = None if body is None else json.dumps(body)
             more = {"Content-Type": "application/json"} if sent else {}
             connection.request(method, path, body=sent, headers=HEADERS | more)
             answer = connection.getresponse()
             answer.read()
+            connection.close()
             self.timings.seconds[kind].append(time.perf_counter() - began)
             if answer.status >= 400:
                 self.timings.wrong.append(f"{answer.status} {method} {path}")
             if self._stop.wait(PAUSE):
                 break
-        connection.close()
 
 
 Click = tuple[str, str, str, Mapping[str, Any] | None]

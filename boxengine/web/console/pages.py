@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -42,10 +43,9 @@ def box(call: Call) -> Response:
     found = call.site.box(call.path["box"])
     look = call.site.live.now()
     settings = call.site.boxes.resolved.settings
-    prefix = f"{found.type}_items."
-    rows = [row for row in explain(settings) if row.path.startswith(prefix)]
-    # Names of boxes may need quotes in a path; what follows the name is what matters.
-    own = [row for row in rows if row.path.removeprefix(prefix).lstrip("'\"[").startswith(found.name)]
+    # Names of boxes may need quotes in a path, and one may begin with another.
+    mine = re.compile(rf"{found.type}_items\.['\"\[]*{re.escape(found.name)}(?![\w/-])")
+    own = [row for row in explain(settings) if mine.match(row.path)]
     return page(
         call,
         "box.html",

@@ -22,6 +22,12 @@
     return [10 ** low, 10 ** Math.max(low + 1, Math.ceil(Math.log10(most)))];
   };
 
+  const tens = (_, axis, low, high) => {
+    const found = [];
+    for (let power = Math.round(Math.log10(low)); power <= Math.round(Math.log10(high)); power += 1) found.push(10 ** power);
+    return found;
+  };
+
   const draw = (found) => {
     shown = found;
     plots.forEach((plot) => plot.destroy());
@@ -37,7 +43,7 @@
         cursor: { y: false, points: { size: 5 } },
         scales: { y: name === "waits" ? { distr: 3, range: powers } : { range: [0, most > 0 ? most * 1.1 : 1] } },
         axes: [{ ...axis, size: 26, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" })) },
-          { ...axis, size: 46, values: (_, ticks) => ticks.map(short) }],
+          { ...axis, size: 46, ...(name === "waits" ? { splits: tens } : {}), values: (_, ticks) => ticks.map(short) }],
         series: [{ label: "at", value: (_, at) => (at ? new Date(at * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" }) : "–") },
           ...series.map(([, label, tone]) => ({ label, stroke: color(tone), width: 1.75, spanGaps: true, points: { show: false }, value: (_, value) => short(value) }))],
       }, [found.at, ...series.map(([column]) => (name === "waits" ? found[column].map((value) => value || null) : found[column]))], target));

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +17,7 @@ from boxengine.ports.people.attempts import Attempt
 from boxengine.ports.people.history import Calls, Happened, Span
 from tests.cli.project import Project
 from tests.eventually import eventually
-from tests.web.console.conftest import Console
+from tests.web.console.conftest import CONFIGURATION, Console
 
 ORDERS = "/boxes/order-outbox-item"
 PENDING, FAILED, DELIVERED, DISCARDED = range(4)
@@ -55,6 +56,15 @@ def test_a_box_shows_its_counts_its_policy_and_its_configuration(each_console: C
     page = each_console.browser().get(ORDERS).text
     assert "a failed item holds back its key" in page
     assert "outbox_items.order_outbox_item.max_retries" in page
+
+
+def test_a_box_shows_its_own_configuration_and_not_that_of_one_whose_name_begins_alike(
+    make_console: Callable[..., Console], postgres_url: str
+) -> None:
+    archive = "  order_outbox_item_archive: {{transports: {{log: {{}}}}}}\ninbox_items:"
+    page = make_console(postgres_url, CONFIGURATION.replace("inbox_items:", archive)).browser().get(ORDERS).text
+    assert "outbox_items.order_outbox_item.max_retries" in page
+    assert "order_outbox_item_archive" not in page
 
 
 def test_an_item_is_shown_whole_and_why_it_waits(each_console: Console) -> None:
