@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rows", type=int, default=5_000_000, help="of the table; a tenth pending, a hundredth failed")
     parser.add_argument("--tabs", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=5, help="each without tabs, then with them")
-    parser.add_argument("--seconds", type=float, default=40.0, help="of each half of a round")
+    parser.add_argument("--seconds", type=float, default=90.0, help="of each half of a round")
     options = parser.parse_args(arguments)
     out = Console(width=160)
     with tempfile.TemporaryDirectory(prefix="boxengine-bench-", ignore_cleanup_errors=True) as folder:

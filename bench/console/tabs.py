@@ -1,4 +1,4 @@
-"""People at their tabs: each has a live page open, and clicks its way through the others once a second."""
+"""People at their tabs: each has a live page open, and clicks its way through the others every five seconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.console.site import IDLE, TOKEN
 from bench.servers import OUTBOX
 
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
-PAUSE = 1.0
+PAUSE = 5.0
 """Seconds between two clicks of a tab."""
 BOX, QUIET = OUTBOX.replace("_", "-"), IDLE.replace("_", "-")
 
