@@ -17,6 +17,7 @@ from boxengine.app.watchers import watchers
 from boxengine.engine.running.health import Health, HealthVerdict
 from boxengine.engine.running.worker import Worker
 from boxengine.errors import BoxError
+from boxengine.settings import notices
 from boxengine.settings.names import box_name
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ class running:  # noqa: N801 - used as a statement: with boxengine.running(...)
             health=self._health,
         )
         self._worker.start()
+        for problem in notices(settings):
+            logger.warning("%s", problem)
         logger.info("started: %s", ", ".join(self._names or self.boxes.resolved.pipelines))
 
     def stop(self) -> None:

@@ -24,7 +24,12 @@ _DRIVERS = {
     "mariadb": ("pymysql", "mysqldb"),
 }
 """By the database: what the worker can use, the usual one first."""
-_ASYNCHRONOUS = frozenset({"asyncpg", "psycopg_async", "aiomysql", "asyncmy", "aiosqlite"})
+_OF_APPLICATIONS = {
+    "postgresql": frozenset({"asyncpg", "psycopg_async", "psycopg2", "psycopg2cffi", "pg8000"}),
+    "mysql": frozenset({"aiomysql", "asyncmy", "mysqlconnector", "mariadbconnector"}),
+    "mariadb": frozenset({"aiomysql", "asyncmy", "mysqlconnector", "mariadbconnector"}),
+}
+"""Drivers that an application may use: the worker reaches the same database by its own."""
 
 
 Rules = Callable[[Settings], list[Finding]]
@@ -60,17 +65,30 @@ def fault_of_driver(url: str) -> str | None:
     usable = _DRIVERS.get(backend)
     if usable is None:
         return f"the worker does not work with {backend}; expected PostgreSQL (postgresql+psycopg://), MySQL or MariaDB"
-    if not driver or driver in usable:
+    if not driver or driver in usable or driver in _OF_APPLICATIONS[backend]:
         return None
-    why = "is for asynchronous code, which the worker is not" if driver in _ASYNCHRONOUS else "is not supported"
     return (
-        f"the driver {driver} {why}; expected {backend}+{usable[0]}:// (an application may use another URL of its own)"
+        f"the driver {driver} is not supported; expected {backend}+{usable[0]}:// "
+        "(an application may use another URL of its own)"
     )
+
+
+def note_on_driver(url: str) -> str | None:
+    """What is said where the URL names an application's driver; None where it names the worker's own, or none."""
+    backend, _, driver = url.partition("://")[0].partition("+")
+    if driver not in _OF_APPLICATIONS.get(backend, ()):
+        return None
+    return f"{driver} is the application's driver; the worker reaches the same database by {_DRIVERS[backend][0]}"
 
 
 def notices(settings: Settings) -> list[Problem]:
     """What works but is probably not meant; to be logged as warnings at start."""
     found: list[tuple[Path, str]] = []
+    for key in ("url", "replica_url", "listen_url"):
+        url = getattr(settings.database, key)
+        note = None if url is None else note_on_driver(url)
+        if note is not None:
+            found.append((("database", key), note))
     for path, _, box in boxes_with_paths(settings):
         if box.partition_size is not None:
             found.append(((*path, "partition_size"), "ignored: it belongs to the old worker; see poller.concurrency"))

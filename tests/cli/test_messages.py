@@ -91,15 +91,15 @@ def test_a_constructor_that_raises_is_named_with_its_place(tmp_path: Path, postg
     )
 
 
-def test_a_url_for_asynchronous_code_is_one_line(tmp_path: Path) -> None:
+def test_a_url_with_a_driver_that_nobody_knows_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "outbox.yml").write_text("outbox_items: {a_item: {transports: {log: {}}}}")
-    environment = {**os.environ, "DATABASE_URL": "postgresql+asyncpg://h/n"}
+    environment = {**os.environ, "DATABASE_URL": "postgresql+nonsense://h/n"}
     command = [sys.executable, "-m", "boxengine", "start"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr == (
-        "boxengine: environment ($DATABASE_URL): database.url: the driver asyncpg is for asynchronous code, which the "
-        "worker is not; expected postgresql+psycopg:// (an application may use another URL of its own)\n"
+        "boxengine: environment ($DATABASE_URL): database.url: the driver nonsense is not supported; expected "
+        "postgresql+psycopg:// (an application may use another URL of its own)\n"
     )
 
 

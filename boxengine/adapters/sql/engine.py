@@ -126,7 +126,7 @@ def _reset(engine: Engine, connection: Any, record: Any, state: PoolResetState) 
 
 
 def address_of(url: str) -> URL:
-    """The URL as SQLAlchemy takes it apart, with the driver that is meant where it names none.
+    """The URL as SQLAlchemy takes it apart, with the worker's driver where it names none, or one that only applications use.
 
     Raises:
         ArgumentError: it makes no sense.
@@ -136,7 +136,18 @@ def address_of(url: str) -> URL:
     except ValueError:
         # Its message would quote a part of what may be a password.
         raise ArgumentError("the port is not a number, or a character of the password needs percent-encoding") from None
-    return address.set(drivername=_DEFAULT_DRIVERS.get(address.drivername, address.drivername))
+    driver = _OURS.get(address.drivername)
+    if driver is None:
+        return address
+    return _translated(address).set(drivername=driver)
+
+
+def _translated(address: URL) -> URL:
+    """What asyncpg calls otherwise than libpq, in libpq's words; what only asyncpg or SQLAlchemy's dialect knows goes."""
+    if not address.drivername.endswith("+asyncpg"):
+        return address
+    query = {_IN_LIBPQ.get(name, name): value for name, value in address.query.items() if name not in _ONLY_ASYNCPG}
+    return address.set(query=query)
 
 
 def _stop_preparing(connection: Any, _record: object, *, found_out: bool) -> None:
@@ -156,7 +167,24 @@ def _closed_on_error(connection: Any) -> Iterator[None]:
         raise
 
 
-_DEFAULT_DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
+_POSTGRESQL = ("", "+asyncpg", "+psycopg_async", "+psycopg2", "+psycopg2cffi", "+pg8000")
+_MYSQL = ("", "+aiomysql", "+asyncmy", "+mysqlconnector", "+mariadbconnector")
+_OURS = {
+    **{f"postgresql{driver}": "postgresql+psycopg" for driver in _POSTGRESQL},
+    **{f"{name}{driver}": f"{name}+pymysql" for name in ("mysql", "mariadb") for driver in _MYSQL},
+}
+_IN_LIBPQ = {"ssl": "sslmode", "timeout": "connect_timeout"}
+_ONLY_ASYNCPG = frozenset(
+    {
+        "async_fallback",
+        "command_timeout",
+        "max_cacheable_statement_size",
+        "max_cached_statement_lifetime",
+        "prepared_statement_cache_size",
+        "prepared_statement_name_func",
+        "statement_cache_size",
+    }
+)
 
 
 def _connect_args(backend: str, *, silence: int) -> dict[str, Any]:

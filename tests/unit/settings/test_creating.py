@@ -11,6 +11,7 @@ import pytest
 
 from boxengine.app.boxes import load, load_for_worker
 from boxengine.errors import ConfigurationError
+from boxengine.settings import notices
 from tests.unit.settings.folder import Folder
 
 WORKERS = """
@@ -81,16 +82,30 @@ def test_what_creating_needs_is_asked_for_at_once(folder: Folder, text: str, pat
     assert paths(error.value) == {path}
 
 
-def test_an_application_may_have_another_driver_than_the_worker(folder: Folder) -> None:
-    folder.write("database: {url: postgresql+asyncpg://h/n}")
-    assert load().resolved.settings.database.url == "postgresql+asyncpg://h/n"
-    with pytest.raises(ConfigurationError) as error:
-        load_for_worker()
-    [problem] = error.value.problems
-    assert str(problem) == (
-        "outbox.yml: database.url: the driver asyncpg is for asynchronous code, which the worker is not; "
-        "expected postgresql+psycopg:// (an application may use another URL of its own)"
-    )
+@pytest.mark.parametrize(
+    ("url", "note"),
+    [
+        (
+            "postgresql+asyncpg://h/n",
+            "asyncpg is the application's driver; the worker reaches the same database by psycopg",
+        ),
+        (
+            "postgresql+psycopg2://h/n",
+            "psycopg2 is the application's driver; the worker reaches the same database by psycopg",
+        ),
+        (
+            "mysql+aiomysql://h/n",
+            "aiomysql is the application's driver; the worker reaches the same database by pymysql",
+        ),
+    ],
+)
+def test_the_url_may_name_the_application_s_driver_and_the_worker_says_that_it_uses_its_own(
+    folder: Folder, url: str, note: str
+) -> None:
+    folder.write(f"database: {{url: '{url}'}}")
+    settings = load_for_worker().resolved.settings
+    assert settings.database.url == url
+    assert [str(each) for each in notices(settings)] == [f"outbox.yml: database.url: {note}"]
 
 
 @pytest.mark.parametrize(
@@ -98,11 +113,8 @@ def test_an_application_may_have_another_driver_than_the_worker(folder: Folder) 
     [
         ("sqlite:///boxes.db", "does not work with sqlite; expected PostgreSQL"),
         ("oracle://h/n", "does not work with oracle"),
-        (
-            "mysql+aiomysql://h/n",
-            "aiomysql is for asynchronous code, which the worker is not; expected mysql+pymysql://",
-        ),
-        ("postgresql+psycopg2://h/n", "psycopg2 is not supported; expected postgresql+psycopg://"),
+        ("sqlite+aiosqlite:///boxes.db", "does not work with sqlite; expected PostgreSQL"),
+        ("postgresql+nonsense://h/n", "nonsense is not supported; expected postgresql+psycopg://"),
     ],
 )
 def test_a_database_that_the_worker_cannot_use_is_refused(folder: Folder, url: str, expected: str) -> None:
