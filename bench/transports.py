@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -9,6 +10,9 @@ from typing import Any
 
 from sqlalchemy import BigInteger, LargeBinary, String
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+RECEIVER = 0.02
+"""Seconds that a receiver takes for one item."""
 
 
 class Batches:
@@ -22,6 +26,20 @@ class Singles:
     """Takes one item at a time and does nothing."""
 
     def __call__(self, item: Any, payload: Any) -> None: ...
+
+
+class Waits:
+    """Waits for as long as a receiver takes, in its thread."""
+
+    def __call__(self, item: Any, payload: Any) -> None:  # noqa: ARG002 - a transport's shape
+        time.sleep(RECEIVER)
+
+
+class Awaits:
+    """The same as a coroutine."""
+
+    async def __call__(self, item: Any, payload: Any) -> None:  # noqa: ARG002 - a transport's shape
+        await asyncio.sleep(RECEIVER)
 
 
 class Around:

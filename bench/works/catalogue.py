@@ -6,7 +6,20 @@ from collections.abc import Callable, Mapping
 
 from bench.report import Line
 from bench.servers import Stand
-from bench.works import counts, create, drain, idle, inbox, indexes, kafka, latency, polling, processes, wakeups
+from bench.works import (
+    coroutines,
+    counts,
+    create,
+    drain,
+    idle,
+    inbox,
+    indexes,
+    kafka,
+    latency,
+    polling,
+    processes,
+    wakeups,
+)
 
 Work = Callable[[Stand], list[Line]]
 
@@ -16,6 +29,7 @@ WORKS: Mapping[str, Work] = {
     "kafka-mock": kafka.mock_cluster,
     "kafka": kafka.real_broker,
     "one-by-one": drain.one_by_one,
+    "coroutines": coroutines.twenty_milliseconds,
     "inbox": inbox.inbox,
     "processes": processes.two_processes,
     "create": create.one_by_one,

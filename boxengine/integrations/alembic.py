@@ -62,7 +62,7 @@ def box_options(
     include_object: Hook | None = None,
     render_item: Hook | None = None,
     process_revision_directives: Hook | None = None,
-) -> dict[str, Hook]:
+) -> dict[str, Any]:
     """Options for Alembic's ``context.configure`` that make it understand the tables of all boxes.
 
     Args:

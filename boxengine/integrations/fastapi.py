@@ -1,0 +1,173 @@
+"""FastAPI and Starlette: a worker that lives as long as the application, and what requests get from it.
+
+Example::
+
+    boxes = boxengine.load("outbox.yml")
+    app = FastAPI(lifespan=lifespan(boxes))
+    app.include_router(probes())
+    app.mount("/boxengine", boxengine.web.app(boxes, authenticate=...))
+
+    @app.post("/orders")
+    async def place_order(order: NewOrder, session: SessionOfRequest, boxes: InjectedBoxes) -> None: ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.requests import HTTPConnection
+from sqlalchemy.ext.asyncio import AsyncSession
+from starlette.applications import Starlette
+
+from boxengine.app import default
+from boxengine.app.boxes import Boxes, load
+from boxengine.app.running import running
+from boxengine.engine.running.health import HealthVerdict
+from boxengine.errors import BoxError
+
+Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
+_BOXES = "boxengine_boxes"
+_WORKER = "boxengine_worker"
+
+
+def lifespan(
+    config: Boxes | str | Path | Sequence[str | Path] | None = None,
+    *,
+    worker: bool = True,
+    boxes: Sequence[type | str] = (),
+    env: str | None = None,
+    threads: int | None = None,
+    around: Lifespan | None = None,
+) -> Lifespan:
+    """The application's ``lifespan``: a worker starts with the application, and stops with it.
+
+    Args:
+        config: a configuration file, several of them, or what ``boxengine.load()`` returned; None: found as usual.
+        worker: False: this process only creates items; ``boxengine start`` delivers them.
+        boxes: of the worker, model classes or names; all if none is named.
+        env: environment section of the file.
+        threads: of the worker; as configured if None.
+        around: a lifespan of the application's own. It begins first and ends last, so that the worker may use what it makes;
+            the state that it yields is the application's.
+
+    Raises:
+        ConfigurationError: when the application starts, with every problem that was found.
+        BoxError: likewise; see ``boxengine.running``.
+    """
+
+    @asynccontextmanager
+    async def combined(app: Starlette) -> AsyncIterator[Mapping[str, Any] | None]:
+        async with AsyncExitStack() as stack:
+            state = None if around is None else await stack.enter_async_context(around(app))
+            if worker:
+                started = await stack.enter_async_context(running(config, boxes=boxes, env=env, threads=threads))
+                setattr(app.state, _WORKER, started)
+                setattr(app.state, _BOXES, started.boxes)
+            else:
+                loaded = config if isinstance(config, Boxes) else load(config, env)
+                default.offer(loaded)
+                setattr(app.state, _BOXES, loaded)
+            yield state
+
+    return combined
+
+
+def boxes_of(connection: HTTPConnection) -> Boxes:
+    """A dependency: the configuration of the application's lifespan, to create items with.
+
+    Raises:
+        BoxError: the application has no ``lifespan(...)`` of boxengine's.
+    """
+    found = getattr(connection.app.state, _BOXES, None)
+    if not isinstance(found, Boxes):
+        raise BoxError("no boxes: make the application with lifespan=boxengine.integrations.fastapi.lifespan(...)")
+    return found
+
+
+InjectedBoxes = Annotated[Boxes, Depends(boxes_of)]
+"""For parameters of a path operation: ``boxes: InjectedBoxes``."""
+
+
+class BoundBoxes:
+    """The boxes, bound to one request's session: what is created commits with the rest of the request."""
+
+    def __init__(self, boxes: Boxes, session: AsyncSession) -> None:
+        self.boxes = boxes
+        self.session = session
+
+    async def create_outbox_item(self, model: Any, **attributes: Any) -> int:
+        """``Boxes.acreate_outbox_item`` with the request's session."""
+        return await self.boxes.acreate_outbox_item(self.session, model, **attributes)
+
+    async def create_inbox_item(self, model: Any, **attributes: Any) -> int:
+        """``Boxes.acreate_inbox_item`` with the request's session."""
+        return await self.boxes.acreate_inbox_item(self.session, model, **attributes)
+
+    async def create_outbox_batch(self, model: Any, items: Sequence[Any], **options: Any) -> list[int]:
+        """``Boxes.acreate_outbox_batch`` with the request's session."""
+        return await self.boxes.acreate_outbox_batch(self.session, model, items, **options)
+
+    async def create_inbox_batch(self, model: Any, items: Sequence[Any], **options: Any) -> list[int]:
+        """``Boxes.acreate_inbox_batch`` with the request's session."""
+        return await self.boxes.acreate_inbox_batch(self.session, model, items, **options)
+
+
+def bound_to(session: Any) -> Callable[..., BoundBoxes]:
+    """A dependency that gives ``BoundBoxes``.
+
+    Args:
+        session: the annotation by which path operations ask for the request's ``AsyncSession``. Use the same one for both,
+            or FastAPI makes two sessions.
+
+    Example::
+
+        Session = Annotated[AsyncSession, Depends(session_of_request, scope="function")]
+        Outbox = Annotated[BoundBoxes, Depends(bound_to(Session))]
+
+        @app.post("/orders")
+        async def place_order(order: NewOrder, session: Session, outbox: Outbox) -> None:
+            session.add(order.row())
+            await outbox.create_outbox_item(OrderOutboxItem, event_key=order.id, payload=order.model_dump_json())
+    """
+
+    def bound(boxes: Boxes, session: AsyncSession) -> BoundBoxes:
+        return BoundBoxes(boxes, session)
+
+    # FastAPI reads annotations as objects: as text they would name what only this function knows.
+    bound.__annotations__ = {"boxes": InjectedBoxes, "session": session, "return": BoundBoxes}
+    return bound
+
+
+def probes(*, readiness: str = "/readiness/outbox", liveness: str = "/liveness/outbox") -> APIRouter:
+    """Routes that answer for the worker as the worker's own port does: 200, or 503 with the reasons.
+
+    In an application without a worker both answer 200.
+    """
+    router = APIRouter(tags=["boxengine"])
+
+    @router.get(readiness)
+    def ready(request: Request) -> Response:
+        worker = _worker_of(request)
+        return _told(None if worker is None else worker.ready())
+
+    @router.get(liveness)
+    def alive(request: Request) -> Response:
+        worker = _worker_of(request)
+        return _told(None if worker is None else worker.alive())
+
+    return router
+
+
+def _worker_of(request: Request) -> running | None:
+    worker: running | None = getattr(request.app.state, _WORKER, None)
+    return worker
+
+
+def _told(verdict: HealthVerdict | None) -> Response:
+    if verdict is None or verdict.ok:
+        return Response("ok\n", media_type="text/plain")
+    return Response("\n".join(verdict.reasons) + "\n", status_code=503, media_type="text/plain")
