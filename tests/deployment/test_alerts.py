@@ -1,0 +1,216 @@
+"""Every alert rings for its cause and stops after the runbook's remedy: Prometheus's own evaluation, at its own pace."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.conftest import ServerLookup
+
+RULES = Path(__file__).parents[2] / "boxengine" / "kits" / "monitoring" / "alerts.yml"
+BOX = 'type="outbox", name="order_outbox_item"'
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What a worker exposes while the cause lasts and after its remedy: one value a minute, in Prometheus's notation."""
+
+    alert: str
+    series: dict[str, str]
+    quiet: int
+    """Minute at which it does not ring yet."""
+    rings: int
+    stopped: int
+    labels: dict[str, str]
+    """Those that it rings with, besides the severity."""
+
+
+def _of_box(**more: str) -> dict[str, str]:
+    return {"type": "outbox", "name": "order_outbox_item", **more}
+
+
+MEASURED = {f"outbox_oldest_pending_age_seconds{{{BOX}}}": "0x60"}
+CASES = [
+    Case(
+        "OutboxOldestPendingTooOld",
+        {
+            f"outbox_oldest_pending_age_seconds{{{BOX}}}": "0+60x20 0x40",  # the item is discarded after 20 minutes
+            f'outbox_sent_total{{{BOX}, event_name="", partition="0"}}': "0+1x60",
+        },
+        quiet=9,
+        rings=12,
+        stopped=22,
+        labels=_of_box(),
+    ),
+    Case(
+        "OutboxNobodyMeasures",
+        {
+            f"outbox_oldest_pending_age_seconds{{{BOX}}}": "0x3 stale _x20 0x20"
+        },  # the workers are gone, and started again
+        quiet=8,
+        rings=10,
+        stopped=26,
+        labels={},
+    ),
+    Case(
+        "BoxWorkerStrandedItems",
+        {**MEASURED, f"box_worker_stranded_items{{{BOX}}}": "0x2 7x15 0x20"},
+        quiet=6,
+        rings=9,
+        stopped=19,
+        labels=_of_box(),
+    ),
+    Case(
+        "OutboxNoDelivery",  # paused, and resumed after 20 minutes
+        {
+            f"outbox_oldest_pending_age_seconds{{{BOX}}}": "0 0 0+30x18 0x20",
+            f'outbox_sent_total{{{BOX}, event_name="", partition="0"}}': "0 5 10x18 20+10x20",
+        },
+        quiet=6,
+        rings=12,
+        stopped=24,
+        labels=_of_box(),
+    ),
+    Case(
+        "OutboxItemsFailed",
+        {**MEASURED, f'outbox_error_total{{{BOX}, event_name="", partition="0"}}': "0x5 1x40"},
+        quiet=4,
+        rings=7,
+        stopped=17,
+        labels=_of_box(),
+    ),
+    Case(
+        "OutboxItemsDiscarded",
+        {
+            **MEASURED,
+            f'outbox_discarded_total{{{BOX}, event_name="", partition="0", reason="overtaken"}}': "0x5 2x40",
+            f'outbox_discarded_total{{{BOX}, event_name="", partition="0", reason="by_hand"}}': "0x5 9x40",
+        },
+        quiet=4,
+        rings=7,
+        stopped=17,
+        labels=_of_box(reason="overtaken"),
+    ),
+    Case(
+        "OutboxOrderViolated",
+        {**MEASURED, f"outbox_order_violations_total{{{BOX}}}": "0x5 1x100"},
+        quiet=4,
+        rings=7,
+        stopped=68,
+        labels=_of_box(),
+    ),
+    Case(
+        "OutboxManyRetries",
+        {
+            **MEASURED,
+            f'outbox_retry_total{{{BOX}, event_name="", partition="0"}}': "0x5 0+30x20 600x40",
+            f'outbox_sent_total{{{BOX}, event_name="", partition="0"}}': "0+60x70",
+        },
+        quiet=12,
+        rings=22,
+        stopped=38,
+        labels=_of_box(),
+    ),
+    Case(
+        "OutboxFetchErrors",
+        {**MEASURED, f'outbox_fetch_error_total{{{BOX}, partition="0"}}': "0x5 0+2x10 20x40"},
+        quiet=6,
+        rings=12,
+        stopped=28,
+        labels=_of_box(),
+    ),
+    Case(
+        "BoxWorkerQueueLag",
+        {**MEASURED, f"box_worker_redis_job_queue_time_lag_seconds{{{BOX}}}": "0x3 90x12 1x20"},
+        quiet=7,
+        rings=10,
+        stopped=17,
+        labels=_of_box(),
+    ),
+    Case(
+        "BoxWorkerJobTimeouts",
+        {**MEASURED, f'box_worker_job_timeout_total{{{BOX}, partition="0"}}': "0x3 0+1x30 30x40"},
+        quiet=16,
+        rings=22,
+        stopped=52,
+        labels=_of_box(),
+    ),
+    Case(
+        "BoxWorkerOutages",
+        {**MEASURED, 'box_worker_outages_total{what="database"}': "0x3 0+1x6 6x40"},
+        quiet=5,
+        rings=9,
+        stopped=26,
+        labels={"what": "database"},
+    ),
+    Case(
+        "BoxWorkerCircuitOpen",
+        {**MEASURED, f'box_worker_circuit_open{{{BOX}, transport="kafka"}}': "0x3 1x20 0x20"},
+        quiet=12,
+        rings=15,
+        stopped=25,
+        labels=_of_box(transport="kafka"),
+    ),
+    Case(
+        "BoxConsumerLag",
+        {**MEASURED, f'box_consumer_lag_messages{{{BOX}, topic="orders", partition="0"}}': "0x3 20000x20 5x20"},
+        quiet=12,
+        rings=15,
+        stopped=25,
+        labels=_of_box(topic="orders"),
+    ),
+    Case(
+        "BoxConsumerDeadLetters",
+        {**MEASURED, f'box_consumer_dead_letters_total{{{BOX}, topic="orders", reason="x"}}': "0x5 1x40"},
+        quiet=4,
+        rings=7,
+        stopped=17,
+        labels=_of_box(topic="orders"),
+    ),
+]
+
+
+def _rules() -> dict[str, dict[str, Any]]:
+    (group,) = yaml.safe_load(RULES.read_text())["groups"]
+    return {rule["alert"]: rule for rule in group["rules"]}
+
+
+def test_every_alert_has_a_case() -> None:
+    assert [case.alert for case in CASES] == list(_rules())
+
+
+def test_every_alert_rings_for_its_cause_and_stops_after_the_remedy(
+    tmp_path: Path, server_lookup: ServerLookup
+) -> None:
+    severities = {name: rule["labels"]["severity"] for name, rule in _rules().items()}
+    tests = []
+    for case in CASES:
+        ringing = [{"exp_labels": {"severity": severities[case.alert], **case.labels}}]
+        told = [(case.quiet, []), (case.rings, ringing), (case.stopped, [])]
+        tests.append(
+            {
+                "name": case.alert,
+                "interval": "1m",
+                "input_series": [{"series": name, "values": values} for name, values in case.series.items()],
+                "alert_rule_test": [
+                    {"eval_time": f"{minute}m", "alertname": case.alert, "exp_alerts": alerts}
+                    for minute, alerts in told
+                ],
+            }
+        )
+    bare = yaml.safe_load(RULES.read_text())
+    for rule in bare["groups"][0]["rules"]:
+        del rule["annotations"]  # their values are for people; what is compared are labels
+    (tmp_path / "alerts.yml").write_text(yaml.safe_dump(bare))
+    (tmp_path / "test.yml").write_text(
+        yaml.safe_dump({"rule_files": ["alerts.yml"], "evaluation_interval": "1m", "tests": tests})
+    )
+    promtool = server_lookup("promtool").address
+    done = subprocess.run(
+        [promtool, "test", "rules", "test.yml"], cwd=tmp_path, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
