@@ -220,6 +220,16 @@ def test_a_named_bucket_is_not_forgotten_where_the_queue_is_away_for_a_moment(wa
     assert (watch.queued, watch.looks) == (1, before)
 
 
+def test_a_named_bucket_is_not_forgotten_where_the_lease_cannot_be_asked_for(watch: Watch) -> None:
+    watch.go_on(5)  # the poller's own lease runs out
+    acquire, before = watch.leases.acquire, watch.looks
+    watch.leases.acquire = refuse  # type: ignore[assignment,method-assign]
+    watch.commit()
+    watch.leases.acquire = acquire  # type: ignore[method-assign]
+    watch.go_on(1 + STEP)
+    assert (watch.queued, watch.looks) == (1, before)
+
+
 def test_a_bucket_of_which_another_worker_takes_care_is_left_to_it(watch: Watch) -> None:
     watch.go_on(5)  # the poller's own lease runs out
     watch.leases.acquire(LeaseName(Duty.POLLING, watch.box.name, 1), "other", ttl=timedelta(seconds=60))
