@@ -18,7 +18,7 @@ from psycopg.sql import SQL, Identifier
 from bench.table import BenchTable
 from boxengine.adapters.sql import schema
 from boxengine.app.boxes import Boxes, load
-from boxengine.app.servers import connect_store
+from boxengine.app.database import connect_store
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
 
 OUTBOX = "order_outbox_item"

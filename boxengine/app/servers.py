@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from typing import assert_never
 
 from boxengine.adapters.redis.attempts import RedisAttempts
@@ -22,18 +21,16 @@ from boxengine.adapters.redis.wakeups import CHANNEL as WAKEUPS
 from boxengine.adapters.redis.wakeups import RedisNotifier, RedisWakeups
 from boxengine.adapters.redis.workers import RedisWorkers
 from boxengine.adapters.sql.census import SqlCensus
-from boxengine.adapters.sql.comments import Traceparent
-from boxengine.adapters.sql.engine import connect as connect_database
 from boxengine.adapters.sql.inspection import SqlInspector
 from boxengine.adapters.sql.items import SqlItems
 from boxengine.adapters.sql.listen import PostgresWakeups
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.adapters.system import SystemClock
+from boxengine.app.database import connect_store
 from boxengine.app.redis_server import redis_client
 from boxengine.domain.box import Box
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.running.closing import Closing
-from boxengine.errors import BoxError
 from boxengine.ports import (
     Census,
     Clock,
@@ -53,10 +50,6 @@ from boxengine.ports.people.history import History
 from boxengine.ports.people.inspection import Inspector
 from boxengine.ports.people.trail import Trail
 from boxengine.settings import Settings
-from boxengine.settings.rules import fault_of_driver
-
-SPARE_CONNECTIONS = 3
-"""Beside one per thread: retention, probes, status."""
 
 
 class Strangers:
@@ -175,48 +168,4 @@ def connect(settings: Settings, *, patience: Patience | None = None, writes: boo
         coordinator=RedisCheckup(client, now=clock.now),
         disconnect=[Closing("Redis's connections", client.connection_pool.disconnect)],
         clock=clock,
-    )
-
-
-def connect_store(settings: Settings, *, statement_limit: timedelta | None = None, writes: bool = False) -> SqlStore:
-    """The database alone.
-
-    Args:
-        statement_limit: after which the database breaks a statement off; None: never.
-        writes: see ``connect``.
-
-    Raises:
-        BoxError: ``database.url`` is missing or makes no sense.
-    """
-    if settings.database.url is None:
-        raise BoxError(
-            "database.url is missing: set DATABASE_URL, or add the key to the configuration, such as "
-            "postgresql+psycopg://user@host/name"
-        )
-    fault = fault_of_driver(settings.database.url)
-    if fault is not None:
-        raise BoxError(f"database.url: {fault}")
-    comments: Traceparent | None = None
-    if settings.database.comments:
-        # OpenTelemetry takes a while to import, and most commands do without it.
-        from boxengine.adapters.telemetry.opentelemetry import current_traceparent  # noqa: PLC0415
-
-        comments = current_traceparent
-    connections = settings.processor.threads_count + settings.poller.threads_count + SPARE_CONNECTIONS
-    replica = settings.database.replica_url
-    idle_timeout = max(settings.processor.general_timeout, timedelta(seconds=1))
-    connect_to = partial(
-        connect_database,
-        connections=connections,
-        idle_timeout=idle_timeout,
-        prepared=settings.database.prepared_statements,
-        statement_limit=statement_limit,
-    )
-    return SqlStore(
-        connect_to(settings.database.url, writes=writes),
-        replica=connect_to(replica) if replica else None,
-        idle_timeout=idle_timeout,
-        writes=writes,
-        max_batch_bytes=settings.processor.max_batch_bytes,
-        comments=comments,
     )

@@ -12,8 +12,8 @@ from typing import Any
 
 from boxengine.adapters.redis.connection import translated
 from boxengine.adapters.sql.store import SqlStore
+from boxengine.app.database import connect_store
 from boxengine.app.redis_server import redis_client
-from boxengine.app.servers import connect_store
 from boxengine.app.shared_tables import refuse_shared_tables
 from boxengine.domain.box import Box
 from boxengine.domain.masking import masked_text

@@ -55,7 +55,7 @@ def create(
     Examples: boxengine create order_outbox_item --event-key 42 --payload '{"id": 42}';
     boxengine create order_outbox_item --jsonl items.jsonl
     """
-    from boxengine.app.servers import connect_store  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.app.database import connect_store  # noqa: PLC0415 - see Globals.boxes
 
     boxes = globals_of(context).boxes()
     boxes.box(box)

@@ -17,7 +17,7 @@ BoxName = Annotated[str | None, typer.Argument(help="One box; all if left out.")
 def create(context: typer.Context, box: BoxName = None) -> None:
     """Make what is missing of tables and indexes. Doing it twice changes nothing."""
     from boxengine.adapters.sql import schema, sizes  # noqa: PLC0415 - see Globals.boxes
-    from boxengine.app.servers import connect_store  # noqa: PLC0415
+    from boxengine.app.database import connect_store  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
     wanted = chosen(boxes, box)
@@ -39,7 +39,7 @@ def check(
 ) -> None:
     """Compare the database with what the boxes need; exit 1 if a box cannot run."""
     from boxengine.adapters.sql import schema  # noqa: PLC0415 - see Globals.boxes
-    from boxengine.app.servers import connect_store  # noqa: PLC0415
+    from boxengine.app.database import connect_store  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
     wanted = chosen(boxes, box)
@@ -100,7 +100,7 @@ def rebucket(
     failed ones in buckets that would be gone.
     """
     from boxengine.adapters.sql import sizes  # noqa: PLC0415 - see Globals.boxes
-    from boxengine.app.servers import connect_store  # noqa: PLC0415
+    from boxengine.app.database import connect_store  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
     store = connect_store(boxes.resolved.settings)
@@ -128,7 +128,7 @@ def upgrade(
     """
     from boxengine.adapters.sql import sizes  # noqa: PLC0415 - see Globals.boxes
     from boxengine.adapters.sql import upgrade as upgrading  # noqa: PLC0415 - see Globals.boxes
-    from boxengine.app.servers import connect_store  # noqa: PLC0415
+    from boxengine.app.database import connect_store  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
     wanted = chosen(boxes, box)

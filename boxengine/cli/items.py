@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from boxengine.app.boxes import Boxes
     from boxengine.app.servers import Servers
     from boxengine.domain.box import Box
+    from boxengine.ports import ItemsStore
 
 cli = typer.Typer(help="Look at items, and retry, discard or delete them.", no_args_is_help=True)
 
@@ -102,8 +103,8 @@ def list_(
     Examples: boxengine items list order_outbox_item --status failed; boxengine items list order_outbox_item --from P1D --json
     """
     which = _filter(status, ids, event_key, since, until)
-    with _connected(context, box) as (servers, found):
-        rows = servers.items.page(found, which, after=after, limit=limit)
+    with _looked_at(context, box) as (items, found):
+        rows = items.page(found, which, after=after, limit=limit)
     if json:
         print_json([as_json(row) for row in rows])
         return
@@ -130,8 +131,8 @@ def show(
     wanted = item_id if item_id is not None else ids
     if wanted is None:
         raise typer.BadParameter("is needed", param_hint="ID")
-    with _connected(context, box) as (servers, found):
-        row = servers.items.get(found, wanted)
+    with _looked_at(context, box) as (items, found):
+        row = items.get(found, wanted)
     if row is None:
         raise BoxError(f"{box} has no item {wanted}")
     if json:
@@ -350,6 +351,21 @@ def _options(given: list[str] | None) -> dict[str, str]:
 
 
 # ── what they share ──────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def _looked_at(context: typer.Context, name: str) -> Iterator[tuple[ItemsStore, Box]]:
+    """The items of a box for a look, which wakes nobody and needs no Redis."""
+    from boxengine.adapters.sql.items import SqlItems  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.app.database import connect_store  # noqa: PLC0415
+
+    boxes = globals_of(context).boxes()
+    box = boxes.box(name)
+    store = connect_store(boxes.resolved.settings)
+    try:
+        yield SqlItems(store), box
+    finally:
+        store.close()
 
 
 @contextmanager

@@ -26,8 +26,8 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import DefaultClause, Index, MetaData, Table
 from sqlalchemy.types import TypeEngine
 
-from boxengine.adapters.sql import columns, schema, upgrade
-from boxengine.adapters.sql.models import index_names
+from boxengine.adapters.sql import columns, now, schema, upgrade
+from boxengine.adapters.sql.index_names import index_names
 from boxengine.adapters.sql.sizes import without_size
 from boxengine.adapters.sql.tables import counters_of
 from boxengine.domain.box import Box
@@ -106,7 +106,7 @@ def _rendered(kind: str, item: Any, context: AutogenContext) -> str | bool:
         if module != "sa":
             context.imports.add(f"from sqlalchemy.dialects import {module}")
         return spelled
-    if kind == "server_default" and isinstance(item, DefaultClause) and isinstance(item.arg, columns.utc_now):
+    if kind == "server_default" and isinstance(item, DefaultClause) and isinstance(item.arg, now.utc_now):
         return f"sa.text({str(item.arg.compile(dialect=context.migration_context.dialect))!r})"
     return False
 

@@ -15,7 +15,7 @@ from sqlalchemy import make_url, text
 
 from boxengine.adapters.sql.engine import connect
 from boxengine.adapters.sql.listen import PostgresWakeups
-from boxengine.app import servers
+from boxengine.app import database, servers
 from boxengine.domain.item import Status
 from boxengine.errors import StoreUnavailable
 from tests.eventually import eventually
@@ -94,7 +94,7 @@ def test_a_failing_item_holds_back_its_followers_through_the_pooler_too(make_rig
 def test_a_bucket_held_through_one_client_is_refused_to_another_until_the_transaction_ends(make_rig: MakeRig) -> None:
     rig = make_rig(options={"pool_size": FEW})
     rig.create("a", bucket=0)
-    one, other = (servers.connect_store(rig.boxes.resolved.settings) for _ in range(2))
+    one, other = (database.connect_store(rig.boxes.resolved.settings) for _ in range(2))
     with one.claims(rig.box()).open({0: 0}, 10) as claim:
         assert len(claim.items) == 1
         with other.claims(rig.box()).open({0: 0}, 10) as refused:

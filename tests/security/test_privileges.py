@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from boxengine import ItemAttributes
 from boxengine.adapters.sql import schema
 from boxengine.adapters.sql.inbox import SqlInbox
-from boxengine.app import servers
+from boxengine.app import database, servers
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Settlement
 from boxengine.embedded import EmbeddedValkey
@@ -147,7 +147,7 @@ def test_db_check_needs_no_more_than_the_worker_has(site: Site) -> None:
 def test_each_of_the_workers_grants_is_needed(site: Site, missing: str) -> None:
     (item_id,) = site.owner.create(1)
     rig = site.account(*WORKER - {missing})
-    store, box, now = servers.connect_store(rig.boxes.resolved.settings), rig.box(), datetime.now(UTC)
+    store, box, now = database.connect_store(rig.boxes.resolved.settings), rig.box(), datetime.now(UTC)
 
     def deliver() -> None:
         with store.claims(box).open(dict.fromkeys(box.buckets, 0), 10) as claim:
@@ -221,7 +221,7 @@ def test_gapless_numbers_need_grants_on_the_table_that_counts_them(tmp_path: Pat
 def test_a_consumer_stores_messages_once_with_its_grants_on_the_inbox(site: Site) -> None:
     own = "SELECT, UPDATE" if site.mysql else "SELECT, UPDATE (status, error_log, errors_count)"
     rig = site.account("INSERT", own, USAGE, tables=(INBOX_TABLE,))
-    store = servers.connect_store(rig.boxes.resolved.settings)
+    store = database.connect_store(rig.boxes.resolved.settings)
     inbox, box = SqlInbox(store), rig.box(INBOX)
     assert "dedup_key" in inbox.columns(box)
     message: ItemAttributes = {"event_key": "a", "payload": b"{}", "dedup_key": "k", "uuid": str(uuid.uuid4())}

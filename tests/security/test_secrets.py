@@ -20,7 +20,7 @@ import sqlalchemy as sa
 import yaml
 
 from boxengine.adapters.builtin import BUILTIN_TRANSPORTS
-from boxengine.app import servers
+from boxengine.app import database
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
 from boxengine.embedded.process import free_port
 from boxengine.errors import BoxError, ConfigurationError
@@ -357,7 +357,7 @@ def title(pid: int) -> str:
 
 def test_errors_that_carry_a_value_are_logged_without_it(tmp_path: Path, postgres_url: str) -> None:
     settings = load(tmp_path, {"database": {"url": postgres_url}, "outbox_items": {"a_item": {}}}).settings
-    store = servers.connect_store(settings)
+    store = database.connect_store(settings)
     with store.engine.connect() as connection, pytest.raises(sa.exc.DBAPIError) as told:
         connection.execute(sa.text("SELECT CAST(:value AS integer) FROM nowhere"), {"value": SECRETS["code"]})
     store.close()

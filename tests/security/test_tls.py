@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import make_url
 
 from boxengine.adapters.redis.connection import connect as connect_redis
-from boxengine.app import servers
+from boxengine.app import database, servers
 from boxengine.errors import BoxError, ConfigurationError, QueueUnavailable, StoreUnavailable
 from tests.conftest import ServerLookup
 from tests.integration.engine.receivers import Receiver
@@ -143,7 +143,7 @@ def test_a_server_that_cannot_be_trusted_is_refused_and_the_reason_said(
 ) -> None:
     filled = query.format(trusted=trusted.authority, stranger=stranger.authority)
     settings = settings_of(tmp_path, database=postgres(filled, host))
-    store = servers.connect_store(settings)
+    store = database.connect_store(settings)
     with pytest.raises(StoreUnavailable) as refused:
         store.ping()
     store.close()

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, inspect, text
 
 from boxengine.adapters.sql.errors import translated
-from boxengine.adapters.sql.models import index_name
+from boxengine.adapters.sql.index_names import index_name
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.adapters.sql.tables import BoxTable, quoted, unescaped
 from boxengine.domain.box import Box

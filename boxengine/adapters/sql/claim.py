@@ -8,9 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from itertools import repeat
 from operator import add, itemgetter
-from typing import Generic, TypeVar
-
-from sqlalchemy.orm import Session
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from boxengine.adapters.sql.dialects.base import ROW_FIELDS, Row, Taken
 from boxengine.adapters.sql.errors import translated
@@ -20,6 +18,9 @@ from boxengine.adapters.sql.weighing import Weighing
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Settlement, Unrecorded
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 _ID = itemgetter(0)
 _BUCKET = itemgetter(Item._fields.index("bucket"))
@@ -71,6 +72,8 @@ class SqlClaim(SqlPlainClaim):
     @property
     def session(self) -> Session:
         if self._session is None:
+            from sqlalchemy.orm import Session  # noqa: PLC0415 - a command that only looks does without the ORM
+
             self._transaction.lend()
             # SQLAlchemy must know of the open transaction: a session on an idle connection commits for good.
             self._transaction.connection.begin()

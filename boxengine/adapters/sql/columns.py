@@ -20,10 +20,10 @@ from sqlalchemy import (
     func,
 )
 from sqlalchemy.dialects import mysql, postgresql
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import JSON, TypeEngine
+
+from boxengine.adapters.sql.now import utc_now
 
 _MYSQL = ("mysql", "mariadb")
 
@@ -58,29 +58,6 @@ class UtcMoment(TypeDecorator[datetime]):
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - see above
         return None if value is None else value.replace(tzinfo=UTC)
-
-
-class utc_now(FunctionElement[Any]):  # noqa: N801 - it stands where func.now() would
-    """The database's clock as a box's moments are stored: with a zone where columns have one, else in UTC."""
-
-    type = DateTime(timezone=True)
-    inherit_cache = True
-
-
-@compiles(utc_now)
-def _now(_element: utc_now, _compiler: SQLCompiler, **_options: Any) -> str:
-    return "CURRENT_TIMESTAMP"
-
-
-@compiles(utc_now, "postgresql")
-def _postgresql_now(_element: utc_now, _compiler: SQLCompiler, **_options: Any) -> str:
-    return "now()"
-
-
-@compiles(utc_now, "mysql", "mariadb")
-def _mysql_now(_element: utc_now, _compiler: SQLCompiler, **_options: Any) -> str:
-    # CURRENT_TIMESTAMP would be in the session's zone. As a default, an expression needs its parentheses.
-    return "(utc_timestamp(6))"
 
 
 def stored_now(dialect: Dialect, *, zoned: bool) -> FunctionElement[Any]:

@@ -37,7 +37,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import NullType
 
-from boxengine.adapters.sql.columns import utc_now
+from boxengine.adapters.sql.now import utc_now
 from boxengine.adapters.sql.tables import BoxTable
 from boxengine.domain.item import Status, rfc3339
 from boxengine.ports import ItemFilter

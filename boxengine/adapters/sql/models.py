@@ -6,7 +6,6 @@ wants it).
 
 from __future__ import annotations
 
-import hashlib
 from datetime import datetime
 from typing import Any, ClassVar, Generic
 from uuid import UUID, uuid4
@@ -15,15 +14,15 @@ from sqlalchemy import DDL, BigInteger, Connection, Dialect, Index, Integer, Met
 from sqlalchemy.orm import DeclarativeBase, Mapped, declared_attr, mapped_column
 
 from boxengine.adapters.payload import Payload as Codec
-from boxengine.adapters.sql.columns import Id, Identity, Json, Log, Moment, Name, Payload, utc_now
+from boxengine.adapters.sql.columns import Id, Identity, Json, Log, Moment, Name, Payload
+from boxengine.adapters.sql.index_names import index_name
+from boxengine.adapters.sql.now import utc_now
 from boxengine.domain.attributes import P
 from boxengine.domain.box import Box, BoxType
 
 # SQLAlchemy takes several names, its annotation only one.
 _PARTIAL: Any = ("postgresql", "sqlite")
 _LEADING_STATUS: Any = ("mysql", "mariadb")
-LONGEST_IDENTIFIER = 63
-"""Bytes, in PostgreSQL; in MySQL 64 characters."""
 
 
 class _BoxItem:
@@ -94,23 +93,6 @@ class SequencedItem:
     __box_sequence__: ClassVar[bool] = True
 
     seq: Mapped[int | None] = mapped_column(BigInteger)
-
-
-def index_name(kind: str, table: str, purpose: str) -> str:
-    """``ix_TABLE_pending``; that of a long table is cut and has a digest, for databases take 63 characters."""
-    name = f"{kind}_{table}_{purpose}"
-    if len(name.encode()) <= LONGEST_IDENTIFIER:
-        return name
-    rest = f"_{hashlib.sha256(table.encode()).hexdigest()[:8]}_{purpose}"
-    room = LONGEST_IDENTIFIER - len(kind) - 1 - len(rest)
-    return f"{kind}_{table.encode()[:room].decode(errors='ignore')}{rest}"
-
-
-def index_names(table: str) -> frozenset[str]:
-    """All that indexes of boxengine's may be called on a table, on any database."""
-    plain = ("pending", "status", "failed", "delayed", "key", "troubled")
-    unique = ("dedup", "uuid")
-    return frozenset(index_name(kind, table, name) for kind, names in (("ix", plain), ("ux", unique)) for name in names)
 
 
 def box_indexes(table: str, box_type: BoxType, *, key_index: bool = False) -> tuple[Index, ...]:

@@ -10,7 +10,8 @@ from sqlalchemy import Connection, Engine, Inspector, MetaData, Table, create_mo
 from sqlalchemy.engine.interfaces import Dialect
 
 from boxengine.adapters.sql.errors import translated
-from boxengine.adapters.sql.models import box_table, index_name, storage_settings
+from boxengine.adapters.sql.index_names import index_name
+from boxengine.adapters.sql.models import box_table, storage_settings
 from boxengine.adapters.sql.sequence import counters
 from boxengine.adapters.sql.tables import counters_of, leads_to_keys, reflect, unescaped
 from boxengine.domain.box import Box, StrictOrder

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Integer, SmallInteger, inspect, text
-from sqlalchemy.dialects import mysql
 from sqlalchemy.engine.interfaces import Dialect, ReflectedIndex
 from sqlalchemy.exc import NoSuchTableError
 
@@ -204,11 +203,12 @@ def _schema_of(connection: Connection, name: str) -> str:
 def _highest(column: Any) -> int:
     """The highest number that an integer column of this type can store; no more than four bytes' worth is ever needed."""
     bits = 31
-    if isinstance(column, mysql.TINYINT):
+    # MySQL's own types by their names: their classes come with all of its dialect.
+    if column.__visit_name__ == "TINYINT":
         bits = 7
     elif isinstance(column, SmallInteger):
         bits = 15
-    elif isinstance(column, mysql.MEDIUMINT):
+    elif column.__visit_name__ == "MEDIUMINT":
         bits = 23
     elif isinstance(column, BigInteger) or not isinstance(column, Integer):
         return 2**31 - 1

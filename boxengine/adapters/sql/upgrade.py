@@ -16,7 +16,8 @@ from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
 from boxengine.adapters.sql import schema
 from boxengine.adapters.sql.errors import translated
-from boxengine.adapters.sql.models import index_name, primary_key_name
+from boxengine.adapters.sql.index_names import index_name
+from boxengine.adapters.sql.models import primary_key_name
 from boxengine.adapters.sql.sequence import counters
 from boxengine.adapters.sql.tables import OPTIONAL, counters_of, leads_to_keys, unescaped
 from boxengine.domain.box import Box

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from boxengine.adapters.sql.store import SqlStore
-from boxengine.app import servers
+from boxengine.app import database
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Failure
 from boxengine.errors import SchemaMismatch
@@ -57,7 +57,7 @@ def test_a_running_worker_goes_on_with_an_altered_table(make_rig: MakeRig, alter
 @ON_POSTGRESQL
 def test_statements_that_were_prepared_before_a_column_changed_its_type_are_prepared_anew(make_rig: MakeRig) -> None:
     rig = make_rig()
-    store, box = servers.connect_store(rig.boxes.resolved.settings), rig.box()
+    store, box = database.connect_store(rig.boxes.resolved.settings), rig.box()
     row = rig.insert()
     assert [found.id for found in store.poll(box, [0], 10)] == [row]
     alter(rig, "ALTER COLUMN bucket TYPE bigint")
@@ -91,7 +91,7 @@ def test_what_handlers_wrote_stands_though_a_column_of_the_outcome_is_gone(make_
 def test_an_added_column_and_a_dropped_index_are_seen_at_the_next_look(make_rig: MakeRig) -> None:
     rig = make_rig()
     alter(rig, "DROP COLUMN available_at")
-    store, box = servers.connect_store(rig.boxes.resolved.settings), rig.box()
+    store, box = database.connect_store(rig.boxes.resolved.settings), rig.box()
     assert not store.table(box).has("available_at")
     assert store.look_again() == []
     alter(rig, "ADD COLUMN available_at timestamptz", "ADD COLUMN available_at datetime(6)")

@@ -13,7 +13,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from boxengine.adapters.sql.store import SqlStore
-from boxengine.app import servers
+from boxengine.app import database
 from boxengine.domain.box import Box, Retention
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import FailedAttempt, Settlement
@@ -62,7 +62,7 @@ def rig(make_rig: MakeRig) -> Rig:
 
 @pytest.fixture
 def store(rig: Rig) -> Iterator[SqlStore]:
-    with closing(servers.connect_store(rig.boxes.resolved.settings)) as store:
+    with closing(database.connect_store(rig.boxes.resolved.settings)) as store:
         yield store
 
 
@@ -152,7 +152,7 @@ def test_a_handlers_own_statements_carry_no_comment(rig: Rig, store: SqlStore) -
 def test_without_the_key_there_is_no_comment(make_rig: MakeRig) -> None:
     rig = make_rig()
     insert(rig, 2)
-    with closing(servers.connect_store(rig.boxes.resolved.settings)) as store, statements_seen(rig) as seen:
+    with closing(database.connect_store(rig.boxes.resolved.settings)) as store, statements_seen(rig) as seen:
         deliver(store, rig.box(), failed=True)
         assert [each for each in seen() if "/*box" in each] == []
     assert rig.statuses() == [Status.FAILED, Status.DELIVERED]

@@ -20,6 +20,7 @@ from boxengine.adapters.memory.trail import MemoryTrail
 from boxengine.adapters.memory.workers import MemoryWorkers
 from boxengine.adapters.system import SystemClock
 from boxengine.app import assembly, servers
+from boxengine.app.database import connect_store
 from boxengine.app.servers import Servers
 from boxengine.domain.box import Box
 from boxengine.domain.item import Status
@@ -143,7 +144,7 @@ def test_one_worker_delivers_from_two_databases(tmp_path: Path, database: str, m
         connected = servers.connect(rig.boxes.resolved.settings)
         stores = {
             OURS: connected.store,
-            THEIRS: servers.connect_store(other.boxes.resolved.settings),
+            THEIRS: connect_store(other.boxes.resolved.settings),
         }
         both: Any = StoreOfEachBox(stores)
         with at_work(rig, replace(connected, store=both), watcher):

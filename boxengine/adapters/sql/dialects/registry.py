@@ -1,5 +1,6 @@
-"""Which dialect serves which database."""
+"""Which dialect serves which database. Each is imported where it serves: it brings a driver, or a dialect of SQLAlchemy's."""
 
+# ruff: noqa: PLC0415
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -11,11 +12,6 @@ from sqlalchemy import Connection, Table
 from boxengine.adapters.sql.comments import CommentingCursor, DeliveryComment
 from boxengine.adapters.sql.dialects.base import BoxStatements, Cursor
 from boxengine.adapters.sql.dialects.inserts import Inserts
-from boxengine.adapters.sql.dialects.mysql import MySqlStatements
-from boxengine.adapters.sql.dialects.mysql_inserts import MySqlInserts
-from boxengine.adapters.sql.dialects.postgresql import PostgresStatements
-from boxengine.adapters.sql.dialects.postgresql_inserts import PostgresInserts
-from boxengine.adapters.sql.dialects.sqlite_inserts import SqliteInserts
 from boxengine.adapters.sql.tables import BoxTable
 from boxengine.errors import BoxError
 
@@ -31,8 +27,12 @@ def statements_for(dialect: str, table: BoxTable, *, idle_timeout: timedelta, li
     """
     match dialect:
         case "postgresql":
+            from boxengine.adapters.sql.dialects.postgresql import PostgresStatements
+
             return PostgresStatements(table, idle_timeout_ms=round(idle_timeout.total_seconds() * 1000), light=light)
         case "mysql" | "mariadb":
+            from boxengine.adapters.sql.dialects.mysql import MySqlStatements
+
             return MySqlStatements(table, light=light)
         case _:
             raise BoxError(f"boxengine delivers from PostgreSQL, MySQL and MariaDB, not from {dialect}")
@@ -46,10 +46,16 @@ def inserts_for(dialect: str, table: Table, *, identities: Sequence[str], inbox:
     """
     match dialect:
         case "postgresql":
+            from boxengine.adapters.sql.dialects.postgresql_inserts import PostgresInserts
+
             return PostgresInserts(table, identities=identities, inbox=inbox)
         case "mysql" | "mariadb":
+            from boxengine.adapters.sql.dialects.mysql_inserts import MySqlInserts
+
             return MySqlInserts(table, identities=identities, inbox=inbox)
         case "sqlite":
+            from boxengine.adapters.sql.dialects.sqlite_inserts import SqliteInserts
+
             return SqliteInserts(table, identities=identities, inbox=inbox)
         case _:
             raise BoxError(f"boxengine writes to PostgreSQL, MySQL, MariaDB and SQLite, not to {dialect}")

@@ -1,0 +1,33 @@
+"""The database's clock. Apart from the column types, which need the dialects of all databases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import DateTime
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+
+
+class utc_now(FunctionElement[Any]):  # noqa: N801 - it stands where func.now() would
+    """The database's clock as a box's moments are stored: with a zone where columns have one, else in UTC."""
+
+    type = DateTime(timezone=True)
+    inherit_cache = True
+
+
+@compiles(utc_now)
+def _now(_element: utc_now, _compiler: SQLCompiler, **_options: Any) -> str:
+    return "CURRENT_TIMESTAMP"
+
+
+@compiles(utc_now, "postgresql")
+def _postgresql_now(_element: utc_now, _compiler: SQLCompiler, **_options: Any) -> str:
+    return "now()"
+
+
+@compiles(utc_now, "mysql", "mariadb")
+def _mysql_now(_element: utc_now, _compiler: SQLCompiler, **_options: Any) -> str:
+    # CURRENT_TIMESTAMP would be in the session's zone. As a default, an expression needs its parentheses.
+    return "(utc_timestamp(6))"
