@@ -1,27 +1,50 @@
 """The engine: an item's whole journey, without SQL, Redis commands or a metrics client.
 
+The journey, with the files in reading order (those of the second half stand in ``delivering``):
+
 1. **Write** (``create``). The bucket is computed from the event key, the create middlewares run, and the row goes in
-   through the caller's own transaction. The caller commits. A hint with the bucket (``listener``) may wake the poller;
-   losing it costs a moment, never an item.
+   through the caller's own transaction. The caller commits. A hint with the bucket (``polling/listener``) may wake the
+   poller; losing it costs a moment, never an item.
 2. **Poll** (``polling``: ``tasks``, ``schedule``, ``poller``, ``tactics``). One partition of one box: ask its tactic, hold
    its lease, read which rows are due (``looks``), and queue one job for each bucket that has none queued or in work. A
    bucket that a hint has named is queued without a look. Now and then a check (``checks``) finds what no hint told.
-3. **Take** (``processor``). One thread waits at the queues of all boxes; it takes its share of what is there, with the
-   leases of the buckets (renewed by ``keeper``).
-4. **Deliver** (``delivery``, ``sending``, ``transports``). One transaction: the buckets' locks in the database, the due
-   rows, the retry strategies' say about rows tried before, the transports through the middlewares, all outcomes in as
-   few statements as possible, commit.
-5. **Settle** (``processor``). On with the next rows of the same buckets until they are empty; then their leases go
-   free, or, after a while, back to the queue so that others get their turn.
+3. **Take** (``processor``). One thread waits at the queues of all boxes. It takes its share of what is there, a *hold*:
+   buckets of one box with their leases. ``keeper`` renews the leases and reports to ``holding``, the hold's state.
+4. **Drain** (``drain``, sized by ``sizing``). Batch after batch of the buckets whose turn it is. What is done with a batch
+   is a ``work``; for outboxes and inboxes that is ``delivery``.
+5. **Deliver** (``batch``). One transaction: *claim* the buckets' locks in the database and their due rows; *admit* what may
+   go out now (``admission``, ``strategies``); *send* it (``sending``: as a ``whole`` or ``single``, in the order that
+   ``ordering`` keeps, until the ``deadline``; ``sent`` says what became of each); *settle*, all outcomes in as few
+   statements as possible, and commit (``recording``); *report* to the drain (``reporting``).
+6. **Go on** (``drain``, ``processor``). Empty buckets are released. The others are read on, shared with idle threads, or
+   after a while handed back to the queue so that others get their turn.
 
 Who decides: the database's lock says who *may* work on a bucket, in the transaction that records the outcome; Redis
 says only who should bother to try. So a lost Redis, an expired lease or a paused process can waste work, and can
 neither lose an item nor turn two around.
 
-``threads`` run these turns and outlive whatever they raise; ``health`` knows whether each makes progress; ``outages``
-tells of a failure once; ``timing`` says how long leases last and how often loops look, and why these numbers fit
-together; ``retention`` deletes finished rows; ``backlog`` measures how far behind the boxes are; ``order`` notices items
-that overtook each other before they were committed; ``circuits``, made of ``breaker``, leave a transport alone that
-reaches nobody, and ``time_limit`` gives up a call that hangs; ``worker`` starts and stops it all in order.
-Apart from all that, ``audit`` looks at what has become of the items.
+What happens when ...
+
+- **a worker is killed between a transport's answer and the commit:** the claim's transaction ends with its connection, so
+  no outcome is recorded, the rows are pending, and the locks are free. Nobody released the leases: they run out within
+  seconds, and the buckets are queued again with the mark that their holder died. The items that the transport took go out
+  once more, at most one batch for each thread, with the same ``Idempotency-Key``. ``careful`` sends the first batch of
+  each such bucket whole, with a note outside the process. If a second worker dies of it, the items go one by one, and one
+  that was alone in hand at two deaths is failed.
+- **a batch transport refuses the third of five items under ``strict_order: key``:** ``ordering`` cuts the batch into waves
+  that hold no key twice. In the wave with the third item, the others are delivered. The third is a failed attempt with
+  a count and a time to wait, and its key is blocked, so later items of that key are left out of the next waves. All this is
+  committed together. Until the pause is over, the query gives out neither the item nor its followers; ``drain`` asks for a
+  poll by then. With ``max_retries`` used up it is failed, and its key stays parked until somebody decides.
+- **a lease runs out in the middle of a batch:** ``deadline`` looks at the time between any two items or calls. Nothing more
+  is sent; what has gone out is recorded in the same transaction, because the database's lock is still held. The rest stays
+  pending. Another worker that takes the bucket meanwhile is refused that lock, and finds the rows settled once it has it.
+  If the renewal says that the lease was lost, ``holding`` is over for good, whatever later renewals say.
+
+Beside the journey: in ``running``, ``threads`` run these turns and outlive whatever they raise, ``health`` knows whether
+each makes progress, ``outages`` tells of a failure once, ``backlog`` measures how far behind the boxes are, and ``worker``
+starts and stops it all in order. ``timing`` says how long leases last and how often loops look, and why these numbers fit
+together. ``retention`` deletes finished rows. In ``delivering``, ``order`` notices items that
+overtook each other before they were committed; ``circuits``, made of ``breaker``, leave a transport alone that reaches
+nobody, and ``time_limit`` gives up a call that hangs. Apart from all that, ``audit`` looks at what has become of the items.
 """

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from boxengine.adapters.memory import queue as memory_queue
@@ -19,14 +20,21 @@ from boxengine.adapters.memory.store import MemoryClaim, MemoryStore
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item, Status
 from boxengine.domain.job import Job
-from boxengine.domain.outcome import Settlement
-from boxengine.engine.delivering import care
+from boxengine.domain.outcome import FailedAttempt, Settlement, Verdict
+from boxengine.engine.delivering import batch, care, reporting
 from boxengine.engine.delivering.care import Care
+from boxengine.engine.delivering.deadline import Deadline
 from boxengine.engine.delivering.delivery import Delivery
 from boxengine.engine.delivering.drain import Drain
 from boxengine.engine.delivering.holding import Holding
+from boxengine.engine.delivering.ordering import Ordering, Route
+from boxengine.engine.delivering.recording import Recording
 from boxengine.engine.delivering.sending import Sending
-from boxengine.engine.delivering.transports import Carrier
+from boxengine.engine.delivering.sent import Failed, Sent
+from boxengine.engine.delivering.single import Single
+from boxengine.engine.delivering.strategies import Asking
+from boxengine.engine.delivering.transports import Carrier, Routes
+from boxengine.engine.delivering.whole import Whole
 from boxengine.engine.polling.checks import Checks
 from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.polling.schedule import NEVER, Schedule
@@ -60,7 +68,7 @@ def refused_buckets_ignored(patch: Surgery) -> None:
 @breaks(Promise.FENCED, only=("worker pauses",))
 def leases_not_looked_at(patch: Surgery) -> None:
     """Sending goes on however late it is."""
-    patch.setattr(Sending, "_must_stop", lambda _self: False)
+    patch.setattr(Deadline, "passed", lambda _self, _sent: False)
 
 
 @breaks(Promise.FENCED, only=("leases lost", "wake-up twice", "transport slow", "commit acknowledged late"))
@@ -120,26 +128,26 @@ def cut_session_may_commit(patch: Surgery) -> None:
 @breaks(Promise.ORDER)
 def cursor_past_unsettled_rows(patch: Surgery) -> None:
     """Rows that were claimed and not sent are passed over; their followers go first."""
-    report = Delivery._report
+    report = reporting.report
 
-    def careless(self: Delivery, claim: Any, settlement: Settlement, after: Mapping[int, int]) -> Any:
-        found = report(self, claim, settlement, after)
+    def careless(box: Box, claim: Any, settlement: Settlement, positions: Mapping[int, int], sent: Any) -> Any:
+        found = report(box, claim, settlement, positions, sent)
         return replace(found, positions={item.bucket: item.id for item in claim.items})
 
-    patch.setattr(Delivery, "_report", careless)
+    patch.setattr(batch, "report", careless)
 
 
 def _reads_on_after_settled(patch: Surgery, *, strict: bool) -> None:
-    report = Delivery._report
+    report = reporting.report
 
-    def careless(self: Delivery, claim: Any, settlement: Settlement, after: Mapping[int, int]) -> Any:
-        found = report(self, claim, settlement, after)
+    def careless(box: Box, claim: Any, settlement: Settlement, positions: Mapping[int, int], sent: Any) -> Any:
+        found = report(box, claim, settlement, positions, sent)
         settled = {*settlement.delivered, *(each.id for each in settlement.not_delivered)}
-        if (self.box.strict_order is not StrictOrder.NONE) is strict and all(i.id in settled for i in claim.items):
+        if (box.strict_order is not StrictOrder.NONE) is strict and all(i.id in settled for i in claim.items):
             return replace(found, positions={item.bucket: item.id for item in claim.items})
         return found
 
-    patch.setattr(Delivery, "_report", careless)
+    patch.setattr(batch, "report", careless)
 
 
 @breaks(Promise.ORDER, only=("item refused",))
@@ -161,20 +169,20 @@ def cursor_past_rows_not_yet_committed(patch: Surgery) -> None:
 def delivered_before_sent(patch: Surgery) -> None:
     """A batch is marked delivered before the deadline is looked at and before a transport has it."""
 
-    def send_whole(self: Any, carriers: Sequence[Any], items: Sequence[Item]) -> None:
-        self.delivered += [item.id for item in items]
+    def send_whole(self: Any, route: Route, items: Sequence[Item]) -> None:
+        self._sent.take(items)
         if not self._must_stop():
-            for carrier in carriers:
-                items = self._carry_batch(carrier, items)
+            for carrier in route:
+                items = self._carry(carrier, items)
 
-    patch.setattr(Sending, "_send_whole", send_whole)
+    patch.setattr(Whole, "send", send_whole)
 
 
 @breaks(Promise.ACKNOWLEDGED)
 def first_transport_is_enough(patch: Surgery) -> None:
     """Of several transports only the first is called."""
-    send = Sending._send_whole
-    patch.setattr(Sending, "_send_whole", lambda self, carriers, items: send(self, carriers[:1], items))
+    send = Whole.send
+    patch.setattr(Whole, "send", lambda self, route, items: send(self, route[:1], items))
 
 
 @breaks(Promise.ACKNOWLEDGED)
@@ -195,7 +203,7 @@ def results_in_wrong_order(patch: Surgery) -> None:
 @breaks(Promise.ACKNOWLEDGED)
 def raised_is_delivered(patch: Surgery) -> None:
     """An error of a batch transport is taken for success."""
-    patch.setattr(Sending, "_narrow", lambda _self, _carrier, items, _error: items)
+    patch.setattr(Whole, "_narrow", lambda _self, _carrier, items, _error: items)
 
 
 @breaks(Promise.ISOLATED, only=())
@@ -204,10 +212,10 @@ def no_narrowing(patch: Surgery) -> None:
 
     def narrow(self: Any, carrier: Any, items: Sequence[Item], error: Exception) -> Sequence[Item]:
         for item in items:
-            self._fail(item, error, carrier.name)
+            self._sent.fail(item, error, carrier.name)
         return ()
 
-    patch.setattr(Sending, "_narrow", narrow)
+    patch.setattr(Whole, "_narrow", narrow)
 
 
 @breaks(Promise.EFFECTS)
@@ -225,37 +233,31 @@ def savepoint_keeps_everything(patch: Surgery) -> None:
 def each_transport_has_its_own_savepoint(patch: Surgery) -> None:
     """What the first transport of a batch wrote for an item stays though the second refuses the item."""
 
-    def send_in_session(self: Any, carriers: Sequence[Carrier], items: Sequence[Item], took: Any = frozenset()) -> None:
-        for carrier in carriers:
+    def in_session(self: Any, route: Route, items: Sequence[Item], took: Any = frozenset()) -> None:
+        for carrier in route:
             with self._claim.savepoint():
-                items = self._carry_batch(carrier, items)
-        self.delivered += [item.id for item in items]
+                items = self._carry(carrier, items)
+        self._sent.take(items)
 
-    patch.setattr(Sending, "_send_in_session", send_in_session)
+    patch.setattr(Whole, "_in_session", in_session)
 
 
 @breaks(Promise.ONCE, only=("item refused",))
 def all_transports_are_called_again(patch: Surgery) -> None:
     """After a refusal also those outside the session get the items again that they have already."""
-    send = Sending._send_in_session
+    carry_on = Whole._carry_on
 
-    def forgetful(self: Any, carriers: Sequence[Carrier], items: Sequence[Item], took: Any = frozenset()) -> None:
-        attempted = self._carry_on
+    def forgetful(self: Any, attempt: Any, route: Route) -> None:
+        attempt.took.clear()
+        carry_on(self, attempt, route)
 
-        def carry_on(attempt: Any, carriers: Sequence[Carrier]) -> None:
-            attempt.took.clear()
-            attempted(attempt, carriers)
-
-        self._carry_on = carry_on
-        send(self, carriers, items, took)
-
-    patch.setattr(Sending, "_send_in_session", forgetful)
+    patch.setattr(Whole, "_carry_on", forgetful)
 
 
 @breaks(Promise.EFFECTS)
 def savepoint_inside_the_middlewares(patch: Surgery) -> None:
     """Found by the simulation: a middleware that failed after the transport left the transport's writes standing."""
-    patch.setattr(Sending, "_one_in_savepoint", lambda _self, one, item: one(item))
+    patch.setattr(Single, "_in_savepoint", lambda _self, one, item: one(item))
 
 
 # ── order ────────────────────────────────────────────────────────────────────────────────────────────
@@ -264,7 +266,7 @@ def savepoint_inside_the_middlewares(patch: Surgery) -> None:
 @breaks(Promise.ORDER, only=("item refused",))
 def waves_ignored(patch: Surgery) -> None:
     """Under strict order a whole batch goes out at once, keys twice and all."""
-    patch.setattr(Sending, "_waves", lambda _self, items: [items])
+    patch.setattr(Ordering, "waves", lambda _self, items: [items])
 
 
 @breaks(Promise.ORDER)
@@ -272,9 +274,9 @@ def blocked_keys_forgotten(patch: Surgery) -> None:
     """Under strict order the followers of an item that has just failed go on."""
 
     def fail(self: Any, item: Item, problem: object, where: str) -> None:
-        self.failed.append((item, problem, where))
+        self.failed.append(Failed(item, problem, where))
 
-    patch.setattr(Sending, "_fail", fail)
+    patch.setattr(Sent, "fail", fail)
 
 
 @breaks(Promise.ORDER, only=("payload builder raises",))
@@ -287,28 +289,20 @@ def unsent_failures_do_not_block(patch: Surgery) -> None:
 def routes_one_after_the_other(patch: Surgery) -> None:
     """All items of one event name go before all of the next, whatever their keys."""
 
-    def by_route(self: Any, items: Sequence[Item]) -> Any:
+    def by_route(_self: Any, items: Sequence[Item], routes: Routes) -> Any:
         groups: dict[Any, list[Item]] = {}
         for item in items:
-            groups.setdefault(self._routes.of(item), []).append(item)
+            groups.setdefault(routes.of(item), []).append(item)
         return list(groups.items())
 
-    patch.setattr(Sending, "_by_route", by_route)
+    patch.setattr(Ordering, "by_route", by_route)
 
 
 @breaks(Promise.ORDER, only=())
 def bucket_order_by_key_only(patch: Surgery) -> None:
     """Found by the simulation: strict order by bucket grouped items by event name as if only keys had an order."""
-    by_route = Sending._by_route
-
-    def by_key(self: Any, items: Sequence[Item]) -> Any:
-        strict, self._strict = self._strict, StrictOrder.KEY
-        try:
-            return by_route(self, items)
-        finally:
-            self._strict = strict
-
-    patch.setattr(Sending, "_by_route", by_key)
+    by_route = Ordering.by_route
+    patch.setattr(Ordering, "by_route", lambda _self, items, routes: by_route(Ordering(StrictOrder.KEY), items, routes))
 
 
 @breaks(Promise.ORDER)
@@ -381,14 +375,13 @@ def retries_without_end(patch: Surgery) -> None:
 @breaks(Promise.ATTEMPTS)
 def failures_not_counted(patch: Surgery) -> None:
     """A failed attempt leaves the row's count as it was."""
-    record = Delivery._record_failure
+    attempts = Recording.attempts
 
-    def uncounted(self: Any, settlement: Settlement, item: Item, problem: object, **options: Any) -> None:
-        record(self, settlement, item, problem, **options)
-        last = settlement.failed.pop()
-        settlement.failed.append(replace(last, errors_count=item.errors_count, status=Status.PENDING))
+    def uncounted(self: Any, failures: Sequence[Failed], *, now: datetime) -> list[FailedAttempt]:
+        made = zip(failures, attempts(self, failures, now=now), strict=True)
+        return [replace(each, errors_count=f.item.errors_count, status=Status.PENDING) for f, each in made]
 
-    patch.setattr(Delivery, "_record_failure", uncounted)
+    patch.setattr(Recording, "attempts", uncounted)
 
 
 @breaks(Promise.PAUSES)
@@ -414,14 +407,8 @@ def discarded_for_one_undelivered(patch: Surgery) -> None:
 @breaks(Promise.OVERTAKEN, only=("item refused", "operator"))
 def strategies_asked_only_after_failed_attempts(patch: Surgery) -> None:
     """An item that an operator has had retried goes out unasked, after a later one of its key."""
-    ask = Delivery._ask_strategies
-
-    def forgetful(self: Any, admission: Any, items: Sequence[Item]) -> Sequence[Item]:
-        unasked = {item.id for item in items if item.errors_count == 0}
-        asked = {item.id for item in ask(self, admission, [item for item in items if item.id not in unasked])}
-        return [item for item in items if item.id in asked | unasked]
-
-    patch.setattr(Delivery, "_ask_strategies", forgetful)
+    about = Asking.about
+    patch.setattr(Asking, "about", lambda self, item: about(self, item) if item.errors_count > 0 else Verdict.PROCESS)
 
 
 @breaks(Promise.EFFECTS, only=("commit fails",))
@@ -468,7 +455,7 @@ def failed_polls_never_come_back(patch: Surgery) -> None:
     patch.setattr(Schedule, "done", lose)
 
 
-@breaks(Promise.PROMPT, only=(), first=2_650)
+@breaks(Promise.PROMPT, only=())
 def asked_during_a_poll_forgotten(patch: Surgery) -> None:
     """A wake-up that comes while its partition is polled is lost."""
     done = Schedule.done

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from boxengine.domain.outcome import Settlement
-from boxengine.engine.delivering.delivery import Delivery
+from boxengine.engine.delivering.deadline import Deadline
+from boxengine.engine.delivering.recording import Recording
 from boxengine.engine.delivering.sending import Sending
 from tests.simulation.mutants import MUTANTS, backoff_ignored
 from tests.simulation.mutation import Mutant, MutantMisfit, Surgery, breaks, hunt
@@ -45,7 +46,7 @@ def test_a_mutant_of_an_attribute_that_is_gone_is_a_misfit(monkeypatch: pytest.M
 def test_a_mutant_of_a_method_whose_arguments_changed_is_a_misfit(monkeypatch: pytest.MonkeyPatch) -> None:
     @breaks(Promise.ENDS)
     def outdated(surgery: Surgery) -> None:
-        surgery.setattr(Sending, "send", lambda self: self.failed.clear())
+        surgery.setattr(Sending, "send", lambda self: self._sent.failed.clear())
 
     with pytest.raises(MutantMisfit, match="arguments of Sending"):
         hunt(outdated, monkeypatch, seeds=range(1))
@@ -55,7 +56,7 @@ def test_a_mutant_of_a_method_whose_arguments_changed_is_a_misfit(monkeypatch: p
 def test_a_mutant_that_calls_what_is_gone_is_a_misfit(promise: Promise, monkeypatch: pytest.MonkeyPatch) -> None:
     @breaks(promise)
     def outdated(surgery: Surgery) -> None:
-        surgery.setattr(Delivery, "_commit", lambda self, claim, _settlement: self.commit_all(claim, Settlement()))
+        surgery.setattr(Recording, "commit", lambda self, claim, _settlement: self.commit_all(claim, Settlement()))
 
     with pytest.raises(MutantMisfit, match="commit_all"):
         hunt(outdated, monkeypatch, seeds=range(50))
@@ -66,7 +67,7 @@ def test_a_mutant_that_makes_the_engine_raise_is_a_misfit(monkeypatch: pytest.Mo
 
     @breaks(Promise.ENDS)
     def unrelated(surgery: Surgery) -> None:
-        surgery.setattr(Sending, "_must_stop", lambda _self: int("soon"))
+        surgery.setattr(Deadline, "passed", lambda _self, _sent: int("soon"))
 
     with pytest.raises(MutantMisfit, match="soon"):
         hunt(unrelated, monkeypatch, seeds=range(50))

@@ -16,17 +16,20 @@ from boxengine.errors import Unavailable
 from boxengine.ports import Clock, Observer, OpenCircuit
 
 
-class Sent(Protocol):
+class Outcome(Protocol):
     """What is asked of a batch that has been sent."""
 
     @property
-    def unreachable(self) -> Mapping[str, Unavailable]: ...
+    def unreachable(self) -> Mapping[str, Unavailable]:
+        """By transport, why its receiver could not be reached."""
 
     @property
-    def failed(self) -> Sequence[tuple[Item, object, str]]: ...
+    def failed(self) -> Sequence[tuple[Item, object, str]]:
+        """Item, what was returned or raised, and the transport's name."""
 
     @property
-    def through(self) -> Collection[str]: ...
+    def through(self) -> Collection[str]:
+        """Transports that took at least one item."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ class Circuits:
                 return self._ask()
         return FREE
 
-    def leave(self, entry: Entry, sent: Sent | None) -> None:
+    def leave(self, entry: Entry, sent: Outcome | None) -> None:
         """Tells how the batch went; None: it was not sent."""
         if sent is None:
             for name in entry.probes:
@@ -95,7 +98,7 @@ class Circuits:
         circuit = self._breakers[name].circuit
         return Unavailable("circuit open" if circuit is None else circuit.reason)
 
-    def _tell(self, name: str, sent: Sent, failures: int, *, probe: bool) -> None:
+    def _tell(self, name: str, sent: Outcome, failures: int, *, probe: bool) -> None:
         breaker = self._breakers[name]
         if name in sent.unreachable:
             problem = sent.unreachable[name]

@@ -75,13 +75,19 @@ class Passage:
             NotCalledOn: it was not made.
             Refused: a middleware refused. What was raised comes through.
         """
-        if isinstance(self.problem, BaseException):
-            raise self.problem
-        if self.problem is not None:
-            raise Refused(f"a middleware refused: {reason_of(self.problem)}")
-        if not self.arrived:
-            raise NotCalledOn("a middleware did not call call_next()")
+        error = self.error
+        if error is not None:
+            raise error
         return self.answer
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why there is nothing that the innermost call returned; None where all is well."""
+        if isinstance(self.problem, BaseException):
+            return self.problem
+        if self.problem is not None:
+            return Refused(f"a middleware refused: {reason_of(self.problem)}")
+        return None if self.arrived else NotCalledOn("a middleware did not call call_next()")
 
     def enter(self, depth: int) -> Any:
         """Calls the middleware of that depth, or the innermost call; what its caller sees as the result."""

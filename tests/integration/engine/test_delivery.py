@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Failure
-from boxengine.engine.delivering.delivery import Batch
+from boxengine.engine.delivering.batch import Batch
 from boxengine.engine.delivering.pipeline import TransportSpec
 from tests.integration.engine.receivers import BatchReceiver, FailsFirst, Receiver
 from tests.integration.engine.rig import BOX

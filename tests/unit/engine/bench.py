@@ -14,11 +14,14 @@ from boxengine.adapters.memory.store import MemoryStore
 from boxengine.domain.box import Box, BoxType, StrictOrder
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Settlement
+from boxengine.engine.delivering.deadline import Deadline
 from boxengine.engine.delivering.delivery import Delivery, Limits
 from boxengine.engine.delivering.pipeline import Middlewares, Pipeline, TransportSpec
-from boxengine.engine.delivering.sending import Sending, Watch
+from boxengine.engine.delivering.sending import Sending
+from boxengine.engine.delivering.sent import Sent
 from boxengine.engine.delivering.sizing import ROWS
 from boxengine.engine.delivering.transports import Carrier, Routes
+from boxengine.engine.delivering.watch import Watch
 from boxengine.engine.delivering.work import Errand, Report
 from boxengine.engine.observation import NullObserver, NullTracer
 from boxengine.engine.running.lease_length import LeaseLength
@@ -56,6 +59,17 @@ class Until:
     """A term that nobody prolongs."""
 
     valid_until: float = 1e9
+
+
+class Scripted(Deadline):
+    """A deadline that passes when the test says so."""
+
+    def __init__(self, passes: Callable[[bool], bool]) -> None:
+        self._script = passes
+        self._passed = False
+
+    def _passes(self, sent: Sent) -> bool:
+        return self._script(sent.begun)
 
 
 class Single:
@@ -139,7 +153,7 @@ class Bench:
         strict_order: StrictOrder = StrictOrder.NONE,
         middlewares: Sequence[Any] = (),
         expired: Callable[[bool], bool] = lambda _begun: False,
-    ) -> Sending:
+    ) -> Sent:
         """All pending rows through these transports."""
         with self.store.claims(self.box).open(dict.fromkeys(self.box.buckets, 0), 1000) as claim:
             sending = Sending(
@@ -147,12 +161,12 @@ class Bench:
                 Routes(tuple(map(Carrier, specs))),
                 middlewares=middlewares,
                 strict_order=strict_order,
-                expired=expired,
+                deadline=Scripted(expired),
                 watch=Watch(self.box, self.observer, NullTracer(), self.clock.monotonic),
             )
-            sending.send(claim.items)
+            sent = sending.send(claim.items)
             claim.commit(Settlement())
-        return sending
+        return sent
 
     def delivery(
         self,

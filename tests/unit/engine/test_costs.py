@@ -13,6 +13,7 @@ from boxengine.adapters.memory.store import MemoryClaim
 from boxengine.domain.item import Item
 from boxengine.engine.delivering.pipeline import Middlewares, TransportSpec
 from boxengine.engine.delivering.sending import Sending
+from boxengine.engine.delivering.sent import Sent
 from tests.unit.engine.bench import Batches, Bench, Single, spec
 from tests.unit.meter import Meter
 
@@ -66,7 +67,7 @@ def test_a_batch_is_gone_once_it_is_done_and_leaves_the_collector_nothing(
         report = bench.run(delivery)
         gc.collect()
         # Other tests' threads may leave rings of their own.
-        kept = [type(each).__name__ for each in gc.garbage if isinstance(each, Item | Sending | MemoryClaim)]
+        kept = [type(each).__name__ for each in gc.garbage if isinstance(each, Item | Sending | Sent | MemoryClaim)]
     finally:
         gc.set_debug(0)
         gc.garbage.clear()

@@ -14,7 +14,7 @@ from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
 from boxengine.engine.delivering.pipeline import TransportSpec
-from boxengine.engine.delivering.sending import NARROWING_SPLITS
+from boxengine.engine.delivering.whole import NARROWING_SPLITS
 from boxengine.errors import Unavailable
 from tests.unit.engine.bench import Batches, Bench, Single, spec
 

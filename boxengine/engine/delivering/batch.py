@@ -1,0 +1,206 @@
+"""One batch: claim, admit, send, settle, report.
+
+All of it is one transaction of the store. The claim takes the buckets' locks in the database and reads their due rows;
+the transports are called while it is open; all outcomes are written and committed at its end. A crash anywhere before the
+commit undoes everything but what the transports have taken already: those items go out once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from boxengine.domain.box import Box, StrictOrder
+from boxengine.domain.item import Item
+from boxengine.domain.outcome import Settlement
+from boxengine.engine.delivering.admission import Admission, Admitted
+from boxengine.engine.delivering.care import ENDED
+from boxengine.engine.delivering.circuits import Circuits, Entry
+from boxengine.engine.delivering.deadline import Deadline
+from boxengine.engine.delivering.kept_back import KeptBack
+from boxengine.engine.delivering.middleware import Passage
+from boxengine.engine.delivering.order import OrderWatch
+from boxengine.engine.delivering.pipeline import Middlewares
+from boxengine.engine.delivering.recording import Recording
+from boxengine.engine.delivering.remembered import Remembered
+from boxengine.engine.delivering.reporting import report
+from boxengine.engine.delivering.sending import Sending
+from boxengine.engine.delivering.sent import Failed, Sent
+from boxengine.engine.delivering.sizing import PROBE_ROWS
+from boxengine.engine.delivering.transports import Routes
+from boxengine.engine.delivering.watch import Watch
+from boxengine.engine.delivering.work import Errand, Report
+from boxengine.errors import Unavailable
+from boxengine.ports import Claim, Claims, Clock, RememberedFailure
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What batch middlewares see."""
+
+    box: Box
+    items: Sequence[Item]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the batches of one box are made with."""
+
+    box: Box
+    claims: Claims[Claim]
+    routes: Routes
+    circuits: Circuits
+    middlewares: Middlewares
+    admission: Admission
+    recording: Recording
+    remembered: Remembered
+    kept_back: KeptBack
+    order: OrderWatch | None
+    watch: Watch
+    clock: Clock
+    paused: Callable[[Box], bool]
+    flush_after: float
+    """Seconds after which a batch that sends one by one records what it has, so that a crash repeats little."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """How a batch has ended, before its outcomes are recorded."""
+
+    settlement: Settlement = field(default_factory=Settlement)
+    sent: Sent | None = None
+    """None: nothing was to be sent."""
+    recalled: Mapping[int, RememberedFailure] = field(default_factory=dict)
+    """By item, failures that were remembered outside the database."""
+    kept_back: Sequence[Item] = ()
+    """Items whose middleware did not call on."""
+    broken: BaseException | None = None
+    """Why nothing may be recorded at all."""
+
+
+class Batches:
+    """Runs the batches of one box, one after the other in each thread; keeps nothing of them."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._box = parts.box
+
+    def run(self, errand: Errand) -> Report:
+        """See ``Work.run``."""
+        parts = self._parts
+        entry, sent = parts.circuits.enter(), None
+        if entry.shut:
+            # No look at the database either: it could only be told that nothing happened.
+            return Report(claimed=0, progressed=False, unreachable=entry.refused)
+        began = parts.clock.monotonic()
+        rows = min(PROBE_ROWS, errand.rows) if entry.probes else errand.rows
+        try:
+            with parts.claims.open(errand.positions, rows) as claim:
+                if not claim.items:
+                    return report(self._box, claim, Settlement(), errand.positions, None)
+                with parts.watch.tracer.processing(self._box, claim.items):
+                    handled = self._handle(claim, errand, entry)
+                    sent = handled.sent
+                    if handled.broken is not None:
+                        raise handled.broken
+                    recorded = parts.recording.commit(claim, handled.settlement)
+        finally:
+            parts.circuits.leave(entry, sent)
+        self._tell(claim.items, handled, recorded, seconds=parts.clock.monotonic() - began)
+        return report(self._box, claim, recorded, errand.positions, sent)
+
+    # ── steps ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _handle(self, claim: Claim, errand: Errand, entry: Entry) -> Handled:
+        """All that is done with the items, through the batch middlewares where there are any."""
+        middlewares = self._parts.middlewares.batch_process
+        if not middlewares:
+            return self._process(claim, errand, entry)
+        process = partial(self._process, claim, errand, entry)
+        passage = _BatchPassage(middlewares, lambda _batch: process(), Batch(self._box, claim.items))
+        with suppress(_Undo), claim.savepoint() if self._parts.routes.in_session else nullcontext():
+            passage.run()
+            if passage.problem is not None:
+                raise _Undo
+        handled: Handled | None = passage.answer
+        if passage.problem is None:
+            return Handled(kept_back=claim.items) if handled is None else handled
+        if handled is None or isinstance(passage.problem, Unavailable):
+            # Nothing was sent, or it is no item's fault.
+            return Handled(sent=None if handled is None else handled.sent, broken=passage.error)
+        return self._taken_back(handled, claim.items, passage.problem)
+
+    def _process(self, claim: Claim, errand: Errand, entry: Entry) -> Handled:
+        parts = self._parts
+        if errand.caution is not None:
+            (item,) = claim.items
+            if errand.caution.ends_workers(item):
+                return self._given_up(item, claim)
+        admitted = parts.admission.admit(claim, number=errand.number)
+        sent = self._send(claim, errand, entry, admitted)
+        failed = parts.recording.attempts(admitted.failed, now=claim.now)
+        if sent.failed:
+            failed += parts.recording.attempts(sent.failed, now=parts.clock.now())
+        settlement = Settlement(sent.delivered, list(admitted.discarded), failed)
+        return Handled(settlement, sent, admitted.recalled, sent.kept_back)
+
+    def _send(self, claim: Claim, errand: Errand, entry: Entry, admitted: Admitted) -> Sent:
+        parts = self._parts
+        sending = Sending(
+            claim,
+            parts.routes,
+            middlewares=parts.middlewares.item_process,
+            strict_order=self._box.strict_order,
+            deadline=Deadline(
+                errand,
+                self._box,
+                flush_after=parts.flush_after,
+                monotonic=parts.clock.monotonic,
+                paused=parts.paused,
+            ),
+            watch=parts.watch,
+            refused=entry.refused,
+        )
+        sending.hold_back(failure.item for failure in admitted.failed)
+        return sending.send(admitted.items)
+
+    def _given_up(self, item: Item, claim: Claim) -> Handled:
+        """The one item has ended workers. It has failed for good, unless the box knows no such end."""
+        recording, failures = self._parts.recording, [Failed(item, ENDED, "worker")]
+        if self._box.strict_order is StrictOrder.BUCKET:
+            return Handled(Settlement(failed=recording.attempts(failures, now=claim.now)))
+        return Handled(Settlement(failed=recording.last_attempts(failures, now=claim.now)))
+
+    def _taken_back(self, handled: Handled, items: Sequence[Item], problem: object) -> Handled:
+        """A middleware failed after the transports: their deliveries are failed attempts, and their writes are undone."""
+        settlement, taken = handled.settlement, frozenset(handled.settlement.delivered)
+        failures = [Failed(item, problem, "batch middleware") for item in items if item.id in taken]
+        attempts = self._parts.recording.attempts(failures, now=self._parts.clock.now())
+        return replace(handled, settlement=replace(settlement, delivered=[], failed=[*settlement.failed, *attempts]))
+
+    def _tell(self, items: Sequence[Item], handled: Handled, recorded: Settlement, *, seconds: float) -> None:
+        parts = self._parts
+        if handled.kept_back:
+            parts.kept_back.tell(handled.kept_back)
+        if handled.recalled:
+            parts.remembered.forget(handled.recalled, items, recorded)
+        parts.watch.observer.settled(self._box, items, recorded, seconds=seconds)
+        if parts.order is not None:
+            parts.order.delivered(items, recorded.delivered)
+
+
+class _BatchPassage(Passage):
+    """Its innermost call returns the engine's own value; middlewares are shown nothing of it."""
+
+    __slots__ = ()
+
+    def enter(self, depth: int) -> Any:
+        said = super().enter(depth)
+        return None if isinstance(said, Handled) else said
+
+
+class _Undo(Exception):
+    """Leaves a savepoint so that what was written in it is undone."""

@@ -1,0 +1,44 @@
+"""When sending must stop: the leases have run out, the time is over, or somebody has paused the box."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from boxengine.domain.box import Box
+from boxengine.engine.delivering.sent import Sent
+from boxengine.engine.delivering.work import Errand
+
+
+class Deadline:
+    """Of one batch; looked at between any two items or calls."""
+
+    def __init__(
+        self,
+        errand: Errand,
+        box: Box,
+        *,
+        flush_after: float,
+        monotonic: Callable[[], float],
+        paused: Callable[[Box], bool],
+    ) -> None:
+        """Starts the time in which to send. Slow payload builders have had theirs before.
+
+        Args:
+            flush_after: seconds after which what was sent is to be recorded.
+        """
+        self._term = errand.term
+        self._box = box
+        self._monotonic = monotonic
+        self._paused = paused
+        self._until = min(errand.until, monotonic() + flush_after)
+        self._passed = False
+
+    def passed(self, sent: Sent) -> bool:
+        """Whether the rest must stay pending. Once it must, nothing more is sent, or a later item could overtake."""
+        self._passed = self._passed or self._passes(sent)
+        return self._passed
+
+    def _passes(self, sent: Sent) -> bool:
+        now = self._monotonic()
+        # One item goes out in any case: a cutoff that had passed before the first would let nothing ever be sent.
+        return now >= self._term.valid_until or (now >= self._until and sent.begun) or self._paused(self._box)

@@ -1,0 +1,66 @@
+"""What a delivered batch tells its drain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from operator import itemgetter
+
+from boxengine.domain.box import Box, StrictOrder
+from boxengine.domain.item import Item, Status
+from boxengine.domain.outcome import Settlement
+from boxengine.engine.delivering.sent import Sent
+from boxengine.engine.delivering.work import Report
+from boxengine.ports import PlainClaim
+
+_PAYLOAD = itemgetter(Item._fields.index("payload"))
+
+
+def report(
+    box: Box, claim: PlainClaim, settlement: Settlement, positions: Mapping[int, int], sent: Sent | None
+) -> Report:
+    """The report of a batch.
+
+    Args:
+        settlement: what is recorded.
+        positions: by bucket, the id after which the batch read.
+        sent: None where nothing was to be sent.
+    """
+    items, exhausted = claim.items, claim.exhausted
+    # Not the last id read: a row with a lower one may be committed after this claim, and a follower of its key after that.
+    # Who reads on from the last id meets the follower first. So does it under strict order when a failed row below is due
+    # again. What is settled is not pending any more and need not be passed over.
+    read_on = {item.bucket: positions[item.bucket] for item in items}
+    if len(settlement) < len(items):
+        touched = set(settlement.ids)
+        rest = [item for item in items if item.id not in touched]
+        unsent = {item.bucket for item in rest if item.processed_at is None}
+        exhausted -= unsent
+        if box.strict_order is StrictOrder.NONE:
+            # Rows that a strategy skipped stay due, and would stand before all others in the next batch again.
+            skipped = {item.bucket for item in rest} - unsent
+            read_on.update({item.bucket: item.id for item in items if item.bucket in skipped})
+    return Report(
+        claimed=len(items),
+        positions=read_on,
+        refused=claim.refused,
+        exhausted=exhausted,
+        next_due=_next_due(box, items, settlement),
+        progressed=bool(settlement) or not items,
+        weight=sum(map(len, filter(None, map(_PAYLOAD, items)))),
+        unreachable={} if sent is None else sent.unreachable,
+        reached=() if sent is None else sent.reached,
+    )
+
+
+def _next_due(box: Box, items: Sequence[Item], settlement: Settlement) -> Mapping[int, timedelta]:
+    if not settlement.failed or box.backoff is None:
+        return {}
+    buckets = {item.id: item.bucket for item in items}
+    due: dict[int, timedelta] = {}
+    for attempt in settlement.failed:
+        if attempt.status is Status.PENDING:
+            pause = box.backoff.pause(attempt.errors_count, attempt.id)
+            bucket = buckets[attempt.id]
+            due[bucket] = min(pause, due.get(bucket, pause))
+    return due
