@@ -15,10 +15,12 @@ import psycopg
 import redis
 from psycopg.sql import SQL, Identifier
 
-from bench.table import BenchTable
+from bench.table import BenchLog, BenchTable
 from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.log.tables import names_of
 from boxengine.app.boxes import Boxes, load
 from boxengine.app.database import connect_store
+from boxengine.domain.box import Storage
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
 
 OUTBOX = "order_outbox_item"
@@ -142,6 +144,8 @@ class Site:
     def table(self, name: str = OUTBOX) -> BenchTable:
         """A box's table."""
         box = self.boxes.box(name)
+        if box.storage is Storage.LOG:
+            return BenchLog(self.dsn, names_of(box.table)[0], box.bucket_size)
         return BenchTable(self.dsn, box.table, box.bucket_size)
 
     def forget_queues(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import LiteralString
 
 import psycopg
 from psycopg.sql import SQL, Identifier, Literal
@@ -33,22 +34,26 @@ class BenchTable:
     def add(self, count: int, *, hot: bool = False, delivered: bool = False, payload: int = PAYLOAD) -> None:
         """Adds rows to those that are there. No writer's wake-up: nobody is told."""
         key, bucket = ("1", "1") if hot else ("n", f"n % {self.buckets}")
-        status, processed = (2, "now()") if delivered else (0, "NULL")
+        columns, values = self._outcome(delivered=delivered)
         statement = SQL(
-            "INSERT INTO {table} (uuid, event_key, bucket, payload, status, processed_at) "
-            "SELECT gen_random_uuid(), ({key})::text, {bucket}, convert_to(repeat('x', {payload}), 'UTF8'), "
-            "{status}, {processed} FROM generate_series(1, {count}) AS n"
+            "INSERT INTO {table} (uuid, event_key, bucket, payload{columns}) "
+            "SELECT gen_random_uuid(), ({key})::text, {bucket}, convert_to(repeat('x', {payload}), 'UTF8'){values} "
+            "FROM generate_series(1, {count}) AS n"
         ).format(
             table=Identifier(self.name),
+            columns=SQL(columns),
             key=SQL(key),
             bucket=SQL(bucket),
             payload=Literal(payload),
-            status=Literal(status),
-            processed=SQL(processed),
+            values=SQL(values),
             count=Literal(count),
         )
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             connection.execute(statement)
+
+    def _outcome(self, *, delivered: bool) -> tuple[LiteralString, LiteralString]:
+        """Further columns and their values."""
+        return ", status, processed_at", ", 2, now()" if delivered else ", 0, NULL"
 
     def settle_down(self) -> None:
         """Fresh statistics, and a checkpoint now rather than in the middle of a measurement."""
@@ -69,3 +74,12 @@ class BenchTable:
         with psycopg.connect(self.dsn) as connection:
             row = connection.execute(query).fetchone()
             return int(row[0]) if row else 0
+
+
+class BenchLog(BenchTable):
+    """The log of a box with ``storage: log``; what is added lies behind the positions."""
+
+    def _outcome(self, *, delivered: bool) -> tuple[LiteralString, LiteralString]:
+        if delivered:
+            raise ValueError("a log's row is delivered by a worker, and by nobody else")
+        return "", ""

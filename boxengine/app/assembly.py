@@ -18,7 +18,7 @@ from boxengine.adapters.sql.async_session import lend
 from boxengine.adapters.telemetry.combined import CombinedObserver
 from boxengine.adapters.telemetry.logs import report
 from boxengine.app.servers import Servers
-from boxengine.domain.box import Box
+from boxengine.domain.box import Box, Storage
 from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.awaiting.watch import LoopWatch
 from boxengine.engine.awaiting.wrapping import Awaiting
@@ -355,12 +355,18 @@ class _Assembly:
                 tracer=self._tracer,
                 clock=self._clock,
                 error_tracker=self._track,
-                order=OrderWatch(pipeline.box, items=self._servers.items, observer=self._observer),
+                order=self._order_watch(pipeline.box),
                 paused=self._pauses.paused,
                 limits=Limits(memory_ttl=10 * self._settings.processor.general_timeout),
             )
         except BoxError as error:
             raise BoxError(f"box {pipeline.box.name}: {error}") from error
+
+    def _order_watch(self, box: Box) -> OrderWatch | None:
+        """A log's items go out as they were committed, which their ids do not tell."""
+        if box.storage is Storage.LOG:
+            return None
+        return OrderWatch(box, items=self._servers.items, observer=self._observer)
 
     def _sharing_producers(self, pipeline: Pipeline) -> Pipeline:
         """Transports that take ``producers`` share this process's Kafka producers, one for each configuration."""

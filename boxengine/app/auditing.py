@@ -17,6 +17,7 @@ from boxengine.adapters.system import SystemClock
 from boxengine.adapters.template import ItemTemplate
 from boxengine.app.boxes import Boxes
 from boxengine.app.database import connect_store
+from boxengine.domain.box import Storage
 from boxengine.engine.audit.audit import Audit
 from boxengine.engine.audit.table import Progress, TableAudit
 from boxengine.engine.audit.topic import TopicAudit
@@ -49,9 +50,12 @@ def auditing(boxes: Boxes, name: str, choices: AuditChoices, *, progress: Progre
 
     Raises:
         UnknownBox: the configuration has no such box.
-        BoxError: ``database.url`` is missing, or it is not known which topics the box feeds.
+        BoxError: ``database.url`` is missing, it is not known which topics the box feeds, or its rows do not tell what became
+            of them.
     """
     box, settings, clock = boxes.box(name), boxes.resolved.settings, SystemClock()
+    if box.storage is Storage.LOG:
+        raise BoxError(f"box {name}: no audit with storage: log, whose rows do not tell when they were delivered")
     feed = _feed(settings, name, choices.topics) if choices.kafka else None
     with ExitStack() as stack:
         store = connect_store(settings)

@@ -16,6 +16,7 @@ from boxengine.cli.context import connect, globals_of, notes, output, print_json
 from boxengine.cli.item_view import as_json, details, listing
 from boxengine.cli.moments import moment
 from boxengine.cli.text import counted
+from boxengine.domain.box import Storage
 from boxengine.domain.item import Status
 from boxengine.engine.item_actions import SUITABLE, Action, ItemActions
 from boxengine.errors import BoxError
@@ -316,6 +317,9 @@ def replay(
     except replaying.Contradiction as error:
         raise typer.BadParameter(str(error)) from error
     with _connected(context, box, boxes) as (servers, found):
+        if found.storage is Storage.LOG:
+            # Before any count: it would be one of the few that were delivered from the side table.
+            raise BoxError(f"box {box}: no replay with storage: log, whose rows do not tell what was delivered")
         replays = replaying.Replays(servers.items)
         count = replays.count(found, which)
         count = count if limit is None else min(count, limit)

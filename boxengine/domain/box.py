@@ -31,6 +31,16 @@ class StrictOrder(StrEnum):
     """Only its own event key waits."""
 
 
+class Storage(StrEnum):
+    """How a box keeps its items, and what a delivery writes."""
+
+    TABLE = "table"
+    """One row for each item, which its delivery marks or deletes."""
+
+    LOG = "log"
+    """Items are appended and never touched again; a delivery moves its bucket's position on."""
+
+
 JITTER_STRIDE = 7919
 """A prime: multiplied by it, neighbouring ids fall far apart modulo 1000."""
 
@@ -113,6 +123,7 @@ class Box:
     retention: Retention = field(default_factory=Retention)
     circuit_breaker: CircuitPolicy = field(default_factory=CircuitPolicy)
     """Of each of its transports."""
+    storage: Storage = Storage.TABLE
     sequence: bool = False
     """Whether its items get gapless numbers per event key when they are created."""
     key_index: bool = False

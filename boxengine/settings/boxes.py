@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
 from boxengine.domain import retry
-from boxengine.domain.box import CircuitPolicy, StrictOrder
+from boxengine.domain.box import CircuitPolicy, Storage, StrictOrder
 from boxengine.settings.descriptions import describe
 from boxengine.settings.names import default_table
 from boxengine.settings.values import (
@@ -27,6 +27,7 @@ from boxengine.settings.values import (
     SecondsOrZero,
     Servers,
     Share,
+    StorageKind,
     Text,
 )
 
@@ -177,6 +178,9 @@ class BoxSettings(Section):
     circuit_breaker: CircuitBreakerSettings = Field(default_factory=CircuitBreakerSettings)
     max_payload_bytes: Count | None = None
     """Larger payloads are refused when they are created. Left out: the top level's."""
+    storage: StorageKind = Storage.TABLE
+    """table: one row for each item, which its delivery marks; log (PostgreSQL): items are appended, and a delivery writes none of
+    them."""
     sequence: Flag = False
     """Whether items get gapless numbers per event key, sent as the header Sequence-Number."""
     key_index: Flag | None = None

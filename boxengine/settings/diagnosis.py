@@ -60,7 +60,8 @@ def _finding(details: ErrorDetails, data: Mapping[str, Any], model: type[BaseMod
 
 def unknown_key(key: str, known: Collection[str]) -> str:
     """The message for a key that nobody knows, with the nearest that somebody does."""
-    near = difflib.get_close_matches(key, known, n=1)
+    # Above difflib's own 0.6, by which "source" would be a misspelt "storage".
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.65)
     guess = f"did you mean {near[0]}? " if near else ""
     return f"unknown key; {guess}expected one of {', '.join(sorted(known))}"
 

@@ -8,7 +8,7 @@ from pathlib import Path as FilePath
 from typing import Any, cast
 
 from boxengine.domain import partitioning, retry
-from boxengine.domain.box import Backoff, Box, BoxType, Retention, StrictOrder
+from boxengine.domain.box import Backoff, Box, BoxType, Retention, Storage, StrictOrder
 from boxengine.domain.codec import Codec
 from boxengine.domain.message_template import MessageTemplate
 from boxengine.domain.partitioning import PartitionStrategy
@@ -203,6 +203,7 @@ class _Resolver:
             backoff=_backoff(settings),
             retention=_retention(settings),
             circuit_breaker=settings.circuit_breaker.policy(),
+            storage=settings.storage,
             sequence=self._sequence((*path, "sequence"), settings, model),
             key_index=_key_index(settings, model),
             payload_builder=self._payload_builder((*path, "model"), model),
@@ -245,7 +246,13 @@ class _Resolver:
                 f"{settings.model} has no column for it; expected the mixin boxengine.SequencedItem among its bases"
             )
             self.found.append(Finding(path, message))
-        return settings.sequence or bool(getattr(model, "__box_sequence__", False))
+        numbered = bool(getattr(model, "__box_sequence__", False))
+        if numbered and settings.storage is Storage.LOG:
+            message = (
+                f"{settings.model} is a SequencedItem, and storage: log has no place for its numbers; expected table"
+            )
+            self.found.append(Finding((*path[:-1], "storage"), message))
+        return settings.sequence or numbered
 
     def _model(self, path: Path, dotted_path: str | None, box: str) -> type | None:
         """The class, if it is a model of this box: anything else would be found out when the first item is created."""

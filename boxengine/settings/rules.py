@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Any
 
 from boxengine.domain import partitioning, retry
-from boxengine.domain.box import StrictOrder
+from boxengine.domain.box import Storage, StrictOrder
 from boxengine.errors import Problem
 from boxengine.settings.boxes import BoxSettings
 from boxengine.settings.diagnosis import Finding
@@ -41,7 +41,7 @@ def check(settings: Settings) -> list[Finding]:
     found = [*_servers(settings), *_timing(settings), *_names(settings), *_tables(settings), *_dead_letters(settings)]
     for path, name, box in boxes_with_paths(settings):
         found += [*_name(path, name), *_order(path, box), *_strategies(path, box), *_pauses(path, box)]
-        found += _retention(path, box)
+        found += [*_retention(path, box), *_storage(path, box, settings.database.url)]
     return found
 
 
@@ -267,6 +267,21 @@ def _retention(path: Path, box: BoxSettings) -> Iterator[Finding]:
         yield _finding((*path, key), message, "delivered_min_retention_period")
     if not box.deletion_time_window:
         yield Finding((*path, "deletion_time_window"), "expected more than nothing, for example PT4H")
+
+
+def _storage(path: Path, box: BoxSettings, url: str | None) -> Iterator[Finding]:
+    if box.storage is not Storage.LOG:
+        return
+    if url is not None and not url.startswith("postgres"):
+        yield Finding((*path, "storage"), "log needs PostgreSQL; expected table, or another database.url")
+    if path[0] == "inbox_items":
+        message = "log is for outbox boxes: it does not tell a message that comes twice; expected table"
+        yield Finding((*path, "storage"), message)
+    if box.sequence:
+        yield _finding((*path, "sequence"), "not with storage: log, which has no place for the numbers", "storage")
+    for name in retry.READING_KEYS.intersection(box.strategies):
+        message = f"not {name} with storage: log, which does not tell whether a key's later item was delivered"
+        yield _finding((*path, "retry_strategies"), message, "storage")
 
 
 def _finding(path: Path, message: str, *siblings: str) -> Finding:

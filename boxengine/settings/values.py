@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
-from boxengine.domain.box import StrictOrder
+from boxengine.domain.box import Storage, StrictOrder
 from boxengine.settings import durations
 
 CUT = object()
@@ -144,6 +144,13 @@ def _strict_order(value: object) -> StrictOrder:
     if found is None:
         raise ValueError("expected true, false, bucket or key")
     return found
+
+
+def _storage(value: object) -> Storage:
+    try:
+        return Storage(str(value))
+    except ValueError:
+        raise ValueError("expected table or log") from None
 
 
 def _one_or_more(value: object) -> object:
@@ -308,6 +315,11 @@ SecondsOrZero = Annotated[
     BeforeValidator(_seconds(zero=True)),
     PlainSerializer(_seconds_out, when_used="json"),
     _SECONDS_SCHEMA,
+]
+StorageKind = Annotated[
+    Storage,
+    BeforeValidator(_storage),
+    WithJsonSchema({"enum": ["table", "log"]}),
 ]
 Order = Annotated[
     StrictOrder,

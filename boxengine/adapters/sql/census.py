@@ -8,6 +8,7 @@ total that the database estimates.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, inspect, text
@@ -16,7 +17,7 @@ from boxengine.adapters.sql.errors import translated
 from boxengine.adapters.sql.index_names import index_name
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.adapters.sql.tables import BoxTable, quoted, unescaped
-from boxengine.domain.box import Box
+from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Status
 from boxengine.ports import Count, Counts, Precision
 
@@ -24,6 +25,8 @@ SMALL = 200_000
 """Rows; a table whose ids span no more is counted whole."""
 LIMIT = 100_000
 """Rows of one kind that are counted in a larger one."""
+_ALL = 2**62
+"""Rows; more than there are."""
 
 
 class SqlCensus:
@@ -35,6 +38,21 @@ class SqlCensus:
         self._limit = limit
 
     def take(self, box: Box, *, exact: bool = False) -> Counts:
+        counts = self._of_table(box, exact=exact)
+        if box.storage is Storage.TABLE:
+            return counts
+        # The log's rows are counted where they stand; how many of them were delivered, nobody has counted.
+        return replace(counts, pending=self._with_log(box, counts.pending, exact=exact), delivered=None)
+
+    def _with_log(self, box: Box, aside: Count | None, *, exact: bool) -> Count | None:
+        most = _ALL if exact else self._limit
+        waiting = self._store.pending_in_log(box, most=most + 1)
+        if aside is None:
+            return None
+        precision = aside.precision if waiting <= most else Precision.AT_LEAST
+        return Count(aside.number + min(waiting, most), precision)
+
+    def _of_table(self, box: Box, *, exact: bool) -> Counts:
         found = self._store.table(box)
         with translated(self._store.engine), self._store.engine.connect() as connection:
             rows = _Rows(found, connection, self._limit)

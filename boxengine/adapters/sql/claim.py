@@ -34,8 +34,9 @@ class SqlPlainClaim:
         """Claims those of the wanted buckets that nobody else has."""
         self._transaction = transaction
         self._engine = transaction.connection.engine
-        granted, now, share, rows, _, unreadable = self._take(wanted, limit)
-        exhausted = _exhausted(granted, rows, share)
+        taken = self._take(wanted, limit)
+        granted, now, rows, unreadable = taken.granted, taken.now, taken.rows, taken.unreadable
+        exhausted = _exhausted(granted, rows, taken.share) if taken.exhausted is None else taken.exhausted
         rows.sort(key=_ID if unreadable else None)
         del rows[limit:]
         if None in map(payload_of, rows):

@@ -32,10 +32,11 @@ from boxengine.adapters.sql.dialects.postgresql_inserts import TOLD
 from boxengine.adapters.sql.dialects.registry import inserts_for
 from boxengine.adapters.sql.eased_notify import EasedNotify
 from boxengine.adapters.sql.listen import CHANNEL
+from boxengine.adapters.sql.log.tables import log_table
 from boxengine.adapters.sql.models import box_table
 from boxengine.adapters.sql.size_in_force import SizeInForce, comment
 from boxengine.adapters.sql.tables import reflect
-from boxengine.domain.box import Box, BoxType
+from boxengine.domain.box import Box, BoxType, Storage
 from boxengine.errors import InvalidItem
 from boxengine.ports import Attributes, Inserted, Signal
 
@@ -65,8 +66,11 @@ class SqlRows:
         self._notify = notify
         self._signal = signal
         self._eased = eased
-        self._use(model.__table__ if model is not None else box_table(box, MetaData()))  # type: ignore[attr-defined]
-        self._adapted = model is not None
+        table: Table = model.__table__ if model is not None else box_table(box, MetaData())  # type: ignore[attr-defined]
+        logged = box.storage is Storage.LOG
+        self._use(log_table(table) if logged else table)
+        # A log is boxengine's own, with the columns that it was given.
+        self._adapted = logged or model is not None
 
     def _use(self, table: Table) -> None:
         """From now on rows go into this table; what each of them would ask of it is found out once."""

@@ -16,8 +16,8 @@ from boxengine.adapters.sql.errors import translated
 from boxengine.adapters.sql.item_rows import SHOWN, ItemRows
 from boxengine.adapters.sql.listen import CHANNEL
 from boxengine.adapters.sql.store import SqlStore
-from boxengine.domain.box import Box, StrictOrder
-from boxengine.errors import QueueUnavailable, StoreUnavailable
+from boxengine.domain.box import Box, Storage, StrictOrder
+from boxengine.errors import BoxError, QueueUnavailable, StoreUnavailable
 from boxengine.ports import Copying, ItemFilter, ItemRow, Signal
 
 _RAW_UUID = 16
@@ -86,6 +86,8 @@ class SqlItems:
         return self._change(box, lambda rows: rows.delete(which, ids), wakes=_frees_others(box))
 
     def replay(self, box: Box, which: ItemFilter, ids: Sequence[int], copying: Copying) -> int:
+        if box.storage is Storage.LOG:
+            raise BoxError(f"box {box.name}: no replay with storage: log, whose rows do not tell what was delivered")
         copied = 0
 
         def act(rows: ItemRows) -> list[int]:

@@ -11,10 +11,11 @@ from sqlalchemy.engine.interfaces import Dialect
 
 from boxengine.adapters.sql.errors import translated
 from boxengine.adapters.sql.index_names import index_name
+from boxengine.adapters.sql.log import tables as logs
 from boxengine.adapters.sql.models import box_table, storage_settings
 from boxengine.adapters.sql.sequence import counters
-from boxengine.adapters.sql.tables import counters_of, leads_to_keys, reflect, unescaped
-from boxengine.domain.box import Box, StrictOrder
+from boxengine.adapters.sql.tables import BoxTable, counters_of, leads_to_keys, reflect, unescaped
+from boxengine.domain.box import Box, Storage, StrictOrder
 from boxengine.errors import SchemaMismatch
 
 
@@ -59,6 +60,8 @@ def create(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) ->
                 _add_numbers(connection, table)
             for statement in tuning(engine.dialect, table, box, known, keyed=keyed):
                 connection.exec_driver_sql(statement)
+            if box.storage is Storage.LOG:
+                logs.create(connection, table, box.bucket_size)
     return made
 
 
@@ -79,6 +82,8 @@ def ddl(dialect_name: str, boxes: Sequence[Box], models: Iterable[type] = ()) ->
         if box.sequence:
             counters(table, MetaData()).create(engine, checkfirst=False)
         statements.extend(tuning(engine.dialect, table, box))
+        if box.storage is Storage.LOG:
+            statements.extend(logs.ddl(engine.dialect, table, box.bucket_size))
     # Doubled for the driver, which these do not go through.
     return [statement.replace("%%", "%") for statement in dict.fromkeys(statements)]
 
@@ -111,6 +116,8 @@ def check(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) -> 
                         "lacks are replaced in the reasons of failures, and keys and options that hold them are refused",
                     )
                 )
+            if box.storage is Storage.LOG:
+                findings += _check_log(connection, found)
             if box.sequence and not found.numbered:
                 lack = "column seq" if not found.has("seq") else f"table {counters_of(table.name)} beside it"
                 message = (
@@ -128,6 +135,18 @@ def check(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) -> 
                 loss = f"no index {index_name('ix', table.name, 'delayed')}: delayed items may be up to 5 s late; db create"
                 findings.append(Finding(box.name, "warning", loss))
     return findings
+
+
+def _check_log(connection: Connection, found: BoxTable) -> list[Finding]:
+    box = found.box
+    try:
+        log = logs.reflect_log(connection, found)
+    except SchemaMismatch as error:
+        return [Finding(box.name, "error", str(error))]
+    absent = logs.missing_positions(connection, log, box.buckets)
+    if not absent:
+        return []
+    return [Finding(box.name, "error", f"{absent} buckets have no position in the log of table {box.table}: db create")]
 
 
 def _known_indexes(present: Inspector, table: Table) -> set[str]:

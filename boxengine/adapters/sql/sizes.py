@@ -15,7 +15,7 @@ from sqlalchemy.schema import SetTableComment
 
 from boxengine.adapters.sql.errors import translated
 from boxengine.adapters.sql.tables import BoxTable, comment_of, reflect
-from boxengine.domain.box import Box
+from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Status
 from boxengine.errors import SchemaMismatch
 
@@ -65,6 +65,8 @@ def change(engine: Engine, box: Box, *, dry: bool = False, patience: int = _PATI
     Raises:
         SchemaMismatch: there are rows that would lose their order or their worker.
     """
+    if box.storage is Storage.LOG:
+        raise SchemaMismatch(f"box {box.name}: with storage: log the bucket_size of a table stays what it was")
     with translated(engine), engine.connect() as connection:
         table = reflect(connection, box)
         connection.rollback()  # what follows begins a transaction of its own

@@ -21,12 +21,13 @@ from boxengine.adapters.sql.comments import DeliveryComment, Traceparent
 from boxengine.adapters.sql.dialects.base import BoxStatements, Cursor
 from boxengine.adapters.sql.dialects.registry import commented, cursor_of, statements_for
 from boxengine.adapters.sql.errors import connection_lost, translated
+from boxengine.adapters.sql.log.tables import LogTable, reflect_log
 from boxengine.adapters.sql.payloads import MAX_BATCH_BYTES, light
 from boxengine.adapters.sql.stranded import stranded, told
 from boxengine.adapters.sql.tables import BoxTable, reflect
 from boxengine.adapters.sql.transaction import ClaimTransaction
 from boxengine.adapters.sql.writes import check as check_writes
-from boxengine.domain.box import Box
+from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Status
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import Outlook, PendingRow, Swept
@@ -104,7 +105,18 @@ class SqlStore:
                 some = boxes[start : start + _BOXES_AT_ONCE]
                 cursor.execute(_any_pending([self.table(box) for box in some]))
                 names += [some[place].name for (place,) in cursor.fetchall()]
-        return frozenset(names)
+        return frozenset(names).union(box.name for box in boxes if self.pending_in_log(box, most=1))
+
+    def pending_in_log(self, box: Box, *, most: int) -> int:
+        """How many of its items no delivery has passed yet, of those in its log; 0 where it has none.
+
+        Args:
+            most: beyond which it counts no further.
+        """
+        if box.storage is Storage.TABLE:
+            return 0
+        with self._cursor(self.engine) as cursor:
+            return self._statements(box).pending_in_log(cursor, most)
 
     def claims(self, box: Box) -> SqlClaims[SqlClaim]:
         return SqlClaims(partial(self._open, SqlClaim, box))
@@ -126,7 +138,7 @@ class SqlStore:
 
     @contextmanager
     def _claim(self, kind: type[_Kind], box: Box, buckets: Mapping[int, int], limit: int) -> Iterator[_Kind]:
-        statements = self._statements(self._of_one_size(box))
+        statements = self._statements(self._of_one_size(box)).for_claim()
         with (
             translated(self.engine),
             self.engine.connect() as connection,
@@ -161,7 +173,10 @@ class SqlStore:
     def counts(self, box: Box) -> Mapping[int, int]:
         with self._cursor(self.engine) as cursor:
             cursor.execute(f"SELECT status, count(*) FROM {self.table(box).name} GROUP BY status")
-            return {int(status): int(count) for status, count in cursor.fetchall()}
+            counts = {int(status): int(count) for status, count in cursor.fetchall()}
+        if waiting := self.pending_in_log(box, most=2**62):
+            counts[Status.PENDING] = counts.get(Status.PENDING, 0) + waiting
+        return counts
 
     def oldest_pending(self, box: Box) -> datetime | None:
         return self._ask(box, lambda cursor, statements: statements.oldest_pending(cursor))
@@ -246,13 +261,13 @@ class SqlStore:
     def _ask(self, box: Box, question: Callable[[Cursor, BoxStatements], T]) -> T:
         """On the replica; once more where the table turns out to be another than it was."""
         try:
-            with self._cursor(self._replica) as cursor:
+            with self._cursor(self._reading(box)) as cursor:
                 return question(cursor, self._statements(box))
         except StoreUnavailable as error:
             if not tells_of_a_change(error.__cause__):
                 raise
         self._forget(box)
-        with self._cursor(self._replica) as cursor:
+        with self._cursor(self._reading(box)) as cursor:
             return question(cursor, self._statements(box))
 
     def close(self) -> None:
@@ -273,9 +288,20 @@ class SqlStore:
                 self.table(box),
                 idle_timeout=self._idle_timeout,
                 light=light(self._max_batch_bytes),
+                log=self._log(box),
             )
             self._boxes[box.name] = known
         return known
+
+    def _log(self, box: Box) -> LogTable | None:
+        if box.storage is Storage.TABLE:
+            return None
+        with translated(self.engine), self.engine.connect() as connection:
+            return reflect_log(connection, self.table(box))
+
+    def _reading(self, box: Box) -> Engine:
+        """Where a box is looked at: a replica's snapshots do not say which transactions still run."""
+        return self.engine if box.storage is Storage.LOG else self._replica
 
     @contextmanager
     def _cursor(self, engine: Engine) -> Iterator[Cursor]:

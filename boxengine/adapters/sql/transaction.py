@@ -56,6 +56,7 @@ class ClaimTransaction:
 
     def commit(self) -> None:
         """Commits and frees the locks."""
+        self.statements.seal(self.cursor)
         if self.connection.in_transaction():
             self.connection.commit()
         else:
@@ -160,6 +161,7 @@ class ClaimTransaction:
         pending = set(self.statements.hold_pending(self.cursor, ids)) if ids else set()
         narrowing = Narrowing(self.cursor, self.statements, self.connection.engine)
         unrecorded = narrowing.record(settlement.only(pending), problem)
+        self.statements.seal(self.cursor)
         self.cursor.connection.commit()
         taken = {each: "another worker has its bucket" for each in settlement.ids if buckets[each] not in granted}
         return Unrecorded(failed=unrecorded.failed, left={**unrecorded.left, **taken})

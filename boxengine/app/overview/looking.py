@@ -260,7 +260,7 @@ def _troubled(counts: Counts) -> bool:
 
 
 def _uncounted(counts: Counts) -> bool:
-    return None in (counts.pending, counts.retrying, counts.failed, counts.delivered, counts.discarded)
+    return None in (counts.pending, counts.retrying, counts.failed, counts.discarded)
 
 
 def _since_epoch(seconds: int) -> datetime:

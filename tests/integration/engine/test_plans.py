@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from boxengine.adapters.sql import schema
-from boxengine.adapters.sql.dialects.postgresql import _ONE_PLAN, PostgresStatements
+from boxengine.adapters.sql.dialects.postgresql import ONE_PLAN, PostgresStatements
 from boxengine.adapters.sql.tables import reflect
 from boxengine.domain.box import Backoff, Box, BoxType, StrictOrder
 
@@ -191,7 +191,7 @@ def test_the_plan_that_a_claim_keeps_serves_a_full_table_though_made_for_an_empt
     planner.run(
         *{"never analyzed": [], "analyzed": [f"ANALYZE {NAME}"], "vacuumed": [f"VACUUM ANALYZE {NAME}"]}[emptied]
     )
-    with planner.prepared(box, statement, _ONE_PLAN) as connection:
+    with planner.prepared(box, statement, ONE_PLAN) as connection:
         explained(connection)
         planner.run(FILL.replace(":status", "2"), A_FEW_PENDING)
         check(explained(connection), rows=20 * BUCKETS)
@@ -206,7 +206,7 @@ def test_outcomes_are_written_by_id_in_a_table_that_was_empty_when_they_were_pla
     box = make_box()
     schema.create(planner.engine, [box])
     planner.run(f"ALTER TABLE {NAME} SET (autovacuum_enabled = false)", f"VACUUM ANALYZE {NAME}")
-    with planner.prepared(box, outcome, _ONE_PLAN) as connection:
+    with planner.prepared(box, outcome, ONE_PLAN) as connection:
         others = ", '{0,1,0}', '{1,6,1}', '{a,b,c}'" if outcome == "_fail" else ""
         call = f"EXECUTE hot ('{{1,2,3}}'{others})"
         connection.execute(call.encode())

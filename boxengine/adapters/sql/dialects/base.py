@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item
@@ -38,6 +38,8 @@ class Taken(NamedTuple):
     """Whether the rows are deleted already, under a savepoint, as if all had been delivered."""
     unreadable: Mapping[int, str] = {}
     """By id, those of the rows that could not be read, and why; in ``rows`` they are as far as they can be made out."""
+    exhausted: frozenset[int] | None = None
+    """Granted buckets with nothing else that is due; None: those of which fewer rows came than were asked for."""
 
 
 class BoxStatements(Protocol):
@@ -53,6 +55,9 @@ class BoxStatements(Protocol):
 
     def outlook(self, cursor: Cursor, buckets: Sequence[int]) -> list[tuple[int | None, float]]:
         """Buckets with a due row; and None with the seconds until the first row that waits for its time has it."""
+
+    def for_claim(self) -> Self:
+        """The statements of one claim and its settlement, which may remember what the claim has read."""
 
     def claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
         """Takes the locks that are free, until the transaction ends, and then reads the due rows, locked.
@@ -89,6 +94,9 @@ class BoxStatements(Protocol):
         Where a statement fails, nothing is committed.
         """
 
+    def seal(self, cursor: Cursor) -> None:
+        """Writes what is left to be written behind the outcomes of a claim, before its transaction is committed."""
+
     def hold_again(self, cursor: Cursor, buckets: Sequence[int]) -> list[int]:
         """Takes the locks of a claim once more after its transaction was undone; those buckets that nobody has taken."""
 
@@ -115,6 +123,9 @@ class BoxStatements(Protocol):
 
         False where only a new connection is a clean one.
         """
+
+    def pending_in_log(self, cursor: Cursor, limit: int) -> int:
+        """How many rows of the box's log no delivery has passed, where it has one; from the limit on it counts no further."""
 
     def oldest_pending(self, cursor: Cursor) -> datetime | None:
         """Since when (zone UTC) the first rows of the buckets have waited; see ``HistoryStore.oldest_pending``."""

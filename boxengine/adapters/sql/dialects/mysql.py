@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, assert_never
+from typing import Any, Self, assert_never
 from uuid import UUID
 
 from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Cursor, Row, Taken
@@ -75,6 +75,10 @@ class MySqlStatements:
         due, values = self._due.of_all(dict.fromkeys(buckets or [_NO_BUCKET], 0), 1)
         cursor.execute(f"({due}){self._first_delayed}", values)
         return [(bucket, float(seconds)) for bucket, seconds in cursor.fetchall()]
+
+    def for_claim(self) -> Self:
+        """Itself: each step is told all that it needs."""
+        return self
 
     def claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
         granted, now = self._take_locks(cursor, list(buckets))
@@ -165,6 +169,9 @@ class MySqlStatements:
             cursor.connection.rollback()
         return written
 
+    def seal(self, cursor: Cursor) -> None:
+        """Nothing: the outcomes are all there is."""
+
     def hold_again(self, cursor: Cursor, buckets: Sequence[int]) -> list[int]:  # noqa: ARG002 - see base
         return list(buckets)  # these locks are the connection's and outlive its transactions
 
@@ -195,6 +202,10 @@ class MySqlStatements:
         return False
 
     # ── finished rows ────────────────────────────────────────────────────────────────────────────────
+
+    def pending_in_log(self, cursor: Cursor, limit: int) -> int:  # noqa: ARG002 - a log's statements use them
+        """None: there is no log."""
+        return 0
 
     def oldest_pending(self, cursor: Cursor) -> datetime | None:
         found, values = self._waiting.of_all(dict.fromkeys(self._table.box.buckets, 0), LOOKED_AT)

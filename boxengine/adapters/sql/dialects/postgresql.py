@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, assert_never
+from typing import Any, Self, assert_never
 
 from psycopg import DataError, pq
 
@@ -40,7 +40,7 @@ ENDED = (
     "a handler has ended the transaction of its batch (COMMIT, ROLLBACK): its items' outcomes cannot be recorded with what it "
     "wrote; use session.begin_nested(), or leave commit and rollback to the engine"
 )
-_ONE_PLAN = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_bitmapscan": "off"}
+ONE_PLAN = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_bitmapscan": "off"}
 """For a transaction with none but our own statements: planned once for a connection, by index, whatever the table held then.
 The server would plan them anew for each batch, half a millisecond, for it takes the arrays to be longer than they are."""
 
@@ -72,7 +72,7 @@ class PostgresStatements:
         )
         self._due = self._outlook()
         self._lock = self._take_locks({})
-        self._lock_alone = self._take_locks(_ONE_PLAN)
+        self._lock_alone = self._take_locks(ONE_PLAN)
         self._later = self._later_delivered()
         self._waiting = self._longest_waiting()
         self._deliver, self._fail = self._outcomes()
@@ -88,6 +88,10 @@ class PostgresStatements:
         cursor.execute(self._due, (_array(buckets), _array([0] * len(buckets)), 1), prepare=True)
         rows: list[tuple[int | None, float]] = cursor.fetchall()
         return rows
+
+    def for_claim(self) -> Self:
+        """Itself: each step is told all that it needs."""
+        return self
 
     def claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
         return self._claim(cursor, buckets, limit, lock=self._lock, remove=False)
@@ -173,6 +177,9 @@ class PostgresStatements:
             cursor.connection.execute("COMMIT", prepare=False)
         return sum(each.rowcount for each in used)
 
+    def seal(self, cursor: Cursor) -> None:
+        """Nothing: the outcomes are all there is."""
+
     def hold_again(self, cursor: Cursor, buckets: Sequence[int]) -> list[int]:
         cursor.execute(self._lock, (self._idle_timeout, _array(buckets), self._space))
         granted: list[int] = cursor.fetchone()[0]
@@ -210,6 +217,10 @@ class PostgresStatements:
         return bool(result.status == pq.ExecStatus.TUPLES_OK)
 
     # ── finished rows ────────────────────────────────────────────────────────────────────────────────
+
+    def pending_in_log(self, cursor: Cursor, limit: int) -> int:  # noqa: ARG002 - a log's statements use them
+        """None: there is no log."""
+        return 0
 
     def oldest_pending(self, cursor: Cursor) -> datetime | None:
         cursor.execute(self._waiting, (_array(self._table.box.buckets), LOOKED_AT), prepare=True)

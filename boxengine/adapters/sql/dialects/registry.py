@@ -12,14 +12,18 @@ from sqlalchemy import Connection, Table
 from boxengine.adapters.sql.comments import CommentingCursor, DeliveryComment
 from boxengine.adapters.sql.dialects.base import BoxStatements, Cursor
 from boxengine.adapters.sql.dialects.inserts import Inserts
+from boxengine.adapters.sql.log.tables import LogTable
 from boxengine.adapters.sql.tables import BoxTable
 from boxengine.errors import BoxError
 
 
-def statements_for(dialect: str, table: BoxTable, *, idle_timeout: timedelta, light: int) -> BoxStatements:
+def statements_for(
+    dialect: str, table: BoxTable, *, idle_timeout: timedelta, light: int, log: LogTable | None = None
+) -> BoxStatements:
     """The statements of a box's table in this database's dialect.
 
     Args:
+        log: what there is beside the table, where the box has ``storage: log``.
         light: bytes up to which a payload is read with its row.
 
     Raises:
@@ -27,9 +31,14 @@ def statements_for(dialect: str, table: BoxTable, *, idle_timeout: timedelta, li
     """
     match dialect:
         case "postgresql":
+            timeout = round(idle_timeout.total_seconds() * 1000)
+            if log is not None:
+                from boxengine.adapters.sql.log.statements import LogStatements
+
+                return LogStatements(table, log, idle_timeout_ms=timeout, light=light)
             from boxengine.adapters.sql.dialects.postgresql import PostgresStatements
 
-            return PostgresStatements(table, idle_timeout_ms=round(idle_timeout.total_seconds() * 1000), light=light)
+            return PostgresStatements(table, idle_timeout_ms=timeout, light=light)
         case "mysql" | "mariadb":
             from boxengine.adapters.sql.dialects.mysql import MySqlStatements
 

@@ -1,0 +1,73 @@
+"""A log whose positions are in the numbers of another server's transactions, brought to those of this one."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, Engine, text
+
+from boxengine.adapters.sql.errors import translated
+from boxengine.adapters.sql.log.tables import LogTable, reflect_log
+from boxengine.adapters.sql.tables import BoxTable, reflect
+from boxengine.domain.box import Box
+
+_PATIENCE = 5
+"""Seconds to wait for writers' transactions; those that come later wait as long."""
+_BEFORE_ALL = "'3'::xid8"
+"""The first number that a server gives to a transaction: visible in every snapshot."""
+
+
+def reposition(engine: Engine, box: Box) -> int | None:
+    """Lets all that may not have been delivered step aside, and begins a new count; returns how many items stepped aside.
+
+    Where old numbers tell nothing any more, the highest id that was passed does: what was written since has a higher one.
+    Nobody writes to the log meanwhile. None: the positions are in this server's numbers, and nothing was done.
+
+    Raises:
+        SchemaMismatch: the box has no log.
+        StoreConflict: writers did not end their transactions in time.
+    """
+    with translated(engine), engine.begin() as connection:
+        side = reflect(connection, box)
+        found = reflect_log(connection, side)
+        connection.execute(text(f"SET LOCAL lock_timeout = '{_PATIENCE}s'"))
+        connection.execute(
+            text(f"LOCK TABLE {_named(found.log)}, {_named(found.positions)} IN SHARE ROW EXCLUSIVE MODE")
+        )
+        if not _is_foreign(connection, found):
+            return None
+        aside = connection.execute(text(_step_aside(side, found))).rowcount
+        connection.execute(
+            text(
+                f"UPDATE {_named(found.log)} SET xact = {_BEFORE_ALL} "
+                "WHERE NOT pg_visible_in_snapshot(xact, pg_current_snapshot())"
+            )
+        )
+        connection.execute(
+            text(
+                f"UPDATE {_named(found.positions)} SET passed = pg_current_snapshot(), batch = NULL, place = 0, floor = NULL, "
+                "ceiling = NULL, turn = turn + 1, server = (SELECT system_identifier FROM pg_control_system())"
+            )
+        )
+        return aside
+
+
+def _is_foreign(connection: Connection, found: LogTable) -> bool:
+    query = (
+        f"SELECT count(*) FROM {_named(found.positions)} WHERE server <> (SELECT system_identifier FROM pg_control_system()) "
+        "OR pg_snapshot_xmax(coalesce(batch, passed)) > pg_snapshot_xmax(pg_current_snapshot())"
+    )
+    return bool(connection.execute(text(query)).scalar())
+
+
+def _step_aside(side: BoxTable, found: LogTable) -> str:
+    columns = ", ".join(map(_named, found.shared))
+    return (
+        f"INSERT INTO {side.in_text} ({columns}, updated_at) SELECT {', '.join(f't.{_named(name)}' for name in found.shared)}, "
+        f"now() FROM {_named(found.log)} AS t JOIN {_named(found.positions)} AS p ON p.bucket = t.bucket "
+        "WHERE (t.id > p.high OR NOT pg_visible_in_snapshot(t.xact, p.passed)) "
+        "AND NOT (p.batch IS NOT NULL AND t.id <= p.place AND pg_visible_in_snapshot(t.xact, p.batch))"
+    )
+
+
+def _named(name: str) -> str:
+    """For SQLAlchemy's ``text``, to which a colon begins a parameter."""
+    return name.replace(":", "\\:")

@@ -1,0 +1,168 @@
+"""The questions to a log: what lies between the position of a bucket and a later snapshot.
+
+Conditions are comparisons of rows, and ``ORDER BY`` names whole indexes. The bucket of the index by id is an expression, so
+that neither index can serve what is meant for the other: no staleness of statistics leads the planner to a walk over what was
+delivered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from boxengine.adapters.sql.log.tables import BUCKET, LogTable
+
+LAST = 2**63 - 1
+"""Beyond every id."""
+NOW = "current_setting('boxengine.snapshot')::pg_snapshot"
+"""The snapshot in which the claim's transaction has read its positions."""
+_BEHIND = "t.id <= held.place AND held.batch IS NOT NULL AND pg_visible_in_snapshot(t.xact, held.batch)"
+"""Of the batch under way, what has been passed."""
+HELD = "current_setting('boxengine.held')::int[]"
+
+
+class Reading:
+    """The texts for one log. ``held`` stands for the buckets that are asked about, each with its position and ``upto``."""
+
+    def __init__(self, found: LogTable, columns: str, *, parked: str) -> None:
+        """Args:
+        columns: of an item, of the row ``t``.
+        parked: a condition in SQL: the row ``t`` must wait for others of its key.
+        """
+        self._log = found.log.replace("%", "%%")
+        self._positions = found.positions.replace("%", "%%")
+        self._columns = columns
+        self._parked = parked
+
+    def positions(self, *, blocked: str) -> str:
+        """Positions of the held buckets, and the snapshot of this very statement, kept for those after it.
+
+        Args:
+            blocked: a condition in SQL: the bucket ``held`` must wait.
+        """
+        return (
+            "SELECT now.snapshot, held.bucket, held.passed::text, held.batch::text, held.place, held.floor, held.ceiling, "
+            f"held.high, held.turn, held.server = (SELECT system_identifier FROM pg_control_system()), {blocked} "
+            "FROM (SELECT set_config('boxengine.snapshot', pg_current_snapshot()::text, true) AS snapshot) AS now "
+            f"LEFT JOIN {self._positions} AS held ON held.bucket = ANY({HELD})"
+        )
+
+    def next_rows(self, share: str) -> str:
+        """The first rows of each held bucket: of a batch not measured yet one more than the share, or all that there are."""
+        held = (
+            f"SELECT bucket, passed, coalesce(batch, {NOW}) AS upto, place, floor, ceiling FROM {self._positions} "
+            f"WHERE bucket = ANY({HELD})"
+        )
+        return (
+            f"SELECT i.* FROM ({held} AND floor IS NULL) AS held CROSS JOIN LATERAL ("
+            f"{self._between(self._item('span.late'), limit=f'{share} + 1')} LIMIT {share} + 1) AS i UNION ALL "
+            f"SELECT i.* FROM ({held} AND floor IS NOT NULL) AS held CROSS JOIN LATERAL ({self._by_id(share)}) AS i"
+        )
+
+    def measure(self) -> str:
+        """Of these held buckets, the first id that transactions wrote which began after ``passed``, and the highest of all."""
+        return (
+            "SELECT held.bucket, (min(i.id) FILTER (WHERE NOT i.late)), max(i.id) "
+            f"FROM (SELECT bucket, passed, coalesce(batch, {NOW}) AS upto, place FROM {self._positions} "
+            f"WHERE bucket = ANY(%s::int[])) AS held CROSS JOIN LATERAL ({self._between('t.id, span.late')}) AS i "
+            "GROUP BY held.bucket"
+        )
+
+    def measured_rows(self, share: str) -> str:
+        """The first rows of buckets whose floors and ceilings are given."""
+        return (
+            f"SELECT i.* FROM (SELECT p.bucket, p.passed, coalesce(p.batch, {NOW}) AS upto, p.place, m.floor, m.ceiling "
+            f"FROM unnest(%s::int[], %s::bigint[], %s::bigint[]) AS m(bucket, floor, ceiling) "
+            f"JOIN {self._positions} AS p ON p.bucket = m.bucket) AS held CROSS JOIN LATERAL ({self._by_id(share)}) AS i"
+        )
+
+    def beyond(self, columns: str, *, limit: str) -> str:
+        """Rows of any buckets behind their positions, at most so many of each, as of this statement; not under locks."""
+        return (
+            f"SELECT i.* FROM (SELECT p.bucket, p.passed, now.snapshot AS upto, p.place, p.batch "
+            f"FROM {self._positions} AS p, (SELECT pg_current_snapshot() AS snapshot) AS now "
+            f"WHERE p.bucket = ANY(%s::int[])) AS held CROSS JOIN LATERAL ("
+            f"{self._between(columns, limit=limit, unless=_BEHIND)} LIMIT {limit}) AS i"
+        )
+
+    def is_pending(self) -> str:
+        """A condition in SQL: the log has rows behind the position ``held``, or its numbers are no longer to be trusted."""
+        between = self._between("1", limit="1", upto="now.snapshot")
+        return (
+            "held.batch IS NOT NULL OR pg_snapshot_xmax(now.snapshot) < pg_snapshot_xmax(held.passed) "
+            f"OR EXISTS ({between})"
+        )
+
+    # ── the parts ────────────────────────────────────────────────────────────────────────────────────
+
+    def _item(self, late: str) -> str:
+        return f"{self._columns}, {late}, {self._parked}"
+
+    def _between(
+        self, columns: str, *, limit: str = "", upto: str = "held.upto", unless: str = "t.id <= held.place"
+    ) -> str:
+        """Rows of ``held`` that are visible in ``upto`` and not in ``passed``, in no order; ``late`` tells of which part they
+        are."""
+        bound = f"LIMIT {limit}" if limit else ""
+        return (
+            f"SELECT i.* FROM ({self._ranges(upto)}) AS span(low, after, high, before, late) CROSS JOIN LATERAL ("
+            f"SELECT {columns} FROM {self._log} AS t "
+            "WHERE (t.bucket, t.xact, t.id) > (held.bucket, span.low, span.after) "
+            "AND (t.bucket, t.xact, t.id) < (held.bucket, span.high, span.before) "
+            f"AND NOT ({unless}) ORDER BY t.bucket, t.xact, t.id {bound}) AS i"
+        )
+
+    def _ranges(self, upto: str) -> str:
+        """What to look through in the index: transactions that began after ``passed``, without those that ran at ``upto``; and
+        one by one those that ran at ``passed`` and had ended by ``upto``."""
+        first = "pg_snapshot_xmax(held.passed)"
+        return (
+            f"SELECT edge.low, CASE WHEN edge.low = {first} AND pg_visible_in_snapshot({first}, {upto}) THEN 0 ELSE {LAST} END, "
+            "edge.high, 0, false FROM (SELECT low, lead(low) OVER (ORDER BY low) AS high FROM ("
+            f"SELECT {first} UNION SELECT pg_snapshot_xmax({upto}) UNION "
+            f"SELECT running FROM pg_snapshot_xip({upto}) AS running WHERE running > {first}) AS edges(low)) AS edge "
+            "WHERE edge.high IS NOT NULL UNION ALL "
+            f"SELECT ended, 0, ended, {LAST}, true FROM pg_snapshot_xip(held.passed) AS ended "
+            f"WHERE pg_visible_in_snapshot(ended, {upto})"
+        )
+
+    def _by_id(self, share: str) -> str:
+        """The next rows of a measured batch by id: below its floor only those of transactions that ended late."""
+        return (
+            f"SELECT part.* FROM ((SELECT i.* FROM pg_snapshot_xip(held.passed) AS ended CROSS JOIN LATERAL ("
+            f"SELECT {self._item('true AS late')} FROM {self._log} AS t "
+            "WHERE (t.bucket, t.xact, t.id) > (held.bucket, ended, held.place) "
+            "AND (t.bucket, t.xact, t.id) <= (held.bucket, ended, held.floor) "
+            f"ORDER BY t.bucket, t.xact, t.id LIMIT {share}) AS i "
+            "WHERE held.place < held.floor AND pg_visible_in_snapshot(ended, held.upto) "
+            f"ORDER BY i.id LIMIT {share}) UNION ALL "
+            f"(SELECT {self._item('false AS late')} FROM {self._log} AS t "
+            f"WHERE ({BUCKET}, t.id) > (held.bucket, greatest(held.place, held.floor)) "
+            f"AND ({BUCKET}, t.id) <= (held.bucket, held.ceiling) AND pg_visible_in_snapshot(t.xact, held.upto) "
+            "AND NOT pg_visible_in_snapshot(t.xact, held.passed) "
+            f"ORDER BY {BUCKET}, t.id LIMIT {share})) AS part ORDER BY part.id LIMIT {share}"
+        )
+
+
+def item_columns(found: LogTable, *, light: int) -> str:
+    """What an item consists of, in its order, out of the log's row ``t``; it has not been tried."""
+    return ", ".join(
+        (
+            "t.id",
+            "t.uuid::text",
+            "t.event_name" if found.has_event_name else "NULL::text AS event_name",
+            "t.event_key::text",
+            "t.bucket",
+            "0::smallint AS status",
+            "t.options::text AS options" if found.has_options else "NULL::text AS options",
+            f"CASE WHEN octet_length(t.payload) <= {light} THEN t.payload END",
+            "0 AS errors_count",
+            # Without its zone, which is UTC: the driver takes ten times as long to make a moment with one.
+            "t.created_at AT TIME ZONE 'UTC'",
+            "NULL::timestamptz AS processed_at",
+        )
+    )
+
+
+def array(values: Sequence[object]) -> str:
+    """An array as PostgreSQL writes it, of numbers or snapshots."""
+    return "{" + ",".join("NULL" if each is None else f'"{each}"' for each in values) + "}"

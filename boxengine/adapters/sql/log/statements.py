@@ -1,0 +1,486 @@
+"""The statements of a log box: those of its side table, and around them the log."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from operator import itemgetter
+from typing import Any, NamedTuple, Self
+
+from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, ROW_FIELDS, Cursor, Row, Taken
+from boxengine.adapters.sql.dialects.postgresql import ONE_PLAN, PostgresStatements
+from boxengine.adapters.sql.log.progress import Move, Position, Reading, has_gone_back, move
+from boxengine.adapters.sql.log.reading import Reading as Questions
+from boxengine.adapters.sql.log.reading import array, item_columns
+from boxengine.adapters.sql.log.tables import BUCKET, LogTable
+from boxengine.adapters.sql.payloads import MAX_BATCH_BYTES, light
+from boxengine.adapters.sql.tables import BoxTable
+from boxengine.domain.box import StrictOrder
+from boxengine.domain.item import Item, Status
+from boxengine.domain.job import ANY_ID
+from boxengine.domain.outcome import Settlement
+from boxengine.errors import BoxError, StoreUnavailable
+from boxengine.ports import PendingRow
+
+_PARKED = ROW_FIELDS + 1
+"""Behind an item's fields and whether it is of a transaction that ended late."""
+_NUMBERS = ("place", "floor", "ceiling", "high", "turn")
+"""Of a position, in the order of its columns."""
+_SHARES_OF_NEXT, _SHARES_BY_ID = 6, 4
+"""How often those statements ask for the share."""
+_ID, _BUCKET = 0, Item._fields.index("bucket")
+
+
+@dataclass(slots=True)
+class _Claimed:
+    """What one claim knows of the log."""
+
+    readings: dict[int, Reading] = field(default_factory=dict)
+    """By bucket."""
+    bucket_of: dict[int, int] = field(default_factory=dict)
+    """Of the log's rows among those claimed, by id."""
+    settled: set[int] = field(default_factory=set)
+    """Those of them with an outcome in the transaction under way."""
+
+
+class _Held(NamedTuple):
+    snapshot: str
+    """Of the statement that read the positions."""
+    positions: Sequence[Position]
+
+
+class _Found(NamedTuple):
+    """What a claim's statements have found."""
+
+    granted: list[int]
+    now: datetime
+    share: int
+    limit: int
+    side: list[Row]
+    logged: list[Row]
+    """Without those that must wait for others of their key."""
+    unreadable: dict[int, str]
+
+
+class LogStatements(PostgresStatements):
+    """The statements of one log box. What is said of rows holds for those of the side table, unless the log is named."""
+
+    def __init__(
+        self, table: BoxTable, found: LogTable, *, idle_timeout_ms: int, light: int = light(MAX_BATCH_BYTES)
+    ) -> None:
+        super().__init__(table, idle_timeout_ms=idle_timeout_ms, light=light)
+        self._log = found.log.replace("%", "%%")
+        self._positions = found.positions.replace("%", "%%")
+        questions = Questions(found, item_columns(found, light=light), parked=self._is_parked())
+        share = "greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[])))"
+        self._where = questions.positions(blocked=self._is_blocked())
+        self._next = questions.next_rows(share)
+        self._measure = questions.measure()
+        self._measured = questions.measured_rows("%s")
+        self._beyond = questions.beyond("t.created_at", limit="%s")
+        self._waiting_buckets = (
+            f"SELECT held.bucket FROM {self._positions} AS held, (SELECT pg_current_snapshot() AS snapshot) AS now "
+            f"WHERE held.bucket = ANY(%s::int[]) AND ({questions.is_pending()}) AND NOT ({self._is_blocked()})"
+        )
+        self._lock_alone = self._take_locks({**ONE_PLAN, "jit": "off"})
+        self._copy, self._move = self._copying(found), self._moving()
+        self._claimed: _Claimed | None = None
+
+    def for_claim(self) -> Self:
+        """The same for one claim: what it has read decides where its settlement takes the positions."""
+        own = copy(self)
+        own._claimed = _Claimed()  # noqa: SLF001 - of this very class
+        return own
+
+    # ── what is there ────────────────────────────────────────────────────────────────────────────────
+
+    def poll(self, cursor: Cursor, buckets: Sequence[int], share: int, *, regular_only: bool) -> list[PendingRow]:
+        rows = super().poll(cursor, buckets, share, regular_only=regular_only)
+        # Nobody has looked at the log's rows: a job for the bucket is all that they need.
+        return rows + [PendingRow(ANY_ID[0], bucket, 0) for bucket in self._waiting_in_log(cursor, buckets)]
+
+    def outlook(self, cursor: Cursor, buckets: Sequence[int]) -> list[tuple[int | None, float]]:
+        found = super().outlook(cursor, buckets)
+        known = {bucket for bucket, _ in found}
+        return found + [(bucket, 0.0) for bucket in self._waiting_in_log(cursor, buckets) if bucket not in known]
+
+    def pending_in_log(self, cursor: Cursor, limit: int) -> int:
+        values = (_numbers(self._table.box.buckets), limit, limit, limit)
+        cursor.execute(f"SELECT count(*) FROM ({self._beyond} LIMIT %s) AS waiting", values)
+        return int(cursor.fetchone()[0])
+
+    def oldest_pending(self, cursor: Cursor) -> datetime | None:
+        oldest = super().oldest_pending(cursor)
+        values = (_numbers(self._table.box.buckets), LOOKED_AT, LOOKED_AT)
+        cursor.execute(f"SELECT min(waiting.created_at) FROM ({self._beyond}) AS waiting", values)
+        (first,) = cursor.fetchone()
+        found = [moment for moment in (oldest, first) if moment is not None]
+        return min(found).astimezone(UTC) if found else None
+
+    def _waiting_in_log(self, cursor: Cursor, buckets: Sequence[int]) -> list[int]:
+        cursor.execute(self._waiting_buckets, (_numbers(buckets),), prepare=True)
+        return [bucket for (bucket,) in cursor.fetchall()]
+
+    # ── a claim ──────────────────────────────────────────────────────────────────────────────────────
+
+    def claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
+        return self._claim_both(cursor, buckets, limit, lock=self._lock)
+
+    def claim_plain(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
+        return self._claim_both(cursor, buckets, limit, lock=self._lock_alone)
+
+    def _claim_both(self, cursor: Cursor, buckets: Mapping[int, int], limit: int, *, lock: str) -> Taken:
+        wanted, connection = _numbers(buckets), cursor.connection
+        with (
+            connection.cursor(binary=True) as locks,
+            connection.cursor(binary=True) as places,
+            connection.cursor(binary=True) as log,
+        ):
+            with connection.pipeline():
+                locks.execute(lock, (self._idle_timeout, wanted, self._space), prepare=True)
+                # The snapshot comes before anything that gives this transaction a number of its own.
+                places.execute(self._where, (), prepare=True)
+                # Before the side table: what parks a row must not have gone when the rows behind it are looked for.
+                log.execute(self._next, [limit] * _SHARES_OF_NEXT, prepare=True)
+                cursor.execute(self._read, (wanted, _numbers(buckets.values()), limit), prepare=True)
+            granted, moment, *_ = locks.fetchone()
+            now, share = moment.astimezone(UTC), max(1, limit // max(1, len(granted)))
+            logged, unreadable = self._fetch(log, now)
+            side, others = self._fetch(cursor, now)
+            unreadable |= others
+            held = self._held(granted, places.fetchall())
+            of_bucket: dict[int, list[Row]] = defaultdict(list)
+            for row in logged:
+                of_bucket[row[_BUCKET]].append(row)
+            bounds = self._measured_anew(log, held, of_bucket, share, now, unreadable)
+        readings = {
+            position.bucket: _reading(position, held.snapshot, of_bucket, bounds, share) for position in held.positions
+        }
+        rows = [row for bucket in readings for row in of_bucket[bucket] if not row[_PARKED]]
+        return self._taken(_Found(granted, now, share, limit, side, rows, unreadable), readings)
+
+    def _held(self, granted: Collection[int], rows: Sequence[Row]) -> _Held:
+        """The positions of the held buckets, without those whose log must wait.
+
+        Raises:
+            StoreUnavailable: they are missing, or mean nothing on this server.
+        """
+        name, snapshot = self._table.box.name, str(rows[0][0])
+        positions, there = [], set[int]()
+        for _, bucket, passed, batch, *numbers, is_ours, blocked in rows:
+            if bucket is None:
+                continue
+            there.add(bucket)
+            if not is_ours or has_gone_back(batch or passed, snapshot):
+                raise StoreUnavailable(
+                    f"box {name}: its positions are in the numbers of another server's transactions (a restored dump, a logical "
+                    "copy, pg_resetwal), which do not tell what was delivered; go on with: boxengine db reposition "
+                    + name
+                )
+            if not blocked:
+                own = dict(zip(_NUMBERS, numbers, strict=True))
+                positions.append(Position(bucket=bucket, passed=passed, batch=batch, **own))
+        absent = set(granted) - there
+        if absent:
+            raise StoreUnavailable(
+                f"box {name}: {len(absent)} buckets have no position; make it with: boxengine db create"
+            )
+        return _Held(snapshot, positions)
+
+    def _measured_anew(
+        self,
+        cursor: Cursor,
+        held: _Held,
+        of_bucket: dict[int, list[Row]],
+        share: int,
+        now: datetime,
+        unreadable: dict[int, str],
+    ) -> dict[int, tuple[int, int]]:
+        """Measures batches that are larger than a claim, and reads their first rows in place of those that were found."""
+        large = [
+            position.bucket
+            for position in held.positions
+            if position.floor is None and len(of_bucket[position.bucket]) > share
+        ]
+        if not large:
+            return {}
+        cursor.execute(self._measure, (_numbers(large),))
+        bounds = {
+            bucket: (ceiling if first is None else first - 1, ceiling) for bucket, first, ceiling in cursor.fetchall()
+        }
+        floors, ceilings = zip(*bounds.values(), strict=True)
+        cursor.execute(
+            self._measured, (_numbers(bounds), _numbers(floors), _numbers(ceilings), *[share] * _SHARES_BY_ID)
+        )
+        rows, others = self._fetch(cursor, now)
+        unreadable |= others
+        of_bucket.update({bucket: [] for bucket in large})
+        for row in rows:
+            of_bucket[row[_BUCKET]].append(row)
+        return bounds
+
+    def _taken(self, found: _Found, readings: dict[int, Reading]) -> Taken:
+        in_side = Counter(row[_BUCKET] for row in found.side)
+        # What stepped aside goes first: as long as there may be more of it, the bucket's log waits.
+        crowded = {bucket for bucket, number in in_side.items() if number >= found.share}
+        readings = {bucket: reading for bucket, reading in readings.items() if bucket not in crowded}
+        logged = [row[:ROW_FIELDS] for row in found.logged if row[_BUCKET] in readings]
+        rows = sorted([*found.side, *logged], key=itemgetter(_ID))
+        left = {row[_BUCKET] for row in rows[found.limit :]}
+        waiting = crowded | left | {bucket for bucket, each in readings.items() if not _is_exhausted(each)}
+        self._here.readings = readings
+        self._here.bucket_of = {each: bucket for bucket, reading in readings.items() for each in reading.ids}
+        return Taken(
+            found.granted,
+            found.now,
+            found.share,
+            rows[: found.limit],
+            unreadable=found.unreadable,
+            exhausted=frozenset(found.granted) - waiting,
+        )
+
+    @property
+    def _here(self) -> _Claimed:
+        if self._claimed is None:
+            raise StoreUnavailable(f"the tables of box {self._table.box.name} were altered during a claim; tried again")
+        return self._claimed
+
+    def sizes(self, cursor: Cursor, ids: Sequence[int]) -> dict[int, int]:
+        side, logged = self._apart(ids)
+        found = super().sizes(cursor, side) if side else {}
+        if logged:
+            cursor.execute(*self._of_log("octet_length(t.payload)", logged))
+            found |= dict(cursor.fetchall())
+        return found
+
+    def payloads(self, cursor: Cursor, ids: Sequence[int]) -> dict[int, bytes]:
+        side, logged = self._apart(ids)
+        found = super().payloads(cursor, side) if side else {}
+        if logged:
+            cursor.execute(*self._of_log("t.payload", logged))
+            found |= dict(cursor.fetchall())
+        return found
+
+    def _apart(self, ids: Iterable[int]) -> tuple[list[int], list[int]]:
+        """Those of the side table, and those of the log."""
+        known = self._here.bucket_of
+        side: list[int] = []
+        logged: list[int] = []
+        for each in ids:
+            (logged if each in known else side).append(each)
+        return side, logged
+
+    def _of_log(self, what: str, ids: Sequence[int]) -> tuple[str, tuple[str, str]]:
+        statement = (
+            f"SELECT t.id, {what} FROM unnest(%s::int[], %s::bigint[]) AS w(bucket, id) "
+            f"JOIN {self._log} AS t ON {BUCKET} = w.bucket AND t.id = w.id"
+        )
+        return statement, (_numbers(self._here.bucket_of[each] for each in ids), _numbers(ids))
+
+    def later_delivered(self, cursor: Cursor, items: Sequence[Item]) -> dict[int, int]:  # noqa: ARG002 - it is the port's
+        """Raises:
+        BoxError: always; the log says of no single item whether it was delivered.
+        """
+        raise BoxError("with storage: log nobody knows which later items of a key have been delivered")
+
+    # ── its settlement ───────────────────────────────────────────────────────────────────────────────
+
+    def record(self, cursor: Cursor, settlement: Settlement) -> int:
+        side, logged = self._parts(settlement)
+        written = super().record(cursor, side) if side else 0
+        written += sum(int(each.rowcount) for each in self._step_aside(cursor, logged)) + len(logged.delivered)
+        if written == len(settlement):
+            self._here.settled.update(logged.ids)
+        return written
+
+    def finish(self, cursor: Cursor, settlement: Settlement) -> int:
+        side, logged = self._parts(settlement)
+        self._here.settled.update(logged.ids)
+        with cursor.connection.pipeline():
+            used = self._write(cursor.connection.cursor(), side)
+            used += self._step_aside(cursor, logged)
+            self._move_on(cursor)
+            cursor.connection.execute("COMMIT", prepare=False)
+        self._here.readings.clear()
+        return sum(int(each.rowcount) for each in used) + len(logged.delivered)
+
+    def seal(self, cursor: Cursor) -> None:
+        self._move_on(cursor)
+        self._here.readings.clear()
+
+    def _move_on(self, cursor: Cursor) -> None:
+        readings, settled = self._here.readings.values(), self._here.settled
+        moves = [each for each in (move(reading, settled) for reading in readings) if each is not None]
+        if not moves:
+            return
+        aside = [(each.position.bucket, item_id) for each in moves for item_id in each.aside]
+        if aside:
+            buckets, ids = zip(*aside, strict=True)
+            nothing = [None] * len(aside)
+            self._run(cursor, self._copy, [_numbers(buckets), _numbers(ids), nothing, nothing, nothing])
+        self._run(cursor, self._move, [*_columns_of(moves), len(moves)], prepare=True)
+
+    def hold_again(self, cursor: Cursor, buckets: Sequence[int]) -> list[int]:
+        self._here.settled.clear()
+        return super().hold_again(cursor, buckets)
+
+    def hold_pending(self, cursor: Cursor, ids: Sequence[int]) -> list[int]:
+        side, logged = self._apart(ids)
+        pending = super().hold_pending(cursor, side) if side else []
+        positions = [reading.position for reading in self._here.readings.values()]
+        cursor.execute(
+            f"SELECT p.bucket FROM {self._positions} AS p JOIN unnest(%s::int[], %s::bigint[]) AS f(bucket, turn) "
+            "ON f.bucket = p.bucket AND f.turn = p.turn",
+            (_numbers(each.bucket for each in positions), _numbers(each.turn for each in positions)),
+        )
+        unmoved = {bucket for (bucket,) in cursor.fetchall()}
+        self._here.readings = {bucket: self._here.readings[bucket] for bucket in unmoved}
+        return pending + [each for each in logged if self._here.bucket_of[each] in unmoved]
+
+    def errors_count(self, cursor: Cursor, item_id: int) -> int:
+        return 0 if item_id in self._here.bucket_of else super().errors_count(cursor, item_id)
+
+    def _parts(self, settlement: Settlement) -> tuple[Settlement, Settlement]:
+        """The outcomes of side rows, and those of the log's."""
+        logged = self._here.bucket_of.keys()
+        if not logged:
+            return settlement, Settlement()
+        mine = settlement.only(logged)
+        if len(mine) == len(settlement):
+            return Settlement(), mine
+        return settlement.only(frozenset(settlement.ids) - logged), mine
+
+    def _step_aside(self, cursor: Cursor, logged: Settlement) -> list[Cursor]:
+        """Copies what failed to the side table, with its outcome."""
+        others = logged.not_delivered
+        if not others:
+            return []
+        table, bucket_of = self._table, self._here.bucket_of
+        values = [
+            _numbers(bucket_of[each.id] for each in others),
+            _numbers(each.id for each in others),
+            [int(each.status) for each in others],
+            [min(each.errors_count, table.most_errors) for each in others],
+            [table.log.fit(each.error_log) for each in others],
+        ]
+        return [self._run(cursor, self._copy, values)]
+
+    @staticmethod
+    def _run(cursor: Cursor, statement: str, values: Sequence[Any], **options: Any) -> Cursor:
+        # Each with a cursor of its own: within a pipeline it learns only at the end how many rows there were.
+        return cursor.connection.cursor().execute(statement, values, **options)
+
+    # ── retention ────────────────────────────────────────────────────────────────────────────────────
+
+    def delete(
+        self, cursor: Cursor, statuses: Sequence[int], created_from: datetime, created_before: datetime, limit: int
+    ) -> int:
+        deleted = super().delete(cursor, statuses, created_from, created_before, limit)
+        if Status.DELIVERED in statuses and deleted < limit:
+            deleted += self._delete_passed(cursor, created_before, limit - deleted)
+        return deleted
+
+    def _delete_passed(self, cursor: Cursor, created_before: datetime, limit: int) -> int:
+        """Old rows of the log that have been passed; of each bucket its first ones are looked at."""
+        cursor.execute(
+            f"DELETE FROM {self._log} WHERE ctid = ANY(ARRAY(SELECT i.ctid {self._passed()} AND i.created_at < %s LIMIT %s))",
+            (LOOKED_THROUGH * limit, created_before, limit),
+        )
+        return int(cursor.rowcount)
+
+    def oldest(self, cursor: Cursor, statuses: Sequence[int]) -> datetime | None:
+        oldest = super().oldest(cursor, statuses)
+        if Status.DELIVERED not in statuses:
+            return oldest
+        cursor.execute(f"SELECT min(i.created_at) {self._passed()}", (1,))
+        (first,) = cursor.fetchone()
+        return min((moment for moment in (oldest, first) if moment is not None), default=None)
+
+    def _passed(self) -> str:
+        return (
+            f"FROM {self._positions} AS p CROSS JOIN LATERAL (SELECT t.ctid, t.created_at, t.xact FROM {self._log} AS t "
+            f"WHERE ({BUCKET}, t.id) > (p.bucket, 0) AND {BUCKET} <= p.bucket ORDER BY {BUCKET}, t.id LIMIT %s) AS i "
+            "WHERE pg_visible_in_snapshot(i.xact, p.passed)"
+        )
+
+    # ── the texts ────────────────────────────────────────────────────────────────────────────────────
+
+    def _is_parked(self) -> str:
+        if self.strict_order is not StrictOrder.KEY:
+            return "false"
+        return (
+            f"EXISTS (SELECT 1 FROM {self._table.name} AS e WHERE e.bucket = t.bucket AND e.event_key = t.event_key "
+            f"AND (e.status = 1 OR (e.status = 0 AND ({self._troubled}))) AND (e.status = 1 OR NOT {self._is_due('e')}))"
+        )
+
+    def _is_blocked(self) -> str:
+        if self.strict_order is not StrictOrder.BUCKET:
+            return "false"
+        return (
+            f"EXISTS (SELECT 1 FROM {self._table.name} AS e WHERE e.status = 0 AND ({self._troubled}) "
+            f"AND (e.bucket, e.id) > (held.bucket, 0) AND e.bucket <= held.bucket AND NOT {self._is_due('e')})"
+        )
+
+    def _copying(self, found: LogTable) -> str:
+        columns = [name.replace("%", "%%") for name in found.shared]
+        log = ", error_log" if self._table.has("error_log") else ""
+        return (
+            f"INSERT INTO {self._table.name} ({', '.join(columns)}, status, errors_count, processed_at, updated_at{log}) "
+            f"SELECT {', '.join(f't.{name}' for name in columns)}, coalesce(f.status, {Status.PENDING:d}), "
+            "coalesce(f.errors_count, 0), CASE WHEN f.status IS NOT NULL THEN statement_timestamp() END, "
+            f"statement_timestamp(){', f.error_log' if log else ''} "
+            "FROM unnest(%s::int[], %s::bigint[], %s::int[], %s::int[], %s::text[]) "
+            "AS f(bucket, id, status, errors_count, error_log) "
+            f"JOIN {self._log} AS t ON {BUCKET} = f.bucket AND t.id = f.id"
+        )
+
+    def _moving(self) -> str:
+        # A bucket that somebody else has moved meanwhile ends the transaction with an error: its locks are ours, so nobody can.
+        return (
+            f"WITH moved AS (UPDATE {self._positions} AS p SET passed = f.passed::pg_snapshot, batch = f.batch::pg_snapshot, "
+            "place = f.place, floor = f.floor, ceiling = f.ceiling, high = f.high, turn = p.turn + 1 "
+            "FROM unnest(%s::int[], %s::text[], %s::text[], "
+            "%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[]) "
+            "AS f(bucket, passed, batch, place, floor, ceiling, high, turn) "
+            "WHERE p.bucket = f.bucket AND p.turn = f.turn RETURNING 1) "
+            "SELECT 1 / (count(*) = %s)::int FROM moved"
+        )
+
+
+def _reading(
+    position: Position,
+    now: str,
+    of_bucket: Mapping[int, list[Row]],
+    bounds: Mapping[int, tuple[int, int]],
+    share: int,
+) -> Reading:
+    rows = sorted(of_bucket[position.bucket], key=itemgetter(_ID))
+    floor, ceiling = bounds.get(position.bucket, (position.floor, position.ceiling))
+    return Reading(
+        position=position,
+        upto=position.batch or now,
+        ids=[row[_ID] for row in rows],
+        parked=frozenset(row[_ID] for row in rows if row[_PARKED]),
+        # Of a batch that was not measured one more was asked for.
+        complete=len(rows) <= share if floor is None else len(rows) < share,
+        floor=floor,
+        ceiling=ceiling,
+    )
+
+
+def _is_exhausted(reading: Reading) -> bool:
+    """Whether nothing is left: an older batch may have a later one behind it, and parked rows are in the side table then."""
+    return reading.complete and reading.position.batch is None and not reading.parked
+
+
+def _columns_of(moves: Sequence[Move]) -> list[Any]:
+    positions = [each.position for each in moves]
+    columns = [[getattr(each, name) for each in positions] for name in ("bucket", "passed", "batch", *_NUMBERS)]
+    return [array(column) for column in columns]
+
+
+def _numbers(numbers: Iterable[int]) -> str:
+    return "{" + ",".join(map(str, numbers)) + "}"

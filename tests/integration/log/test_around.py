@@ -1,0 +1,157 @@
+"""What stands around the delivery of a log box: its tables, counts, retention, moves to other servers, and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from boxengine.adapters.sql import schema, sizes
+from boxengine.adapters.sql.census import SqlCensus
+from boxengine.adapters.sql.items import SqlItems
+from boxengine.adapters.sql.log.moved import reposition
+from boxengine.domain.item import Status
+from boxengine.errors import SchemaMismatch, StoreUnavailable
+from boxengine.ports import Count, ItemFilter
+from tests.integration.log.bench import Bench
+
+DELIVERED = [Status.DELIVERED]
+
+
+@pytest.fixture
+def bench(postgres_url: str) -> Iterator[Bench]:
+    bench = Bench(postgres_url)
+    yield bench
+    bench.engine.dispose()
+
+
+def test_making_the_tables_twice_changes_nothing_and_they_are_in_order(bench: Bench) -> None:
+    bench.commit()
+    bench.take()
+    before = bench.ask("SELECT * FROM order_items_positions ORDER BY bucket")
+    assert schema.create(bench.engine, [bench.box]) == []
+    assert bench.ask("SELECT * FROM order_items_positions ORDER BY bucket") == before
+    assert schema.check(bench.engine, [bench.box]) == []
+
+
+def test_the_printed_statements_make_the_same_tables(bench: Bench) -> None:
+    columns = (
+        "SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns "
+        "WHERE table_name LIKE 'order_items%' ORDER BY 1, 2"
+    )
+    indexes = "SELECT indexdef FROM pg_indexes WHERE tablename LIKE 'order_items%' ORDER BY 1"
+    made = bench.ask(columns), bench.ask(indexes)
+    bench.run("DROP TABLE order_items_log, order_items, order_items_positions")
+    for statement in schema.ddl("postgresql", [bench.box]):
+        bench.run(statement.replace("%", "%%"))
+    assert (bench.ask(columns), bench.ask(indexes)) == made
+
+
+def test_a_log_that_is_not_there_is_found_and_told(bench: Bench) -> None:
+    bench.run("DROP TABLE order_items_log")
+    (finding,) = schema.check(bench.engine, [bench.box])
+    assert finding.severity == "error"
+    assert "order_items_log" in finding.message
+    assert "db create" in finding.message
+
+
+def test_buckets_without_a_position_are_told_and_not_passed_over(bench: Bench) -> None:
+    bench.commit(bucket=1)
+    bench.ask("DELETE FROM order_items_positions WHERE bucket = 1 RETURNING 1")
+    (finding,) = schema.check(bench.engine, [bench.box])
+    assert "1 buckets have no position" in finding.message
+    with pytest.raises(StoreUnavailable, match="no position"):
+        bench.take(buckets=(0, 1))
+
+
+def test_pending_items_of_log_and_side_table_are_counted_together(bench: Bench) -> None:
+    ids = [bench.commit(key=str(n)) for n in range(5)]
+    bench.take(limit=3, fail=(ids[0],))
+    counts = SqlCensus(bench.store).take(bench.box)
+    assert (counts.pending, counts.retrying, counts.delivered) == (Count(3), Count(1), None)
+    assert bench.store.counts(bench.box)[Status.PENDING] == 3
+    assert bench.store.pending([bench.box]) == {bench.box.name}
+    assert SqlItems(bench.store).count(bench.box, ItemFilter(statuses=frozenset({Status.PENDING}))) == 1
+
+
+def test_nothing_is_pending_once_all_is_passed(bench: Bench) -> None:
+    bench.commit()
+    oldest = bench.store.oldest_pending(bench.box)
+    assert oldest is not None
+    assert oldest <= datetime.now(UTC)
+    bench.take()
+    assert bench.store.oldest_pending(bench.box) is None
+    assert bench.store.pending([bench.box]) == frozenset()
+    assert bench.store.outlook(bench.box, bench.box.buckets).due == []
+
+
+def test_a_look_finds_the_buckets_with_rows_behind_their_positions(bench: Bench) -> None:
+    bench.commit(bucket=1)
+    assert bench.store.outlook(bench.box, [0, 1]).due == [1]
+    assert [row.bucket for row in bench.store.poll(bench.box, [0, 1], 10)] == [1]
+
+
+def test_retention_deletes_what_was_passed_and_is_old_and_nothing_else(bench: Bench) -> None:
+    first, second = bench.commit(), bench.commit()
+    assert bench.take() == [first, second]
+    pending = bench.commit()
+    bench.ask(f"UPDATE order_items_log SET created_at = now() - interval '9 days' WHERE id <> {second} RETURNING 1")
+    week_ago = datetime.now(UTC) - timedelta(days=7)
+    oldest = bench.store.oldest_finished(bench.box, DELIVERED)
+    assert oldest is not None
+    assert oldest < week_ago
+    deleted = bench.store.delete_finished(
+        bench.box, DELIVERED, created_from=oldest, created_before=week_ago, limit=1000
+    )
+    assert deleted == 1
+    assert bench.ask("SELECT id FROM order_items_log ORDER BY id") == [(second,), (pending,)]
+    assert bench.take() == [pending]
+
+
+# ── other servers ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_on_another_server_the_box_stops_until_somebody_says_so_and_loses_nothing(bench: Bench) -> None:
+    delivered = [bench.commit(), bench.commit()]
+    assert bench.take() == delivered
+    before = bench.commit()
+    # As a dump of a server that had counted further is restored: rows and positions with its numbers.
+    bench.ask("UPDATE order_items_log SET xact = (xact::text::bigint + 1000000)::text::xid8 RETURNING 1")
+    bench.ask(
+        "UPDATE order_items_positions SET server = 1, passed = (SELECT format('%s\\:%s\\:', x, x)::pg_snapshot FROM "
+        f"(SELECT min(xact::text::bigint) AS x FROM order_items_log WHERE id = {before}) AS m) RETURNING 1"
+    )
+    after = bench.commit()
+    with pytest.raises(StoreUnavailable, match="db reposition order_item"):
+        bench.take()
+    assert reposition(bench.engine, bench.box) == 2
+    # Once this server has counted as far, the old numbers would bring the rows back.
+    ahead = "SELECT count(*) FROM order_items_log WHERE NOT pg_visible_in_snapshot(xact, pg_current_snapshot())"
+    assert bench.ask(ahead) == [(0,)]
+    assert bench.take() == [before, after]
+    fresh = bench.commit()
+    assert bench.take() == [fresh]
+    assert bench.take() == []
+
+
+def test_numbers_that_have_gone_back_are_noticed(bench: Bench) -> None:
+    bench.ask("UPDATE order_items_positions SET passed = '900000000\\:900000000\\:' RETURNING 1")
+    bench.commit()
+    with pytest.raises(StoreUnavailable, match="db reposition"):
+        bench.take()
+    assert bench.store.outlook(bench.box, [0]).due == [0]
+
+
+def test_positions_that_mean_something_stay(bench: Bench) -> None:
+    item = bench.commit()
+    assert reposition(bench.engine, bench.box) is None
+    assert bench.take() == [item]
+
+
+# ── refusals ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_number_of_buckets_stays(bench: Bench) -> None:
+    with pytest.raises(SchemaMismatch, match="storage: log"):
+        sizes.change(bench.engine, bench.box)

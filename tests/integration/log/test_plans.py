@@ -1,0 +1,84 @@
+"""The plans of the questions to a log: by the index that is meant, however stale the statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from boxengine.adapters.sql.log.statements import LogStatements
+from boxengine.domain.box import StrictOrder
+from tests.integration.log.bench import Bench
+
+BUCKETS = 8
+ROWS = 40_000
+XACT, ID = "ix_order_items_log_xact", "ix_order_items_log_id"
+FILL = f"""
+INSERT INTO order_items_log (uuid, event_key, bucket, payload)
+SELECT gen_random_uuid(), 'k' || n, mod(n, {BUCKETS}), 'x' FROM generate_series(1, {ROWS}) AS n
+"""
+PASS = "UPDATE order_items_positions SET passed = pg_current_snapshot()"
+STALE: Mapping[str, list[str]] = {
+    "never analyzed": [FILL, PASS],
+    "analyzed when empty": ["ANALYZE order_items_log", FILL, PASS],
+    "analyzed": [FILL, PASS, "ANALYZE order_items_log"],
+    "vacuumed": [FILL, PASS, "VACUUM ANALYZE order_items_log"],
+}
+HELD = "{0,1,2,3,4,5,6,7}"
+SHARES = (10, 10, 10, 10, 10, 10)
+ASKED: Mapping[str, tuple[tuple[Any, ...], set[str]]] = {
+    "_next": (SHARES, {XACT, ID}),
+    "_measure": ((HELD,), {XACT}),
+    "_measured": ((HELD, HELD, HELD, *SHARES[:4]), {XACT, ID}),
+    "_beyond": ((HELD, 10, 10), {XACT}),
+    "_waiting_buckets": ((HELD,), {XACT}),
+}
+
+
+@pytest.fixture(params=STALE)
+def stale(request: pytest.FixtureRequest, postgres_url: str) -> Iterator[Bench]:
+    bench = Bench(postgres_url, bucket_size=BUCKETS, strict_order=StrictOrder.KEY)
+    with bench.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        for statement in STALE[request.param]:
+            connection.exec_driver_sql(statement)
+    for _ in range(3):
+        bench.commit()
+    yield bench
+    bench.engine.dispose()
+
+
+def test_no_question_walks_over_what_was_delivered(stale: Bench) -> None:
+    statements = stale.store._statements(stale.box)
+    assert isinstance(statements, LogStatements)
+    with stale.engine.connect() as connection:
+        connection.execute(
+            sa.text(
+                f"SELECT set_config('boxengine.held', '{HELD}', true), "
+                "set_config('boxengine.snapshot', pg_current_snapshot()::text, true)"
+            )
+        )
+        driver: Any = connection.connection.driver_connection
+        for question, (values, indexes) in ASKED.items():
+            text = f"EXPLAIN (ANALYZE, FORMAT JSON) {getattr(statements, question)}"
+            (plan,) = driver.execute(text, values).fetchone()
+            scans = [node for node in nodes(plan[0]["Plan"]) if node.get("Relation Name") == "order_items_log"]
+            assert scans
+            assert {index_of(node) for node in scans} <= indexes, question
+            assert sum(node["Actual Rows"] * node["Actual Loops"] for node in scans) <= 10, question
+            assert not any(node.get("Rows Removed by Filter", 0) * node["Actual Loops"] > 10 for node in scans), (
+                question
+            )
+
+
+def index_of(node: Mapping[str, Any]) -> object:
+    """A bitmap is made by another node, below the one that reads the table."""
+    below = node["Plans"][0] if node["Node Type"] == "Bitmap Heap Scan" else node
+    return below.get("Index Name")
+
+
+def nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield plan
+    for below in plan.get("Plans", ()):
+        yield from nodes(below)

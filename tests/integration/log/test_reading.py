@@ -1,0 +1,137 @@
+"""What a claim of a log box gives, and where its settlement leaves the positions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+import sqlalchemy as sa
+
+from boxengine.adapters.sql.store import SqlStore
+from boxengine.domain.box import Backoff, StrictOrder
+from boxengine.domain.item import Status
+from boxengine.domain.outcome import FailedAttempt, Settlement
+from tests.integration.log.bench import Bench
+
+
+@pytest.fixture
+def bench(postgres_url: str) -> Iterator[Bench]:
+    bench = Bench(postgres_url)
+    yield bench
+    bench.engine.dispose()
+
+
+def test_items_go_out_once_in_order(bench: Bench) -> None:
+    ids = [bench.commit() for _ in range(5)]
+    assert bench.take() == ids
+    assert bench.take() == []
+    later = bench.commit()
+    assert bench.take() == [later]
+
+
+def test_a_lower_id_that_commits_later_is_not_skipped(bench: Bench) -> None:
+    with bench.engine.begin() as connection:
+        late = bench.put(connection)
+        early = bench.commit()
+        assert bench.take() == [early]
+        assert bench.take() == []
+    assert bench.take() == [late]
+    assert bench.take() == []
+
+
+def test_a_batch_larger_than_a_claim_goes_out_by_id(bench: Bench) -> None:
+    with bench.engine.begin() as first, bench.engine.begin() as second:
+        low = [bench.put(first) for _ in range(3)]
+        early = [bench.commit() for _ in range(3)]
+        assert bench.take() == early
+        low += [bench.put(second) for _ in range(3)]
+        rest = [bench.commit() for _ in range(4)]
+        low += [bench.put(first) for _ in range(3)]
+    everything = sorted(low + rest)
+    taken: list[int] = []
+    newer = bench.commit()
+    while ids := bench.take(limit=4):
+        taken += ids
+    assert taken == [*everything, newer]
+
+
+def test_failed_items_step_aside(bench: Bench) -> None:
+    ids = [bench.commit(key=str(n)) for n in range(3)]
+    assert bench.take(fail=(ids[1],)) == ids
+    assert bench.side() == [(ids[1], 0, 1)]
+    assert bench.take() == []
+
+
+def test_what_stepped_aside_goes_first_though_there_is_more_of_it_than_a_claim_takes(postgres_url: str) -> None:
+    bench = Bench(postgres_url, strict_order=StrictOrder.KEY, backoff=Backoff(minimal=timedelta(hours=1)))
+    first, second, third = (bench.commit() for _ in range(3))
+    assert bench.take(fail=(first,), send=1) == [first]
+    assert bench.take() == []
+    assert [row[0] for row in bench.side()] == [first, second, third]
+    bench.run("UPDATE order_items SET processed_at = NULL")
+    fourth, elsewhere = bench.commit(), bench.commit(bucket=1)
+    assert bench.take(limit=3, buckets=(0, 1)) == [first, elsewhere]
+    assert bench.take() == [second, third, fourth]
+    bench.engine.dispose()
+
+
+def test_an_item_that_was_not_sent_stays_or_steps_aside_untried(bench: Bench) -> None:
+    first, second, third = (bench.commit() for _ in range(3))
+    assert bench.take(skip=(first, third)) == [first, second, third]
+    assert bench.side() == [(first, 0, 0)]
+    assert bench.take() == [first, third]
+
+
+def test_an_undone_claim_comes_again(bench: Bench) -> None:
+    item = bench.commit()
+    with bench.store.claims(bench.box).open({0: 0}, 10) as claim:
+        assert [each.id for each in claim.items] == [item]
+    assert bench.take() == [item]
+
+
+def test_a_bucket_that_somebody_holds_is_refused(bench: Bench) -> None:
+    item = bench.commit()
+    with bench.store.claims(bench.box).open({0: 0}, 10) as claim:
+        assert [each.id for each in claim.items] == [item]
+        with bench.store.claims(bench.box).open({0: 0, 1: 0}, 10) as other:
+            assert other.refused == {0}
+            assert other.items == []
+
+
+def test_heavy_payloads_are_read_as_far_as_there_is_room(bench: Bench) -> None:
+    ids = [bench.commit(payload=bytes([n]) * 600_000) for n in range(4)]
+    store = SqlStore(bench.engine, max_batch_bytes=1_300_000)
+    taken = []
+    while True:
+        with store.claims(bench.box).open({0: 0}, 10) as claim:
+            if not claim.items:
+                break
+            assert [len(item.payload) for item in claim.items] == [600_000] * len(claim.items)
+            assert claim.commit(Settlement(delivered=[item.id for item in claim.items])) is None
+            taken.append([item.id for item in claim.items])
+    assert taken == [ids[:2], ids[2:]]
+
+
+def test_a_side_table_that_refuses_a_copy_keeps_its_item_and_no_other(bench: Bench) -> None:
+    guilty, other, last = bench.commit(key="bad"), bench.commit(), bench.commit()
+    bench.run("ALTER TABLE order_items ADD CONSTRAINT no_bad CHECK (event_key <> 'bad' OR error_log IS NULL)")
+    with bench.store.claims(bench.box).open({0: 0}, 10) as claim:
+        failed = [FailedAttempt(each, Status.PENDING, 1, "broken") for each in (guilty, other)]
+        unrecorded = claim.commit(Settlement(delivered=[last], failed=failed))
+    assert unrecorded is not None
+    assert set(unrecorded.left) == {guilty}
+    assert bench.side() == [(guilty, 0, 0), (other, 0, 1)]
+    assert bench.take() == [guilty]  # the other one waits out its pause
+
+
+def test_what_a_handler_wrote_commits_with_the_position_or_not_at_all(bench: Bench) -> None:
+    item = bench.commit()
+    bench.run("CREATE TABLE effects (item bigint)")
+    for committed in (False, True):
+        with bench.store.claims(bench.box).open({0: 0}, 10) as claim:
+            claim.session.execute(sa.text(f"INSERT INTO effects VALUES ({claim.items[0].id})"))
+            if committed:
+                assert claim.commit(Settlement(delivered=[item])) is None
+    assert bench.ask("SELECT item FROM effects") == [(item,)]
+    assert bench.take() == []
