@@ -205,7 +205,7 @@ def test_under_strict_order_by_key_the_followers_of_a_parked_key_go_on_in_order(
     with project.worker() as worker:
         eventually(lambda: project.counts() == {0: 199, 1: 1, 2: 1800})
         (tmp_path / "refused").write_text("")
-        assert ": 1 items " in project.run("items", verb, BOX, "--event-key", "3", "--yes")
+        assert ": 1 item " in project.run("items", verb, BOX, "--event-key", "3", "--yes")
         eventually(lambda: project.counts().get(0) is None, what="all followers delivered")
         assert worker.stop() == 0
     first, *followers = committed["3"]
