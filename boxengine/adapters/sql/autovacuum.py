@@ -22,22 +22,27 @@ def remarks(connection: Connection, table: BoxTable, *, area: str) -> Iterator[R
     if row is None:
         return
     own = dict(option.split("=", 1) for option in row[0] or ())
-    box, name = table.box.name, table.box.table
     if str(own.get("autovacuum_enabled", "on")).lower() in _OFF:
-        yield Remark(
-            area=area,
-            box=box,
-            text=f"autovacuum is off for {name}: every delivery leaves a dead row that nobody clears away.",
-            advice=f"ALTER TABLE {table.name} RESET (autovacuum_enabled)",
-        )
-        return
-    begins = _begins_after(connection, own, float(row[1]))
-    told = f"Autovacuum clears {name} after about {begins:,} dead rows"
-    if begins > LATE:
-        advice = f"ALTER TABLE {table.name} SET ({_SCALE} = 0.02), or boxengine db upgrade"
-        yield Remark(area=area, box=box, text=f"{told}, which is late: polls walk over them.", advice=advice)
+        yield _off(table, area)
     else:
-        yield Remark(area=area, box=box, text=f"{told}.")
+        yield _on(table, area, begins=_begins_after(connection, own, float(row[1])))
+
+
+def _off(table: BoxTable, area: str) -> Remark:
+    return Remark(
+        area=area,
+        box=table.box.name,
+        text=f"autovacuum is off for {table.box.table}: every delivery leaves a dead row that nobody clears away.",
+        advice=f"ALTER TABLE {table.name} RESET (autovacuum_enabled)",
+    )
+
+
+def _on(table: BoxTable, area: str, *, begins: int) -> Remark:
+    told = f"Autovacuum clears {table.box.table} after about {begins:,} dead rows"
+    if begins <= LATE:
+        return Remark(area=area, box=table.box.name, text=f"{told}.")
+    advice = f"ALTER TABLE {table.name} SET ({_SCALE} = 0.02), or boxengine db upgrade"
+    return Remark(area=area, box=table.box.name, text=f"{told}, which is late: polls walk over them.", advice=advice)
 
 
 def _begins_after(connection: Connection, own: Mapping[str, str], rows: float) -> int:

@@ -145,7 +145,8 @@ class _PostgreSql:
             {"long": longer_than.total_seconds()},
         ).all()
         for gid, age in prepared:
-            end = "ROLLBACK PREPARED '{}'".format(gid.replace("'", "''"))
+            literal = gid.replace("'", "''")
+            end = f"ROLLBACK PREPARED '{literal}'"
             yield _old_transaction(f"prepared as {gid}, and nobody has decided it", age, end)
         if not found and not prepared:
             yield Remark(area=AREA, text="No transaction is open for long.")

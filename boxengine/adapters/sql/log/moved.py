@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, Engine, text
 
 from boxengine.adapters.sql.errors import translated
-from boxengine.adapters.sql.log.tables import LogTable, reflect_log
+from boxengine.adapters.sql.log.tables import LogTable, in_text, reflect_log
 from boxengine.adapters.sql.tables import BoxTable, reflect
 from boxengine.domain.box import Box
 
@@ -30,20 +30,20 @@ def reposition(engine: Engine, box: Box) -> int | None:
         found = reflect_log(connection, side)
         connection.execute(text(f"SET LOCAL lock_timeout = '{_PATIENCE}s'"))
         connection.execute(
-            text(f"LOCK TABLE {_named(found.log)}, {_named(found.positions)} IN SHARE ROW EXCLUSIVE MODE")
+            text(f"LOCK TABLE {in_text(found.log)}, {in_text(found.positions)} IN SHARE ROW EXCLUSIVE MODE")
         )
         if not _is_foreign(connection, found):
             return None
         aside = connection.execute(text(_step_aside(side, found))).rowcount
         connection.execute(
             text(
-                f"UPDATE {_named(found.log)} SET xact = {_BEFORE_ALL} "
+                f"UPDATE {in_text(found.log)} SET xact = {_BEFORE_ALL} "
                 "WHERE NOT pg_visible_in_snapshot(xact, pg_current_snapshot())"
             )
         )
         connection.execute(
             text(
-                f"UPDATE {_named(found.positions)} SET passed = pg_current_snapshot(), batch = NULL, place = 0, floor = NULL, "
+                f"UPDATE {in_text(found.positions)} SET passed = pg_current_snapshot(), batch = NULL, place = 0, floor = NULL, "
                 "ceiling = NULL, turn = turn + 1, server = (SELECT system_identifier FROM pg_control_system())"
             )
         )
@@ -52,22 +52,17 @@ def reposition(engine: Engine, box: Box) -> int | None:
 
 def _is_foreign(connection: Connection, found: LogTable) -> bool:
     query = (
-        f"SELECT count(*) FROM {_named(found.positions)} WHERE server <> (SELECT system_identifier FROM pg_control_system()) "
+        f"SELECT count(*) FROM {in_text(found.positions)} WHERE server <> (SELECT system_identifier FROM pg_control_system()) "
         "OR pg_snapshot_xmax(coalesce(batch, passed)) > pg_snapshot_xmax(pg_current_snapshot())"
     )
     return bool(connection.execute(text(query)).scalar())
 
 
 def _step_aside(side: BoxTable, found: LogTable) -> str:
-    columns = ", ".join(map(_named, found.shared))
+    columns = ", ".join(map(in_text, found.shared))
     return (
-        f"INSERT INTO {side.in_text} ({columns}, updated_at) SELECT {', '.join(f't.{_named(name)}' for name in found.shared)}, "
-        f"now() FROM {_named(found.log)} AS t JOIN {_named(found.positions)} AS p ON p.bucket = t.bucket "
+        f"INSERT INTO {side.in_text} ({columns}, updated_at) SELECT {', '.join(f't.{in_text(name)}' for name in found.shared)}, "
+        f"now() FROM {in_text(found.log)} AS t JOIN {in_text(found.positions)} AS p ON p.bucket = t.bucket "
         "WHERE (t.id > p.high OR NOT pg_visible_in_snapshot(t.xact, p.passed)) "
         "AND NOT (p.batch IS NOT NULL AND t.id <= p.place AND pg_visible_in_snapshot(t.xact, p.batch))"
     )
-
-
-def _named(name: str) -> str:
-    """For SQLAlchemy's ``text``, to which a colon begins a parameter."""
-    return name.replace(":", "\\:")

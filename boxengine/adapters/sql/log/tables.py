@@ -121,7 +121,7 @@ def create(connection: Connection, side: Table, buckets: int) -> None:
     query = text("SELECT pg_get_serial_sequence(:name, 'id')")
     sequence = connection.execute(query, {"name": quoted(dialect, side.schema or "", side.name)}).scalar()
     if sequence is None:
-        raise SchemaMismatch(f"table {side.name!r}: its ids come from no sequence of its own, which storage: log needs")
+        raise SchemaMismatch(f"table {side.name!r}: its ids have no sequence of their own, which storage: log needs")
     for statement in ddl(dialect, side, buckets, sequence=sequence):
         connection.exec_driver_sql(statement.replace("%", "%%"))
 
@@ -167,5 +167,10 @@ def reflect_log(connection: Connection, side: BoxTable) -> LogTable:
 
 def missing_positions(connection: Connection, found: LogTable, buckets: Sequence[int]) -> int:
     """How many of these buckets have no position yet."""
-    query = text(f"SELECT count(*) FROM {found.positions.replace(':', chr(92) + ':')} WHERE bucket = ANY(:buckets)")
+    query = text(f"SELECT count(*) FROM {in_text(found.positions)} WHERE bucket = ANY(:buckets)")
     return len(buckets) - int(connection.execute(query, {"buckets": list(buckets)}).scalar() or 0)
+
+
+def in_text(name: str) -> str:
+    """A quoted name for SQLAlchemy's ``text``, to which a colon begins a parameter."""
+    return name.replace(":", "\\:")
