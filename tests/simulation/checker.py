@@ -289,22 +289,24 @@ def _killers_found(record: Record) -> Iterator[str]:
 
 
 def _nobody_else_accused(record: Record) -> Iterator[str]:
-    """Only an item that was alone in hand at two deaths is failed for them."""
+    """Only an item that was alone in hand of two workers that are gone is failed for them.
+
+    A worker that was suspended for longer than its lease lasts is as good as gone: nobody can tell it from a dead one.
+    """
     for change in record.changes:
         row = change.after
         if row is None or change.by != "engine" or ENDED not in (row.error_log or ""):
             continue
         if change.before is not None and change.before.error_log == row.error_log:
             continue
-        dead = {
-            alone.worker
+        notes = [
+            alone
             for alone in record.alone
-            if (alone.box, alone.item) == (change.box, row.id)
-            and not alone.over
-            and record.died.get(alone.worker, change.step) < change.step
-        }
-        if len(dead) < 2:
-            yield f"item {row.id} failed at step {change.step} for {len(dead)} workers that died with it alone in hand"
+            if (alone.box, alone.item) == (change.box, row.id) and alone.step <= change.step
+        ]
+        gone = {alone.worker for alone in notes if alone.over is None or alone.over > change.step} - {notes[-1].worker}
+        if len(gone) < 2:
+            yield f"item {row.id} failed at step {change.step} for {len(gone)} workers that were gone with it alone in hand"
 
 
 def _fenced(record: Record) -> Iterator[str]:

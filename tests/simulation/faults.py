@@ -164,7 +164,7 @@ class InHandSide(RedisSide):
             faults.step("before a note is taken back")
             for each in record.alone:
                 if each.worker == worker and (each.box, str(each.item)) == (box.name, name.partition(":")[0]):
-                    each.over = True
+                    each.over = each.over or record.step
             take_out(box, name)
 
         self.__dict__ |= {"put": noted, "take_out": taken_out}

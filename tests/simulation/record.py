@@ -76,8 +76,8 @@ class Alone:
     box: str
     item: int
     step: int
-    over: bool = False
-    """The worker has taken the note back, or meant to."""
+    over: int | None = None
+    """The step at which the worker has taken the note back, or meant to."""
 
 
 @dataclass(slots=True, eq=False)
