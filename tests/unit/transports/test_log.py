@@ -16,7 +16,7 @@ def test_an_item_becomes_one_line_with_its_identity_and_payload(caplog: pytest.L
 
 
 def test_a_batch_has_one_result_and_one_line_per_item(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG):
+    with caplog.at_level(logging.DEBUG, logger="boxengine.log"):
         assert LogTransport(level="debug").call_batch([make_item(1), make_item(2)]) == [None, None]
     assert len(caplog.records) == 2
     assert {record.levelname for record in caplog.records} == {"DEBUG"}

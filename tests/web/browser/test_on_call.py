@@ -143,7 +143,8 @@ def test_the_receiver_is_down(night: Callable[[str], Night]) -> None:
 def test_a_poison_item_holds_back_its_key(night: Callable[[str], Night]) -> None:
     call = night("poison")
     page = call.tab.page
-    assert call.sentence() == "3 items of key 17 wait for item 1, which failed 3 times: 422 unknown currency GOLD"
+    told = "3 items of key 17 wait for item 1, which failed 3 times: 422 unknown currency GOLD"
+    eventually(lambda: call.sentence() == told, what=told)
     call.tab.shoot("on-call-poison")
     page.get_by_role("link", name="Item 1 of").click()
     assert "3 items of its key wait for it." in page.locator(".why").inner_text()
