@@ -1,4 +1,4 @@
-"""Items that end the process that sends them: found within four deaths, and failed with a reason.
+"""Items that end the process that sends them: found within four deaths as a rule, and failed with a reason.
 
 The first batch of a bucket whose holder died goes out whole, with the bucket noted outside the process: most workers die
 of something else, and one by one is slow. Where the note was left open, the next worker sends that bucket's items one at
