@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -48,18 +47,10 @@ def servers(
 
 def _ports(path: Path) -> dict[str, int]:
     """The ports of the last run that are still free: addresses that were exported in other terminals stay right."""
+    from boxengine.embedded.process import is_free  # noqa: PLC0415 - an extra
+
     try:
         kept = {str(name): int(port) for name, port in json.loads(path.read_text()).items()}
     except (OSError, ValueError, AttributeError):
         return {}
-    return {name: port for name, port in kept.items() if _is_free(port)}
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
+    return {name: port for name, port in kept.items() if is_free(port)}

@@ -137,13 +137,19 @@ def free_port() -> int:
     choice = random.SystemRandom()
     while True:
         port = choice.randrange(10_000, 32_000)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
+        if is_free(port):
             return port
+
+
+def is_free(port: int) -> bool:
+    """Whether nobody listens on this TCP port of 127.0.0.1."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 def _guard(pid: int, last_signal: signal.Signals) -> subprocess.Popen[bytes]:
