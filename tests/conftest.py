@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import uuid
 from collections.abc import Callable, Iterator
@@ -103,6 +104,30 @@ def server_lookup(pytestconfig: pytest.Config) -> ServerLookup:
         return require(ask(worker["server_desk"], name) if shared else session.obtain(name), promised)
 
     return look_up
+
+
+# ── what a test may not leave behind ─────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(autouse=True)
+def loggers_left_as_found() -> Iterator[None]:
+    """Give each logger back its level and handlers: commands that run within the process configure logging."""
+    found = {name: _state(logger) for name, logger in _loggers().items()}
+    yield
+    for name, logger in _loggers().items():
+        logger.level, logger.propagate, logger.disabled, handlers = found.get(name, (logging.NOTSET, True, False, ()))
+        if tuple(logger.handlers) != handlers:
+            logger.handlers[:] = handlers
+    logging.getLogger().manager._clear_cache()  # type: ignore[attr-defined]
+
+
+def _loggers() -> dict[str, logging.Logger]:
+    known = logging.getLogger().manager.loggerDict
+    return {"": logging.getLogger()} | {name: each for name, each in known.items() if isinstance(each, logging.Logger)}
+
+
+def _state(logger: logging.Logger) -> tuple[int, bool, bool, tuple[logging.Handler, ...]]:
+    return logger.level, logger.propagate, logger.disabled, tuple(logger.handlers)
 
 
 # ── servers shared by the session ────────────────────────────────────────────────────────────────────

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -24,6 +25,7 @@ def test_a_connection_lost_between_the_answer_and_its_return_to_the_pool_leaves_
     store: SqlStore, postgres_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Found by the chaos suite: the pool's reset met the loss first, and logged it with a traceback."""
+    caplog.set_level(logging.INFO, logger="boxengine")  # as in a worker
     with suppress(StoreUnavailable), store._cursor(store.engine) as cursor:
         cursor.execute("SELECT pg_backend_pid()")
         (pid,) = cursor.fetchone() or (0,)

@@ -13,6 +13,10 @@ class DisposablePool(QueuePool):
     comes back to the old pool, which nobody looks after any more: it would stay open until the garbage collector finds it.
     """
 
+    # SQLAlchemy names a pool's logger after its module. Under `boxengine` it would tell of each lost connection at INFO,
+    # the level of a worker; under `sqlalchemy` it is as quiet as any other pool.
+    _sqla_logger_namespace = "sqlalchemy.pool.impl.DisposablePool"
+
     _disposed = False
 
     def dispose(self) -> None:
