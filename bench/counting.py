@@ -12,11 +12,9 @@ import redis
 
 from bench.servers import Site
 from boxengine.domain.box import Box
-from boxengine.domain.item import Item
 from boxengine.domain.job import Job
-from boxengine.domain.outcome import Settlement
-from boxengine.engine.observation import NullObserver
-from boxengine.ports import Hold, JobQueue, QueueState
+from boxengine.ports import Hold, JobQueue, Observer, QueueState
+from boxengine.ports.events import Event, HoldEnded, Polled, Settled
 
 _OURS = b"app=boxengine "
 _STATEMENT = (b"LOG:  statement: ", b"LOG:  execute ")
@@ -72,28 +70,33 @@ class JobTally:
     """Buckets from which a hold delivered at least one item."""
 
 
-class JobObserver(NullObserver):
+class JobObserver:
     """Counts jobs; hears of each item's bucket in the thread that works on it."""
 
-    def __init__(self, tally: JobTally, then: NullObserver) -> None:
+    def __init__(self, tally: JobTally, then: Observer) -> None:
         self._tally = tally
         self._then = then
         self._lock = threading.Lock()
         self._mine = threading.local()
 
-    def polled(self, box: Box, partition: int, *, found: int, pushed: int, seconds: float) -> None:  # noqa: ARG002
-        with self._lock:
-            self._tally.pushed += pushed
+    def see(self, event: Event) -> None:
+        match event:
+            case Polled():
+                with self._lock:
+                    self._tally.pushed += event.pushed
+            case Settled():
+                self._seen().update(item.bucket for item in event.items)
+            case HoldEnded():
+                with self._lock:
+                    self._tally.useful += len(self._seen())
+                self._seen().clear()
+            case _:
+                pass
+        self._then.see(event)
 
-    def settled(self, box: Box, items: Sequence[Item], settlement: Settlement, *, seconds: float) -> None:
+    def _seen(self) -> set[int]:
         seen: set[int] = self._mine.__dict__.setdefault("seen", set())
-        seen.update(item.bucket for item in items)
-        self._then.settled(box, items, settlement, seconds=seconds)
-
-    def job_done(self, box: Box, buckets: Iterable[int], *, state: str, seconds: float) -> None:  # noqa: ARG002
-        seen: set[int] = self._mine.__dict__.pop("seen", set())
-        with self._lock:
-            self._tally.useful += len(seen)
+        return seen
 
 
 class CountingQueue:

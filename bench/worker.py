@@ -25,10 +25,9 @@ from boxengine.adapters.sql.store import SqlStore
 from boxengine.app import assembly, garbage
 from boxengine.app.servers import Servers, connect
 from boxengine.domain.box import Box
-from boxengine.domain.item import Item
-from boxengine.domain.outcome import Settlement
-from boxengine.engine.observation import NullObserver, NullTracer
+from boxengine.engine.observation import NullTracer
 from boxengine.ports import Observer, Outlook, PendingRow
+from boxengine.ports.events import Event, Settled
 
 PATIENCE = timedelta(minutes=15)
 ROOT = Path(__file__).parents[1]
@@ -36,7 +35,7 @@ WARM_UP = 2_000
 """Items."""
 
 
-class SettledCounter(NullObserver):
+class SettledCounter:
     """Knows when the last of so many items is settled: its outcome is committed."""
 
     def __init__(self, count: int) -> None:
@@ -45,9 +44,11 @@ class SettledCounter(NullObserver):
         self._all = threading.Event()
         self._at = 0.0
 
-    def settled(self, box: Box, items: Sequence[Item], settlement: Settlement, *, seconds: float) -> None:  # noqa: ARG002
+    def see(self, event: Event) -> None:
+        if not isinstance(event, Settled):
+            return
         with self._lock:
-            self._left -= len(settlement.delivered)
+            self._left -= len(event.settlement.delivered)
             if self._left <= 0 and not self._all.is_set():
                 self._at = time.perf_counter()
                 self._all.set()
@@ -124,7 +125,7 @@ class WarmWorker:
 
 @contextmanager
 def warm_worker(
-    site: Site, name: str = OUTBOX, *, watching: Callable[[NullObserver], Observer] | None = None
+    site: Site, name: str = OUTBOX, *, watching: Callable[[Observer], Observer] | None = None
 ) -> Iterator[WarmWorker]:
     """A worker over a site's only box; its first items, not counted, have warmed it.
 

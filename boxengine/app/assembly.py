@@ -52,7 +52,7 @@ from boxengine.engine.running.worker import Loop, Worker
 from boxengine.engine.timing import TIMING
 from boxengine.engine.tracking import GuardedTracker
 from boxengine.errors import BoxError, UnknownBox
-from boxengine.ports import ErrorTracker, Observer, Service, Tracer, WorkerInfo
+from boxengine.ports import ErrorTracker, Observer, Service, Tracer, WorkerInfo, events
 from boxengine.settings import Resolved, Settings
 from boxengine.version import __version__
 
@@ -192,7 +192,7 @@ class _Assembly:
             self._servers.workers,
             self._info(),
             circuits=lambda: [circuit for delivery in deliveries.values() for circuit in delivery.open_circuits()],
-            tell=lambda circuit: self._observer.circuit_open(deliveries[circuit.box].box, circuit),
+            tell=lambda circuit: self._observer.see(events.CircuitOpen(deliveries[circuit.box].box, circuit)),
             at_work=processor.at_work.engagements,
         )
         backlog = self._backlog()

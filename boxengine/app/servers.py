@@ -43,6 +43,7 @@ from boxengine.ports import (
     Pauses,
     Wakeups,
     Workers,
+    events,
 )
 from boxengine.ports.people.attempts import Attempts
 from boxengine.ports.people.checkup import Checkup
@@ -59,7 +60,7 @@ class Strangers:
         self.observer: Observer = NullObserver()
 
     def found(self, box: Box, elements: Sequence[bytes]) -> None:
-        self.observer.foreign(box, elements)
+        self.observer.see(events.ForeignJobs(box, elements))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

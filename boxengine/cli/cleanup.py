@@ -10,8 +10,8 @@ import typer
 
 from boxengine.cli.context import chosen, connect, globals_of, notes, output
 from boxengine.cli.text import counted
-from boxengine.engine.observation import NullObserver
 from boxengine.errors import BoxError
+from boxengine.ports.events import Deleted, Event
 
 if TYPE_CHECKING:
     from boxengine.domain.box import Box
@@ -68,7 +68,7 @@ def cleanup(
         raise BoxError(f"a worker is cleaning up {', '.join(busy)} just now")
 
 
-class _Telling(NullObserver):
+class _Telling:
     """Tells how far a pass is: on a terminal all the time, else with a line every ten seconds of work."""
 
     def __init__(self) -> None:
@@ -90,9 +90,14 @@ class _Telling(NullObserver):
         """The next box."""
         self._progress.reset(self._task, description=box.name)
 
-    def deleted(self, box: Box, *, rows: int, seconds: float) -> None:  # noqa: ARG002 - the observer's signature
-        self._progress.advance(self._task, rows)
+    def see(self, event: Event) -> None:
+        """For the observer's part: the rows that each transaction deleted."""
+        if not isinstance(event, Deleted):
+            return
+        self._progress.advance(self._task, event.rows)
         now = self._progress.get_time()
         if self._progress.disable and now - self._told_at > LINE_EVERY:
             self._told_at = now
-            notes().print(f"{box.name}: {self._progress.tasks[0].completed:,.0f} items deleted so far", markup=False)
+            notes().print(
+                f"{event.box.name}: {self._progress.tasks[0].completed:,.0f} items deleted so far", markup=False
+            )

@@ -11,7 +11,7 @@ from boxengine.engine.attempt import reason_of
 from boxengine.engine.delivering.middleware import NotCalledOn, Refused, compose
 from boxengine.engine.delivering.pipeline import Middleware, Middlewares, Pipeline
 from boxengine.errors import InvalidItem
-from boxengine.ports import Attributes, Clock, NewRows, Observer, Tracer
+from boxengine.ports import Attributes, Clock, NewRows, Observer, Tracer, events
 
 
 class Creator:
@@ -116,7 +116,7 @@ class Creator:
         new = {id_: row["bucket"] for id_, row in zip(inserted.ids, rows, strict=True) if id_ not in inserted.known}
         if new:
             seconds = self._clock.monotonic() - started
-            self._observer.created(self.box, ids=list(new), buckets=list(new.values()), seconds=seconds)
+            self._observer.see(events.Created(self.box, ids=list(new), buckets=list(new.values()), seconds=seconds))
         return inserted.ids
 
     def _propagate(self, rows: list[Attributes]) -> None:

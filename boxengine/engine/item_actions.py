@@ -11,7 +11,7 @@ from boxengine.domain.box import Box
 from boxengine.domain.item import Status
 from boxengine.engine.observation import NullObserver
 from boxengine.errors import BoxError, QueueUnavailable
-from boxengine.ports import FailureMemory, ItemFilter, ItemsStore, Observer
+from boxengine.ports import FailureMemory, ItemFilter, ItemsStore, Observer, events
 
 BATCH = 1000
 """Items per transaction."""
@@ -118,7 +118,7 @@ class ItemActions:
             case Action.DISCARD:
                 done = self._store.discard(box, which, ids)
                 if done:
-                    self._observer.discarded_by_hand(box, done)
+                    self._observer.see(events.DiscardedByHand(box, done))
                 return done
             case Action.DELETE:
                 return self._store.delete(box, which, ids)

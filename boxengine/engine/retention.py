@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from boxengine.domain.box import Box
 from boxengine.domain.item import Status
 from boxengine.engine.running.outages import Outages
-from boxengine.ports import Clock, Duty, HistoryStore, LeaseName, Leases, Observer
+from boxengine.ports import Clock, Duty, HistoryStore, LeaseName, Leases, Observer, events
 
 INTERVAL = timedelta(minutes=10)
 LEASE_TTL = timedelta(seconds=60)
@@ -106,7 +106,7 @@ class Retention:
             swept = self._store.sweep_finished(box, before, after=after, limit=retention.batch_size)
             deleted += swept.deleted
             if swept.deleted:
-                self._observer.deleted(box, rows=swept.deleted, seconds=self._clock.monotonic() - began)
+                self._observer.see(events.Deleted(box, rows=swept.deleted, seconds=self._clock.monotonic() - began))
             if swept.deleted == retention.batch_size:
                 # There may be more where these were.
                 self._stopping.wait(retention.pause.total_seconds())
@@ -127,5 +127,5 @@ class Retention:
             box, statuses, created_from=since, created_before=until, limit=box.retention.batch_size
         )
         if rows:
-            self._observer.deleted(box, rows=rows, seconds=self._clock.monotonic() - began)
+            self._observer.see(events.Deleted(box, rows=rows, seconds=self._clock.monotonic() - began))
         return rows

@@ -9,6 +9,7 @@
 | ``delivering`` | transports |
 | ``receiving`` | message sources, inboxes, dead letters |
 | ``observing`` | observers, tracers, error trackers |
+| ``events`` | what an observer is told: a frozen value for each thing that happened |
 | ``people`` | what people ask and do: items, counts, inspection, audit, history, trail, checkup |
 
 Every docstring here is a contract. ``tests/conformance`` holds each implementation to it, the in-memory twins and the real

@@ -13,15 +13,15 @@ from boxengine.adapters.memory.rows import Row
 from boxengine.adapters.sql.async_session import lend
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status
-from boxengine.domain.outcome import Settlement
 from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.awaiting.wrapping import Awaiting
 from boxengine.engine.delivering.delivery import Delivery
 from boxengine.engine.delivering.pipeline import Middlewares, Pipeline
 from boxengine.engine.delivering.sizing import ROWS
 from boxengine.engine.delivering.work import Errand
-from boxengine.engine.observation import NullObserver, NullTracer
+from boxengine.engine.observation import NullTracer
 from boxengine.ports import Store
+from boxengine.ports.events import Event, Settled
 from boxengine.testing.emitted import describe
 
 FOREVER = float("inf")
@@ -65,15 +65,17 @@ class NotDelivered(AssertionError):
 
 
 @dataclass(slots=True)
-class _Log(NullObserver):
+class _Log:
     """Keeps what the engine tells of its batches."""
 
     delivered: dict[int, Item] = field(default_factory=dict)
     discarded: dict[int, Item] = field(default_factory=dict)
     failed: dict[int, tuple[Item, str]] = field(default_factory=dict)
 
-    def settled(self, box: Box, items: Sequence[Item], settlement: Settlement, *, seconds: float) -> None:  # noqa: ARG002 - the port's shape
-        by_id = {item.id: item for item in items}
+    def see(self, event: Event) -> None:
+        if not isinstance(event, Settled):
+            return
+        settlement, by_id = event.settlement, {item.id: item for item in event.items}
         discarded = [discard.id for discard in settlement.discarded]
         for ids, kept in ((settlement.delivered, self.delivered), (discarded, self.discarded)):
             for item_id in ids:

@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from boxengine.cli import cleanup
+from boxengine.ports import events
 from tests.cli.project import Project
 
 OLD = "UPDATE order_outbox_items SET status = 2, created_at = now() - interval '8 days'"
@@ -57,8 +58,8 @@ def test_long_work_shows_how_far_it_is_where_there_is_no_terminal(
     box = project.boxes().box("order_outbox_item")
     with cleanup._Telling() as telling:
         telling.begin(box)
-        telling.deleted(box, rows=1000, seconds=0.1)
-        telling.deleted(box, rows=500, seconds=0.1)
+        telling.see(events.Deleted(box, rows=1000, seconds=0.1))
+        telling.see(events.Deleted(box, rows=500, seconds=0.1))
     assert capsys.readouterr().err.splitlines()[-1] == "order_outbox_item: 1,500 items deleted so far"
 
 

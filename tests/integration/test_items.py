@@ -18,9 +18,9 @@ from boxengine.adapters.sql.store import SqlStore
 from boxengine.domain.box import Backoff, Box, BoxType, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.engine.item_actions import Action, ItemActions, Tally
-from boxengine.engine.observation import NullObserver
 from boxengine.errors import BoxError, QueueUnavailable
 from boxengine.ports import ItemFilter, RememberedFailure, Signal
+from boxengine.ports.events import DiscardedByHand, Event
 from tests.conformance.sql_stores import SqlHarness, mysql, postgresql
 
 ALL = ItemFilter()
@@ -193,8 +193,13 @@ def test_a_forced_retry_makes_rows_as_if_never_tried(bench: Bench) -> None:
 def test_a_discard_by_hand_says_so_above_the_log_of_the_last_failure_and_is_told(bench: Bench) -> None:
     first, other = bench.insert(FAILED, error_log="the reason"), bench.insert(FAILED, error_log=None)
     told: list[int] = []
-    watching = type("Watching", (NullObserver,), {"discarded_by_hand": lambda _self, _box, ids: told.extend(ids)})()
-    ItemActions(bench.store, bench.memory, observer=watching).run(bench.box, Action.DISCARD, ALL)
+
+    class Watching:
+        def see(self, event: Event) -> None:
+            assert isinstance(event, DiscardedByHand)
+            told.extend(event.ids)
+
+    ItemActions(bench.store, bench.memory, observer=Watching()).run(bench.box, Action.DISCARD, ALL)
     for item, last in ((first, ["the reason"]), (other, [])):
         row = bench.store.get(bench.box, item)
         assert row is not None

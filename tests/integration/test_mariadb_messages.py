@@ -17,9 +17,9 @@ from boxengine.adapters.sql.engine import connect
 from boxengine.adapters.sql.errors import sentence
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.domain.box import Box, BoxType
-from boxengine.engine.observation import NullObserver
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import StoreConflict, StoreUnavailable
+from boxengine.ports.events import Event, OutageBegan, OutageEnded
 
 BOX = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="order_outbox_items", bucket_size=1)
 
@@ -93,17 +93,20 @@ def test_an_error_says_what_to_do(error: Exception, said: str) -> None:
     assert said in sentence(error)
 
 
-class Told(NullObserver):
+class Told:
     """Keeps what is announced."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def outage(self, what: str, reason: str) -> None:
-        self.lines.append(f"{what} does not work: {reason}")
-
-    def recovered(self, what: str, *, seconds: float) -> None:
-        self.lines.append(f"{what} works again")
+    def see(self, event: Event) -> None:
+        match event:
+            case OutageBegan():
+                self.lines.append(f"{event.what} does not work: {event.reason}")
+            case OutageEnded():
+                self.lines.append(f"{event.what} works again")
+            case _:
+                pass
 
 
 def test_one_deadlock_is_no_outage_and_a_second_in_a_row_is() -> None:

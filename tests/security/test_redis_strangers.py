@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ from boxengine.adapters.redis.failures import RedisFailures
 from boxengine.adapters.redis.workers import RedisWorkers
 from boxengine.adapters.system import SystemClock
 from boxengine.adapters.telemetry.prometheus import PrometheusObserver
-from boxengine.domain.box import Box
 from boxengine.ports import Signal
+from boxengine.ports.events import Event
 from tests.conformance.coordination import RedisRig, job, make_box
 from tests.integration.engine.receivers import Receiver
 from tests.integration.engine.rig import BOX, Rig
@@ -62,9 +62,9 @@ class Counting(Watcher):
         self.registry = CollectorRegistry()
         self._counts = PrometheusObserver(clock=SystemClock(), partitions=4, registry=self.registry)
 
-    def foreign(self, box: Box, elements: Sequence[bytes]) -> None:
-        self._counts.foreign(box, elements)
-        super().foreign(box, elements)
+    def see(self, event: Event) -> None:
+        self._counts.see(event)
+        super().see(event)
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ from boxengine.domain.box import Box, BoxType
 from boxengine.domain.message import ReceivedMessage
 from boxengine.engine.consuming.loop import LAG_EVERY, SHARE, ConsumeLimits, Consumer
 from boxengine.engine.consuming.repetitions import TELL_EVERY, Repetitions
-from boxengine.engine.observation import NullObserver
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import GraveUnavailable, InvalidItem, StoreUnavailable
 from boxengine.ports import Consumed, InboxTransaction, TopicPartition
+from boxengine.ports.events import Event, Lagging, MessagesStored, OutageBegan, OutageEnded
 
 BOX = Box(name="order_inbox_item", type=BoxType.INBOX, table="order_inbox_items")
 
@@ -28,7 +28,7 @@ def message(offset: int, *, partition: int = 0, value: str = "good") -> Received
     return ReceivedMessage("orders", partition, offset, b"7", value.encode())
 
 
-class Counts(NullObserver):
+class Counts:
     """What the consumer tells."""
 
     def __init__(self) -> None:
@@ -37,17 +37,18 @@ class Counts(NullObserver):
         self.outages: list[tuple[str, str]] = []
         self.recovered_from: list[str] = []
 
-    def consumed(self, box: Box, counts: Mapping[TopicPartition, Consumed], *, seconds: float) -> None:
-        self.consumed_batches.append(dict(counts))
-
-    def outage(self, what: str, reason: str) -> None:
-        self.outages.append((what, reason))
-
-    def recovered(self, what: str, *, seconds: float) -> None:
-        self.recovered_from.append(what)
-
-    def lagging(self, box: Box, lags: Mapping[TopicPartition, int]) -> None:
-        self.lags.append(dict(lags))
+    def see(self, event: Event) -> None:
+        match event:
+            case MessagesStored():
+                self.consumed_batches.append(dict(event.counts))
+            case OutageBegan():
+                self.outages.append((event.what, event.reason))
+            case OutageEnded():
+                self.recovered_from.append(event.what)
+            case Lagging():
+                self.lags.append(dict(event.lags))
+            case _:
+                pass
 
 
 class World:

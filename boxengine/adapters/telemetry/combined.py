@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from datetime import timedelta
 from types import TracebackType
 from typing import Any
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
-from boxengine.domain.outcome import Settlement
-from boxengine.ports import Consumed, Observer, OpenCircuit, TopicPartition, Tracer
+from boxengine.ports import Observer, Tracer
+from boxengine.ports.events import Event
 
 logger = logging.getLogger(__name__)
 _NOTHING: AbstractContextManager[object] = nullcontext()
@@ -23,90 +22,20 @@ class CombinedObserver:
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         self._observers = tuple(observers)
-        self._complained: set[tuple[int, str]] = set()
+        self._complained: set[tuple[int, type[Event]]] = set()
 
-    def created(self, box: Box, *, ids: Sequence[int], buckets: Sequence[int], seconds: float) -> None:
-        self._tell("created", box, ids=ids, buckets=buckets, seconds=seconds)
-
-    def polled(self, box: Box, partition: int, *, found: int, pushed: int, seconds: float) -> None:
-        self._tell("polled", box, partition, found=found, pushed=pushed, seconds=seconds)
-
-    def throttled(self, box: Box, partition: int, *, throttler: str, status: str, seconds: float) -> None:
-        self._tell("throttled", box, partition, throttler=throttler, status=status, seconds=seconds)
-
-    def queue_measured(self, box: Box, *, length: int, lag: float) -> None:
-        self._tell("queue_measured", box, length=length, lag=lag)
-
-    def foreign(self, box: Box, elements: Sequence[bytes]) -> None:
-        self._tell("foreign", box, elements)
-
-    def taken(self, box: Box, *, jobs: int, seconds: float) -> None:
-        self._tell("taken", box, jobs=jobs, seconds=seconds)
-
-    def transported(self, box: Box, transport: str, *, items: int, failed: int, seconds: float, calls: int = 1) -> None:
-        self._tell("transported", box, transport, items=items, failed=failed, seconds=seconds, calls=calls)
-
-    def kept_back(self, box: Box, *, items: Sequence[Item]) -> None:
-        self._tell("kept_back", box, items=items)
-
-    def circuit_changed(self, box: Box, transport: str, circuit: OpenCircuit | None) -> None:
-        self._tell("circuit_changed", box, transport, circuit)
-
-    def circuit_open(self, box: Box, circuit: OpenCircuit) -> None:
-        self._tell("circuit_open", box, circuit)
-
-    def settled(self, box: Box, items: Sequence[Item], settlement: Settlement, *, seconds: float) -> None:
-        self._tell("settled", box, items, settlement, seconds=seconds)
-
-    def discarded_by_hand(self, box: Box, ids: Collection[int]) -> None:
-        self._tell("discarded_by_hand", box, ids)
-
-    def order_violated(self, box: Box, *, items: Sequence[Item]) -> None:
-        self._tell("order_violated", box, items=items)
-
-    def job_done(self, box: Box, buckets: Iterable[int], *, state: str, seconds: float) -> None:
-        # Each observer reads it, so it must not be an iterator.
-        self._tell("job_done", box, tuple(buckets), state=state, seconds=seconds)
-
-    def fetch_failed(self, box: Box, reason: str) -> None:
-        self._tell("fetch_failed", box, reason)
-
-    def deleted(self, box: Box, *, rows: int, seconds: float) -> None:
-        self._tell("deleted", box, rows=rows, seconds=seconds)
-
-    def oldest_pending(self, box: Box, *, seconds: float) -> None:
-        self._tell("oldest_pending", box, seconds=seconds)
-
-    def stranded(self, box: Box, *, items: int) -> None:
-        self._tell("stranded", box, items=items)
-
-    def consumed(self, box: Box, counts: Mapping[TopicPartition, Consumed], *, seconds: float) -> None:
-        self._tell("consumed", box, counts, seconds=seconds)
-
-    def lagging(self, box: Box, lags: Mapping[TopicPartition, int]) -> None:
-        self._tell("lagging", box, lags)
-
-    def outage(self, what: str, reason: str) -> None:
-        self._tell("outage", what, reason)
-
-    def recovered(self, what: str, *, seconds: float) -> None:
-        self._tell("recovered", what, seconds=seconds)
-
-    def coordinator_slow(self, *, seconds: float, lease: timedelta) -> None:
-        self._tell("coordinator_slow", seconds=seconds, lease=lease)
-
-    def coordinator_quick(self, *, seconds: float, lease: timedelta) -> None:
-        self._tell("coordinator_quick", seconds=seconds, lease=lease)
-
-    def _tell(self, event: str, *args: Any, **kwargs: Any) -> None:
+    def see(self, event: Event) -> None:
         for number, observer in enumerate(self._observers):
             try:
-                getattr(observer, event)(*args, **kwargs)
+                observer.see(event)
             except Exception:
-                if (number, event) not in self._complained:
-                    self._complained.add((number, event))
-                    name = type(observer).__name__
-                    logger.exception("%s raised in %s(); it will go on being told, but this is said once", name, event)
+                self._complain(number, type(event))
+
+    def _complain(self, number: int, kind: type[Event]) -> None:
+        if (number, kind) not in self._complained:
+            self._complained.add((number, kind))
+            name = type(self._observers[number]).__name__
+            logger.exception("%s raised at %s; it will go on being told, but this is said once", name, kind.__name__)
 
 
 class CombinedTracer:

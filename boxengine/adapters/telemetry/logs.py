@@ -10,8 +10,8 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Collection, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
 from boxengine.adapters.telemetry.background import BackgroundHandler
@@ -20,8 +20,7 @@ from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status, rfc3339
 from boxengine.domain.masking import masked, masked_text
 from boxengine.domain.outcome import Settlement
-from boxengine.engine.observation import NullObserver
-from boxengine.ports import OpenCircuit
+from boxengine.ports import events
 
 Format = Literal["auto", "json", "text"]
 logger = logging.getLogger(__name__)
@@ -139,7 +138,7 @@ def report(error: BaseException | str, /, **context: Any) -> None:
         logger.error("%s", error, extra=tags)
 
 
-class LogObserver(NullObserver):
+class LogObserver:
     """Writes down what a person would want to read: batches at debug, failures at warning, outages once."""
 
     def __init__(self, *, most_items: int = 5) -> None:
@@ -149,15 +148,66 @@ class LogObserver(NullObserver):
         self._outages: dict[str, list[str]] = {}
         """What does not work, by the reason; the first of each has been told."""
 
-    def circuit_changed(self, box: Box, transport: str, circuit: OpenCircuit | None) -> None:
-        tags = {"box": box.name, "transport": transport}
+    def see(self, event: events.Event) -> None:  # noqa: C901, PLR0912 - one branch for each event that is told
+        match event:
+            case events.CircuitChanged():
+                self._circuit_changed(event)
+            case events.Settled():
+                self._settled(event)
+            case events.DiscardedByHand(box=box, ids=ids):
+                shown = ", ".join(map(str, sorted(ids)[: self._most_items]))
+                logger.warning("%d items discarded by hand, the first: %s", len(ids), shown, extra={"box": box.name})
+            case events.OrderViolated(box=box, items=items):
+                self._warn_of(
+                    box,
+                    items,
+                    "%d items were delivered after a later one of their key, the first is item %d of key %s: are writers "
+                    "of one key serialised? (docs/databases.md)",
+                )
+            case events.KeptBack(box=box, items=items):
+                self._warn_of(
+                    box,
+                    items,
+                    "a middleware did not call call_next() for %d items: they stay pending, the first is item %d of key %s",
+                )
+            case events.FetchFailed(box=box):
+                # At debug: it is told at every try, and the outage behind it once, as an outage.
+                logger.debug("items could not be read or recorded: %s", event.reason, extra={"box": box.name})
+            case events.ForeignJobs(box=box, elements=elements):
+                logger.warning(
+                    "the queue held %d that were no jobs of this box; dropped, the first: %r",
+                    len(elements),
+                    elements[0][:80].decode(errors="backslashreplace"),
+                    extra={"box": box.name},
+                )
+            case events.Deleted(box=box):
+                logger.debug("retention deleted %d rows in %.3f s", event.rows, event.seconds, extra={"box": box.name})
+            case events.OutageBegan():
+                self._outage_began(event)
+            case events.OutageEnded():
+                self._outage_ended(event)
+            case events.CoordinatorSlow():
+                logger.warning(
+                    "Redis: answers after %.1f s; leases last %.0f s, so a worker that dies holds its buckets up for as long",
+                    event.seconds,
+                    event.lease.total_seconds(),
+                )
+            case events.CoordinatorQuick():
+                lease = event.lease.total_seconds()
+                logger.info("Redis: answers after %.1f s again; leases last %.0f s", event.seconds, lease)
+            case _:
+                pass  # numbers, which metrics show
+
+    def _circuit_changed(self, event: events.CircuitChanged) -> None:
+        circuit, tags = event.circuit, {"box": event.box.name, "transport": event.transport}
         if circuit is None:
             logger.info("circuit closed: items go out again", extra=tags)
         else:
             when = "when it comes back" if circuit.next_try is None else f"after {rfc3339(circuit.next_try)}"
             logger.warning("circuit open: %s; next try %s", circuit.reason, when, extra=tags)
 
-    def settled(self, box: Box, items: Sequence[Item], settlement: Settlement, *, seconds: float) -> None:
+    def _settled(self, event: events.Settled) -> None:
+        box, items, settlement = event.box, event.items, event.settlement
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug(
                 "batch settled: %d delivered, %d failed, %d discarded of %d in %.3f s",
@@ -165,7 +215,7 @@ class LogObserver(NullObserver):
                 len(settlement.failed),
                 len(settlement.discarded),
                 len(items),
-                seconds,
+                event.seconds,
                 extra={"box": box.name},
             )
         if settlement.failed:
@@ -173,56 +223,20 @@ class LogObserver(NullObserver):
         if settlement.discarded:
             self._discards(box, items, settlement)
 
-    def discarded_by_hand(self, box: Box, ids: Collection[int]) -> None:
-        shown = ", ".join(map(str, sorted(ids)[: self._most_items]))
-        logger.warning("%d items discarded by hand, the first: %s", len(ids), shown, extra={"box": box.name})
-
-    def order_violated(self, box: Box, *, items: Sequence[Item]) -> None:
+    def _warn_of(self, box: Box, items: Sequence[Item], text: str) -> None:
         first = items[0]
-        logger.warning(
-            "%d items were delivered after a later one of their key, the first is item %d of key %s: are writers of one key "
-            "serialised? (docs/databases.md)",
-            len(items),
-            first.id,
-            first.event_key,
-            extra=_tags_of(box, first.id, first),
-        )
+        logger.warning(text, len(items), first.id, first.event_key, extra=_tags_of(box, first.id, first))
 
-    def kept_back(self, box: Box, *, items: Sequence[Item]) -> None:
-        first = items[0]
-        logger.warning(
-            "a middleware did not call call_next() for %d items: they stay pending, the first is item %d of key %s",
-            len(items),
-            first.id,
-            first.event_key,
-            extra=_tags_of(box, first.id, first),
-        )
-
-    def fetch_failed(self, box: Box, reason: str) -> None:
-        # At debug: it is told at every try, and the outage behind it once, as an outage.
-        logger.debug("items could not be read or recorded: %s", reason, extra={"box": box.name})
-
-    def foreign(self, box: Box, elements: Sequence[bytes]) -> None:
-        shown = elements[0][:80].decode(errors="backslashreplace")
-        logger.warning(
-            "the queue held %d that were no jobs of this box; dropped, the first: %r",
-            len(elements),
-            shown,
-            extra={"box": box.name},
-        )
-
-    def deleted(self, box: Box, *, rows: int, seconds: float) -> None:
-        logger.debug("retention deleted %d rows in %.3f s", rows, seconds, extra={"box": box.name})
-
-    def outage(self, what: str, reason: str) -> None:
+    def _outage_began(self, event: events.OutageBegan) -> None:
         with self._lock:
-            met = self._outages.setdefault(reason, [])
-            met.append(what)
+            met = self._outages.setdefault(event.reason, [])
+            met.append(event.what)
             if len(met) > 1:
                 return  # a server that is down stops several loops, and is told once
-        logger.warning("%s does not work, tried again with growing pauses: %s", what, reason)
+        logger.warning("%s does not work, tried again with growing pauses: %s", event.what, event.reason)
 
-    def recovered(self, what: str, *, seconds: float) -> None:
+    def _outage_ended(self, event: events.OutageEnded) -> None:
+        what = event.what
         with self._lock:
             reason = next((reason for reason, met in self._outages.items() if what in met), None)
             met = [] if reason is None else self._outages[reason]
@@ -233,17 +247,7 @@ class LogObserver(NullObserver):
                     del self._outages[reason]
             left = ", ".join(met)
         if told:
-            logger.info("%s works again, after %.1f s%s", what, seconds, f"; not yet: {left}" if left else "")
-
-    def coordinator_slow(self, *, seconds: float, lease: timedelta) -> None:
-        logger.warning(
-            "Redis: answers after %.1f s; leases last %.0f s, so a worker that dies holds its buckets up for as long",
-            seconds,
-            lease.total_seconds(),
-        )
-
-    def coordinator_quick(self, *, seconds: float, lease: timedelta) -> None:
-        logger.info("Redis: answers after %.1f s again; leases last %.0f s", seconds, lease.total_seconds())
+            logger.info("%s works again, after %.1f s%s", what, event.seconds, f"; not yet: {left}" if left else "")
 
     def _discards(self, box: Box, items: Sequence[Item], settlement: Settlement) -> None:
         by_id = {item.id: item for item in items}

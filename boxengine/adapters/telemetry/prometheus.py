@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
-from typing import Protocol
+from typing import Protocol, assert_never
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
@@ -24,8 +24,7 @@ from boxengine.adapters.telemetry.ledger import Key, Ledger, Reading
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import DiscardCause, Settlement
-from boxengine.engine.observation import NullObserver
-from boxengine.ports import Clock, Consumed, OpenCircuit, TopicPartition
+from boxengine.ports import Clock, events
 
 Amounts = dict[Key, float]
 Groups = Mapping[int, Sequence[Item]]
@@ -61,7 +60,7 @@ class NumbersCollector(Collector):
         return families.expose({}, now=0.0)
 
 
-class PrometheusObserver(NullObserver):
+class PrometheusObserver:
     """An ``Observer`` that keeps its numbers in a ledger."""
 
     def __init__(
@@ -86,55 +85,96 @@ class PrometheusObserver(NullObserver):
         if registry is not None:
             registry.register(NumbersCollector(self._ledger, clock=clock))
 
-    def created(self, box: Box, *, ids: Sequence[int], buckets: Sequence[int], seconds: float) -> None:  # noqa: ARG002 - the port's shape
-        last = {bucket % self._partitions: id_ for id_, bucket in zip(ids, buckets, strict=True)}
-        counts = self._by_partition(Counter(buckets))
+    def see(self, event: events.Event) -> None:  # noqa: C901, PLR0912 - one branch for each event
+        match event:
+            case events.Settled():
+                self._settled(event)
+            case events.Transported():
+                self._transported(event)
+            case events.HoldEnded():
+                self._hold_ended(event)
+            case events.Taken(box=box):
+                amounts: Amounts = {}
+                self._observe(amounts, families.WAIT_RUNTIME, event.seconds, 1, box)
+                self._add(amounts)
+            case events.Polled():
+                self._polled(event)
+            case events.Throttled():
+                self._throttled(event)
+            case events.QueueMeasured(box=box):
+                self._put(
+                    {self._key(families.QUEUE_SIZE, box): event.length, self._key(families.QUEUE_LAG, box): event.lag}
+                )
+            case events.Created():
+                self._created(event)
+            case events.ForeignJobs(box=box):
+                self._add({self._key(families.FOREIGN_JOBS, box): len(event.elements)})
+            case events.CircuitChanged(box=box):
+                self._put({self._key(families.CIRCUIT_OPEN, box, event.transport): 0 if event.circuit is None else 1})
+            case events.CircuitOpen(box=box, circuit=circuit):
+                # Another process of this worker may have closed its own meanwhile.
+                self._put({self._key(families.CIRCUIT_OPEN, box, circuit.transport): 1})
+            case events.DiscardedByHand(box=box):
+                self._add({self._key(families.DISCARDED, box, "", DiscardCause.BY_HAND): len(event.ids)})
+            case events.OrderViolated():
+                self._order_violated(event)
+            case events.FetchFailed(box=box):  # a reason is no label: there is no end of them
+                self._add({self._key(families.FETCH_ERROR, box): 1})
+            case events.Deleted(box=box):
+                amounts = {self._key(families.DELETED, box): event.rows}
+                self._observe(amounts, families.DELETE_LATENCY, event.seconds, 1, box)
+                self._add(amounts)
+            case events.OldestPending(box=box):
+                self._put({self._key(families.OLDEST_PENDING, box): event.seconds})
+            case events.Stranded(box=box):
+                self._put({self._key(families.STRANDED, box): event.items})
+            case events.MessagesStored():
+                self._messages_stored(event)
+            case events.Lagging():
+                self._lagging(event)
+            case events.OutageBegan():  # nor is its reason a label
+                self._add({(families.OUTAGES.name, event.what): 1})
+            case events.KeptBack() | events.OutageEnded() | events.CoordinatorSlow() | events.CoordinatorQuick():
+                pass
+            case _:
+                assert_never(event)
+
+    def _created(self, event: events.Created) -> None:
+        box = event.box
+        last = {bucket % self._partitions: id_ for id_, bucket in zip(event.ids, event.buckets, strict=True)}
+        counts = self._by_partition(Counter(event.buckets))
         self._add({self._key(families.CREATED, box, partition): count for partition, count in counts.items()})
         self._put({self._key(families.LAST_STORED_ID, box, partition): id_ for partition, id_ in last.items()})
 
-    def polled(self, box: Box, partition: int, *, found: int, pushed: int, seconds: float) -> None:
+    def _polled(self, event: events.Polled) -> None:
+        box, partition = event.box, event.partition
         amounts: Amounts = {
             self._key(families.POLLS, box, partition): 1,
-            self._key(families.POLLED_ITEMS, box, partition): found,
-            self._key(families.PUSHED_JOBS, box, partition): pushed,
+            self._key(families.POLLED_ITEMS, box, partition): event.found,
+            self._key(families.PUSHED_JOBS, box, partition): event.pushed,
         }
-        self._observe(amounts, families.POLL_RUNTIME, seconds, 1, box, partition)
+        self._observe(amounts, families.POLL_RUNTIME, event.seconds, 1, box, partition)
         self._add(amounts)
 
-    def throttled(self, box: Box, partition: int, *, throttler: str, status: str, seconds: float) -> None:
-        amounts: Amounts = {self._key(families.THROTTLINGS, box, partition, throttler, status): 1}
-        self._observe(amounts, families.THROTTLING_RUNTIME, seconds, 1, box, partition, throttler)
+    def _throttled(self, event: events.Throttled) -> None:
+        box, partition, throttler = event.box, event.partition, event.throttler
+        amounts: Amounts = {self._key(families.THROTTLINGS, box, partition, throttler, event.status): 1}
+        self._observe(amounts, families.THROTTLING_RUNTIME, event.seconds, 1, box, partition, throttler)
         self._add(amounts)
 
-    def queue_measured(self, box: Box, *, length: int, lag: float) -> None:
-        self._put({self._key(families.QUEUE_SIZE, box): length, self._key(families.QUEUE_LAG, box): lag})
-
-    def foreign(self, box: Box, elements: Sequence[bytes]) -> None:
-        self._add({self._key(families.FOREIGN_JOBS, box): len(elements)})
-
-    def taken(self, box: Box, *, jobs: int, seconds: float) -> None:  # noqa: ARG002 - the port's shape
+    def _transported(self, event: events.Transported) -> None:
+        box, transport = event.box, event.transport
         amounts: Amounts = {}
-        self._observe(amounts, families.WAIT_RUNTIME, seconds, 1, box)
-        self._add(amounts)
-
-    def transported(self, box: Box, transport: str, *, items: int, failed: int, seconds: float, calls: int = 1) -> None:
-        amounts: Amounts = {}
-        if items > failed:
-            amounts[self._key(families.TRANSPORT_ITEMS, box, transport, "delivered")] = items - failed
-        if failed:
-            amounts[self._key(families.TRANSPORT_ITEMS, box, transport, "failed")] = failed
+        if event.items > event.failed:
+            amounts[self._key(families.TRANSPORT_ITEMS, box, transport, "delivered")] = event.items - event.failed
+        if event.failed:
+            amounts[self._key(families.TRANSPORT_ITEMS, box, transport, "failed")] = event.failed
         # The time of each of many calls is not kept: all count as if they had taken the same.
-        self._observe(amounts, families.TRANSPORT_RUNTIME, seconds / calls, calls, box, transport)
+        self._observe(amounts, families.TRANSPORT_RUNTIME, event.seconds / event.calls, event.calls, box, transport)
         self._add(amounts)
 
-    def circuit_changed(self, box: Box, transport: str, circuit: OpenCircuit | None) -> None:
-        self._put({self._key(families.CIRCUIT_OPEN, box, transport): 0 if circuit is None else 1})
-
-    def circuit_open(self, box: Box, circuit: OpenCircuit) -> None:
-        # Another process of this worker may have closed its own meanwhile.
-        self._put({self._key(families.CIRCUIT_OPEN, box, circuit.transport): 1})
-
-    def settled(self, box: Box, items: Sequence[Item], settlement: Settlement, *, seconds: float) -> None:
+    def _settled(self, event: events.Settled) -> None:
+        box, items, settlement, seconds = event.box, event.items, event.settlement, event.seconds
         if not items:
             return
         amounts: Amounts = {}
@@ -151,51 +191,33 @@ class PrometheusObserver(NullObserver):
         self._count_latencies(amounts, box, attempted, items[0].dispatched_at + timedelta(seconds=seconds))
         self._add(amounts)
 
-    def discarded_by_hand(self, box: Box, ids: Collection[int]) -> None:
-        self._add({self._key(families.DISCARDED, box, "", DiscardCause.BY_HAND): len(ids)})
+    def _order_violated(self, event: events.OrderViolated) -> None:
+        counts = {number: len(group) for number, group in self._group(event.items).items()}
+        self._add({self._key(families.ORDER_VIOLATIONS, event.box, number): count for number, count in counts.items()})
 
-    def order_violated(self, box: Box, *, items: Sequence[Item]) -> None:
-        groups = self._group(items)
-        self._add({self._key(families.ORDER_VIOLATIONS, box, number): len(group) for number, group in groups.items()})
-
-    def job_done(self, box: Box, buckets: Iterable[int], *, state: str, seconds: float) -> None:
-        amounts: Amounts = {}
-        for partition, count in self._by_partition(Counter(buckets)).items():
-            amounts[self._key(families.JOBS, box, partition, state)] = count
-            if state == "timeout":
+    def _hold_ended(self, event: events.HoldEnded) -> None:
+        box, amounts = event.box, Amounts()
+        for partition, count in self._by_partition(Counter(event.buckets)).items():
+            amounts[self._key(families.JOBS, box, partition, event.ending)] = count
+            if event.ending is events.Ending.TIMEOUT:
                 amounts[self._key(families.JOB_TIMEOUTS, box, partition)] = count
-            self._observe(amounts, families.JOB_RUNTIME, seconds, count, box, partition)
+            self._observe(amounts, families.JOB_RUNTIME, event.seconds, count, box, partition)
         self._add(amounts)
 
-    def fetch_failed(self, box: Box, reason: str) -> None:  # noqa: ARG002 - a reason is no label: there is no end of them
-        self._add({self._key(families.FETCH_ERROR, box): 1})
-
-    def deleted(self, box: Box, *, rows: int, seconds: float) -> None:
-        amounts: Amounts = {self._key(families.DELETED, box): rows}
-        self._observe(amounts, families.DELETE_LATENCY, seconds, 1, box)
-        self._add(amounts)
-
-    def oldest_pending(self, box: Box, *, seconds: float) -> None:
-        self._put({self._key(families.OLDEST_PENDING, box): seconds})
-
-    def stranded(self, box: Box, *, items: int) -> None:
-        self._put({self._key(families.STRANDED, box): items})
-
-    def consumed(self, box: Box, counts: Mapping[TopicPartition, Consumed], *, seconds: float) -> None:
+    def _messages_stored(self, event: events.MessagesStored) -> None:
+        box = event.box
         amounts: Amounts = {self._key(families.BATCHES, box): 1}
-        for (topic, partition), count in counts.items():
+        for (topic, partition), count in event.counts.items():
             amounts[self._key(families.CONSUMED, box, topic, partition)] = count.messages
             amounts[self._key(families.DUPLICATES, box, topic, partition)] = count.duplicates
             amounts[self._key(families.CONTRADICTIONS, box, topic, partition)] = count.contradictions
             amounts[self._key(families.DEAD_LETTERS, box, topic, partition)] = count.dead_letters
-        self._observe(amounts, families.BATCH_RUNTIME, seconds, 1, box)
+        self._observe(amounts, families.BATCH_RUNTIME, event.seconds, 1, box)
         self._add(amounts)
 
-    def lagging(self, box: Box, lags: Mapping[TopicPartition, int]) -> None:
-        self._put({self._key(families.CONSUMER_LAG, box, topic, number): lag for (topic, number), lag in lags.items()})
-
-    def outage(self, what: str, reason: str) -> None:  # noqa: ARG002 - a reason is no label: there is no end of them
-        self._add({(families.OUTAGES.name, what): 1})
+    def _lagging(self, event: events.Lagging) -> None:
+        lags = event.lags.items()
+        self._put({self._key(families.CONSUMER_LAG, event.box, topic, number): lag for (topic, number), lag in lags})
 
     def _count_delivered(self, amounts: Amounts, box: Box, delivered: Groups) -> None:
         for partition, group in delivered.items():

@@ -32,6 +32,7 @@ from boxengine.ports import (
     MessageSource,
     Observer,
     TopicPartition,
+    events,
 )
 
 NOW = timedelta(0)
@@ -126,7 +127,7 @@ class Consumer:
         now = self._clock.monotonic()
         lags = self._source.lags() if now >= self._tell_lag_at else {}
         if lags:
-            self._observer.lagging(self._box, lags)
+            self._observer.see(events.Lagging(self._box, lags))
             self._tell_lag_at = now + LAG_EVERY
 
     def close(self) -> None:
@@ -164,7 +165,9 @@ class Consumer:
         self._former.committed(messages, former)
         if self._repetitions is not None:
             self._repetitions.tell(tally.contradictions)
-        self._observer.consumed(self._box, tally.counts(messages), seconds=self._clock.monotonic() - began)
+        self._observer.see(
+            events.MessagesStored(self._box, tally.counts(messages), seconds=self._clock.monotonic() - began)
+        )
         for message, reason in tally.buried:
             self._track(
                 f"message {message.place} went to the dead letters of {self._box.name}: {reason}",

@@ -34,7 +34,7 @@ from boxengine.engine.delivering.transports import Routes
 from boxengine.engine.delivering.watch import Watch
 from boxengine.engine.delivering.work import Errand, Report
 from boxengine.errors import Unavailable
-from boxengine.ports import Claim, Claims, Clock, RememberedFailure
+from boxengine.ports import Claim, Claims, Clock, RememberedFailure, events
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class Batches:
             parts.kept_back.tell(handled.kept_back)
         if handled.recalled:
             parts.remembered.forget(handled.recalled, items, recorded)
-        parts.watch.observer.settled(self._box, items, recorded, seconds=seconds)
+        parts.watch.observer.see(events.Settled(self._box, items, recorded, seconds=seconds))
         if parts.order is not None:
             parts.order.delivered(items, recorded.delivered)
 

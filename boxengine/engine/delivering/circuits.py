@@ -13,7 +13,7 @@ from boxengine.domain.masking import masked_text
 from boxengine.engine.attempt import reason_of
 from boxengine.engine.delivering.breaker import Breaker, Permit
 from boxengine.errors import Unavailable
-from boxengine.ports import Clock, Observer, OpenCircuit
+from boxengine.ports import Clock, Observer, OpenCircuit, events
 
 
 class Outcome(Protocol):
@@ -55,7 +55,7 @@ class Circuits:
     def __init__(self, box: Box, transports: Iterable[str], *, observer: Observer, clock: Clock) -> None:
         def breaker(name: str) -> Breaker:
             def changed(circuit: OpenCircuit | None) -> None:
-                observer.circuit_changed(box, name, circuit)
+                observer.see(events.CircuitChanged(box, name, circuit))
 
             return Breaker(box.name, name, policy=box.circuit_breaker, clock=clock, changed=changed)
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from boxengine.domain.job import ANY_ID
 from boxengine.errors import Unavailable
-from boxengine.ports import Hold, ItemFilter, ItemsStore, Observer
+from boxengine.ports import Hold, ItemFilter, ItemsStore, Observer, events
 
 
 class GoneRows:
@@ -32,4 +32,4 @@ class GoneRows:
         except Unavailable:
             return  # a count is a help, not a promise
         for id_ in sorted(named.difference(there)):
-            self._observer.fetch_failed(hold.box, f"item {id_}, named by a job, is gone")
+            self._observer.see(events.FetchFailed(hold.box, f"item {id_}, named by a job, is gone"))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
-from boxengine.ports import Observer
+from boxengine.ports import Observer, events
 
 REMEMBERED = 10_000
 """Items that are known to have been told; beyond that the oldest may be told again."""
@@ -30,4 +30,4 @@ class KeptBack:
             for oldest in list(self._told)[: max(0, len(self._told) - REMEMBERED)]:
                 del self._told[oldest]
         if new:
-            self._observer.kept_back(self._box, items=new)
+            self._observer.see(events.KeptBack(self._box, items=new))

@@ -15,7 +15,7 @@ from operator import itemgetter
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item
 from boxengine.errors import StoreUnavailable
-from boxengine.ports import ItemFilter, ItemRow, ItemsStore, Observer
+from boxengine.ports import ItemFilter, ItemRow, ItemsStore, Observer, events
 
 REMEMBERED = 20_000
 """Items of one box, at least; writers that overtake each other do so within moments."""
@@ -58,7 +58,7 @@ class OrderWatch:
         if late:
             late = self._promised(late)
         if late:
-            self._observer.order_violated(self._box, items=late)
+            self._observer.see(events.OrderViolated(self._box, items=late))
 
     @property
     def remembered(self) -> int:

@@ -29,6 +29,7 @@ from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Clock, Hold, JobQueue, Observer
+from boxengine.ports.events import Ending, HoldEnded, Taken
 
 CROWDED_PAUSE = timedelta(seconds=0.05)
 """After which a thread that is kept for the other boxes looks again."""
@@ -108,10 +109,10 @@ class Processor:
 
     def _work(self, hold: Hold) -> None:
         box, started = hold.box, self._clock.monotonic()
-        drain, state = self._drain_of(hold), "failed"
+        drain, ending = self._drain_of(hold), Ending.FAILED
         try:
             with self._keeper.keeping(drain.holding):
-                state = self._drained(drain)
+                ending = self._drained(drain)
             self._outages.worked(f"box {box.name}", began=started)
         except QueueUnavailable:
             self._unleft.append(drain.holding)
@@ -125,15 +126,16 @@ class Processor:
                 drain.holding.leave_all()
         finally:
             self.at_work.end(hold)
-            self._observer.job_done(box, sorted(hold.buckets), state=state, seconds=self._clock.monotonic() - started)
+            seconds = self._clock.monotonic() - started
+            self._observer.see(HoldEnded(box, sorted(hold.buckets), ending, seconds=seconds))
 
-    def _drained(self, drain: Drain) -> str:
+    def _drained(self, drain: Drain) -> Ending:
         """Batch after batch until no bucket is left or others should have a turn; returns how it ended."""
         began = self._clock.monotonic()
         cutoff = began + self._limits.cutoff.total_seconds()
         turn_over = min(cutoff, began + self._limits.turn.total_seconds())
         if not self._drained_with_care(drain, cutoff):
-            return "timeout"
+            return Ending.TIMEOUT
         while drain.buckets:
             if self._pauses.paused(drain.box):
                 # The jobs wait in the queue, where the box is left alone until somebody resumes it.
@@ -143,10 +145,10 @@ class Processor:
             now = self._clock.monotonic()
             if drain.buckets and (self._stopping.is_set() or now >= turn_over):
                 drain.hand_back()
-                return "timeout" if now >= cutoff else "processed"
+                return Ending.TIMEOUT if now >= cutoff else Ending.PROCESSED
             if len(drain.buckets) > 1 and worth_sharing(report) and self._has_idle_threads(drain.box):
                 drain.share()
-        return "processed" if drain.claimed else "skipped"
+        return Ending.PROCESSED if drain.claimed else Ending.SKIPPED
 
     def _drained_with_care(self, drain: Drain, cutoff: float) -> bool:
         """Whether nothing is left of what the buckets' last holders had in hand when they died."""
@@ -199,7 +201,7 @@ class Processor:
             self.at_work.begin(hold)
         finally:
             self._door.release()
-        self._observer.taken(hold.box, jobs=len(hold.jobs), seconds=self._clock.monotonic() - started)
+        self._observer.see(Taken(hold.box, jobs=len(hold.jobs), seconds=self._clock.monotonic() - started))
         return hold, timedelta(0)
 
     def _open_boxes(self, boxes: Sequence[Box]) -> Sequence[Box]:

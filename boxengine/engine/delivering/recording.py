@@ -14,7 +14,7 @@ from boxengine.engine.delivering.remembered import Remembered
 from boxengine.engine.delivering.resting import Resting
 from boxengine.engine.delivering.sent import Failed
 from boxengine.errors import StoreUnavailable
-from boxengine.ports import ErrorTracker, Observer, PlainClaim
+from boxengine.ports import ErrorTracker, Observer, PlainClaim, events
 
 MOST_NAMED = 20
 """Ids in one line of a log."""
@@ -90,5 +90,5 @@ class Recording:
             self._track(attempt.error_log, box_name=self._box.name, item_id=item_id)
         if unrecorded.left:
             ids = ", ".join(map(str, sorted(unrecorded.left)[:MOST_NAMED]))
-            self._observer.fetch_failed(self._box, f"no outcome can be recorded for item {ids}")
+            self._observer.see(events.FetchFailed(self._box, f"no outcome can be recorded for item {ids}"))
         return replace(kept, failed=[*kept.failed, *unrecorded.failed.values()])

@@ -10,7 +10,7 @@ from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Settlement
 from boxengine.errors import Unavailable
-from boxengine.ports import FailureMemory, Observer, RememberedFailure
+from boxengine.ports import FailureMemory, Observer, RememberedFailure, events
 
 
 class Remembered:
@@ -60,4 +60,6 @@ class Remembered:
             try:
                 self._memory.remember(self._box, failures, ttl=self._ttl)
             except Unavailable:
-                self._observer.fetch_failed(self._box, "a failure could be stored neither in the database nor in Redis")
+                self._observer.see(
+                    events.FetchFailed(self._box, "a failure could be stored neither in the database nor in Redis")
+                )

@@ -16,7 +16,7 @@ from boxengine.engine.delivering.pipeline import Middleware
 from boxengine.engine.delivering.sent import Sent
 from boxengine.engine.delivering.transports import Routes
 from boxengine.engine.delivering.watch import Watch
-from boxengine.ports import Claim, Result
+from boxengine.ports import Claim, Result, events
 
 _NOT_CALLED_ON = object()
 """In place of a result: a middleware did not call on."""
@@ -80,8 +80,15 @@ class Single:
     def tell(self) -> None:
         """Tells of all calls, transport by transport."""
         for leg in {leg for legs in self._legs.values() for leg in legs if leg.calls}:
-            self._watch.observer.transported(
-                self._watch.box, leg.name, items=leg.calls, failed=leg.failures, seconds=leg.seconds, calls=leg.calls
+            self._watch.observer.see(
+                events.Transported(
+                    self._watch.box,
+                    leg.name,
+                    items=leg.calls,
+                    failed=leg.failures,
+                    seconds=leg.seconds,
+                    calls=leg.calls,
+                )
             )
             if leg.failures < leg.calls:
                 self._sent.through.add(leg.name)

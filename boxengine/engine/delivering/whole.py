@@ -17,7 +17,7 @@ from boxengine.engine.delivering.sent import Sent
 from boxengine.engine.delivering.transports import Carrier, WrongResults
 from boxengine.engine.delivering.watch import Watch
 from boxengine.errors import NoAnswerInTime, Unavailable
-from boxengine.ports import Claim
+from boxengine.ports import Claim, events
 
 NARROWING_SPLITS = 12
 """How often a batch for which its transport raised may be halved to find the guilty items: enough for one in 4,096."""
@@ -81,7 +81,9 @@ class Whole:
         finally:
             seconds = watch.monotonic() - began
             given, refused = len(items) - withheld, len(items if bad is None else bad) - withheld
-            watch.observer.transported(watch.box, carrier.name, items=given, failed=refused, seconds=seconds)
+            watch.observer.see(
+                events.Transported(watch.box, carrier.name, items=given, failed=refused, seconds=seconds)
+            )
         self._sent.answered(carrier.name, took=len(items) - len(bad))
         if not bad:
             return items

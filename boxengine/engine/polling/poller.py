@@ -30,7 +30,7 @@ from boxengine.engine.polling.throttlers import GO, Answer, Decision, Moment
 from boxengine.engine.running.outages import Outages
 from boxengine.engine.timing import TIMING, Timing
 from boxengine.errors import QueueUnavailable
-from boxengine.ports import Clock, JobQueue, Leases, Observer, Store, Tracer
+from boxengine.ports import Clock, JobQueue, Leases, Observer, Store, Tracer, events
 
 Poll = Look | Announce
 
@@ -153,7 +153,9 @@ class Poller:
         with self._tracer.polling(task.box, task.partition):
             polled = self._look(task) if isinstance(task, Look) else self._push(task)
         seconds = self._clock.monotonic() - started
-        self._observer.polled(task.box, task.partition, found=polled.found, pushed=polled.pushed, seconds=seconds)
+        self._observer.see(
+            events.Polled(task.box, task.partition, found=polled.found, pushed=polled.pushed, seconds=seconds)
+        )
         # Every bucket with due rows is now queued or in work, and its holder drains it, however many rows it has.
         return Again(NEVER, self._gap(task, polled, seconds=seconds))
 
@@ -201,12 +203,14 @@ class Poller:
         return self._tactic.ask(moment, told=told)
 
     def _tell_throttled(self, task: Poll, throttler: str, decision: Decision) -> None:
-        self._observer.throttled(
-            task.box,
-            task.partition,
-            throttler=throttler,
-            status=decision.answer.value,
-            seconds=decision.retry_in,
+        self._observer.see(
+            events.Throttled(
+                task.box,
+                task.partition,
+                throttler=throttler,
+                status=decision.answer.value,
+                seconds=decision.retry_in,
+            )
         )
 
     def _put_off(self, task: Poll, decision: Decision) -> Again:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from boxengine.domain.box import Box
 from boxengine.engine.polling.schedule import NEVER
 from boxengine.engine.timing import TIMING, Timing
-from boxengine.ports import Clock, JobQueue, Observer, QueueState
+from boxengine.ports import Clock, JobQueue, Observer, QueueState, events
 
 
 class QueueLengths:
@@ -25,7 +25,7 @@ class QueueLengths:
         state = self._queue.state(box)
         pushed_at = state.oldest_pushed_at
         lag = 0.0 if pushed_at is None else max(0.0, self._clock.now().timestamp() - pushed_at)
-        self._observer.queue_measured(box, length=state.length, lag=lag)
+        self._observer.see(events.QueueMeasured(box, length=state.length, lag=lag))
         if state.length == 0:
             self._empty_at[box.name] = now
         else:

@@ -16,7 +16,7 @@ from boxengine.engine.polling.queue_lengths import QueueLengths
 from boxengine.engine.running.outages import Outages
 from boxengine.engine.timing import TIMING
 from boxengine.errors import QueueUnavailable, Unavailable
-from boxengine.ports import Clock, Duty, HistoryStore, JobQueue, LeaseName, Leases, Observer
+from boxengine.ports import Clock, Duty, HistoryStore, JobQueue, LeaseName, Leases, Observer, events
 
 INTERVAL = timedelta(seconds=TIMING.measured)
 STRANDED_INTERVAL = timedelta(minutes=1)
@@ -79,7 +79,7 @@ class Backlog:
             return
         since = self._store.oldest_pending(box)
         age = 0.0 if since is None else max(0.0, (self._clock.now() - since).total_seconds())
-        self._observer.oldest_pending(box, seconds=age)
+        self._observer.see(events.OldestPending(box, seconds=age))
         self._count_stranded(box)
         self._lengths.measure(box)
 
@@ -87,7 +87,7 @@ class Backlog:
         now, last = self._clock.monotonic(), self._stranded_at.get(box.name)
         if last is not None and now - last < STRANDED_INTERVAL.total_seconds():
             return
-        self._observer.stranded(box, items=self._store.stranded_items(box))
+        self._observer.see(events.Stranded(box, items=self._store.stranded_items(box)))
         self._stranded_at[box.name] = now
 
     def _chosen(self, box: Box) -> bool:

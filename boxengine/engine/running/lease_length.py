@@ -11,7 +11,7 @@ from collections import deque
 from datetime import timedelta
 
 from boxengine.engine.timing import TIMING, Timing
-from boxengine.ports import Observer
+from boxengine.ports import Observer, events
 
 SAMPLES = 3
 """The pace is the median of so many round trips: a single slow one may have waited for a new connection, two in a row did not."""
@@ -47,9 +47,9 @@ class LeaseLength:
             if changed:
                 self._told = slow
         if changed and slow:
-            self._observer.coordinator_slow(seconds=pace, lease=self.ttl)
+            self._observer.see(events.CoordinatorSlow(seconds=pace, lease=self.ttl))
         elif changed:
-            self._observer.coordinator_quick(seconds=pace, lease=self.ttl)
+            self._observer.see(events.CoordinatorQuick(seconds=pace, lease=self.ttl))
 
     def _at(self, pace: float) -> timedelta:
         if pace <= self._timing.unnoticed:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from boxengine.domain.box import Box
 from boxengine.engine.attempt import text_of
 from boxengine.errors import SchemaMismatch, StoreConflict, Unavailable
-from boxengine.ports import Clock, ErrorTracker, Observer
+from boxengine.ports import Clock, ErrorTracker, Observer, events
 
 SHORTEST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
@@ -57,12 +57,12 @@ class Outages:
             self._pauses[what] = pause
         reason = text_of(error) or type(error).__name__
         if first:
-            self._observer.outage(what, reason)
+            self._observer.see(events.OutageBegan(what, reason))
             if not isinstance(error, Unavailable | SchemaMismatch):
                 # A server that is down and a table that is missing are nobody's bug: the line above says it all.
                 self._track(error, what=what)
         if box is not None:
-            self._observer.fetch_failed(box, reason)
+            self._observer.see(events.FetchFailed(box, reason))
         if needed:
             self._missing(what, reason)
         return pause
@@ -86,5 +86,5 @@ class Outages:
             self._told.discard(what)
         if since is not None:
             if told:
-                self._observer.recovered(what, seconds=self._clock.monotonic() - since)
+                self._observer.see(events.OutageEnded(what, seconds=self._clock.monotonic() - since))
             self._missing(what, None)

@@ -12,9 +12,9 @@ from threading import Lock
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Settlement
-from boxengine.engine.observation import NullObserver
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Clock
+from boxengine.ports.events import Event, Settled, Transported
 from boxengine.ports.people.attempts import Attempt, Attempts
 from boxengine.ports.people.history import LATENCIES, Calls, Happened, History
 
@@ -24,7 +24,7 @@ MOST_ATTEMPTS = 500
 LONGEST_REASON = 300
 
 
-class Recorder(NullObserver):
+class Recorder:
     """Counts deliveries, failed attempts and transports' calls, and keeps why attempts failed.
 
     Of a batch it looks at how long the first and the last item took.
@@ -38,27 +38,14 @@ class Recorder(NullObserver):
         self._happened: dict[str, Happened] = {}
         self._failed: dict[str, deque[Attempt]] = {}
 
-    def settled(self, box: Box, items: Sequence[Item], settlement: Settlement, *, seconds: float) -> None:  # noqa: ARG002 - the observer's shape
-        if not settlement.delivered and not settlement.failed:
-            return
-        looked_at = (items[0], items[-1]) if len(settlement.delivered) == len(items) else ()
-        now = self._clock.now()
-        failed = _attempts(items, settlement, now) if settlement.failed else ()
-        with self._lock:
-            if failed:
-                self._failed.setdefault(box.name, deque(maxlen=MOST_ATTEMPTS)).extend(failed)
-            happened = self._happened.setdefault(box.name, Happened())
-            happened.delivered += len(settlement.delivered)
-            happened.failed += len(settlement.failed)
-            for item in looked_at:
-                place = bisect_left(LATENCIES, (now - item.created_at).total_seconds())
-                happened.waits[place] = happened.waits.get(place, 0) + 1
-
-    def transported(self, box: Box, transport: str, *, items: int, failed: int, seconds: float, calls: int = 1) -> None:
-        more = Calls(calls, items, failed, seconds)
-        with self._lock:
-            transports = self._happened.setdefault(box.name, Happened()).transports
-            transports[transport] = transports.get(transport, Calls()) + more
+    def see(self, event: Event) -> None:
+        match event:
+            case Settled(box=box, items=items, settlement=settlement):
+                self._settled(box, items, settlement)
+            case Transported(box=box, transport=transport):
+                self._transported(box, transport, Calls(event.calls, event.items, event.failed, event.seconds))
+            case _:
+                pass  # the console shows nothing else of the past
 
     def turn(self) -> timedelta:
         """Hands on what was counted; returns the pause until the next time."""
@@ -76,6 +63,27 @@ class Recorder(NullObserver):
                 self._history.add(happened, now=self._clock.now())
             if failed:
                 self._attempts.add({box: list(attempts) for box, attempts in failed.items()})
+
+    def _settled(self, box: Box, items: Sequence[Item], settlement: Settlement) -> None:
+        if not settlement.delivered and not settlement.failed:
+            return
+        looked_at = (items[0], items[-1]) if len(settlement.delivered) == len(items) else ()
+        now = self._clock.now()
+        failed = _attempts(items, settlement, now) if settlement.failed else ()
+        with self._lock:
+            if failed:
+                self._failed.setdefault(box.name, deque(maxlen=MOST_ATTEMPTS)).extend(failed)
+            happened = self._happened.setdefault(box.name, Happened())
+            happened.delivered += len(settlement.delivered)
+            happened.failed += len(settlement.failed)
+            for item in looked_at:
+                place = bisect_left(LATENCIES, (now - item.created_at).total_seconds())
+                happened.waits[place] = happened.waits.get(place, 0) + 1
+
+    def _transported(self, box: Box, transport: str, more: Calls) -> None:
+        with self._lock:
+            transports = self._happened.setdefault(box.name, Happened()).transports
+            transports[transport] = transports.get(transport, Calls()) + more
 
 
 def _attempts(items: Sequence[Item], settlement: Settlement, now: datetime) -> list[Attempt]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,10 +13,9 @@ from boxengine.adapters.sql.items import SqlItems
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.adapters.system import SystemClock
 from boxengine.adapters.telemetry.prometheus import PrometheusObserver
-from boxengine.domain.box import Box
-from boxengine.domain.item import Item
 from boxengine.engine.audit.audit import Audit
 from boxengine.engine.audit.table import TableAudit
+from boxengine.ports.events import Event
 from tests.integration.engine.receivers import BatchReceiver, FailsFirst, Receiver
 from tests.integration.engine.rig import BOX, Rig
 from tests.integration.engine.watcher import Watcher
@@ -30,8 +29,9 @@ class Counting(Watcher):
         self.registry = CollectorRegistry()
         self._metrics = PrometheusObserver(clock=SystemClock(), partitions=1, registry=self.registry)
 
-    def order_violated(self, box: Box, *, items: Sequence[Item]) -> None:
-        self._metrics.order_violated(box, items=items)
+    def see(self, event: Event) -> None:
+        super().see(event)
+        self._metrics.see(event)
 
     @property
     def violations(self) -> float:

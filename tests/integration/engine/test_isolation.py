@@ -15,11 +15,10 @@ from redis import Redis
 from boxengine import BatchAttributes
 from boxengine.adapters.redis.workers import RedisWorkers
 from boxengine.app import servers
-from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status
 from boxengine.engine.delivering.pipeline import TransportSpec
 from boxengine.errors import InvalidItem, Unavailable
-from boxengine.ports import OpenCircuit
+from boxengine.ports import OpenCircuit, events
 from tests.eventually import eventually
 from tests.integration.engine.receivers import BatchReceiver, Receiver
 from tests.integration.engine.rig import BOX, Rig
@@ -59,9 +58,11 @@ class Circuits(Watcher):
         super().__init__()
         self.circuits: list[tuple[str, str, bool]] = []
 
-    def circuit_changed(self, box: Box, transport: str, circuit: OpenCircuit | None) -> None:
-        self.circuits.append((box.name, transport, circuit is not None))
-        self.outage(f"circuit of {box.name}", "opened" if circuit else "closed")
+    def see(self, event: events.Event) -> None:
+        super().see(event)
+        if isinstance(event, events.CircuitChanged):
+            self.circuits.append((event.box.name, event.transport, event.circuit is not None))
+            super().see(events.OutageBegan(f"circuit of {event.box.name}", "opened" if event.circuit else "closed"))
 
 
 def announced(redis_url: str) -> list[OpenCircuit]:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from threading import Condition
 
-from boxengine.domain.box import Box
-from boxengine.domain.item import Item
-from boxengine.domain.outcome import FailedAttempt, Settlement
-from boxengine.engine.observation import NullObserver
+from boxengine.domain.outcome import FailedAttempt
+from boxengine.ports.events import (
+    Deleted,
+    Event,
+    FetchFailed,
+    ForeignJobs,
+    HoldEnded,
+    OutageBegan,
+    OutageEnded,
+    Polled,
+    Settled,
+    Throttled,
+)
 
 PATIENCE = 60.0
 """Seconds until a test gives up on what it waits for."""
 
 
-class Watcher(NullObserver):
+class Watcher:
     """What became of which items, in the order in which it was committed."""
 
     def __init__(self) -> None:
@@ -53,50 +62,33 @@ class Watcher(NullObserver):
         """Returns once so many items have got a final or passing outcome."""
         self.wait_for(lambda: len(self.delivered) + len(self.discarded) + len(self.failures) >= count)
 
-    def settled(self, box: Box, items: Sequence[Item], settlement: Settlement, *, seconds: float) -> None:
+    def see(self, event: Event) -> None:
         with self._changed:
-            self.boxes.append(box.name)
-            self.delivered += settlement.delivered
-            self.discarded += [discard.id for discard in settlement.discarded]
-            self.failures += settlement.failed
+            self._note(event)
             self._changed.notify_all()
 
-    def polled(self, box: Box, partition: int, *, found: int, pushed: int, seconds: float) -> None:
-        with self._changed:
-            self.polls.append((box.name, found, pushed))
-            self._changed.notify_all()
-
-    def foreign(self, box: Box, elements: Sequence[bytes]) -> None:
-        with self._changed:
-            self.foreign_elements += elements
-            self._changed.notify_all()
-
-    def throttled(self, box: Box, partition: int, *, throttler: str, status: str, seconds: float) -> None:
-        with self._changed:
-            self.throttles.append((throttler, status))
-            self._changed.notify_all()
-
-    def job_done(self, box: Box, buckets: Iterable[int], *, state: str, seconds: float) -> None:
-        with self._changed:
-            self.states.append((box.name, state))
-            self._changed.notify_all()
-
-    def fetch_failed(self, box: Box, reason: str) -> None:
-        with self._changed:
-            self.fetch_failures.append(reason)
-            self._changed.notify_all()
-
-    def deleted(self, box: Box, *, rows: int, seconds: float) -> None:
-        with self._changed:
-            self.rows_deleted += rows
-            self._changed.notify_all()
-
-    def outage(self, what: str, reason: str) -> None:
-        with self._changed:
-            self.outages.append((what, reason))
-            self._changed.notify_all()
-
-    def recovered(self, what: str, *, seconds: float) -> None:
-        with self._changed:
-            self.recovered_from.append(what)
-            self._changed.notify_all()
+    def _note(self, event: Event) -> None:
+        match event:
+            case Settled(box=box, settlement=settlement):
+                self.boxes.append(box.name)
+                self.delivered += settlement.delivered
+                self.discarded += [discard.id for discard in settlement.discarded]
+                self.failures += settlement.failed
+            case Polled(box=box):
+                self.polls.append((box.name, event.found, event.pushed))
+            case ForeignJobs(elements=elements):
+                self.foreign_elements += elements
+            case Throttled():
+                self.throttles.append((event.throttler, event.status))
+            case HoldEnded(box=box):
+                self.states.append((box.name, event.ending))
+            case FetchFailed():
+                self.fetch_failures.append(event.reason)
+            case Deleted():
+                self.rows_deleted += event.rows
+            case OutageBegan():
+                self.outages.append((event.what, event.reason))
+            case OutageEnded():
+                self.recovered_from.append(event.what)
+            case _:
+                pass

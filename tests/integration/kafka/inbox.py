@@ -27,6 +27,7 @@ from boxengine.app.consuming import Consuming
 from boxengine.domain.box import Box
 from boxengine.engine.observation import NullObserver, NullTracer
 from boxengine.engine.running.worker import Worker
+from boxengine.ports.events import Event, OutageBegan
 
 STEP = 0.05
 """Seconds between two looks at what is being waited for."""
@@ -34,16 +35,17 @@ BOX = "order_inbox_item"
 DEAD = "dead_inbox_item"
 
 
-class Watcher(NullObserver):
+class Watcher:
     """Remembers outages, and lets a test wait for one."""
 
     def __init__(self) -> None:
         self.outages: list[tuple[str, str]] = []
         self._out = threading.Event()
 
-    def outage(self, what: str, reason: str) -> None:
-        self.outages.append((what, reason))
-        self._out.set()
+    def see(self, event: Event) -> None:
+        if isinstance(event, OutageBegan):
+            self.outages.append((event.what, event.reason))
+            self._out.set()
 
     def wait_for_outage(self) -> None:
         assert self._out.wait(60), "no outage was told"

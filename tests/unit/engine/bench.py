@@ -25,6 +25,7 @@ from boxengine.engine.delivering.watch import Watch
 from boxengine.engine.delivering.work import Errand, Report
 from boxengine.engine.observation import NullObserver, NullTracer
 from boxengine.engine.running.lease_length import LeaseLength
+from boxengine.ports.events import CircuitChanged, Event, KeptBack, Settled, Throttled, Transported
 
 BUCKETS = 4
 
@@ -102,7 +103,7 @@ class Batches:
         return [item_id for call in self.calls for item_id in call]
 
 
-class Transports(NullObserver):
+class Transports:
     """Keeps what the engine tells about calls and batches."""
 
     def __init__(self) -> None:
@@ -112,19 +113,24 @@ class Transports(NullObserver):
         self.throttlings: list[tuple[str, str]] = []
         self.seconds: dict[str, float] = defaultdict(float)
         """In each transport."""
+        self.circuits: list[tuple[str, bool]] = []
+        """Those that opened (True) and closed."""
 
-    def transported(self, box: Box, transport: str, *, items: int, failed: int, seconds: float, calls: int = 1) -> None:
-        self.calls.append((transport, items, failed))
-        self.seconds[transport] += seconds
-
-    def throttled(self, box: Box, partition: int, *, throttler: str, status: str, seconds: float) -> None:
-        self.throttlings.append((throttler, status))
-
-    def kept_back(self, box: Box, *, items: Sequence[Item]) -> None:
-        self.kept.append([item.id for item in items])
-
-    def settled(self, box: Box, items: Sequence[Item], settlement: Settlement, *, seconds: float) -> None:
-        self.settlements.append(settlement)
+    def see(self, event: Event) -> None:
+        match event:
+            case Transported():
+                self.calls.append((event.transport, event.items, event.failed))
+                self.seconds[event.transport] += event.seconds
+            case Throttled():
+                self.throttlings.append((event.throttler, event.status))
+            case KeptBack(items=items):
+                self.kept.append([item.id for item in items])
+            case Settled():
+                self.settlements.append(event.settlement)
+            case CircuitChanged():
+                self.circuits.append((event.transport, event.circuit is not None))
+            case _:
+                pass
 
 
 NONE = Middlewares()

@@ -17,11 +17,11 @@ from boxengine.domain.outcome import Failure
 from boxengine.engine.delivering.breaker import Breaker, Permit
 from boxengine.engine.delivering.circuits import Circuits
 from boxengine.engine.delivering.sizing import PROBE_ROWS
-from boxengine.engine.observation import NullObserver
 from boxengine.engine.running.heartbeat import Heartbeat
 from boxengine.errors import StoreUnavailable, Unavailable
 from boxengine.ports import OpenCircuit, WorkerInfo
-from tests.unit.engine.bench import Batches, Bench, Single, Transports, spec
+from boxengine.ports.events import CircuitChanged, Event
+from tests.unit.engine.bench import Batches, Bench, Single, spec
 
 POLICY = CircuitPolicy(failures=2, pause=timedelta(seconds=1), longest_pause=timedelta(seconds=3))
 
@@ -110,9 +110,10 @@ def test_a_receiver_that_says_for_how_long_is_left_alone_at_once_and_for_so_long
 def test_what_a_transport_says_of_the_receivers_wish_reaches_its_circuit() -> None:
     told: list[OpenCircuit | None] = []
 
-    class Watching(NullObserver):
-        def circuit_changed(self, box: Box, transport: str, circuit: OpenCircuit | None) -> None:
-            told.append(circuit)
+    class Watching:
+        def see(self, event: Event) -> None:
+            assert isinstance(event, CircuitChanged)
+            told.append(event.circuit)
 
     clock = ManualClock()
     circuits = Circuits(Box(name="o", type=BoxType.OUTBOX, table="os"), ["http"], observer=Watching(), clock=clock)
@@ -168,20 +169,9 @@ def test_while_a_call_hangs_nobody_probes_however_long_it_takes() -> None:
 # ── a box's batches ──────────────────────────────────────────────────────────────────────────────────
 
 
-class Circuit(Transports):
-    def __init__(self) -> None:
-        super().__init__()
-        self.circuits: list[tuple[str, bool]] = []
-
-    def circuit_changed(self, box: Box, transport: str, circuit: OpenCircuit | None) -> None:
-        self.circuits.append((transport, circuit is not None))
-
-
 @pytest.fixture
 def bench() -> Bench:
-    bench = Bench(circuit_breaker=POLICY, max_retries=5, backoff=None)
-    bench.observer = Circuit()
-    return bench
+    return Bench(circuit_breaker=POLICY, max_retries=5, backoff=None)
 
 
 class Broker:
@@ -226,7 +216,6 @@ def test_a_small_batch_probes_and_then_all_goes_on(bench: Bench, kind: Any) -> N
     assert bench.run(delivery).claimed == 50 - probe
     assert sorted(set(transport.ids)) == ids
     assert {(row.status, row.errors_count) for row in bench.store.rows(bench.box)} == {(2, 0)}
-    assert isinstance(bench.observer, Circuit)
     assert bench.observer.circuits == [("receiver", True), ("receiver", False)]
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from boxengine.adapters.memory.clock import ManualClock
-from boxengine.domain.box import Box
 from boxengine.engine.create import Creator
 from boxengine.engine.delivering.pipeline import Middlewares, Pipeline
-from boxengine.engine.observation import NullObserver, NullTracer
+from boxengine.engine.observation import NullTracer
 from boxengine.errors import BoxError, InvalidItem
 from boxengine.ports import Attributes, Inserted
+from boxengine.ports.events import Created, Event
 from tests.unit.engine.bench import make_box
 
 COLUMNS = frozenset({"uuid", "event_key", "event_name", "bucket", "payload", "options"})
@@ -37,12 +37,13 @@ class Table:
         return Inserted(list(range(first, first + len(rows))))
 
 
-class Created(NullObserver):
+class Told:
     def __init__(self) -> None:
         self.batches: list[tuple[list[int], list[int]]] = []
 
-    def created(self, box: Box, *, ids: Sequence[int], buckets: Sequence[int], seconds: float) -> None:
-        self.batches.append((list(ids), list(buckets)))
+    def see(self, event: Event) -> None:
+        assert isinstance(event, Created)
+        self.batches.append((list(event.ids), list(event.buckets)))
 
 
 class Traced(NullTracer):
@@ -55,7 +56,7 @@ class Desk:
 
     def __init__(self, *, middlewares: Middlewares = NONE, **options: Any) -> None:
         self.table = options.pop("table", None) or Table(options.pop("columns", COLUMNS))
-        self.observer = Created()
+        self.observer = Told()
         self.creator = Creator(
             Pipeline(box=make_box(bucket_size=16), transports=(), retry_strategies=()),
             self.table,

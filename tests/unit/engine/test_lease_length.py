@@ -24,23 +24,27 @@ from boxengine.engine.running.lease_length import SAMPLES, LeaseLength
 from boxengine.engine.running.outages import Outages
 from boxengine.engine.timing import TIMING
 from boxengine.ports import Hold
+from boxengine.ports.events import CoordinatorQuick, CoordinatorSlow, Event
 from tests.unit.engine.bench import make_box
 
 SHORTEST = timedelta(seconds=4)
 ROUND_TRIPS = 5
 
 
-class Told(NullObserver):
+class Told:
     """What was told of the coordinator's pace."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, float, float]] = []
 
-    def coordinator_slow(self, *, seconds: float, lease: timedelta) -> None:
-        self.lines.append(("slow", seconds, lease.total_seconds()))
-
-    def coordinator_quick(self, *, seconds: float, lease: timedelta) -> None:
-        self.lines.append(("quick", seconds, lease.total_seconds()))
+    def see(self, event: Event) -> None:
+        match event:
+            case CoordinatorSlow():
+                self.lines.append(("slow", event.seconds, event.lease.total_seconds()))
+            case CoordinatorQuick():
+                self.lines.append(("quick", event.seconds, event.lease.total_seconds()))
+            case _:
+                pass
 
 
 def length_after(*seconds: float, told: Told | None = None) -> LeaseLength:

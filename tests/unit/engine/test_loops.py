@@ -30,6 +30,7 @@ from boxengine.engine.running.worker import Loop, Worker
 from boxengine.engine.timing import TIMING
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Clock, Hold
+from boxengine.ports.events import Event, OutageBegan, OutageEnded
 from tests.eventually import eventually
 from tests.unit.engine.bench import make_box
 
@@ -37,17 +38,20 @@ BOX = make_box()
 PATIENCE = 30.0
 
 
-class Told(NullObserver):
+class Told:
     """Outages and recoveries, in order."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
 
-    def outage(self, what: str, reason: str) -> None:
-        self.events.append(f"outage {what}: {reason}")
-
-    def recovered(self, what: str, *, seconds: float) -> None:
-        self.events.append(f"recovered {what} after {seconds:.0f} s")
+    def see(self, event: Event) -> None:
+        match event:
+            case OutageBegan():
+                self.events.append(f"outage {event.what}: {event.reason}")
+            case OutageEnded():
+                self.events.append(f"recovered {event.what} after {event.seconds:.0f} s")
+            case _:
+                pass
 
 
 ENDS: list[BaseException] = [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit()]
@@ -188,14 +192,14 @@ def test_a_thread_that_ends_all_the_same_is_told_of_at_once_and_replaced(monkeyp
         turns.release()
         raise ValueError("no")
 
-    def broken(what: str, reason: str) -> None:
+    def broken(event: Event) -> None:
         if len(threads) == 1:
             raise SystemExit("the observer is broken")
 
     waits = threading.Event()
     monkeypatch.setattr("boxengine.engine.running.threads.RESTART_AFTER", PATIENCE)
     group = Group(turn)
-    group.told.outage = broken  # type: ignore[method-assign]
+    group.told.see = broken  # type: ignore[method-assign]
     group.threads._stopping = waits
     group.threads.start()
     assert turns.acquire(timeout=PATIENCE)
@@ -216,13 +220,13 @@ def test_a_thread_that_ended_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatc
         turns.release()
         raise ValueError("no")
 
-    def outage(what: str, reason: str) -> None:
+    def see(event: Event) -> None:
         if broken:
             raise broken.pop()
 
     monkeypatch.setattr("boxengine.engine.running.threads.RESTART_AFTER", 0.0)
     group = Group(turn)
-    group.told.outage = outage  # type: ignore[method-assign]
+    group.told.see = see  # type: ignore[method-assign]
     group.threads.start()
     assert all(turns.acquire(timeout=PATIENCE) for _ in range(3))
     assert group.health.alive().ok

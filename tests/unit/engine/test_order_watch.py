@@ -10,9 +10,9 @@ from typing import Any
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item
 from boxengine.engine.delivering.order import PAGE, OrderWatch
-from boxengine.engine.observation import NullObserver
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import ItemFilter, ItemRow
+from boxengine.ports.events import Event, OrderViolated
 from tests.unit.engine.bench import make_box
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -38,7 +38,7 @@ class Rows:
         ]
 
 
-class Watched(NullObserver):
+class Watched:
     """An ``OrderWatch`` and what it tells."""
 
     def __init__(self, *, remembered: int = 100, **policy: Any) -> None:
@@ -47,9 +47,10 @@ class Watched(NullObserver):
         self.violations: list[int] = []
         self.watch = OrderWatch(self.box, items=self.rows, observer=self, remembered=remembered)  # type: ignore[arg-type]
 
-    def order_violated(self, box: Box, *, items: Sequence[Item]) -> None:
-        assert box is self.box
-        self.violations += [item.id for item in items]
+    def see(self, event: Event) -> None:
+        assert isinstance(event, OrderViolated)
+        assert event.box is self.box
+        self.violations += [item.id for item in event.items]
 
     def deliver(
         self, *items: tuple[int, str], tried: bool = False, only: Sequence[int] | None = None, bucket: int = 0

@@ -16,6 +16,7 @@ from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import FailedAttempt, Settlement
 from boxengine.engine.running.recorder import INTERVAL, MOST_ATTEMPTS, Recorder
 from boxengine.errors import QueueUnavailable
+from boxengine.ports import events
 from boxengine.ports.people.history import Calls, Happened, Span
 
 BOX = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="items")
@@ -39,9 +40,9 @@ def test_batches_are_counted_and_handed_on_together(clock: ManualClock) -> None:
     history = MemoryHistory()
     recorder = Recorder(history, MemoryAttempts(), clock=clock)
     items = [item(clock, 1, age=0.02), item(clock, 2, age=500), item(clock, 3, age=4)]
-    recorder.settled(BOX, items, Settlement(delivered=[1, 2, 3]), seconds=0.1)
-    recorder.settled(BOX, items, Settlement(delivered=[1], failed=[attempt(2), attempt(3)]), seconds=0.1)
-    recorder.settled(BOX, items, Settlement(), seconds=0.1)
+    recorder.see(events.Settled(BOX, items, Settlement(delivered=[1, 2, 3]), seconds=0.1))
+    recorder.see(events.Settled(BOX, items, Settlement(delivered=[1], failed=[attempt(2), attempt(3)]), seconds=0.1))
+    recorder.see(events.Settled(BOX, items, Settlement(), seconds=0.1))
     assert history.lately([BOX.name], now=clock.now()) == {BOX.name: Happened()}, "nothing is sent with a batch"
     assert recorder.turn() == INTERVAL
     assert history.lately([BOX.name], now=clock.now()) == {BOX.name: Happened(4, 2, {2: 1, 9: 1})}
@@ -55,7 +56,7 @@ def test_while_redis_is_out_nothing_is_kept_and_nothing_is_raised(clock: ManualC
             raise QueueUnavailable("refused")
 
     recorder = Recorder(Out(), MemoryAttempts(), clock=clock)
-    recorder.settled(BOX, [item(clock, 1, age=1)], Settlement(delivered=[1]), seconds=0.1)
+    recorder.see(events.Settled(BOX, [item(clock, 1, age=1)], Settlement(delivered=[1]), seconds=0.1))
     recorder.turn()
     recorder.flush()
 
@@ -63,10 +64,10 @@ def test_while_redis_is_out_nothing_is_kept_and_nothing_is_raised(clock: ManualC
 def test_transports_are_counted_by_name_with_the_time_that_they_took(clock: ManualClock) -> None:
     history = MemoryHistory()
     recorder = Recorder(history, MemoryAttempts(), clock=clock)
-    recorder.transported(BOX, "http", items=10, failed=2, seconds=1.5, calls=10)
-    recorder.transported(BOX, "kafka", items=10, failed=0, seconds=0.25)
+    recorder.see(events.Transported(BOX, "http", items=10, failed=2, seconds=1.5, calls=10))
+    recorder.see(events.Transported(BOX, "kafka", items=10, failed=0, seconds=0.25))
     recorder.turn()
-    recorder.transported(BOX, "http", items=5, failed=0, seconds=0.5, calls=5)
+    recorder.see(events.Transported(BOX, "http", items=5, failed=0, seconds=0.5, calls=5))
     recorder.turn()
     transports = history.lately([BOX.name], now=clock.now())[BOX.name].transports
     assert transports == {"http": Calls(15, 15, 2, 2.0), "kafka": Calls(1, 10, 0, 0.25)}
@@ -79,7 +80,7 @@ def test_why_attempts_failed_is_kept_for_the_last_of_them(clock: ManualClock) ->
     items = [item(clock, item_id, age=1) for item_id in range(MOST_ATTEMPTS + 1)]
     log = "2026-01-31T12:00:00.000000Z http: Timeout: no answer\nTraceback"
     failed = [FailedAttempt(each.id, Status.PENDING, 3, log) for each in items]
-    recorder.settled(BOX, items, Settlement(failed=failed), seconds=0.1)
+    recorder.see(events.Settled(BOX, items, Settlement(failed=failed), seconds=0.1))
     recorder.flush()
     first, *_, last = items
     (attempt,) = attempts.of(BOX.name, last.id, last.uuid)

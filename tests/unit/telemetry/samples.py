@@ -9,7 +9,7 @@ from typing import Any
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Discard, DiscardCause, FailedAttempt, Settlement
-from boxengine.ports import Consumed, OpenCircuit
+from boxengine.ports import Consumed, OpenCircuit, events
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 BOX = Box(name="shop/order_outbox_item", type=BoxType.OUTBOX, table="order_outbox_items", owner="shop-team")
@@ -49,30 +49,30 @@ SETTLEMENT = Settlement(
     failed=[FailedAttempt(3, Status.FAILED, 1, "boom"), FailedAttempt(4, Status.PENDING, 1, "boom")],
 )
 
-EVENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
-    "created": ((BOX,), {"ids": [1], "buckets": [0], "seconds": 1.0}),
-    "polled": ((BOX, 1), {"found": 1, "pushed": 1, "seconds": 1.0}),
-    "throttled": ((BOX, 1), {"throttler": "t", "status": "s", "seconds": 1.0}),
-    "queue_measured": ((BOX,), {"length": 1, "lag": 1.0}),
-    "foreign": ((BOX, [b"rubbish", b"1:2"]), {}),
-    "taken": ((BOX,), {"jobs": 1, "seconds": 1.0}),
-    "transported": ((BOX, "kafka"), {"items": 1, "failed": 0, "seconds": 1.0, "calls": 1}),
-    "kept_back": ((BOX,), {"items": [item(1)]}),
-    "circuit_changed": ((BOX, "kafka", CIRCUIT), {}),
-    "circuit_open": ((BOX, CIRCUIT), {}),
-    "settled": ((BOX, [item(number, tried=number == 1) for number in range(1, 5)], SETTLEMENT), {"seconds": 1.0}),
-    "discarded_by_hand": ((BOX, [7, 8]), {}),
-    "order_violated": ((BOX,), {"items": [item(1)]}),
-    "job_done": ((BOX, (1, 2)), {"state": "processed", "seconds": 1.0}),
-    "fetch_failed": ((BOX, "gone"), {}),
-    "deleted": ((BOX,), {"rows": 1, "seconds": 1.0}),
-    "oldest_pending": ((BOX,), {"seconds": 1.0}),
-    "stranded": ((BOX,), {"items": 3}),
-    "consumed": ((BOX, {("orders", 2): Consumed(5, 2, 1)}), {"seconds": 1.0}),
-    "lagging": ((BOX, {("orders", 2): 7}), {}),
-    "outage": (("redis", "refused"), {}),
-    "recovered": (("redis",), {"seconds": 1.0}),
-    "coordinator_slow": ((), {"seconds": 2.1, "lease": timedelta(seconds=13)}),
-    "coordinator_quick": ((), {"seconds": 0.01, "lease": timedelta(seconds=4)}),
-}
-"""Arguments of one call of each of the observer's methods."""
+EVENTS: tuple[events.Event, ...] = (
+    events.Created(BOX, ids=[1], buckets=[0], seconds=1.0),
+    events.Polled(BOX, 1, found=1, pushed=1, seconds=1.0),
+    events.Throttled(BOX, 1, throttler="t", status="s", seconds=1.0),
+    events.QueueMeasured(BOX, length=1, lag=1.0),
+    events.ForeignJobs(BOX, [b"rubbish", b"1:2"]),
+    events.Taken(BOX, jobs=1, seconds=1.0),
+    events.Transported(BOX, "kafka", items=1, failed=0, seconds=1.0),
+    events.KeptBack(BOX, items=[item(1)]),
+    events.CircuitChanged(BOX, "kafka", CIRCUIT),
+    events.CircuitOpen(BOX, CIRCUIT),
+    events.Settled(BOX, [item(number, tried=number == 1) for number in range(1, 5)], SETTLEMENT, seconds=1.0),
+    events.OrderViolated(BOX, items=[item(1)]),
+    events.HoldEnded(BOX, (1, 2), events.Ending.PROCESSED, seconds=1.0),
+    events.FetchFailed(BOX, "gone"),
+    events.DiscardedByHand(BOX, [7, 8]),
+    events.Deleted(BOX, rows=1, seconds=1.0),
+    events.OldestPending(BOX, seconds=1.0),
+    events.Stranded(BOX, items=3),
+    events.MessagesStored(BOX, {("orders", 2): Consumed(5, 2, 1)}, seconds=1.0),
+    events.Lagging(BOX, {("orders", 2): 7}),
+    events.OutageBegan("redis", "refused"),
+    events.OutageEnded("redis", seconds=1.0),
+    events.CoordinatorSlow(seconds=2.1, lease=timedelta(seconds=13)),
+    events.CoordinatorQuick(seconds=0.01, lease=timedelta(seconds=4)),
+)
+"""One of each."""

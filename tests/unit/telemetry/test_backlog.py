@@ -14,34 +14,35 @@ from boxengine.adapters.memory.store import MemoryStore
 from boxengine.adapters.telemetry.prometheus import PrometheusObserver
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.job import Job
-from boxengine.engine.observation import NullObserver
 from boxengine.engine.running.backlog import INTERVAL, STRANDED_INTERVAL, Backlog
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import QueueUnavailable, StoreUnavailable
 from boxengine.ports import Leases
+from boxengine.ports.events import Event, OldestPending, OutageBegan, QueueMeasured, Stranded
 
 BOXES = [Box(name=f"{name}_item", type=BoxType.OUTBOX, table=f"{name}_items") for name in ("order", "payment")]
 ORDER = BOXES[0]
 
 
-class Told(NullObserver):
+class Told:
     def __init__(self) -> None:
         self.ages: list[tuple[str, float]] = []
         self.queues: list[tuple[str, int, float]] = []
         self.stranded_rows: list[tuple[str, int]] = []
         self.outages: list[str] = []
 
-    def oldest_pending(self, box: Box, *, seconds: float) -> None:
-        self.ages.append((box.name, seconds))
-
-    def stranded(self, box: Box, *, items: int) -> None:
-        self.stranded_rows.append((box.name, items))
-
-    def queue_measured(self, box: Box, *, length: int, lag: float) -> None:
-        self.queues.append((box.name, length, lag))
-
-    def outage(self, what: str, reason: str) -> None:
-        self.outages.append(what)
+    def see(self, event: Event) -> None:
+        match event:
+            case OldestPending(box=box):
+                self.ages.append((box.name, event.seconds))
+            case Stranded(box=box):
+                self.stranded_rows.append((box.name, event.items))
+            case QueueMeasured(box=box):
+                self.queues.append((box.name, event.length, event.lag))
+            case OutageBegan():
+                self.outages.append(event.what)
+            case _:
+                pass
 
 
 class NoLeases:

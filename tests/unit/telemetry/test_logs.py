@@ -18,6 +18,7 @@ from boxengine.adapters.telemetry.tags import LogTracer, bound
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Discard, DiscardCause, FailedAttempt, Settlement
 from boxengine.errors import Unavailable
+from boxengine.ports import events
 from tests.unit.telemetry.samples import BOX, CIRCUIT, item
 
 logger = logging.getLogger("boxengine.test")
@@ -151,7 +152,7 @@ def test_failures_are_warnings_and_only_so_many_per_batch() -> None:
     failed = [FailedAttempt(1, Status.FAILED, 3, "12:00 http: refused\nTraceback ...")]
     failed += [FailedAttempt(number, Status.PENDING, 1, "12:00 http: refused") for number in range(2, 12)]
     items = [item(number, bucket=number) for number in range(1, 12)]
-    LogObserver(most_items=2).settled(BOX, items, Settlement(failed=failed), seconds=0.1)
+    LogObserver(most_items=2).see(events.Settled(BOX, items, Settlement(failed=failed), seconds=0.1))
     first, second, rest = lines(stream)
     assert first["message"] == "item failed for good (attempt 3): 12:00 http: refused"
     assert (first["level"], first["box"], first["bucket"], first["item"]) == ("warning", BOX.name, 1, 1)
@@ -165,8 +166,8 @@ def test_every_discard_is_a_line_with_the_reason_up_to_a_number_and_the_rest_one
     log = "12:00 discarded by LatestAvailable: item 9, a later one of its key, was delivered"
     discards = [Discard(number, DiscardCause.OVERTAKEN, 1, log) for number in range(1, 5)]
     items = [item(number) for number in range(1, 5)]
-    LogObserver(most_items=1).settled(BOX, items, Settlement(discarded=discards), seconds=0.1)
-    LogObserver(most_items=2).discarded_by_hand(BOX, [9, 7, 8])
+    LogObserver(most_items=1).see(events.Settled(BOX, items, Settlement(discarded=discards), seconds=0.1))
+    LogObserver(most_items=2).see(events.DiscardedByHand(BOX, [9, 7, 8]))
     first, rest, by_hand = lines(stream)
     assert first["message"] == "item discarded by LatestAvailable: item 9, a later one of its key, was delivered"
     assert (first["level"], first["box"], first["item"], first["cause"]) == ("warning", BOX.name, 1, "overtaken")
@@ -177,10 +178,10 @@ def test_every_discard_is_a_line_with_the_reason_up_to_a_number_and_the_rest_one
 def test_a_settled_batch_is_one_line_at_debug_and_none_above() -> None:
     stream = io.StringIO()
     logs.configure(format="json", level="INFO", stream=stream)
-    LogObserver().settled(BOX, [item(1)], Settlement(delivered=[1]), seconds=0.1)
+    LogObserver().see(events.Settled(BOX, [item(1)], Settlement(delivered=[1]), seconds=0.1))
     assert stream.getvalue() == ""
     logs.configure(format="json", level="DEBUG", stream=stream)
-    LogObserver().settled(BOX, [item(1)], Settlement(delivered=[1]), seconds=0.1)
+    LogObserver().see(events.Settled(BOX, [item(1)], Settlement(delivered=[1]), seconds=0.1))
     assert lines(stream)[0]["message"] == "batch settled: 1 delivered, 0 failed, 0 discarded of 1 in 0.100 s"
 
 
@@ -188,10 +189,10 @@ def test_outages_and_recoveries_and_lost_batches_are_said() -> None:
     stream = io.StringIO()
     logs.configure(format="json", level="DEBUG", stream=stream)
     observer = LogObserver()
-    observer.outage("redis", "connection refused")
-    observer.recovered("redis", seconds=12.34)
-    observer.fetch_failed(BOX, "lock timeout")
-    observer.deleted(BOX, rows=10, seconds=0.5)
+    observer.see(events.OutageBegan("redis", "connection refused"))
+    observer.see(events.OutageEnded("redis", seconds=12.34))
+    observer.see(events.FetchFailed(BOX, "lock timeout"))
+    observer.see(events.Deleted(BOX, rows=10, seconds=0.5))
     assert [(line["level"], line["message"]) for line in lines(stream)] == [
         ("warning", "redis does not work, tried again with growing pauses: connection refused"),
         ("info", "redis works again, after 12.3 s"),
@@ -203,7 +204,7 @@ def test_outages_and_recoveries_and_lost_batches_are_said() -> None:
 def test_items_that_a_middleware_keeps_back_are_said_in_one_line() -> None:
     stream = io.StringIO()
     logs.configure(format="json", stream=stream)
-    LogObserver().kept_back(BOX, items=[item(7), item(8)])
+    LogObserver().see(events.KeptBack(BOX, items=[item(7), item(8)]))
     (line,) = lines(stream)
     assert line["level"] == "warning"
     assert line["message"].startswith(
@@ -217,11 +218,11 @@ def test_what_stops_several_loops_at_once_is_told_once() -> None:
     logs.configure(format="json", level="INFO", stream=stream)
     observer = LogObserver()
     for what in ("poller", "processor", "retention"):
-        observer.outage(what, "Redis: connection refused")
-    observer.outage("polling a", "the database: no such user")
+        observer.see(events.OutageBegan(what, "Redis: connection refused"))
+    observer.see(events.OutageBegan("polling a", "the database: no such user"))
     for what in ("processor", "poller", "polling a", "retention"):
-        observer.recovered(what, seconds=2)
-    observer.outage("retention", "Redis: connection refused")
+        observer.see(events.OutageEnded(what, seconds=2))
+    observer.see(events.OutageBegan("retention", "Redis: connection refused"))
     assert [line["message"] for line in lines(stream)] == [
         "poller does not work, tried again with growing pauses: Redis: connection refused",
         "polling a does not work, tried again with growing pauses: the database: no such user",
@@ -235,8 +236,8 @@ def test_what_stops_several_loops_at_once_is_told_once() -> None:
 def test_a_circuit_that_opens_or_closes_is_said() -> None:
     stream = io.StringIO()
     logs.configure(format="json", level="INFO", stream=stream)
-    LogObserver().circuit_changed(BOX, "kafka", CIRCUIT)
-    LogObserver().circuit_changed(BOX, "kafka", None)
+    LogObserver().see(events.CircuitChanged(BOX, "kafka", CIRCUIT))
+    LogObserver().see(events.CircuitChanged(BOX, "kafka", None))
     assert [(line["level"], line["message"], line["transport"]) for line in lines(stream)] == [
         ("warning", "circuit open: no broker answers; next try after 2026-01-31T12:00:00.000000Z", "kafka"),
         ("info", "circuit closed: items go out again", "kafka"),

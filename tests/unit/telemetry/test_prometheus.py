@@ -14,7 +14,7 @@ from boxengine.adapters.telemetry.ledger import Ledger, ProcessLedgers
 from boxengine.adapters.telemetry.prometheus import NumbersCollector, PrometheusObserver
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Discard, DiscardCause, FailedAttempt, Settlement
-from boxengine.ports import Consumed, Observer
+from boxengine.ports import Consumed, Observer, events
 from tests.unit.meter import Meter
 from tests.unit.telemetry.samples import BOX, CIRCUIT, item
 
@@ -43,7 +43,7 @@ def test_it_is_an_observer(observer: PrometheusObserver) -> None:
 def test_created_items_are_counted_by_partition_with_the_last_id(
     observer: PrometheusObserver, registry: CollectorRegistry
 ) -> None:
-    observer.created(BOX, ids=[5, 6, 7], buckets=[1, 5, 2], seconds=0.1)
+    observer.see(events.Created(BOX, ids=[5, 6, 7], buckets=[1, 5, 2], seconds=0.1))
     assert value(registry, "outbox_created_total", partition="1") == 2
     assert value(registry, "outbox_created_total", partition="2") == 1
     assert value(registry, "outbox_last_stored_event_id", partition="1") == 6
@@ -56,7 +56,7 @@ def test_each_outcome_of_a_batch_has_its_counter(observer: PrometheusObserver, r
         discarded=[Discard(3, DiscardCause.OVERTAKEN, 1, "why")],
         failed=[FailedAttempt(4, Status.FAILED, 1, "boom"), FailedAttempt(5, Status.PENDING, 1, "boom")],
     )
-    observer.settled(BOX, items, settlement, seconds=0.6)
+    observer.see(events.Settled(BOX, items, settlement, seconds=0.6))
     assert value(registry, "outbox_sent_total", partition="1") == 1
     assert value(registry, "outbox_sent_total", partition="2") == 1
     assert value(registry, "outbox_discarded_total", partition="3", reason="overtaken") == 1
@@ -73,8 +73,12 @@ def test_each_outcome_of_a_batch_has_its_counter(observer: PrometheusObserver, r
 def test_discards_are_counted_by_reason(observer: PrometheusObserver, registry: CollectorRegistry) -> None:
     causes = [DiscardCause.OVERTAKEN, DiscardCause.STRATEGY, DiscardCause.STRATEGY]
     discards = [Discard(number, cause, 1, "why") for number, cause in enumerate(causes, start=1)]
-    observer.settled(BOX, [item(number, bucket=1) for number in (1, 2, 3)], Settlement(discarded=discards), seconds=0.1)
-    observer.discarded_by_hand(BOX, [7, 8])
+    observer.see(
+        events.Settled(
+            BOX, [item(number, bucket=1) for number in (1, 2, 3)], Settlement(discarded=discards), seconds=0.1
+        )
+    )
+    observer.see(events.DiscardedByHand(BOX, [7, 8]))
     assert value(registry, "outbox_discarded_total", partition="1", reason="overtaken") == 1
     assert value(registry, "outbox_discarded_total", partition="1", reason="strategy") == 2
     assert value(registry, "outbox_discarded_total", partition="", reason="by_hand") == 2
@@ -83,8 +87,8 @@ def test_discards_are_counted_by_reason(observer: PrometheusObserver, registry: 
 def test_a_batch_without_items_or_outcomes_counts_nothing_as_sent(
     observer: PrometheusObserver, registry: CollectorRegistry
 ) -> None:
-    observer.settled(BOX, [], Settlement(), seconds=0.1)
-    observer.settled(BOX, [item(1)], Settlement(), seconds=0.1)
+    observer.see(events.Settled(BOX, [], Settlement(), seconds=0.1))
+    observer.see(events.Settled(BOX, [item(1)], Settlement(), seconds=0.1))
     assert value(registry, "outbox_sent_total", partition="0") is None
     assert value(registry, "box_worker_job_items_total", partition="0") == 1
 
@@ -94,7 +98,7 @@ def test_latency_is_the_age_at_the_recorded_end_of_the_attempt(
     observer: PrometheusObserver, registry: CollectorRegistry, zone: bool
 ) -> None:
     items = [item(1, age=0.5, zone=zone), item(2, age=20.0, zone=zone), item(3, age=90.0, tried=True, zone=zone)]
-    observer.settled(BOX, items, Settlement(delivered=[1, 2, 3]), seconds=0.5)
+    observer.see(events.Settled(BOX, items, Settlement(delivered=[1, 2, 3]), seconds=0.5))
     name = "outbox_process_latency_seconds"
     assert value(registry, f"{name}_bucket", partition="0", le="0.5") == 0
     # A bound belongs to its bucket: an item exactly one second old is not more than one second old.
@@ -110,18 +114,18 @@ def test_latency_is_the_age_at_the_recorded_end_of_the_attempt(
 def test_jobs_polls_throttles_queue_retention_and_transports_are_counted(
     observer: PrometheusObserver, registry: CollectorRegistry
 ) -> None:
-    observer.job_done(BOX, iter([0, 4, 1]), state="processed", seconds=2.0)
-    observer.job_done(BOX, [1], state="timeout", seconds=90.0)
-    observer.polled(BOX, 3, found=200, pushed=40, seconds=0.01)
-    observer.throttled(BOX, 3, throttler="rate_limit", status="skip", seconds=0.0)
-    observer.queue_measured(BOX, length=12, lag=3.5)
-    observer.taken(BOX, jobs=2, seconds=0.2)
-    observer.fetch_failed(BOX, "gone")
-    observer.deleted(BOX, rows=1000, seconds=0.3)
-    observer.oldest_pending(BOX, seconds=61.0)
-    observer.transported(BOX, "kafka", items=10, failed=1, seconds=0.4)
-    observer.outage("redis", "refused")
-    observer.recovered("redis", seconds=3.0)
+    observer.see(events.HoldEnded(BOX, [0, 4, 1], events.Ending.PROCESSED, seconds=2.0))
+    observer.see(events.HoldEnded(BOX, [1], events.Ending.TIMEOUT, seconds=90.0))
+    observer.see(events.Polled(BOX, 3, found=200, pushed=40, seconds=0.01))
+    observer.see(events.Throttled(BOX, 3, throttler="rate_limit", status="skip", seconds=0.0))
+    observer.see(events.QueueMeasured(BOX, length=12, lag=3.5))
+    observer.see(events.Taken(BOX, jobs=2, seconds=0.2))
+    observer.see(events.FetchFailed(BOX, "gone"))
+    observer.see(events.Deleted(BOX, rows=1000, seconds=0.3))
+    observer.see(events.OldestPending(BOX, seconds=61.0))
+    observer.see(events.Transported(BOX, "kafka", items=10, failed=1, seconds=0.4))
+    observer.see(events.OutageBegan("redis", "refused"))
+    observer.see(events.OutageEnded("redis", seconds=3.0))
     assert value(registry, "box_worker_job_total", partition="0", state="processed") == 2
     assert value(registry, "box_worker_job_total", partition="1", state="timeout") == 1
     assert value(registry, "box_worker_job_timeout_total", partition="1") == 1
@@ -146,25 +150,27 @@ def test_jobs_polls_throttles_queue_retention_and_transports_are_counted(
 
 
 def test_an_open_circuit_is_a_1_until_it_closes(observer: PrometheusObserver, registry: CollectorRegistry) -> None:
-    observer.circuit_changed(BOX, "kafka", CIRCUIT)
+    observer.see(events.CircuitChanged(BOX, "kafka", CIRCUIT))
     assert value(registry, "box_worker_circuit_open", transport="kafka") == 1
-    observer.circuit_changed(BOX, "kafka", None)
+    observer.see(events.CircuitChanged(BOX, "kafka", None))
     assert value(registry, "box_worker_circuit_open", transport="kafka") == 0
 
 
 def test_of_two_processes_the_one_whose_circuit_is_still_open_is_heard(
     observer: PrometheusObserver, registry: CollectorRegistry
 ) -> None:
-    observer.circuit_changed(BOX, "kafka", CIRCUIT)
-    observer.circuit_changed(BOX, "kafka", None)  # another process's
-    observer.circuit_open(BOX, CIRCUIT)
+    observer.see(events.CircuitChanged(BOX, "kafka", CIRCUIT))
+    observer.see(events.CircuitChanged(BOX, "kafka", None))  # another process's
+    observer.see(events.CircuitOpen(BOX, CIRCUIT))
     assert value(registry, "box_worker_circuit_open", transport="kafka") == 1
 
 
 def test_consumers_count_by_topic_and_partition(observer: PrometheusObserver, registry: CollectorRegistry) -> None:
     for _ in range(2):
-        observer.consumed(BOX, {("orders", 2): Consumed(5, 2, 1, 1), ("orders", 3): Consumed(1)}, seconds=0.2)
-    observer.lagging(BOX, {("orders", 2): 7})
+        observer.see(
+            events.MessagesStored(BOX, {("orders", 2): Consumed(5, 2, 1, 1), ("orders", 3): Consumed(1)}, seconds=0.2)
+        )
+    observer.see(events.Lagging(BOX, {("orders", 2): 7}))
     assert value(registry, "box_consumer_messages_total", topic="orders", partition="2") == 10
     assert value(registry, "box_consumer_duplicates_total", topic="orders", partition="2") == 4
     assert value(registry, "box_consumer_contradictions_total", topic="orders", partition="2") == 2
@@ -178,7 +184,7 @@ def test_consumers_count_by_topic_and_partition(observer: PrometheusObserver, re
 def test_stranded_items_are_shown_for_three_minutes_after_somebody_counted_them(registry: CollectorRegistry) -> None:
     clock = ManualClock()
     observer = PrometheusObserver(clock=clock, partitions=4, registry=registry)
-    observer.stranded(BOX, items=3)
+    observer.see(events.Stranded(BOX, items=3))
     clock.advance(timedelta(seconds=180))
     assert value(registry, "box_worker_stranded_items") == 3
     clock.advance(timedelta(seconds=1))
@@ -188,14 +194,14 @@ def test_stranded_items_are_shown_for_three_minutes_after_somebody_counted_them(
 def test_what_nobody_measures_any_more_is_gone_after_a_minute(registry: CollectorRegistry) -> None:
     clock = ManualClock()
     observer = PrometheusObserver(clock=clock, partitions=4, registry=registry)
-    observer.oldest_pending(BOX, seconds=900.0)
-    observer.queue_measured(BOX, length=5, lag=1.0)
-    observer.lagging(BOX, {("orders", 2): 7})
-    observer.created(BOX, ids=[5], buckets=[1], seconds=0.1)
+    observer.see(events.OldestPending(BOX, seconds=900.0))
+    observer.see(events.QueueMeasured(BOX, length=5, lag=1.0))
+    observer.see(events.Lagging(BOX, {("orders", 2): 7}))
+    observer.see(events.Created(BOX, ids=[5], buckets=[1], seconds=0.1))
     clock.advance(timedelta(seconds=60))
     assert value(registry, "outbox_oldest_pending_age_seconds") == 900
     clock.advance(timedelta(seconds=1))
-    observer.queue_measured(BOX, length=4, lag=1.0)
+    observer.see(events.QueueMeasured(BOX, length=4, lag=1.0))
     assert value(registry, "outbox_oldest_pending_age_seconds") is None
     assert value(registry, "box_consumer_lag_messages", topic="orders", partition="2") is None
     assert value(registry, "box_worker_redis_job_queue_size") == 4
@@ -206,8 +212,8 @@ def test_what_nobody_measures_any_more_is_gone_after_a_minute(registry: Collecto
 def test_calls_of_a_transport_are_counted_one_by_one_though_they_are_told_together(
     observer: PrometheusObserver, registry: CollectorRegistry
 ) -> None:
-    observer.transported(BOX, "http", items=4, failed=1, seconds=2.0, calls=4)
-    observer.transported(BOX, "http", items=500, failed=0, seconds=1.0)
+    observer.see(events.Transported(BOX, "http", items=4, failed=1, seconds=2.0, calls=4))
+    observer.see(events.Transported(BOX, "http", items=500, failed=0, seconds=1.0))
     name = families.TRANSPORT_RUNTIME.name
     assert value(registry, f"{name}_count", transport="http") == 5
     assert value(registry, f"{name}_sum", transport="http") == 3
@@ -222,7 +228,7 @@ def test_histograms_agree_with_those_of_prometheus_client(
     family = families.TRANSPORT_RUNTIME
     histogram = Histogram(family.name, family.help, family.labels, registry=theirs, buckets=family.bounds)
     for seconds in (0.0, 0.001, 0.0011, 0.3, 1.0, 59.9, 600.0, 601.0, 1e6):
-        observer.transported(BOX, "http", items=1, failed=0, seconds=seconds)
+        observer.see(events.Transported(BOX, "http", items=1, failed=0, seconds=seconds))
         histogram.labels(*LABELS.values(), "http").observe(seconds)
     expected = {
         (sample.name, *sorted(sample.labels.items())): sample.value
@@ -242,7 +248,7 @@ def test_histograms_agree_with_those_of_prometheus_client(
 def test_the_text_format_parses_and_every_family_is_in_it(
     observer: PrometheusObserver, registry: CollectorRegistry
 ) -> None:
-    observer.settled(BOX, [item(1)], Settlement(delivered=[1]), seconds=0.1)
+    observer.see(events.Settled(BOX, [item(1)], Settlement(delivered=[1]), seconds=0.1))
     parsed = {family.name: family for family in text_string_to_metric_families(generate_latest(registry).decode())}
     assert set(parsed) == {family.name for family in families.ALL}
     for family in families.ALL:
@@ -261,9 +267,11 @@ def test_one_scrape_of_the_parent_is_exact_over_living_and_dead_processes(tmp_pa
     one = PrometheusObserver(clock=early, partitions=4, ledger=first)
     two = PrometheusObserver(clock=late, partitions=4, ledger=second)
     for observer in (one, two):
-        observer.settled(BOX, [item(1, age=2.0), item(2, age=2.0)], Settlement(delivered=[1, 2]), seconds=0.0)
-    two.queue_measured(BOX, length=5, lag=1.0)
-    one.queue_measured(BOX, length=9, lag=2.0)
+        observer.see(
+            events.Settled(BOX, [item(1, age=2.0), item(2, age=2.0)], Settlement(delivered=[1, 2]), seconds=0.0)
+        )
+    two.see(events.QueueMeasured(BOX, length=5, lag=1.0))
+    one.see(events.QueueMeasured(BOX, length=9, lag=2.0))
 
     def check() -> None:
         assert value(registry, "outbox_sent_total", partition="0") == 4
@@ -283,7 +291,7 @@ def test_an_item_of_a_batch_costs_few_instructions_to_count(observer: Prometheus
     def instructions(count: int) -> int:
         items = [item(number, bucket=number // 100, age=number / 100) for number in range(count)]
         with Meter(Path(prometheus.__file__)) as meter:
-            observer.settled(BOX, items, Settlement(delivered=[each.id for each in items]), seconds=0.1)
+            observer.see(events.Settled(BOX, items, Settlement(delivered=[each.id for each in items]), seconds=0.1))
         return meter.instructions
 
     instructions(400)  # The keys are made once.

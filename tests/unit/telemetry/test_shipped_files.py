@@ -14,7 +14,8 @@ from prometheus_client import CollectorRegistry
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.telemetry import families
 from boxengine.adapters.telemetry.prometheus import PrometheusObserver
-from tests.unit.telemetry.samples import EVENTS
+from boxengine.ports import events
+from tests.unit.telemetry.samples import BOX, EVENTS
 
 ROOT = Path(__file__).parents[3]
 METRIC = re.compile(r"\b(?:outbox|box_worker|box_consumer)_[a-z_]+\b")
@@ -25,10 +26,9 @@ def exposed() -> dict[str, set[str]]:
     """Sample names with their labels, after one event of each kind (two outcomes of jobs)."""
     registry = CollectorRegistry()
     observer = PrometheusObserver(clock=ManualClock(), partitions=4, registry=registry)
-    for event, (args, kwargs) in EVENTS.items():
-        getattr(observer, event)(*args, **kwargs)
-    box = EVENTS["taken"][0][0]
-    observer.job_done(box, [1], state="timeout", seconds=1.0)
+    for event in EVENTS:
+        observer.see(event)
+    observer.see(events.HoldEnded(BOX, [1], events.Ending.TIMEOUT, seconds=1.0))
     return {sample.name: set(sample.labels) for metric in registry.collect() for sample in metric.samples}
 
 

@@ -20,6 +20,7 @@ from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer
 from boxengine.adapters.telemetry.tags import LogTracer, bound
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import FailedAttempt, Settlement
+from boxengine.ports import events
 from tests.unit.telemetry.samples import BOX, item
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -96,7 +97,7 @@ def test_what_a_models_extra_log_details_says_is_on_every_line_about_its_item(
     with LogTracer().sending(BOX, "http", [sent]):
         theirs.info("posted")
     failed = [FailedAttempt(7, Status.PENDING, 1, "12:00 http: refused")]
-    logs.LogObserver().settled(BOX, [sent], Settlement(failed=failed), seconds=0.1)
+    logs.LogObserver().see(events.Settled(BOX, [sent], Settlement(failed=failed), seconds=0.1))
     posted, refused = lines(stream)
     assert posted.items() >= expected.items()
     assert refused.items() >= (dict(expected) | {"item": 7, "level": "warning"}).items()

@@ -9,6 +9,7 @@ from boxengine.adapters.telemetry import families
 from boxengine.adapters.telemetry.ledger import Ledger, ProcessLedgers
 from boxengine.app.watchers import watchers
 from boxengine.domain.outcome import Settlement
+from boxengine.ports import events
 from boxengine.settings import Settings
 from tests.unit.telemetry.samples import BOX, item
 
@@ -19,7 +20,7 @@ def test_a_child_counts_only_what_its_parent_shows_and_always_tells_its_progress
     ledger = Ledger(ledgers.path("1"))
     settings = Settings.model_validate({"metrics": {"enabled": shown}})
     watching = watchers(settings, clock=ManualClock(), partitions=6, ledger=ledger)
-    watching.observer.settled(BOX, [item(1)], Settlement(delivered=[1]), seconds=0.1)
+    watching.observer.see(events.Settled(BOX, [item(1)], Settlement(delivered=[1]), seconds=0.1))
     watching.health["publish"]("poller-1", 0.0, 60.0)
     kinds = {key[0] for key in ledgers.read()}
     assert "loop" in kinds

@@ -1,0 +1,311 @@
+"""What the engine tells its observer: one frozen value per event.
+
+An event describes a batch, a poll or a turn, never a single item of many, so what it costs does not grow with the
+items. Durations and ages are in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+from boxengine.domain.box import Box
+from boxengine.domain.item import Item
+from boxengine.domain.outcome import Settlement
+from boxengine.ports.coordination.workers import OpenCircuit
+from boxengine.ports.receiving import Consumed, TopicPartition
+
+# ── create ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """Rows were inserted in the caller's transaction, which is still open. Duplicates (``dedup_key``) are left out."""
+
+    box: Box
+    _: KW_ONLY
+    ids: Sequence[int]
+    buckets: Sequence[int]
+    """The bucket of each id, in the same order."""
+    seconds: float
+
+
+# ── poll ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """A partition was polled."""
+
+    box: Box
+    partition: int
+    _: KW_ONLY
+    found: int
+    """Rows that are due."""
+    pushed: int
+    """Jobs."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Throttled:
+    """A throttler of the tactic put a poll off or let it pass."""
+
+    box: Box
+    partition: int
+    _: KW_ONLY
+    throttler: str
+    status: str
+    """``throttle``, ``skip`` or ``noop``."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class QueueMeasured:
+    """How long a box's job queue is."""
+
+    box: Box
+    _: KW_ONLY
+    length: int
+    lag: float
+    """Age of the oldest job."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignJobs:
+    """The queue held elements that are no jobs of the box. They were dropped."""
+
+    box: Box
+    elements: Sequence[bytes]
+    """The first bytes of each."""
+
+
+# ── deliver ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A processor thread took jobs."""
+
+    box: Box
+    _: KW_ONLY
+    jobs: int
+    seconds: float
+    """How long it waited for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transported:
+    """A transport was called: once with all the items, or once for each of them."""
+
+    box: Box
+    transport: str
+    _: KW_ONLY
+    items: int
+    failed: int
+    """Of the items, those that were not delivered."""
+    seconds: float
+    """Of all the calls together, those that raised included."""
+    calls: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class KeptBack:
+    """A middleware did not call on for these items, so they stay pending. Each item is told once."""
+
+    box: Box
+    _: KW_ONLY
+    items: Sequence[Item]
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitChanged:
+    """A transport's circuit opened, because its receiver could not be reached, or closed."""
+
+    box: Box
+    transport: str
+    circuit: OpenCircuit | None
+    """None: closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitOpen:
+    """A circuit is still open. Repeated every ten seconds, so that a worker that was killed falls silent."""
+
+    box: Box
+    circuit: OpenCircuit
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The outcomes of a batch are committed."""
+
+    box: Box
+    items: Sequence[Item]
+    """All that were claimed."""
+    settlement: Settlement
+    _: KW_ONLY
+    seconds: float
+    """From the claim to the commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrderViolated:
+    """These items were delivered after a later one of their key, against what the box promises."""
+
+    box: Box
+    _: KW_ONLY
+    items: Sequence[Item]
+
+
+class Ending(StrEnum):
+    """How a hold ended; the values are those of the metric's ``state`` label."""
+
+    PROCESSED = "processed"
+    TIMEOUT = "timeout"
+    """Its time was over: the buckets were left to others."""
+    SKIPPED = "skipped"
+    """There was nothing to do."""
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class HoldEnded:
+    """A processor thread is done with the buckets that it took."""
+
+    box: Box
+    buckets: Sequence[int]
+    ending: Ending
+    _: KW_ONLY
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class FetchFailed:
+    """Rows could not be read or locked, or an outcome could not be recorded."""
+
+    box: Box
+    reason: str
+
+
+# ── beside the journey ───────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardedByHand:
+    """A person gave these items up."""
+
+    box: Box
+    ids: Collection[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """Retention deleted rows in one transaction."""
+
+    box: Box
+    _: KW_ONLY
+    rows: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class OldestPending:
+    """How old a box's oldest pending row is; 0 where nothing is pending."""
+
+    box: Box
+    _: KW_ONLY
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stranded:
+    """How many pending rows lie in buckets that the box does not have; 10,000 at most."""
+
+    box: Box
+    _: KW_ONLY
+    items: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesStored:
+    """A batch of messages is in the inbox for good."""
+
+    box: Box
+    counts: Mapping[TopicPartition, Consumed]
+    _: KW_ONLY
+    seconds: float
+    """From their receipt to the commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lagging:
+    """How many messages a consumer still has before it in the partitions that it owns."""
+
+    box: Box
+    lags: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class OutageBegan:
+    """A server, a box or a loop stopped working. Told once, not at every try."""
+
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutageEnded:
+    """What was out works again."""
+
+    what: str
+    _: KW_ONLY
+    seconds: float
+    """How long it was out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorSlow:
+    """Redis answers slowly, so leases last longer and items go out all the same. Told once."""
+
+    seconds: float
+    """How long an answer takes."""
+    lease: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorQuick:
+    """Redis answers quickly again."""
+
+    seconds: float
+    lease: timedelta
+
+
+Event = (
+    Created
+    | Polled
+    | Throttled
+    | QueueMeasured
+    | ForeignJobs
+    | Taken
+    | Transported
+    | KeptBack
+    | CircuitChanged
+    | CircuitOpen
+    | Settled
+    | OrderViolated
+    | HoldEnded
+    | FetchFailed
+    | DiscardedByHand
+    | Deleted
+    | OldestPending
+    | Stranded
+    | MessagesStored
+    | Lagging
+    | OutageBegan
+    | OutageEnded
+    | CoordinatorSlow
+    | CoordinatorQuick
+)
