@@ -14,27 +14,23 @@ THREADS = 4
 
 
 def twenty_milliseconds(stand: Stand) -> list[Line]:
-    """With the default ``async_concurrency``, and with 400."""
-    lines = []
-    for concurrency, bar in ((100, None), (400, at_least(20))):
-        options = {"async_concurrency": concurrency}
-        with (
-            stand.site(buckets=256, transport={"bench.transports.Awaits": {}}, box_options=options) as site,
-            stand.site(buckets=256, transport={"bench.transports.Waits": {}}) as plain_site,
-            warm_worker(site) as worker,
-            warm_worker(plain_site) as plain_worker,
-        ):
-            table, plain_table = site.table(), plain_site.table()
+    """With the default ``async_concurrency``."""
+    with (
+        stand.site(buckets=256, transport={"bench.transports.Awaits": {}}) as site,
+        stand.site(buckets=256, transport={"bench.transports.Waits": {}}) as plain_site,
+        warm_worker(site) as worker,
+        warm_worker(plain_site) as plain_worker,
+    ):
+        table, plain_table = site.table(), plain_site.table()
 
-            def coroutines() -> float:
-                table.fill(ITEMS)  # noqa: B023 - called in this round only
-                return worker.drain_rate(ITEMS)
+        def coroutines() -> float:
+            table.fill(ITEMS)
+            return worker.drain_rate(ITEMS)
 
-            def threads() -> float:
-                plain_table.fill(PLAIN_ITEMS)  # noqa: B023
-                return plain_worker.drain_rate(PLAIN_ITEMS)
+        def threads() -> float:
+            plain_table.fill(PLAIN_ITEMS)
+            return plain_worker.drain_rate(PLAIN_ITEMS)
 
-            figures = alternate({"boxengine": coroutines, f"{THREADS} threads": threads}, rounds=stand.scale.rounds)
-        work = f"drain {ITEMS:,}, receiver takes 20 ms, async_concurrency {concurrency}: against {THREADS} threads"
-        lines.append(ratio_line(work, compare(figures, ours="boxengine"), bar))
-    return lines
+        figures = alternate({"boxengine": coroutines, f"{THREADS} threads": threads}, rounds=stand.scale.rounds)
+    work = f"drain {ITEMS:,}, receiver takes 20 ms: coroutines against {THREADS} threads"
+    return [ratio_line(work, compare(figures, ours="boxengine"), at_least(20))]

@@ -173,7 +173,7 @@ class BoxSettings(Section):
     """number, hash, or the dotted path of a callable ``(key, bucket_size) -> int``."""
     transports: Annotated[Mapping[str, TransportSettings], _TRANSPORTS_SCHEMA] = Field(default_factory=dict)
     """A mapping (name -> arguments) or a list (each with ``class``)."""
-    async_concurrency: Count = 100
+    async_concurrency: Count = 200
     """Calls of ``async def`` transports that may be under way at once in one process."""
     circuit_breaker: CircuitBreakerSettings = Field(default_factory=CircuitBreakerSettings)
     max_payload_bytes: Count | None = None

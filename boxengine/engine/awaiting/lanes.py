@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -27,9 +28,9 @@ class CallLimits:
     cutoff: timedelta
     """``processor.cutoff_timeout``."""
 
-    def one_call(self) -> asyncio.Timeout:
-        """Cancels what runs in it once it has taken as long as ``timeout`` allows."""
-        return asyncio.timeout(None if self.timeout is None else self.timeout.total_seconds())
+    def one_call(self) -> asyncio.Timeout | None:
+        """Cancels what runs in it once it has taken as long as ``timeout`` allows; None: there is no such limit."""
+        return None if self.timeout is None else asyncio.timeout(self.timeout.total_seconds())
 
     def lapsed(self) -> str:
         """What is said of a call that was cancelled for its ``timeout``."""
@@ -42,7 +43,11 @@ class CallLimits:
 
 
 class Lanes:
-    """Sends the items of one batch through an asynchronous transport, each by itself."""
+    """Sends the items of one batch through an asynchronous transport, each by itself.
+
+    A lane is the items of one key, in a task of its own. At its end the next lane begins in its place, so the batch keeps the
+    places that it has at the gate until no lane is left.
+    """
 
     def __init__(
         self,
@@ -63,6 +68,10 @@ class Lanes:
         self._gate = gate
         self._limits = limits
         self._name = name
+        self._waiting = deque(_by_key(items))
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._over = asyncio.Event()
+        """No lane is under way, and none will begin any more."""
         self._under_way: dict[int, Item] = {}
         """By place."""
         self._cut = False
@@ -78,64 +87,96 @@ class Lanes:
 
         Calls that are under way at the cutoff are cancelled, and have failed.
         """
-        lanes: dict[str, list[int]] = {}
-        for place, item in enumerate(self._items):
-            lanes.setdefault(item.event_key, []).append(place)
-        tasks = {asyncio.create_task(self._lane(places), name=self._name) for places in lanes.values()}
+        entering = asyncio.create_task(self._enter(), name=self._name)
         try:
-            _, late = await asyncio.wait(tasks, timeout=self._limits.cutoff.total_seconds())
+            async with asyncio.timeout(self._limits.cutoff.total_seconds()):
+                await self._over.wait()
+        except TimeoutError:
+            await self._cut_off()
         except BaseException:
-            for task in tasks:
+            self.stopped = True
+            for task in self._tasks:
                 task.cancel()
             raise
-        if late:
-            await self._cut_off(late)
+        finally:
+            entering.cancel()
         if self._ends is not None:
             raise self._ends
         return list(self.results)
 
-    async def _cut_off(self, late: set[asyncio.Task[None]]) -> None:
+    async def _cut_off(self) -> None:
         self._cut = self.stopped = True
+        late = set(self._tasks)
         for task in late:
             task.cancel()
-        await asyncio.wait(late, timeout=LAST_MOMENT)
+        if late:
+            await asyncio.wait(late, timeout=LAST_MOMENT)
         for place in self._under_way:
             # Left to itself: what it may still do is nobody's any more.
             self.results[place] = Raised(NoAnswerInTime(f"{self._limits.cut_off()}, and goes on"))
 
+    # ── lanes ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _enter(self) -> None:
+        """Begins a lane for each place at the gate that comes free, as long as lanes wait for one."""
+        while self._waiting and not self.stopped:
+            await self._gate.acquire()
+            self._begin()
+        if not self._tasks:
+            self._over.set()
+
+    def _begin(self) -> None:
+        """The next lane, in a place that the batch has; without any, the place is given back."""
+        if self._waiting and not self.stopped:
+            task = asyncio.create_task(self._lane(self._waiting.popleft()), name=self._name)
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+            return
+        self._gate.release()
+        if not self._tasks:
+            self._over.set()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._begin()
+
     async def _lane(self, places: Sequence[int]) -> None:
         for place in places:
-            try:
-                await self._gate.acquire()
-            except asyncio.CancelledError:
-                return
-            try:
-                if self.stopped:
-                    return
-                self.begun = True
-                self._under_way[place] = self._items[place]
-                result = self.results[place] = await self._one(self._items[place])
-                del self._under_way[place]
-            finally:
-                self._gate.release()
-            if isinstance(result, Unavailable):
-                self.stopped = True  # the others would go the same way
             if self.stopped:
                 return
+            self.begun = True
+            self._under_way[place] = self._items[place]
+            result = self.results[place] = await self._one(self._items[place])
+            del self._under_way[place]
+            if isinstance(result, Unavailable):
+                self.stopped = True  # the others would go the same way
 
     async def _one(self, item: Item) -> Result:
         limit = self._limits.one_call()
         try:
+            if limit is None:
+                return await self._call(item)
             async with limit:
                 return await self._call(item)
         except BaseException as error:
-            if ends_the_worker(error):
-                self._ends, self.stopped = error, True
-                return WITHHELD
-            if isinstance(error, Unavailable):
-                return error
-            if isinstance(error, TimeoutError) and limit.expired():
-                return Failure(self._limits.lapsed())
-            if isinstance(error, asyncio.CancelledError) and self._cut:
-                return Failure(self._limits.cut_off())
-            return Raised(error)
+            return self._answer_for(error, lapsed=limit is not None and limit.expired())
+
+    def _answer_for(self, error: BaseException, *, lapsed: bool) -> Result:
+        if ends_the_worker(error):
+            self._ends, self.stopped = error, True
+            return WITHHELD
+        if isinstance(error, Unavailable):
+            return error
+        if isinstance(error, TimeoutError) and lapsed:
+            return Failure(self._limits.lapsed())
+        if isinstance(error, asyncio.CancelledError) and self._cut:
+            return Failure(self._limits.cut_off())
+        return Raised(error)
+
+
+def _by_key(items: Sequence[Item]) -> Iterable[Sequence[int]]:
+    """The places of each key's items, in order."""
+    lanes: dict[str, list[int]] = {}
+    for place, item in enumerate(items):
+        lanes.setdefault(item.event_key, []).append(place)
+    return lanes.values()
