@@ -113,6 +113,9 @@ class CountingQueue:
     def take(self, boxes: Sequence[Box], *, wait: timedelta, ttl: timedelta, share: int) -> Hold | None:
         return self._queue.take(boxes, wait=wait, ttl=ttl, share=share)
 
+    def seize(self, box: Box, jobs: Sequence[Job], *, ttl: timedelta) -> Hold | None:
+        return self._queue.seize(box, jobs, ttl=ttl)
+
     def extend(self, hold: Hold, *, ttl: timedelta) -> frozenset[int]:
         return self._queue.extend(hold, ttl=ttl)
 

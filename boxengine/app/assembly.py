@@ -31,7 +31,7 @@ from boxengine.engine.delivering.pipeline import Pipeline, TransportSpec
 from boxengine.engine.delivering.processor import ProcessLimits, Processor
 from boxengine.engine.polling.checks import Checks, never_quiet
 from boxengine.engine.polling.listener import Listener
-from boxengine.engine.polling.looks import PollLimits
+from boxengine.engine.polling.looks import PollLimits, QueueJobs
 from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.polling.poller import Poller
 from boxengine.engine.polling.schedule import Schedule
@@ -186,8 +186,8 @@ class _Assembly:
             length=self._lease,
             longest=self._settings.processor.general_timeout,
         )
-        poller = self._poller()
         processor = self._processor(deliveries, keeper)
+        poller = self._poller(processor.queue)
         heartbeat = Heartbeat(
             self._servers.workers,
             self._info(),
@@ -278,7 +278,7 @@ class _Assembly:
             loops.append(self._loop("listener", listener.turn))
         return loops
 
-    def _poller(self) -> Poller:
+    def _poller(self, queue_jobs: QueueJobs) -> Poller:
         settings = self._settings.poller
         pace = Pace(
             rate_limit=settings.rate_limit,
@@ -314,6 +314,7 @@ class _Assembly:
             tracer=self._tracer,
             clock=self._clock,
             token=self._token,
+            queue_jobs=queue_jobs,
             limits=PollLimits(
                 regular=settings.regular_items_batch_size,
                 retryable=settings.retryable_items_batch_size,

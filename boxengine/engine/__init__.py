@@ -8,8 +8,10 @@ The journey, with the files in reading order (those of the second half stand in 
 2. **Poll** (``polling``: ``tasks``, ``schedule``, ``poller``, ``tactics``). One partition of one box: ask its tactic, hold
    its lease, read which rows are due (``looks``), and queue one job for each bucket that has none queued or in work. A
    bucket that a hint has named is queued without a look. Now and then a check (``checks``) finds what no hint told.
-3. **Take** (``processor``). One thread waits at the queues of all boxes. It takes its share of what is there, a *hold*:
-   buckets of one box with their leases. ``keeper`` renews the leases and reports to ``holding``, the hold's state.
+3. **Take** (``processor``). One idle thread waits at the queues of all boxes, the others at ``idle``. It takes its share of
+   what is there, a *hold*: buckets of one box with their leases. A few buckets that the poller of this process has just
+   named skip the queue: the poller takes the hold itself and hands it to a thread at ``idle``. ``keeper`` renews the
+   leases and reports to ``holding``, the hold's state.
 4. **Drain** (``drain``, sized by ``sizing``). Batch after batch of the buckets whose turn it is. What is done with a batch
    is a ``work``; for outboxes and inboxes that is ``delivery``.
 5. **Deliver** (``batch``). One transaction: *claim* the buckets' locks in the database and their due rows; *admit* what may

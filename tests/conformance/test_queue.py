@@ -157,6 +157,79 @@ def test_every_hold_has_a_token_of_its_own(rig: Rig) -> None:
     assert len({rig.take(BOX, share=1000).token for _ in range(5)}) == 5
 
 
+# ── seize ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def seize(rig: Rig, *buckets: int, ttl: timedelta = TTL) -> Hold | None:
+    """What a thread that stands ready gets."""
+    return rig.queue.seize(BOX, [job(bucket) for bucket in buckets], ttl=ttl)
+
+
+def test_what_is_seized_is_held_and_not_queued(rig: Rig) -> None:
+    before = rig.clock.monotonic()
+    hold = rig.queue.seize(BOX, [job(3, 7, 8), job(4)], ttl=TTL)
+    assert hold is not None
+    assert (hold.box, hold.jobs, hold.buckets) == (BOX, (job(3, 7, 8), job(4)), frozenset({3, 4}))
+    assert before <= hold.valid_until - TTL.total_seconds() <= rig.clock.monotonic()
+    assert rig.queue.state(BOX).length == 0
+    assert rig.queue.extend(hold, ttl=TTL) == frozenset()
+    assert rig.queue.unattended(BOX, [3, 4, 5]) == [5]
+
+
+def test_seizing_nothing_takes_nothing(rig: Rig) -> None:
+    assert seize(rig) is None
+
+
+def test_a_bucket_named_twice_is_seized_once(rig: Rig) -> None:
+    hold = rig.queue.seize(BOX, [job(1, 10), job(1, 11)], ttl=TTL)
+    assert hold is not None
+    assert hold.jobs == (job(1, 10),)
+
+
+def test_a_queued_bucket_is_left_to_whoever_takes_it_from_the_queue(rig: Rig) -> None:
+    rig.queue.push(BOX, [job(1)])
+    hold = seize(rig, 1, 2)
+    assert hold is not None
+    assert hold.buckets == {2}
+    assert seize(rig, 1) is None
+    assert rig.take(BOX).buckets == {1}
+
+
+def test_a_bucket_in_work_is_not_seized_and_its_holder_looks_again(rig: Rig) -> None:
+    rig.queue.push(BOX, [job(1)])
+    hold = rig.take(BOX)
+    assert seize(rig, 1) is None
+    assert rig.queue.release(hold, {1}) == {1}
+
+
+def test_a_seized_bucket_is_in_work_for_everybody_else(rig: Rig) -> None:
+    hold = seize(rig, 1)
+    assert hold is not None
+    assert rig.queue.push(BOX, [job(1)]) == 0
+    assert seize(rig, 1) is None
+    assert rig.queue.release(hold, {1}) == {1}, "wanted again"
+    assert rig.queue.release(hold, {1}) == frozenset()
+    assert rig.queue.push(BOX, [job(1)]) == 1
+
+
+def test_seizing_a_bucket_grants_the_wish_of_those_who_pushed_it_before(rig: Rig) -> None:
+    first = seize(rig, 1, ttl=SECOND)
+    assert first is not None
+    rig.queue.push(BOX, [job(1)])
+    rig.pass_time(2 * SECOND)
+    second = seize(rig, 1)
+    assert second is not None
+    assert rig.queue.release(second, {1}) == frozenset()
+
+
+def test_a_bucket_whose_holder_died_is_seized_as_orphaned(rig: Rig) -> None:
+    seize(rig, 1, ttl=SECOND)
+    rig.pass_time(2 * SECOND)
+    hold = seize(rig, 1, 2)
+    assert hold is not None
+    assert hold.orphaned == {1}
+
+
 # ── leases of buckets ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -400,6 +473,7 @@ Step = Callable[[Rig, Hold], object]
 STEPS: dict[str, Step] = {
     "push": lambda rig, hold: rig.queue.push(BOX, [job(1), job(2), job(3)]),
     "take": lambda rig, hold: rig.queue.take([BOX], wait=NO_WAIT, ttl=TTL, share=2),
+    "seize": lambda rig, hold: rig.queue.seize(BOX, [job(1), job(4)], ttl=TTL),
     "push again": lambda rig, hold: rig.queue.push(BOX, [job(1), job(2), job(3)]),
     "extend": lambda rig, hold: rig.queue.extend(hold, ttl=TTL),
     "release": lambda rig, hold: rig.queue.release(hold, [1]),
@@ -432,7 +506,7 @@ def test_after_flushall_a_holder_has_lost_its_leases(rig: Rig) -> None:
     assert rig.queue.extend(hold, ttl=TTL) == {1, 2}
 
 
-def test_no_bucket_is_in_two_hands_however_many_push_and_take(rig: Rig) -> None:
+def test_no_bucket_is_in_two_hands_however_many_push_seize_and_take(rig: Rig) -> None:
     boxes = [make_box("a"), make_box("b")]
     held: set[tuple[str, int]] = set()
     guard = Lock()
@@ -440,8 +514,12 @@ def test_no_bucket_is_in_two_hands_however_many_push_and_take(rig: Rig) -> None:
     def work(seed: int) -> int:
         chance = random.Random(seed)
         for _ in range(60):
-            rig.queue.push(chance.choice(boxes), [job(bucket) for bucket in chance.sample(range(8), 4)])
-            hold = rig.queue.take(boxes, wait=NO_WAIT, ttl=TTL, share=2)
+            box, jobs = chance.choice(boxes), [job(bucket) for bucket in chance.sample(range(8), 4)]
+            if chance.random() < 0.3:
+                hold = rig.queue.seize(box, jobs, ttl=TTL)
+            else:
+                rig.queue.push(box, jobs)
+                hold = rig.queue.take(boxes, wait=NO_WAIT, ttl=TTL, share=2)
             if hold is not None:
                 hold_and_let_go(hold, chance)
         return seed

@@ -141,6 +141,15 @@ def test_a_push_is_one_round_trip_and_a_take_is_two(own_redis: EmbeddedValkey) -
     rig.close()
 
 
+def test_a_seizure_is_one_round_trip(own_redis: EmbeddedValkey) -> None:
+    rig = RedisRig(own_redis.url())
+    rig.queue.seize(BOX, [job(1)], ttl=TTL)
+    rig.client.config_resetstat()
+    assert rig.queue.seize(BOX, [job(2)], ttl=TTL) is not None
+    assert calls(rig.client) == {"evalsha": 1}
+    rig.close()
+
+
 def test_a_take_that_must_not_wait_never_blocks(own_redis: EmbeddedValkey) -> None:
     rig = RedisRig(own_redis.url())
     assert rig.queue.take([BOX, make_box("other")], wait=NO_WAIT, ttl=TTL, share=1) is None
@@ -162,6 +171,16 @@ def test_a_bucket_whose_job_got_lost_on_the_way_to_a_worker_is_queued_again_afte
     assert rig.queue.push(BOX, [job(1, pushed_at=NOON + 3)]) == 0
     assert rig.queue.push(BOX, [job(1, pushed_at=NOON + 4)]) == 1
     assert rig.take(BOX).buckets == {1, 2}
+
+
+def test_a_bucket_whose_job_got_lost_is_seized_after_a_while_and_its_old_mark_is_gone(rig: RedisRig) -> None:
+    rig.queue.push(BOX, [job(1, pushed_at=NOON)])
+    rig.client.delete(QUEUE)
+    assert rig.queue.seize(BOX, [job(1, pushed_at=NOON + 2)], ttl=TTL) is None
+    hold = rig.queue.seize(BOX, [job(1, pushed_at=NOON + 4)], ttl=TTL)
+    assert hold is not None
+    assert rig.queue.release(hold, [1]) == frozenset()
+    assert rig.queue.push(BOX, [job(1, pushed_at=NOON + 4)]) == 1
 
 
 def test_a_mark_from_a_worker_whose_clock_is_ahead_stops_no_bucket(rig: RedisRig) -> None:
@@ -265,6 +284,15 @@ def test_a_queue_that_is_a_string_is_reported_dropped_and_made_anew(rig: RedisRi
     assert rig.queue.push(BOX, [job(1)]) == 1
     assert rig.take(BOX).buckets == {1}
     assert rig.corrupt == [(BOX.name, b"the key order_outbox_item:job_queue, a string")]
+
+
+def test_a_key_of_another_type_in_place_of_a_lease_gives_way_to_a_seizure(rig: RedisRig) -> None:
+    lease = "sbmt:outbox:processor:order_outbox_item:1:lock"
+    rig.client.lpush(lease, "a list")
+    hold = rig.queue.seize(BOX, [job(1)], ttl=TTL)
+    assert hold is not None
+    assert rig.client.get(lease) == hold.token.encode()
+    assert rig.corrupt == [(BOX.name, f"the key {lease}, a list".encode())]
 
 
 def test_a_restarted_server_is_used_again_with_scripts_and_all(own_redis: EmbeddedValkey) -> None:

@@ -109,19 +109,17 @@ class QueueSide(RedisSide):
 
     def __init__(self, inner: MemoryJobQueue, faults: Faults, scheduler: Scheduler, record: Record) -> None:
         super().__init__(inner, faults)
-        take, extend, release, hand_back = map(self.__getattr__, ("take", "extend", "release", "hand_back"))
-        tenures: dict[str, Tenure] = {}
+        take, seize = self.__getattr__("take"), self.__getattr__("seize")
+        extend, release, hand_back = map(self.__getattr__, ("extend", "release", "hand_back"))
+        tenures = self._tenures = dict[str, Tenure]()
+        self._scheduler = scheduler
+        self._record = record
 
         def noted_take(*arguments: Any, **options: Any) -> Hold | None:
-            hold: Hold | None = take(*arguments, **options)
-            strand = scheduler.current
-            if hold is not None and strand is not None:
-                strand.context["tenure"] = tenures[hold.token] = Tenure(hold.token, hold.valid_until)
-                strand.context["refused"] = set()
-                for bucket in hold.buckets:
-                    record.holders[hold.box.name, bucket] = (hold.token, scheduler.now)
-                record.note(strand.name, f"takes {hold.box.name} buckets {sorted(hold.buckets)}")
-            return hold
+            return self._noted("takes", take(*arguments, **options))
+
+        def noted_seize(*arguments: Any, **options: Any) -> Hold | None:
+            return self._noted("seizes", seize(*arguments, **options))
 
         def noted_extend(hold: Hold, *, ttl: timedelta) -> frozenset[int]:
             tenure, asked_at = tenures[hold.token], scheduler.now
@@ -143,7 +141,24 @@ class QueueSide(RedisSide):
             tenures[hold.token].let_go |= hold.buckets
             hand_back(hold, jobs)
 
-        self.__dict__.update(take=noted_take, extend=noted_extend, release=noted_release, hand_back=noted_hand_back)
+        self.__dict__.update(take=noted_take, seize=noted_seize)
+        self.__dict__.update(extend=noted_extend, release=noted_release, hand_back=noted_hand_back)
+
+    def _noted(self, way: str, hold: Hold | None) -> Hold | None:
+        strand = self._scheduler.current
+        if hold is not None and strand is not None:
+            self._tenures[hold.token] = Tenure(hold.token, hold.valid_until)
+            for bucket in hold.buckets:
+                self._record.holders[hold.box.name, bucket] = (hold.token, self._scheduler.now)
+            self._record.ways[way] += 1
+            self._record.note(strand.name, f"{way} {hold.box.name} buckets {sorted(hold.buckets)}")
+        return hold
+
+    def begin(self, hold: Hold) -> None:
+        """The current strand works on what it took, or was handed."""
+        strand = self._scheduler.current
+        if strand is not None:
+            strand.context.update(tenure=self._tenures[hold.token], refused=set())
 
 
 class InHandSide(RedisSide):

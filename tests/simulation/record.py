@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -117,6 +118,8 @@ class Record:
     died: dict[str, int] = field(default_factory=dict)
     """By worker, the step at which its process was gone."""
     faults: dict[str, int] = field(default_factory=dict)
+    ways: Counter[str] = field(default_factory=Counter)
+    """How often threads came by their buckets in which way."""
     errors: list[str] = field(default_factory=list)
     """What the engine raised that no fault explains."""
     trace: list[str] = field(default_factory=list)

@@ -14,12 +14,15 @@ def test_four_hundred_histories_meet_every_fault_and_every_outcome() -> None:
     faults: Counter[str] = Counter()
     orders: set[StrictOrder] = set()
     outcomes: Counter[Status] = Counter()
+    ways: Counter[str] = Counter()
     for seed in range(400):
         history = History(seed)
         record = history.run()
         faults.update(record.faults)
         orders |= {box.strict_order for box in history.boxes}
+        ways.update(record.ways)
         outcomes.update(Status(change.after.status) for change in record.changes if change.after is not None)
     assert {*AT_CALLS, *FROM_OUTSIDE, KILLING, "session cut"} <= faults.keys()
     assert orders == set(StrictOrder)
+    assert min(ways["takes"], ways["seizes"]) > 100, "buckets come both through the queue and past it"
     assert set(outcomes) == set(Status)

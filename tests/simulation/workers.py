@@ -30,7 +30,7 @@ from boxengine.engine.retention import Retention
 from boxengine.engine.running.lease_length import LeaseLength
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import Unavailable
-from boxengine.ports import Clock, Store
+from boxengine.ports import Clock, Hold, Store
 from tests.simulation.faults import Faults, InHandSide, QueueSide, RedisSide, StoreSide
 from tests.simulation.receivers import Receiver, Refused, fails_alone, transport
 from tests.simulation.record import Record
@@ -148,23 +148,6 @@ class SimulatedWorker:
             tactic=tactic,
             clock=clock,
         )
-        self._poller = Poller(
-            self._schedule,
-            checks=checks,
-            store=self._store,
-            queue=self._queue,
-            leases=leases,
-            pauses=self.pauses,
-            tactic=tactic,
-            middlewares=(),
-            outages=self._outages,
-            observer=NullObserver(),
-            tracer=NullTracer(),
-            clock=clock,
-            token=name,
-            limits=PollLimits(regular=4, retryable=2, lease_ttl=scenario.lease_ttl),
-        )
-        self._listener = Listener(self.wakeups, self._schedule, queue_announced=self._poller.queue_announced)
         self._keeper = LeaseKeeper(
             self._queue,
             clock=clock,
@@ -190,7 +173,26 @@ class SimulatedWorker:
                 rows=scenario.rows,
             ),
         )
-        self._processor._door = cast("Any", SimulatedLock(scheduler))
+        self._processor._idle._changed = cast("Any", SimulatedCondition(scheduler))
+        self._note_beginnings()
+        self._poller = Poller(
+            self._schedule,
+            checks=checks,
+            store=self._store,
+            queue=self._queue,
+            leases=leases,
+            pauses=self.pauses,
+            tactic=tactic,
+            middlewares=(),
+            outages=self._outages,
+            observer=NullObserver(),
+            tracer=NullTracer(),
+            clock=clock,
+            token=name,
+            queue_jobs=self._processor.queue,
+            limits=PollLimits(regular=4, retryable=2, lease_ttl=scenario.lease_ttl),
+        )
+        self._listener = Listener(self.wakeups, self._schedule, queue_announced=self._poller.queue_announced)
         self._retention = Retention(
             boxes,
             store=self._store,
@@ -200,6 +202,16 @@ class SimulatedWorker:
             clock=clock,
             token=name,
         )
+
+    def _note_beginnings(self) -> None:
+        """A hold may be taken by one strand and worked on by another."""
+        processor, work = cast("Any", self._processor), self._processor._work
+
+        def noted(hold: Hold) -> None:
+            self._queue.begin(hold)
+            work(hold)
+
+        processor._work = noted
 
     def _care(self) -> Care:
         noted = MemoryInHand(self._servers.in_hand, worker=self.process.name)

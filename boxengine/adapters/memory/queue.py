@@ -82,6 +82,16 @@ class MemoryJobQueue:
             self._on_corrupt(box, corrupt)
         return hold if hold.jobs else None
 
+    def seize(self, box: Box, jobs: Sequence[Job], *, ttl: timedelta) -> Hold | None:
+        """Takes at once what ``push`` would queue; None where that is nothing."""
+        with self._changed:
+            lane = self._lane(box)
+            free = self._sift(lane, jobs)
+            if not free:
+                return None
+            empty = Hold(box, f"hold-{next(self._tokens)}", (), self._clock.monotonic() + ttl.total_seconds())
+            return self._lease(lane, empty, free)
+
     def extend(self, hold: Hold, *, ttl: timedelta) -> frozenset[int]:
         """Renews the leases of the hold's buckets and returns the buckets whose lease was lost."""
         with self._changed:
@@ -157,16 +167,31 @@ class MemoryJobQueue:
         return token if until > self._clock.monotonic() else None
 
     def _enqueue(self, lane: _Lane, jobs: Sequence[Job]) -> int:
-        queued = 0
+        free = self._sift(lane, jobs)
+        for job in free:
+            lane.queued.add(job.bucket)
+            lane.elements.appendleft(job.encode().encode())
+        self._changed.notify_all()
+        return len(free)
+
+    def _sift(self, lane: _Lane, jobs: Sequence[Job]) -> list[Job]:
+        """The jobs whose buckets are neither queued nor in work, one of each bucket; buckets in work are wanted again."""
+        free: dict[int, Job] = {}
         for job in jobs:
             if self._holder(lane, job.bucket) is not None:
                 lane.wanted.add(job.bucket)
             elif job.bucket not in lane.queued:
-                lane.queued.add(job.bucket)
-                lane.elements.appendleft(job.encode().encode())
-                queued += 1
-        self._changed.notify_all()
-        return queued
+                free.setdefault(job.bucket, job)
+        return list(free.values())
+
+    def _lease(self, lane: _Lane, hold: Hold, jobs: Sequence[Job]) -> Hold:
+        """The hold with these jobs, whose buckets nobody holds."""
+        buckets = frozenset(job.bucket for job in jobs)
+        orphaned = frozenset(bucket for bucket in buckets if lane.in_work.get(bucket) is not None)
+        lane.leases.update(dict.fromkeys(buckets, (hold.token, hold.valid_until)))
+        lane.in_work.update(dict.fromkeys(buckets, hold.token))
+        lane.wanted -= buckets
+        return replace(hold, jobs=tuple(jobs), buckets=buckets, orphaned=orphaned)
 
     def _first_with_jobs(self, boxes: Sequence[Box], wait: timedelta) -> Box | None:
         def look() -> Box | None:
@@ -178,8 +203,7 @@ class MemoryJobQueue:
     def _take_share(self, lane: _Lane, hold: Hold, share: int, corrupt: list[bytes]) -> Hold:
         """The hold with jobs: its share, or ids enough, or all there are."""
         jobs_wanted = math.ceil(len(lane.elements) / max(1, share))
-        taken: list[Job] = []
-        orphaned = set[int]()
+        taken: dict[int, Job] = {}
         ids_taken = 0
         while lane.elements and len(taken) < jobs_wanted and ids_taken < self._enough_ids:
             element = lane.elements.pop()
@@ -188,20 +212,12 @@ class MemoryJobQueue:
                 corrupt.append(element)
                 continue
             lane.queued.discard(job.bucket)
-            holder = self._holder(lane, job.bucket)
-            if holder is None:
-                lane.leases[job.bucket] = (hold.token, hold.valid_until)
-                lane.wanted.discard(job.bucket)
-                if lane.in_work.get(job.bucket) is not None:
-                    orphaned.add(job.bucket)
-                lane.in_work[job.bucket] = hold.token
-                taken.append(job)
-                ids_taken += len(job.ids)
-            elif holder != hold.token:
+            if self._holder(lane, job.bucket) is not None:
                 lane.wanted.add(job.bucket)
-        return replace(
-            hold, jobs=tuple(taken), buckets=frozenset(job.bucket for job in taken), orphaned=frozenset(orphaned)
-        )
+            elif job.bucket not in taken:
+                taken[job.bucket] = job
+                ids_taken += len(job.ids)
+        return self._lease(lane, hold, list(taken.values()))
 
 
 def _decode(element: bytes) -> Job | None:

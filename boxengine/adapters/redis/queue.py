@@ -18,6 +18,7 @@ import redis
 from redis.exceptions import ResponseError
 
 from boxengine.adapters.redis import keys
+from boxengine.adapters.redis import queue_scripts as scripts
 from boxengine.adapters.redis.bucket_leases import BucketLeases
 from boxengine.adapters.redis.connection import Arguments, milliseconds, translated
 from boxengine.adapters.redis.foreign import drop_foreign, is_wrong_type
@@ -30,180 +31,8 @@ _JOBS_PER_CALL = 1000  # Lua's unpack takes some 8,000 values, and a script keep
 _ANSWER_MARGIN = 1.0  # Seconds that a BRPOP's answer may come late before the socket's time limit strikes.
 _LARGEST_JOB = 1 << 20  # Bytes; ten times what the largest poll makes of one bucket.
 _Answer = TypeVar("_Answer")
-
-_CHECK = """
--- Fails where a key is of a wrong type, before anything is changed.
-local function check(queue, queued, wanted)
-  redis.call('LLEN', queue)
-  redis.call('HLEN', queued)
-  redis.call('SCARD', wanted)
-end
-"""
-
-# The mark of a bucket is the very element that was queued, so that a doubtful one can be looked up in the list. It is
-# doubted once older than `stale_after`: a worker may have died between its BRPOP and the script that follows, or the
-# list was evicted. As the job may also be between these two just now, a mark whose element is not in the list is only
-# replaced by a suspicion ("?"); if nobody has cleared that either after as long again, the bucket is free.
-_ENQUEUE = (
-    _CHECK
-    + """
-local function pushed_at(element)
-  return tonumber(string.match(element, '^%d+:(%d+)'))
-end
-
-local function still_queued(queue, mark, element, stale_after)
-  local suspected = string.sub(mark, 1, 1) == '?'
-  local since = pushed_at(suspected and string.sub(mark, 2) or mark)
-  if since and math.abs(pushed_at(element) - since) < stale_after then return true, mark end
-  if suspected then return false, mark end
-  if redis.call('LPOS', queue, mark) then return true, mark end
-  return true, '?' .. element
-end
-
-local function enqueue(queue, queued, wanted, lease_prefix, stale_after, elements)
-  if #elements == 0 then return 0 end
-  check(queue, queued, wanted)
-  local buckets, leases = {}, {}
-  for i, element in ipairs(elements) do
-    buckets[i] = string.match(element, '^%d+')
-    leases[i] = lease_prefix .. buckets[i] .. ':lock'
-  end
-  local holders = redis.call('MGET', unpack(leases))
-  local marks = redis.call('HMGET', queued, unpack(buckets))
-  local jobs, new_marks, again, seen = {}, {}, {}, {}
-  for i, bucket in ipairs(buckets) do
-    if not seen[bucket] then
-      seen[bucket] = true
-      if holders[i] then
-        again[#again + 1] = bucket
-      else
-        local there, mark = false, false
-        if marks[i] then there, mark = still_queued(queue, marks[i], elements[i], stale_after) end
-        if not there then
-          jobs[#jobs + 1] = elements[i]
-          mark = elements[i]
-        end
-        if mark ~= marks[i] then
-          new_marks[#new_marks + 1] = bucket
-          new_marks[#new_marks + 1] = mark
-        end
-      end
-    end
-  end
-  if #again > 0 then redis.call('SADD', wanted, unpack(again)) end
-  if #new_marks > 0 then redis.call('HSET', queued, unpack(new_marks)) end
-  if #jobs > 0 then redis.call('LPUSH', queue, unpack(jobs)) end
-  return #jobs
-end
-"""
-)
-
-_PUSH = (
-    _ENQUEUE
-    + """
-local lease_prefix, stale_after = ARGV[1], tonumber(ARGV[2])
-local elements = {}
-for i = 3, #ARGV do elements[i - 2] = ARGV[i] end
-return enqueue(KEYS[1], KEYS[2], KEYS[3], lease_prefix, stale_after, elements)
-"""
-)
-
-_POP = """
-for _, queue in ipairs(KEYS) do
-  local element = redis.call('RPOP', queue)
-  if element then return {queue, element} end
-end
-return nil
-"""
-
-# What is taken for a job here must be one for Job.decode too: a lease is taken for each.
-_TAKE = (
-    _CHECK
-    + """
-local queue, queued, wanted, in_work = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-check(queue, queued, wanted)
-redis.call('HLEN', in_work)
-local element, token, ttl, lease_prefix = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local share, enough_ids, most_pops = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-local buckets, largest = tonumber(ARGV[8]), tonumber(ARGV[9])
-
-local too_long = string.rep('%d', 20)
-local function parse(element)
-  if #element > largest then return nil end
-  local bucket, at, ids, rest = string.match(element, '^(%d+):(%d+):([%d,]+)(.*)$')
-  if not bucket or (rest ~= '' and string.sub(rest, 1, 1) ~= ':') then return nil end
-  if string.find(bucket, too_long) or string.find(at, too_long) or string.find(ids, too_long) then return nil end
-  if string.find(',' .. ids .. ',', ',0*,') or string.find(rest, '[\\128-\\255]') then return nil end
-  if tonumber(bucket) >= buckets then return nil end
-  local _, commas = string.gsub(ids, ',', ',')
-  return string.match(bucket, '^0*(%d+)$'), commas + 1
-end
-
--- Whether the lease is had. What is no string is no lease, and gives way.
-local function lease_is_had(lease)
-  if redis.call('SET', lease, token, 'NX', 'PX', ttl) then return true end
-  local kind = redis.call('TYPE', lease).ok
-  if kind == 'string' then return false end
-  redis.call('SET', lease, token, 'PX', ttl)
-  return true, 'the key ' .. lease .. ', a ' .. kind
-end
-
-local jobs_wanted = math.ceil((redis.call('LLEN', queue) + 1) / share)
-local taken, corrupt, popped, leased, busy, ids_taken = {}, {}, {}, {}, {}, 0
-local orphaned, holders = {}, {}
-for pops = 1, most_pops do
-  local bucket, ids = parse(element)
-  if bucket then
-    local lease = lease_prefix .. bucket .. ':lock'
-    popped[#popped + 1] = bucket
-    local had, foreign = lease_is_had(lease)
-    if foreign then corrupt[#corrupt + 1] = foreign end
-    if had then
-      leased[#leased + 1] = bucket
-      holders[#holders + 1] = bucket
-      holders[#holders + 1] = token
-      taken[#taken + 1] = element
-      ids_taken = ids_taken + ids
-    elseif redis.call('GET', lease) ~= token then
-      busy[#busy + 1] = bucket
-    end
-  else
-    corrupt[#corrupt + 1] = string.sub(element, 1, 200)
-  end
-  if #taken >= jobs_wanted or ids_taken >= enough_ids or pops == most_pops then break end
-  element = redis.call('RPOP', queue)
-  if not element then break end
-end
-if #popped > 0 then redis.call('HDEL', queued, unpack(popped)) end
-if #leased > 0 then
-  redis.call('SREM', wanted, unpack(leased))
-  -- Whoever let go of a bucket has taken itself out: who is still there died.
-  for i, holder in ipairs(redis.call('HMGET', in_work, unpack(leased))) do
-    if holder then orphaned[#orphaned + 1] = leased[i] end
-  end
-  redis.call('HSET', in_work, unpack(holders))
-end
-if #busy > 0 then redis.call('SADD', wanted, unpack(busy)) end
-return {taken, corrupt, orphaned}
-"""
-)
-
-_HAND_BACK = (
-    _ENQUEUE
-    + """
-local token, lease_prefix, stale_after, held = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-for i = 5, 4 + held do
-  local lease = lease_prefix .. ARGV[i] .. ':lock'
-  if redis.pcall('GET', lease) == token then
-    redis.call('DEL', lease)
-    redis.pcall('HDEL', KEYS[4], ARGV[i])
-  end
-end
-local elements = {}
-for i = 5 + held, #ARGV do elements[#elements + 1] = ARGV[i] end
-return enqueue(KEYS[1], KEYS[2], KEYS[3], lease_prefix, stale_after, elements)
-"""
-)
+_Taken = tuple[list[bytes], list[bytes], list[bytes]]
+"""Jobs, what was no job or lease, and buckets whose last holder died."""
 
 
 class RedisJobQueue:
@@ -236,11 +65,12 @@ class RedisJobQueue:
         socket_timeout = client.connection_pool.connection_kwargs.get("socket_timeout")
         patience = socket_timeout or math.inf
         self._longest_block = max(patience - _ANSWER_MARGIN, patience / 2)
-        self._push = client.register_script(_PUSH)
-        self._pop_now = client.register_script(_POP)
-        self._take = client.register_script(_TAKE)
+        self._push = client.register_script(scripts.PUSH)
+        self._pop_now = client.register_script(scripts.POP)
+        self._take = client.register_script(scripts.TAKE)
+        self._seize = client.register_script(scripts.SEIZE)
         self._leases = BucketLeases(client)
-        self._hand_back = client.register_script(_HAND_BACK)
+        self._hand_back = client.register_script(scripts.HAND_BACK)
 
     def push(self, box: Box, jobs: Sequence[Job]) -> int:
         """Queues each job whose bucket is neither queued nor in work; returns how many."""
@@ -259,19 +89,32 @@ class RedisJobQueue:
             if first is None:
                 return None
             box, element = first
-            token = secrets.token_hex(16)
-            asked_at = self._clock.monotonic()
-            prefix = keys.bucket_lease_prefix(box)
             limits = (max(1, share), self._enough_ids, _JOBS_PER_CALL, box.bucket_size, _LARGEST_JOB)
-            arguments: Arguments = [element, token, milliseconds(ttl), prefix, *limits]
-            taken, corrupt, orphaned = self._tried([box], partial(self._take, keys=_keys(box), args=arguments))
-        if corrupt:
-            self._on_corrupt(box, corrupt)
-        if not taken:
+
+            def ask(token: str) -> _Taken:
+                arguments: Arguments = [element, token, milliseconds(ttl), keys.bucket_lease_prefix(box), *limits]
+                return cast("_Taken", self._take(keys=_keys(box), args=arguments))
+
+            return self._held(box, ask, ttl)
+
+    def seize(self, box: Box, jobs: Sequence[Job], *, ttl: timedelta) -> Hold | None:
+        """Takes at once what ``push`` would queue; None where that is nothing."""
+        if not jobs:
             return None
-        jobs = tuple(map(Job.decode, taken))
-        until, buckets = asked_at + ttl.total_seconds(), frozenset(job.bucket for job in jobs)
-        return Hold(box, token, jobs, until, buckets, frozenset(map(int, orphaned)))
+
+        def ask(token: str) -> _Taken:
+            prefix = keys.bucket_lease_prefix(box)
+            arguments: Arguments = [
+                token,
+                milliseconds(ttl),
+                prefix,
+                self._stale_after,
+                *(job.encode() for job in jobs),
+            ]
+            return cast("_Taken", self._seize(keys=_keys(box), args=arguments))
+
+        with translated("take jobs"):
+            return self._held(box, ask, ttl)
 
     def extend(self, hold: Hold, *, ttl: timedelta) -> frozenset[int]:
         """Renews the leases of the hold's buckets and returns the buckets whose lease was lost."""
@@ -326,6 +169,18 @@ class RedisJobQueue:
         """Returns if the server answers."""
         with translated("reach Redis"):
             self._client.ping()
+
+    def _held(self, box: Box, ask: Callable[[str], _Taken], ttl: timedelta) -> Hold | None:
+        """The hold of what a script has taken under the token that it is given."""
+        token, asked_at = secrets.token_hex(16), self._clock.monotonic()
+        taken, corrupt, orphaned = self._tried([box], partial(ask, token))
+        if corrupt:
+            self._on_corrupt(box, corrupt)
+        if not taken:
+            return None
+        jobs = tuple(map(Job.decode, taken))
+        until, buckets = asked_at + ttl.total_seconds(), frozenset(job.bucket for job in jobs)
+        return Hold(box, token, jobs, until, buckets, frozenset(map(int, orphaned)))
 
     def _tried(self, boxes: Sequence[Box], call: Callable[[], _Answer]) -> _Answer:
         """The answer; where keys of these boxes are of a wrong type, they are dropped and the call is made once more."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
@@ -14,7 +14,10 @@ from boxengine.domain.job import Job
 from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.polling.tasks import Look
 from boxengine.engine.timing import TIMING
-from boxengine.ports import Clock, JobQueue, PendingRow, Store
+from boxengine.ports import Clock, PendingRow, Store
+
+QueueJobs = Callable[[Box, Sequence[Job]], int]
+"""Queues each job whose bucket is neither queued nor in work; returns how many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,17 +51,19 @@ class Polled(NamedTuple):
 class Looks:
     """Reads due rows and queues their buckets. Shared by threads."""
 
-    def __init__(self, schedule: Schedule, *, store: Store, queue: JobQueue, clock: Clock, limits: PollLimits) -> None:
+    def __init__(
+        self, schedule: Schedule, *, store: Store, queue_jobs: QueueJobs, clock: Clock, limits: PollLimits
+    ) -> None:
         self._schedule = schedule
         self._store = store
-        self._queue = queue
+        self._queue_jobs = queue_jobs
         self._clock = clock
         self._limits = limits
 
     def queue_due(self, task: Look) -> Polled:
         """Reads one partition; queues each of its buckets with due rows that is neither queued nor in work."""
         rows = self._rows(task.box, task.partition)
-        pushed = self._queue.push(task.box, self._jobs(rows)) if rows else 0
+        pushed = self._queue_jobs(task.box, self._jobs(rows)) if rows else 0
         return Polled(len(rows), pushed, new=any(row.errors_count == 0 for row in rows))
 
     def _rows(self, box: Box, partition: int) -> Sequence[PendingRow]:

@@ -19,7 +19,7 @@ from boxengine.engine.attempt import ends_the_worker
 from boxengine.engine.delivering.middleware import NotCalledOn, compose
 from boxengine.engine.delivering.pipeline import Middleware
 from boxengine.engine.polling.checks import Checks
-from boxengine.engine.polling.looks import LIMITS, Looks, Polled, PollLimits
+from boxengine.engine.polling.looks import LIMITS, Looks, Polled, PollLimits, QueueJobs
 from boxengine.engine.polling.partition_leases import PartitionLeases
 from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.polling.queue_lengths import QueueLengths
@@ -62,6 +62,7 @@ class Poller:
         observer: Observer,
         tracer: Tracer,
         clock: Clock,
+        queue_jobs: QueueJobs,
         token: str,
         limits: PollLimits = LIMITS,
         timing: Timing = TIMING,
@@ -71,10 +72,10 @@ class Poller:
         """
         self._schedule = schedule
         self._checks = checks
-        self._looks = Looks(schedule, store=store, queue=queue, clock=clock, limits=limits)
+        self._queue_jobs = queue_jobs
+        self._looks = Looks(schedule, store=store, queue_jobs=self._queue_jobs, clock=clock, limits=limits)
         self._lengths = QueueLengths(queue, observer=observer, clock=clock, timing=timing)
         self._leases = PartitionLeases(leases, token, ttl=limits.lease_ttl, clock=clock)
-        self._queue = queue
         self._pauses = pauses
         self._tactic = tactic
         self._poll_through = compose(middlewares, self._poll)
@@ -170,7 +171,7 @@ class Poller:
 
     def _push(self, task: Announce) -> Polled:
         now = int(self._clock.now().timestamp())
-        pushed = self._queue.push(task.box, [Job(bucket, now, ANY_ID) for bucket in sorted(task.buckets)])
+        pushed = self._queue_jobs(task.box, [Job(bucket, now, ANY_ID) for bucket in sorted(task.buckets)])
         return Polled(len(task.buckets), pushed)
 
     def _gap(self, task: Poll, polled: Polled, *, seconds: float) -> float:

@@ -59,6 +59,12 @@ class JobQueue(Protocol):
         The leases last for ``ttl``.
         """
 
+    def seize(self, box: Box, jobs: Sequence[Job], *, ttl: timedelta) -> Hold | None:
+        """Takes at once what ``push`` would queue, for a thread that stands ready; None where that is nothing.
+
+        Says and marks the same as a push followed by a take, in one call.
+        """
+
     def extend(self, hold: Hold, *, ttl: timedelta) -> frozenset[int]:
         """Renews the leases of the hold's buckets for ``ttl`` from now and returns the buckets whose lease was lost."""
 

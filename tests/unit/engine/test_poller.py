@@ -13,7 +13,8 @@ from boxengine.adapters.memory.leases import MemoryLeases
 from boxengine.adapters.memory.pauses import MemoryPauses
 from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.adapters.memory.wakeups import MemoryWakeups
-from boxengine.domain.box import Backoff, StrictOrder
+from boxengine.domain.box import Backoff, Box, StrictOrder
+from boxengine.domain.job import Job
 from boxengine.engine.observation import NullTracer
 from boxengine.engine.polling.checks import Checks
 from boxengine.engine.polling.listener import Listener
@@ -78,9 +79,14 @@ class Watch(Bench):
             observer=self.observer,
             tracer=NullTracer(),
             clock=self.clock,
+            queue_jobs=self.push,
             token="poller",
             limits=limits,
         )
+
+    def push(self, box: Box, jobs: Sequence[Job]) -> int:
+        """Looked up at each call, so that a test may put another in its place."""
+        return self.queue.push(box, jobs)
 
     def commit(self, **columns: object) -> None:
         """A row written through the library: the poller hears of it."""

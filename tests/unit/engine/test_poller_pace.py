@@ -63,6 +63,7 @@ class Shop:
             observer=observer,
             tracer=NullTracer(),
             clock=self.clock,
+            queue_jobs=self.queue.push,
             token="me",
             limits=PollLimits(take_wait=0.0),
         )

@@ -89,6 +89,7 @@ class Town:
             observer=NullObserver(),
             tracer=NullTracer(),
             clock=self.clock,
+            queue_jobs=self.queue.push,
             token="poller",
             limits=PollLimits(take_wait=0.0),
         )

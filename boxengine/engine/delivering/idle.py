@@ -1,0 +1,86 @@
+"""Where threads without work wait: one of them at the queue for all, the others here.
+
+Those here wait for their turn at the queue, or for buckets that somebody hands them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from enum import Enum
+
+from boxengine.ports import Hold
+
+
+class Turn(Enum):
+    """What a thread may do that has waited."""
+
+    AT_QUEUE = "at queue"
+    """Wait at the queue, and call ``left_queue`` after."""
+    NONE = "none"
+    """Go on waiting, after a sign of life."""
+
+
+class IdleThreads:
+    """Threads come and go through it."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._at_queue = False
+        self._waiting = 0
+        self._promised = 0
+        """How many of those that wait somebody has asked to stay."""
+        self._given: deque[Hold] = deque()
+
+    def wait(self, seconds: float) -> Hold | Turn:
+        """Waits up to so many seconds, and longer only where the thread was asked to stay."""
+        with self._changed:
+            self._waiting += 1
+            try:
+                self._changed.wait_for(self._has_something, seconds)
+                # Asked to stay: the answer of one call to the coordinator.
+                self._changed.wait_for(lambda: self._has_something() or self._is_free())
+                if self._given:
+                    return self._given.popleft()
+                if self._at_queue:
+                    return Turn.NONE
+                self._at_queue = True
+                return Turn.AT_QUEUE
+            finally:
+                self._waiting -= 1
+
+    def left_queue(self) -> None:
+        """The thread that waited at the queue does so no more."""
+        with self._changed:
+            self._at_queue = False
+            self._changed.notify()
+
+    def promise(self) -> bool:
+        """Asks a thread to stay; False where none can. Follow a True with ``give`` or ``dismiss``."""
+        with self._changed:
+            if not self._is_free():
+                return False
+            self._promised += 1
+            return True
+
+    def give(self, hold: Hold) -> None:
+        """Hands the thread that was asked to stay these buckets."""
+        with self._changed:
+            self._promised -= 1
+            self._given.append(hold)
+            self._changed.notify()
+
+    def dismiss(self) -> None:
+        """There is nothing for the thread that was asked to stay."""
+        with self._changed:
+            self._promised -= 1
+            self._changed.notify_all()
+
+    # ── under the lock ───────────────────────────────────────────────────────────────────────────────
+
+    def _has_something(self) -> bool:
+        return bool(self._given) or (not self._at_queue and self._is_free())
+
+    def _is_free(self) -> bool:
+        """Whether a thread here has been promised nothing."""
+        return self._waiting > self._promised + len(self._given)

@@ -1,0 +1,271 @@
+"""A bucket that has just been named goes to an idle thread of the same process, past the queue."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+from typing import Self
+
+import pytest
+
+from boxengine.adapters.memory.pauses import MemoryPauses
+from boxengine.adapters.memory.queue import MemoryJobQueue
+from boxengine.adapters.system import SystemClock
+from boxengine.domain.box import Box
+from boxengine.domain.job import Job
+from boxengine.engine.delivering.idle import IdleThreads, Turn
+from boxengine.engine.delivering.keeper import LeaseKeeper
+from boxengine.engine.delivering.processor import FEW, ProcessLimits, Processor
+from boxengine.engine.delivering.work import Errand, Report
+from boxengine.engine.observation import NullObserver
+from boxengine.engine.polling.pauses import PauseWatch
+from boxengine.engine.polling.schedule import Schedule
+from boxengine.engine.running.outages import Outages
+from boxengine.errors import QueueUnavailable
+from boxengine.ports import Hold
+from tests.eventually import eventually
+from tests.unit.engine.bench import make_box, usual
+
+BOX = make_box(bucket_size=16)
+FOREVER = 60.0
+HOLD = Hold(BOX, "token", (Job(1, 0, (1,)),), 1e9, frozenset({1}))
+
+
+def jobs(*buckets: int) -> list[Job]:
+    """A job for each bucket."""
+    return [Job(bucket, 0, (1,)) for bucket in buckets]
+
+
+# ── the threads that wait ────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def idle() -> IdleThreads:
+    return IdleThreads()
+
+
+def waiting(idle: IdleThreads, pool: ThreadPoolExecutor, count: int = 1) -> None:
+    """So many more threads wait."""
+    before = idle._waiting
+    for _ in range(count):
+        pool.submit(idle.wait, FOREVER)
+    assert eventually(lambda: idle._waiting == before + count)
+
+
+def test_the_first_thread_waits_at_the_queue_and_the_next_takes_its_place(idle: IdleThreads) -> None:
+    assert idle.wait(0) is Turn.AT_QUEUE
+    assert idle.wait(0) is Turn.NONE
+    idle.left_queue()
+    assert idle.wait(0) is Turn.AT_QUEUE
+
+
+def test_nobody_is_asked_to_stay_where_nobody_waits(idle: IdleThreads) -> None:
+    assert not idle.promise()
+    idle.wait(0)
+    assert not idle.promise(), "who waits at the queue hears of nothing else"
+
+
+def test_a_thread_gets_what_it_stayed_for(idle: IdleThreads) -> None:
+    idle.wait(0)
+    with ThreadPoolExecutor(1) as pool:
+        got = pool.submit(idle.wait, FOREVER)
+        assert eventually(idle.promise)
+        idle.give(HOLD)
+        assert got.result() is HOLD
+
+
+def test_a_thread_that_was_asked_to_stay_outlasts_its_time(idle: IdleThreads) -> None:
+    idle.wait(0)
+    with ThreadPoolExecutor(1) as pool:
+        got = pool.submit(idle.wait, 0.05)
+        assert eventually(idle.promise)
+        with suppress(TimeoutError):
+            got.result(timeout=0.2)
+        assert not got.done()
+        idle.give(HOLD)
+        assert got.result() is HOLD
+
+
+def test_a_thread_that_is_dismissed_takes_its_turn_at_the_queue(idle: IdleThreads) -> None:
+    idle.wait(0)
+    with ThreadPoolExecutor(1) as pool:
+        got = pool.submit(idle.wait, FOREVER)
+        assert eventually(idle.promise)
+        idle.left_queue()
+        assert not got.done(), "it stays while it is asked to"
+        idle.dismiss()
+        assert got.result() is Turn.AT_QUEUE
+
+
+def test_each_thread_is_promised_one_thing(idle: IdleThreads) -> None:
+    idle.wait(0)
+    with ThreadPoolExecutor(2) as pool:
+        waiting(idle, pool, 2)
+        assert [idle.promise() for _ in range(3)] == [True, True, False]
+        idle.give(HOLD)
+        idle.dismiss()
+        idle.left_queue()
+
+
+def test_no_hold_is_lost_and_no_promise_is_left_over_however_threads_come_and_go(idle: IdleThreads) -> None:
+    count, got = 300, list[Hold]()
+    done = threading.Event()
+
+    def live() -> None:
+        while not done.is_set():
+            match idle.wait(0.001):
+                case Turn.AT_QUEUE:
+                    idle.left_queue()
+                case Hold() as hold:
+                    got.append(hold)
+                case _:
+                    pass
+
+    def give(each: int) -> int:
+        while not idle.promise():
+            if each % 3 == 0 and idle.promise():
+                idle.dismiss()
+        idle.give(Hold(BOX, str(each), (), 0.0))
+        return each
+
+    with ThreadPoolExecutor(6) as threads, ThreadPoolExecutor(2) as givers:
+        for _ in range(6):
+            threads.submit(live)
+        given = list(givers.map(give, range(count)))
+        assert eventually(lambda: len(got) == count)
+        done.set()
+    assert sorted(int(hold.token) for hold in got) == given
+    assert (idle._waiting, idle._promised) == (0, 0)
+
+
+# ── the processor ────────────────────────────────────────────────────────────────────────────────────
+
+
+class Gate:
+    """A work that waits until it may go on."""
+
+    def __init__(self, box: Box) -> None:
+        self.box = box
+        self.begun: list[set[int]] = []
+        self.open = threading.Event()
+
+    def run(self, errand: Errand) -> Report:
+        self.begun.append(set(errand.positions))
+        assert self.open.wait(FOREVER)
+        return Report(claimed=1, exhausted=frozenset(errand.positions))
+
+
+class Deaf(MemoryJobQueue):
+    """Nobody takes anything out of it, so that what is worked on was handed over."""
+
+    def take(self, boxes: Sequence[Box], *, wait: timedelta, ttl: timedelta, share: int) -> Hold | None:
+        self.stopped.wait(FOREVER)
+        return None
+
+    stopped = threading.Event()
+
+
+class Shop:
+    """A processor with its threads over a queue from which nothing is taken."""
+
+    def __init__(self, *, threads: int, boxes: Sequence[Box] = (BOX,)) -> None:
+        clock = SystemClock()
+        self.queue = Deaf(clock=clock)
+        self.queue.stopped = threading.Event()
+        self.works = {box.name: Gate(box) for box in boxes}
+        self.work = self.works[boxes[0].name]
+        length = usual(timedelta(seconds=60))
+        self.processor = Processor(
+            self.works,
+            queue=self.queue,
+            keeper=LeaseKeeper(self.queue, clock=clock, length=length, longest=timedelta(minutes=3)),
+            schedule=Schedule(boxes, partitions=1, clock=clock),
+            pauses=PauseWatch(MemoryPauses(), boxes, clock=clock),
+            outages=Outages(observer=NullObserver(), error_tracker=lambda *_, **__: None, clock=clock),
+            observer=NullObserver(),
+            clock=clock,
+            limits=ProcessLimits(threads=threads, wait=timedelta(seconds=FOREVER)),
+        )
+        self._done = False
+        self._threads = [threading.Thread(target=self._live) for _ in range(threads)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        assert eventually(lambda: self.processor._idle._waiting == len(self._threads) - 1)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done = True
+        self.processor.stop()
+        self.queue.stopped.set()
+        for work in self.works.values():
+            work.open.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _live(self) -> None:
+        while not self._done:
+            self.processor.turn()
+
+
+def test_a_few_jobs_go_to_an_idle_thread_and_leave_no_trace_in_the_queue() -> None:
+    with Shop(threads=2) as shop:
+        assert shop.processor.queue(BOX, jobs(1, 2)) == 2
+        assert eventually(lambda: shop.work.begun == [{1, 2}])
+        assert shop.queue.state(BOX).length == 0
+        assert shop.processor.at_work.by_box() == {BOX.name: 1}
+        shop.work.open.set()
+        assert eventually(lambda: shop.queue.unattended(BOX, [1, 2]) == [1, 2])
+
+
+def test_what_no_thread_is_idle_for_is_queued() -> None:
+    with Shop(threads=2) as shop:
+        assert shop.processor.queue(BOX, jobs(1)) == 1
+        assert eventually(lambda: len(shop.work.begun) == 1)
+        assert shop.processor.queue(BOX, jobs(1, 2)) == 1
+        assert shop.queue.state(BOX).length == 1
+
+
+def test_many_jobs_are_queued_for_all_threads_to_share() -> None:
+    with Shop(threads=2) as shop:
+        assert shop.processor.queue(BOX, jobs(*range(FEW + 1))) == FEW + 1
+        assert shop.queue.state(BOX).length == FEW + 1
+
+
+def test_buckets_in_work_elsewhere_are_left_there_and_the_thread_waits_on() -> None:
+    with Shop(threads=2) as shop:
+        other = shop.queue.seize(BOX, jobs(1), ttl=timedelta(seconds=60))
+        assert other is not None
+        assert shop.processor.queue(BOX, jobs(1)) == 0
+        assert shop.queue.release(other, {1}) == {1}
+        assert shop.processor.queue(BOX, jobs(2)) == 1
+        assert eventually(lambda: shop.work.begun == [{2}])
+
+
+def test_an_outage_is_told_to_whoever_queues_and_the_thread_waits_on() -> None:
+    with Shop(threads=2) as shop:
+        seize = shop.queue.seize
+
+        def away(*_args: object, **_options: object) -> Hold | None:
+            raise QueueUnavailable("no answer")
+
+        shop.queue.seize = away  # type: ignore[method-assign]
+        with pytest.raises(QueueUnavailable):
+            shop.processor.queue(BOX, jobs(1))
+        shop.queue.seize = seize  # type: ignore[method-assign]
+        assert shop.processor.queue(BOX, jobs(1)) == 1
+        assert eventually(lambda: shop.work.begun == [{1}])
+
+
+def test_the_last_thread_is_kept_for_the_other_boxes() -> None:
+    other = make_box(name="other_outbox_item")
+    with Shop(threads=3, boxes=(BOX, other)) as shop:
+        for bucket in (1, 2):
+            assert shop.processor.queue(BOX, jobs(bucket)) == 1
+        assert eventually(lambda: len(shop.work.begun) == 2)
+        assert shop.processor.queue(BOX, jobs(3)) == 1
+        assert shop.queue.state(BOX).length == 1
