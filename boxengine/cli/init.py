@@ -12,7 +12,11 @@ from boxengine.errors import BoxError
 
 Kits = Annotated[
     list[str] | None,
-    typer.Option("--with", help="Also write compose, docker, monitoring or systemd files; repeatable.", metavar="KIT"),
+    typer.Option(
+        "--with",
+        help="Write a kit: fastapi, django, docker, compose, systemd, helm, kubernetes, monitoring; repeatable.",
+        metavar="KIT",
+    ),
 ]
 
 CONFIGURATION = """\
@@ -42,24 +46,28 @@ class Print:
 
 
 def init(with_: Kits = None) -> None:
-    """Write a first outbox.yml and transports.py into this folder. Nothing that is there is overwritten.
+    """Write a first outbox.yml and transports.py into this folder, or a kit: an application, or what a deployment needs.
 
-    With --with, in a folder that has an outbox.yml already, only the kit's files are written.
+    Existing files are kept. In a folder that has an outbox.yml, --with writes only the kit's files.
 
-    Examples: boxengine init; boxengine init --with compose; boxengine init --with systemd --with monitoring
+    Examples: boxengine init; boxengine init --with fastapi --with docker; boxengine init --with helm
     """
-    from boxengine.cli.kits import KITS, NEXT, content  # noqa: PLC0415 - most commands need none of it
+    from boxengine.cli.kits import APPLICATIONS, KITS, NEXT, content  # noqa: PLC0415 - most commands need none of it
 
     asked = list(dict.fromkeys(with_ or []))
     if unknown := [name for name in asked if name not in KITS]:
         raise typer.BadParameter(f"expected one of {', '.join(KITS)}, got {unknown[0]!r}", param_hint="--with")
-    first = {"outbox.yml": CONFIGURATION, "transports.py": TRANSPORT}
-    texts = {} if asked and Path("outbox.yml").exists() else first
-    texts = texts | {target: content(source) for name in asked for target, source in KITS[name].items()}
-    for path in texts:
-        if Path(path).exists():
-            raise BoxError(f"{path} is there already; nothing was written")
+    brings_its_own = Path("outbox.yml").exists() or APPLICATIONS.intersection(asked)
+    texts = {} if asked and brings_its_own else {"outbox.yml": CONFIGURATION, "transports.py": TRANSPORT}
+    for name in asked:
+        texts = {target: content(source) for target, source in KITS[name].items()} | texts
+    there = [path for path in texts if Path(path).exists()]
+    if len(there) == len(texts) or (there and not asked):
+        raise BoxError(f"there already: {', '.join(there)}; nothing was written")
     for path, text in texts.items():
+        if path in there:
+            output().print(f"kept {path}, which was there")
+            continue
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_text(text, encoding="utf-8")
         output().print(f"wrote {path}")

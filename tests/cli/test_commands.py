@@ -208,7 +208,7 @@ def test_init_makes_a_configuration_that_is_valid_and_overwrites_nothing(tmp_pat
     project.run("init")
     project.run("config", "check")
     project.run("init", expect=1)
-    assert "is there already" in project.errors
+    assert "there already: outbox.yml" in project.errors
 
 
 @pytest.mark.parametrize(

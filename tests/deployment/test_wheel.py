@@ -88,5 +88,18 @@ def test_an_order_is_delivered_by_what_init_writes(
         worker.wait()
 
 
+def test_a_generated_fastapi_application_passes_its_own_tests(clean: Path, tmp_path: Path) -> None:
+    _run([str(clean), "init", "--with", "fastapi"], cwd=tmp_path)
+    python = str(clean.parent / "python")
+    printed = _run([python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis"], cwd=tmp_path)
+    assert "4 passed" in printed
+
+
+def test_a_generated_django_project_passes_its_own_tests(clean: Path, tmp_path: Path, postgres_url: str) -> None:
+    _run([str(clean), "init", "--with", "django"], cwd=tmp_path)
+    python = str(clean.parent / "python")
+    _run([python, "manage.py", "test"], cwd=tmp_path, DATABASE_URL=postgres_url)
+
+
 def test_the_demo_runs(clean: Path, tmp_path: Path) -> None:
     assert "All promises kept." in _run([str(clean), "demo", "--items", "200"], cwd=tmp_path)

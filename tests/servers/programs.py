@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 
 from tests.servers.offer import How, Offer
@@ -33,4 +35,22 @@ class SystemProgram:
 
     def start(self, folder: Path, stack: ExitStack) -> Offer:
         """Nothing yet: tests start it."""
+        return self.offer()
+
+
+class PythonPackage:
+    """A tool that a wheel brings, which a test runs as a program; its address is this interpreter."""
+
+    def __init__(self, name: str, *, module: str) -> None:
+        self._name = name
+        self._module = module
+
+    def offer(self) -> Offer:
+        """To be run, if the package is installed."""
+        if find_spec(self._module) is None:
+            return Offer(self._name, How.ABSENT, f"no {self._module} installed; make chart-tools")
+        return Offer(self._name, How.STARTED, self._module, sys.executable)
+
+    def start(self, folder: Path, stack: ExitStack) -> Offer:
+        """Nothing yet: tests run it."""
         return self.offer()

@@ -8,7 +8,7 @@ from tests.servers.kafka import KafkaFromJars
 from tests.servers.kafka_mock import KafkaMock
 from tests.servers.mariadb import MariaDBFromSystem
 from tests.servers.postgres import PostgresFromWheel
-from tests.servers.programs import SystemProgram
+from tests.servers.programs import PythonPackage, SystemProgram
 from tests.servers.session import FirstOf, Given, Source
 from tests.servers.valkey import ValkeyFromWheel
 
@@ -26,6 +26,8 @@ def sources(environ: Mapping[str, str]) -> dict[str, Source]:
         "promtool": SystemProgram("promtool", package="prometheus"),
         "prometheus": SystemProgram("prometheus", package="prometheus"),
         "systemd-analyze": SystemProgram("systemd-analyze", package="systemd"),
+        "helm": PythonPackage("helm", module="helm_python"),
+        "kubernetes-schemas": PythonPackage("kubernetes-schemas", module="kubernetes_validate"),
         "kafka": _given("kafka", "BOXENGINE_TEST_KAFKA_BOOTSTRAP", environ) or kafka,
     }
 

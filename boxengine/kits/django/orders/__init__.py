@@ -1,0 +1,1 @@
+"""Orders: each is announced once it is committed."""
