@@ -75,10 +75,10 @@ APPLICATIONS = frozenset({"fastapi", "django"})
 """Kits that bring transports and a configuration of their own."""
 
 NEXT = {
-    "fastapi": "pip install -r requirements.txt && pytest; then set DATABASE_URL and REDIS_URL, which `boxengine servers` prints:\n"
+    "fastapi": "pip install -r requirements.txt && pytest; then set DATABASE_URL and REDIS_URL (see `boxengine servers`):\n"
     "  alembic upgrade head\n"
     "  uvicorn --factory shop:build",
-    "django": "pip install -r requirements.txt; then set DATABASE_URL and REDIS_URL, which `boxengine servers` prints:\n"
+    "django": "pip install -r requirements.txt; then set DATABASE_URL and REDIS_URL (see `boxengine servers`):\n"
     "  python manage.py test\n"
     "  python manage.py migrate\n"
     "  python manage.py shell -c \"from orders.services import place_order; place_order('a bicycle')\"\n"

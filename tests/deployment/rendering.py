@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import helm_python  # type: ignore[import-not-found,unused-ignore]
+import helm_python
 
 
 def _rendered(chart: Any, values: dict[str, Any]) -> dict[str, str]:

@@ -76,7 +76,10 @@ def rendered(answer: dict[str, Any]) -> Callable[[str], Objects]:
 def plain(folder: Path) -> Objects:
     """The manifests."""
     return [
-        found for file in sorted((folder / "kubernetes").iterdir()) for found in yaml.safe_load_all(file.read_text()) if found
+        found
+        for file in sorted((folder / "kubernetes").iterdir())
+        for found in yaml.safe_load_all(file.read_text())
+        if found
     ]
 
 
@@ -123,7 +126,10 @@ def test_every_manifest_is_what_its_schema_asks_for(plain: Objects, server_looku
 
 
 def test_the_plain_manifests_are_what_the_chart_makes(rendered: Callable[[str], Objects], plain: Objects) -> None:
-    of_chart = [*rendered("with a configuration"), *(each for each in rendered("scaled") if each["kind"] == "ScaledObject")]
+    of_chart = [
+        *rendered("with a configuration"),
+        *(each for each in rendered("scaled") if each["kind"] == "ScaledObject"),
+    ]
     wanted = {_key(each): _bare(each) for each in of_chart if each["kind"] != "ConfigMap"}
     found = {_key(each): _bare(each) for each in plain}
     assert found == wanted
@@ -230,7 +236,7 @@ def test_every_file_of_the_chart_is_written() -> None:
 
 
 def _validate(objects: Objects) -> None:
-    import kubernetes_validate  # type: ignore[import-not-found,unused-ignore]
+    import kubernetes_validate
 
     scaled = _closed(json.loads(SCALED_OBJECT.read_text()))
     for each in {json.dumps(each, sort_keys=True): each for each in objects}.values():
@@ -259,7 +265,9 @@ def _key(each: dict[str, Any]) -> tuple[str, str]:
 
 def _bare(each: dict[str, Any]) -> Any:
     """Without what only Helm needs: its labels and hooks, the checksum, and the migration's own ConfigMap."""
-    text = json.dumps(each).replace('"configMap": {"name": "boxengine-migration"}', '"configMap": {"name": "boxengine"}')
+    text = json.dumps(each).replace(
+        '"configMap": {"name": "boxengine-migration"}', '"configMap": {"name": "boxengine"}'
+    )
     bare = json.loads(text)
     for metadata in (bare["metadata"], bare["spec"].get("template", {}).get("metadata", {})):
         for kind in ("labels", "annotations"):
