@@ -94,6 +94,30 @@ def test_counting_ends_at_its_limit(store: SqlStore, box: Box) -> None:
     assert counts.retrying.precision is AT_LEAST
 
 
+def test_of_many_pending_rows_those_tried_before_are_counted_at_the_head_of_every_bucket(
+    store: SqlStore, box: Box
+) -> None:
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql(f"UPDATE {box.table} SET bucket = errors_count WHERE status = 0")
+    counts = SqlCensus(store, small=0, limit=10).take(box)
+    assert counts.retrying == Count(TRIED, AT_LEAST), "they are in the second bucket"
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql(f"UPDATE {box.table} SET errors_count = 0")
+    assert SqlCensus(store, small=0, limit=10).take(box).retrying == Count(0, ABOUT)
+
+
+def test_a_second_look_asks_neither_for_indexes_nor_for_what_was_over_the_limit(store: SqlStore, box: Box) -> None:
+    census, asked = SqlCensus(store, small=0, limit=15), list[str]()
+    first = census.take(box)
+    sa.event.listen(store.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
+    assert census.take(box) == first
+    assert not [each for each in asked if "pg_index" in each or "SHOW" in each]
+    assert [
+        each for each in asked if "status = 1" in each or each.startswith("SELECT count(*) FROM (SELECT bucket")
+    ] == []
+    assert [each for each in asked if "status = 3" in each], "which was not over it"
+
+
 def test_without_an_index_to_count_by_nothing_is_said_rather_than_the_whole_table_read(
     store: SqlStore, box: Box
 ) -> None:
@@ -147,5 +171,5 @@ def test_no_count_of_a_large_table_reads_it_whole(store: SqlStore, box: Box) -> 
 
     sa.event.listen(store.engine, "after_cursor_execute", explain)
     SqlCensus(store, small=0).take(box)
-    assert len(plans) == 3
+    assert len(plans) == 4
     assert all("Index" in plan and "Seq Scan" not in plan for plan in plans), plans

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from boxengine.adapters.sql.inspection import SqlInspector
+from boxengine.adapters.sql.moments import place_of
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status
@@ -146,11 +148,37 @@ def test_text_uuid_event_and_time_restrict(bench: Bench) -> None:
 
 
 def test_a_time_spares_looking_at_all_that_is_older_or_younger(bench: Bench) -> None:
-    for hour in range(40, 0, -1):
+    for hour in range(90, 0, -1):
         bench.insert(DELIVERED, created_at=bench.harness.ago(hours=hour))
-    middle = ItemFilter(created_from=bench.harness.ago(hours=21.5), created_before=bench.harness.ago(hours=19.5))
-    ids, looks = bench.walk(middle, OLDER)
-    assert (len(ids), looks) == (2, 1)
+    middle = ItemFilter(created_from=bench.harness.ago(hours=41.5), created_before=bench.harness.ago(hours=39.5))
+    for towards in Towards:
+        ids, looks = bench.walk(middle, towards)
+        assert len(ids) == 2
+        assert looks <= 3, "a window on either side of them, not all nine"
+
+
+def test_a_row_that_stands_a_little_away_from_its_time_is_found_by_it(bench: Bench) -> None:
+    bench.insert(DELIVERED, created_at=bench.harness.ago(hours=9))
+    for _ in range(5):
+        bench.insert(DELIVERED, created_at=bench.harness.ago(hours=1))
+    long_in_its_transaction = bench.insert(DELIVERED, created_at=bench.harness.ago(hours=8))
+    which = ItemFilter(created_from=bench.harness.ago(hours=8.5), created_before=bench.harness.ago(hours=7.5))
+    assert bench.walk(which, OLDER)[0] == [long_in_its_transaction]
+
+
+def test_a_moment_is_found_in_a_few_probes_however_unevenly_ids_rise(bench: Bench) -> None:
+    hours = [*range(400, 390, -1), *[1 + number / 1000 for number in range(90, 0, -1)]]
+    now = bench.harness.now()
+    ids = [bench.insert(DELIVERED, created_at=now - timedelta(hours=each)) for each in hours]
+    probes: list[str] = []
+    sa.event.listen(bench.engine, "before_cursor_execute", lambda *given: probes.append(given[2]))
+    with bench.engine.connect() as connection:
+        for number in (0, 1, 5, 9, 10, 50, 99):
+            moment = now - timedelta(hours=hours[number] + 0.0001)
+            probes.clear()
+            place = place_of(connection, bench.box.table, moment, near=1)
+            assert (place.after, place.before) == (ids[number - 1] if number else 0, ids[number])
+            assert len(probes) <= 2 + 3 * 7, "no more than halving would take, thrice"
 
 
 def test_a_count_stops_at_its_limit_and_says_so(bench: Bench) -> None:
@@ -270,7 +298,7 @@ def test_no_question_reads_more_than_it_may_of_a_large_table(postgres_url: str) 
 
     @sa.event.listens_for(engine, "before_cursor_execute", retval=False)
     def plan(connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
-        if statement.startswith("SELECT") and "pg_catalog" not in statement:
+        if statement.startswith(("SELECT", "WITH")) and "pg_catalog" not in statement:
             with cursor.connection.cursor() as own:
                 own.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", parameters)
                 read.append((_rows_read(own.fetchone()[0][0]["Plan"]), statement))
@@ -292,6 +320,7 @@ def test_no_question_reads_more_than_it_may_of_a_large_table(postgres_url: str) 
         for towards in Towards:
             inspector.find(box, which, start=None, towards=towards, limit=50)
             inspector.find(box, which, start=100_000, towards=towards, limit=50)
+        inspector.find(box, which, start=None, towards=OLDER, limit=50, enough=lambda: False)
         inspector.count(box, which, limit=1_000)
     inspector.troubled(box, limit=200)
     inspector.holding_back(box, row)
@@ -313,7 +342,7 @@ def _rows_read(plan: dict[str, Any]) -> int:
     return below + int(rows * plan["Actual Loops"])
 
 
-def test_a_month_of_ids_is_halved_to_a_moment(bench: Bench) -> None:
+def test_a_moment_before_or_after_all_rows_is_found(bench: Bench) -> None:
     assert bench.inspector.find(
         bench.box, ItemFilter(created_from=bench.harness.now()), start=None, towards=OLDER, limit=5
     ) == (

@@ -8,8 +8,9 @@ total that the database estimates.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from time import monotonic
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, inspect, text
 
@@ -25,6 +26,13 @@ SMALL = 200_000
 """Rows; a table whose ids span no more is counted whole."""
 LIMIT = 100_000
 """Rows of one kind that are counted in a larger one."""
+FIRST = 100
+"""Rows of each bucket, the oldest, among which those with failed attempts are counted in a larger one: items that are tried
+again stand before the new ones."""
+KNOWN_FOR = 60.0
+"""Seconds for which the indexes of a table are taken for what they were."""
+CAPPED_FOR = 10.0
+"""Seconds for which a count that came to its limit is taken to be there still."""
 _ALL = 2**62
 """Rows; more than there are."""
 
@@ -36,6 +44,7 @@ class SqlCensus:
         self._store = store
         self._small = small
         self._limit = limit
+        self._known: dict[str, _Known] = {}
 
     def take(self, box: Box, *, exact: bool = False) -> Counts:
         counts = self._of_table(box, exact=exact)
@@ -58,7 +67,43 @@ class SqlCensus:
             rows = _Rows(found, connection, self._limit)
             if exact or rows.span() <= self._small:
                 return rows.all()
-            return rows.estimate()
+            known = self._known.get(found.name)
+            if known is None or monotonic() - known.since > KNOWN_FOR:
+                known = self._known[found.name] = _Known(Indexes.of(found, connection), monotonic())
+            return rows.estimate(known)
+
+
+class Indexes(NamedTuple):
+    """The names of indexes by which rows of a kind are found without others: ours, or one that begins with the status."""
+
+    pending: str | None
+    given_up: str | None
+
+    @classmethod
+    def of(cls, found: BoxTable, connection: Connection) -> Indexes:
+        """As the table has them now."""
+        schema, _, name = found.box.table.rpartition(".")
+        indexes = inspect(connection).get_indexes(name, schema=schema or None)
+        names = {index["name"] for index in indexes}
+        leading = (
+            unescaped(index["name"] or "")
+            for index in indexes
+            if index["column_names"][:1] == ["status"] and "postgresql_where" not in index.get("dialect_options", {})
+        )
+        other = next(leading, None)
+        ours = [index_name("ix", name, kind) for kind in ("pending", "failed")]
+        known = connection.dialect.name == "postgresql"
+        return cls(*(each if known and each in names else other for each in ours))
+
+
+@dataclass(slots=True)
+class _Known:
+    """What one look at a large table leaves for the next: finding it out takes the database longer than all the rest."""
+
+    indexes: Indexes
+    since: float
+    capped: dict[Status, float] = field(default_factory=dict)
+    """When a count last came to its limit."""
 
 
 class _Rows:
@@ -83,57 +128,56 @@ class _Rows:
         tried = int(rows[Status.PENDING][2]) if Status.PENDING in rows else 0
         return _counts(counts, Count(tried))
 
-    def estimate(self) -> Counts:
+    def estimate(self, known: _Known) -> Counts:
         counts: dict[Status, Count | None] = dict.fromkeys(Status)
-        counts[Status.PENDING], retrying = self._pending()
-        for status in (Status.FAILED, Status.DISCARDED):
-            counts[status] = self._given_up(status)
+        indexes = known.indexes
+        for status in (Status.PENDING, Status.FAILED, Status.DISCARDED):
+            index = indexes.pending if status is Status.PENDING else indexes.given_up
+            counts[status] = self._of(status, index, known.capped)
         others = sum(count.number for count in counts.values() if count is not None)
         counts[Status.DELIVERED] = Count(max(0, self._total() - others), Precision.ABOUT)
-        return _counts(counts, retrying)
+        pending = counts[Status.PENDING]
+        return _counts(counts, None if pending is None else self._retrying(pending, indexes.pending or ""))
 
     # ── by index ─────────────────────────────────────────────────────────────────────────────────────
 
-    def _pending(self) -> tuple[Count | None, Count | None]:
-        index = self._index("pending")
-        if index is None:
-            return None, None
-        # In the order of the index, so that nothing else can serve it.
-        order = "ORDER BY bucket, id" if index == index_name("ix", self._name, "pending") else ""
-        rows = f"SELECT errors_count FROM {self._source(index)} WHERE status = 0 {order} LIMIT {self._limit + 1}"
-        pending, retrying = self._one(
-            f"SELECT count(*), coalesce(sum(CASE WHEN t.errors_count > 0 THEN 1 ELSE 0 END), 0) FROM ({rows}) AS t"
-        )
-        count = self._limited(int(pending))
-        return count, Count(int(retrying), count.precision)
-
-    def _given_up(self, status: Status) -> Count | None:
-        index = self._index("failed")
+    def _of(self, status: Status, index: str | None, capped: dict[Status, float]) -> Count | None:
+        """From the index alone, where the database has its rows for visible."""
         if index is None:
             return None
-        rows = f"SELECT id FROM {self._source(index)} WHERE status = {status:d} LIMIT {self._limit + 1}"
-        (number,) = self._one(f"SELECT count(*) FROM ({rows}) AS t")
-        return self._limited(int(number))
-
-    def _limited(self, number: int) -> Count:
-        if number > self._limit:
+        if status in capped and monotonic() - capped[status] < CAPPED_FOR:
             return Count(self._limit, Precision.AT_LEAST)
-        return Count(number)
-
-    def _index(self, kind: str) -> str | None:
-        """The name of an index by which rows of a kind are found without others: ours, or one that begins with the status."""
-        schema, _, name = self._found.box.table.rpartition(".")
-        indexes = inspect(self._connection).get_indexes(name, schema=schema or None)
-        ours = index_name("ix", name, kind)
-        if self._postgresql and ours in [index["name"] for index in indexes]:
-            return ours
-        partial = "postgresql_where"
-        leading = (
-            unescaped(index["name"] or "")
-            for index in indexes
-            if index["column_names"][:1] == ["status"] and partial not in index.get("dialect_options", {})
+        rows = (
+            f"SELECT {'bucket' if self._is_ours(index) else 'id'} FROM {self._source(index)} WHERE status = {status:d}"
         )
-        return next(leading, None)
+        (number,) = self._one(f"SELECT count(*) FROM ({rows} {self._order(index)} LIMIT {self._limit + 1}) AS t")
+        if number <= self._limit:
+            return Count(int(number))
+        capped[status] = monotonic()
+        return Count(self._limit, Precision.AT_LEAST)
+
+    def _retrying(self, pending: Count, index: str) -> Count:
+        """Of all pending rows, if they are few, else of the first of each bucket."""
+        few = pending.precision is Precision.EXACT
+        most = pending.number if few else FIRST * self._found.box.bucket_size
+        rows = f"SELECT errors_count FROM {self._source(index)} WHERE status = {Status.PENDING:d}"
+        if few or not self._is_ours(index):
+            rows += f" {self._order(index)} LIMIT {most}"
+        else:
+            buckets = ", ".join(map(str, self._found.box.buckets))
+            of_bucket = f"{rows} AND bucket = held.bucket ORDER BY bucket, id LIMIT {FIRST}"
+            rows = f"SELECT i.errors_count FROM unnest(ARRAY[{buckets}]) AS held(bucket) CROSS JOIN LATERAL ({of_bucket}) AS i"
+        (tried,) = self._one(f"SELECT count(*) FROM ({rows}) AS t WHERE t.errors_count > 0")
+        if few:
+            return Count(int(tried))
+        return Count(int(tried), Precision.AT_LEAST if tried else Precision.ABOUT)
+
+    def _is_ours(self, index: str) -> bool:
+        return index == index_name("ix", self._name, "pending")
+
+    def _order(self, index: str) -> str:
+        """That of our index, so that nothing else can serve it."""
+        return "ORDER BY bucket, id" if self._is_ours(index) else ""
 
     def _source(self, index: str) -> str:
         if self._postgresql:

@@ -1,15 +1,11 @@
-"""``Inspector``: rows for people, by index where one leads to them, else through a window of ids.
-
-A window is a run of neighbouring ids, taken from the index that serves the statuses asked for: pending rows bucket by
-bucket, failed and discarded ones by the index that holds nothing else, all others along the primary key. Whatever else
-is asked for is then looked for among these ids alone, so that no statement reads more than a window of rows.
-"""
+"""``Inspector``: rows for people, by index where one leads to them, else through windows of ids (see ``windows``)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -18,24 +14,23 @@ from sqlalchemy.exc import DataError
 from boxengine.adapters.sql.errors import translated
 from boxengine.adapters.sql.item_rows import ItemRows
 from boxengine.adapters.sql.items import item_row
+from boxengine.adapters.sql.moments import Place, place_of
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.adapters.sql.tables import BoxTable
+from boxengine.adapters.sql.windows import BEYOND, Span, Windows, asks_for_more, is_by_index
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.ports import Count, ItemFilter, ItemRow, Precision
 from boxengine.ports.people.inspection import Found, TableState, Towards
 
 WINDOW = 10_000
-"""Ids among which a look searches."""
+"""Ids among which a look searches; also by how many ids a row may stand away from others of its time and be found by it."""
 PAGE = 50
 """Rows of which a window is at least wide enough to hold them."""
-UNTIDY = timedelta(minutes=10)
-"""By how much the order of ids may differ from that of ``created_at``."""
-_TROUBLED_PER_BOX = 4_000
+_TROUBLED_PER_BOX = 2_000
 """Pending rows that are looked at for failed attempts."""
-_BEYOND = 2**63 - 1
-_OF_ALL = "SELECT id, 0 AS place FROM {table} WHERE id > :low AND id < :high ORDER BY id {way} LIMIT :share"
-_GIVEN_UP = frozenset({Status.FAILED, Status.DISCARDED})
+_FIRST, _WIDER = 500, 5
+"""Rows of the first window of a search, and how much wider each next one is."""
 
 
 class SqlInspector:
@@ -45,28 +40,34 @@ class SqlInspector:
         self._store = store
         self._window = window
 
-    def find(self, box: Box, which: ItemFilter, *, start: int | None, towards: Towards, limit: int) -> Found:
+    def find(
+        self,
+        box: Box,
+        which: ItemFilter,
+        *,
+        start: int | None,
+        towards: Towards,
+        limit: int,
+        enough: Callable[[], bool] = lambda: True,
+    ) -> Found:
         with self._look(box) as look:
-            ids, more = look.window(which, start, towards, self._window, limit)
+            ids, searched_to = look.search(which, start, towards, limit, window=self._window, enough=enough)
             rows = look.rows(which, ids, towards, limit)
-        if len(rows) == limit and (more or rows[-1].id != ids[-1]):
-            return Found(_newest_first(rows, towards), rows[-1].id)
-        return Found(_newest_first(rows, towards), ids[-1] if more else None)
+        if which.ids and len(rows) == limit and rows[-1].id != ids[-1]:
+            searched_to = rows[-1].id
+        return Found(_newest_first(rows, towards), searched_to)
 
     def count(self, box: Box, which: ItemFilter, *, limit: int) -> Count:
         with self._look(box) as look:
-            if _is_of_statuses(which) and not _asks_for_more(which) and not which.ids:
+            if is_by_index(which) and not asks_for_more(which) and not which.ids:
                 return _limited(look.of_statuses(which, limit + 1), limit)
-            ids, more = look.window(which, None, Towards.OLDER, self._window, PAGE)
-            number = look.count(which, ids)
-        if number > limit:
-            return Count(limit, Precision.AT_LEAST)
-        return Count(number, Precision.AT_LEAST if more else Precision.EXACT)
+            count = look.count(which, self._window)
+        return Count(limit, Precision.AT_LEAST) if count.number > limit else count
 
     def troubled(self, box: Box, *, limit: int) -> list[ItemRow]:
         failed = ItemFilter(statuses=frozenset({Status.FAILED}))
         with self._look(box) as look:
-            ids, _ = look.window(failed, None, Towards.OLDER, limit, limit)
+            ids, _ = look.search(failed, None, Towards.OLDER, limit, window=limit)
             rows = look.rows(failed, ids, Towards.OLDER, limit)
             share = max(20, _TROUBLED_PER_BOX // box.bucket_size)
             waiting = look.tried(share)
@@ -94,7 +95,7 @@ class SqlInspector:
         sides = []
         with self._look(box) as look:
             for towards in (Towards.OLDER, Towards.NEWER):
-                ids, _ = look.window(which, row.id, towards, self._window // 4, limit)
+                ids, _ = look.search(which, row.id, towards, limit, window=self._window // 4, enough=_after_windows(2))
                 sides.append(_newest_first(look.rows(which, ids, towards, limit), towards))
         return sides[0], sides[1]
 
@@ -106,126 +107,82 @@ class SqlInspector:
     def _look(self, box: Box) -> Iterator[_Look]:
         found = self._store.table(box)
         with translated(self._store.engine), self._store.engine.connect() as connection:
-            yield _Look(found, connection)
+            yield _Look(found, connection, self._window)
 
 
 class _Look:
     """The statements of one question."""
 
-    def __init__(self, found: BoxTable, connection: Connection) -> None:
+    def __init__(self, found: BoxTable, connection: Connection, untidy: int) -> None:
         self._found = found
+        self._untidy = untidy
         self._box = found.box
         self._connection = connection
         self._postgresql = connection.dialect.name == "postgresql"
         self._rows = ItemRows(found, connection)
+        self._windows = Windows(found, self._rows)
 
-    # ── windows ──────────────────────────────────────────────────────────────────────────────────────
+    # ── searching ────────────────────────────────────────────────────────────────────────────────────
 
-    def window(
-        self, which: ItemFilter, start: int | None, towards: Towards, size: int, limit: int
-    ) -> tuple[list[int], bool]:
-        """The ids to look at, the nearest first, and whether there may be more beyond them."""
+    def search(
+        self,
+        which: ItemFilter,
+        start: int | None,
+        towards: Towards,
+        limit: int,
+        *,
+        window: int,
+        enough: Callable[[], bool] = lambda: True,
+    ) -> tuple[list[int], int | None]:
+        """The ids that are meant, the nearest first, and up to which id was searched; None: to the end.
+
+        Args:
+            window: rows of the largest window.
+            enough: asked after each window that did not bring all; whether to leave it at that.
+        """
         if which.ids:
-            ids = [each for each in which.ids if start is None or _lies(each, start, towards)]
-            return sorted(ids, reverse=towards is Towards.OLDER), False
-        by_status = _is_of_statuses(which)
-        by_key = which.event_key is not None and self._found.key_index
-        # What an index alone finds needs no wider look.
-        size = limit + 1 if by_key or (by_status and not _asks_for_more(which)) else max(size, limit + 1)
-        low, high = self._span(which)
-        low, high = (low, min(high, start or _BEYOND)) if towards is Towards.OLDER else (max(low, start or 0), high)
-        branches, share = [self._of_key() if by_key else _OF_ALL], size
-        if by_status and not by_key:
-            branches = self._of_statuses(which)
-            # Of each bucket so many that all together fill the window.
-            share = max(limit + 1, size // self._box.bucket_size)
-        values = {"low": low, "high": high, "share": share} | ({"key": which.event_key} if by_key else {})
-        return self._merged(branches, values, towards)
+            some = [each for each in which.ids if start is None or _lies(each, start, towards)]
+            return sorted(some, reverse=towards is Towards.OLDER), None
+        span, size = self._span(which), self._first_size(which, window, limit)
+        ids: list[int] = []
+        while True:
+            wanted = limit - len(ids)
+            seen = self._windows.look(which, span.from_id(start, towards), towards, size=size, limit=wanted + 1)
+            ids += seen.ids[:wanted]
+            if len(seen.ids) > wanted:
+                return ids, ids[-1]
+            if seen.horizon is None or len(ids) == limit or enough():
+                return ids, seen.horizon
+            start, size = seen.horizon, min(max(window, size), _WIDER * size)
+
+    def _first_size(self, which: ItemFilter, window: int, limit: int) -> int:
+        """What an index alone finds needs no wider look; nor, often, what many rows have."""
+        if not self._windows.is_tested(which):
+            return limit + 1
+        return max(limit + 1, min(window, _FIRST))
+
+    def count(self, which: ItemFilter, window: int) -> Count:
+        """How many of the rows of one window are meant, or of all rows, if those are no more."""
+        if which.ids:
+            return Count(self._rows.count_among(which, which.ids))
+        seen = self._windows.look(which, self._span(which), Towards.OLDER, size=max(window, PAGE + 1), limit=1)
+        return Count(seen.number, Precision.EXACT if seen.horizon is None else Precision.AT_LEAST)
 
     def of_statuses(self, which: ItemFilter, limit: int) -> int:
         """How many rows have these statuses, which indexes serve."""
-        _, high = self._span(which)
-        values = {"low": 0, "high": high, "share": limit}
-        parts = self._texts(self._of_statuses(which), Towards.OLDER)
-        union = " UNION ALL ".join(f"(SELECT b.id FROM ({part}) AS b)" for part in parts)
-        return self._counted(f"SELECT u.id FROM ({union}) AS u LIMIT :share", values)
+        return self._windows.of_statuses(which, self._span(which), limit=limit)
 
-    def _merged(self, branches: Sequence[str], values: dict[str, Any], towards: Towards) -> tuple[list[int], bool]:
-        """The ids of all branches, as far as none of them was cut off."""
-        parts = self._texts(branches, towards)
-        query = " UNION ALL ".join(f"(SELECT b.id, b.place FROM ({part}) AS b)" for part in parts)
-        by_place: dict[Any, list[int]] = {}
-        for item_id, place in self._connection.execute(text(query), values):
-            by_place.setdefault(place, []).append(int(item_id))
-        sign = -1 if towards is Towards.OLDER else 1
-        # Beyond the farthest id of a branch that was cut off there may be others of it, nearer than those at hand.
-        cut = [max(sign * each for each in ids) for ids in by_place.values() if len(ids) == values["share"]]
-        horizon = min(cut, default=_BEYOND)
-        ids = sorted(sign * each for found in by_place.values() for each in found)
-        return [sign * each for each in ids if each <= horizon], bool(cut)
-
-    def _texts(self, branches: Sequence[str], towards: Towards) -> list[str]:
-        way = "DESC" if towards is Towards.OLDER else "ASC"
-        return [branch.format(table=self._name, way=way, number=number) for number, branch in enumerate(branches)]
-
-    def _of_statuses(self, which: ItemFilter) -> list[str]:
-        return [branch for status in sorted(which.statuses) for branch in self._of_status(Status(status))]
-
-    def _of_key(self) -> str:
-        stored = "event_key::text" if self._found.numeric_keys and self._postgresql else "event_key"
-        return (
-            f"SELECT id, 0 AS place FROM {{table}} WHERE {stored} = :key AND id > :low AND id < :high "
-            "ORDER BY id {way} LIMIT :share"
-        )
-
-    def _of_status(self, status: Status) -> list[str]:
-        """Rows of one status, each branch in the order of an index."""
-        where = f"FROM {{table}} AS t WHERE t.status = {status:d} AND t.id > :low AND t.id < :high"
-        if self._postgresql and status in _GIVEN_UP:
-            return [f"SELECT t.id, -{status:d} AS place {where} ORDER BY t.status {{way}}, t.id {{way}} LIMIT :share"]
-        if self._postgresql:
-            buckets = ", ".join(map(str, self._box.buckets))
-            of_bucket = (
-                f"SELECT t.id {where} AND t.bucket = held.bucket ORDER BY t.bucket {{way}}, t.id {{way}} LIMIT :share"
-            )
-            held = f"unnest(ARRAY[{buckets}]) AS held(bucket)"
-            return [f"SELECT i.id, held.bucket AS place FROM {held} CROSS JOIN LATERAL ({of_bucket}) AS i"]
-        return [
-            f"SELECT t.id, {{number}} AS place FROM {{table}} AS t {self._hint} WHERE t.status = {status:d} "
-            f"AND t.bucket = {bucket} AND t.id > :low AND t.id < :high ORDER BY t.id {{way}} LIMIT :share"
-            for bucket in self._box.buckets
-        ]
-
-    @property
-    def _hint(self) -> str:
-        index = self._found.status_index
-        return "" if index is None else f"FORCE INDEX ({_literal(index)})"
-
-    def _span(self, which: ItemFilter) -> tuple[int, int]:
-        """Ids between which rows of these moments lie, both ends outside."""
-        low, high = 0, _BEYOND if which.up_to is None else which.up_to + 1
+    def _span(self, which: ItemFilter) -> Span:
+        """Ids between which rows of these moments lie."""
+        low, high = 0, BEYOND if which.up_to is None else which.up_to + 1
         if which.created_from is not None:
-            low = max(low, self._first_since(which.created_from - UNTIDY) - 1)
+            low = max(low, self._place(which.created_from).after - self._untidy)
         if which.created_before is not None:
-            high = min(high, self._first_since(which.created_before + UNTIDY))
-        return low, high
+            high = min(high, self._place(which.created_before).before + self._untidy)
+        return Span(low, high)
 
-    def _first_since(self, moment: datetime) -> int:
-        """The id from which on rows are as young, found by halving."""
-        name = self._found.in_text
-        first, last = self._connection.execute(text(f"SELECT min(id), max(id) FROM {name}")).one()
-        if first is None:
-            return 0
-        low, high = int(first), int(last) + 1
-        probe = text(f"SELECT id, created_at FROM {name} WHERE id >= :id ORDER BY id LIMIT 1")
-        while low < high:
-            middle = (low + high) // 2
-            row = self._connection.execute(probe, {"id": middle}).one_or_none()
-            if row is None or _utc(row[1]) >= moment:
-                high = middle
-            else:
-                low = int(row[0]) + 1
-        return low
+    def _place(self, moment: datetime) -> Place:
+        return place_of(self._connection, self._name, moment, near=max(1, self._untidy // 10))
 
     # ── rows ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -240,9 +197,6 @@ class _Look:
             # A value that the driver cannot read is no reason not to show the row.
             found = self._rows.among(which, ids, newest_first=newest_first, limit=limit, as_text=True)
         return [item_row(row) for row in found]
-
-    def count(self, which: ItemFilter, ids: Sequence[int]) -> int:
-        return self._rows.count_among(which, ids) if ids else 0
 
     def tried(self, share: int) -> list[int]:
         """Pending rows with failed attempts among the first of each bucket."""
@@ -316,6 +270,11 @@ class _Look:
         return "" if self._postgresql else self._hint
 
     @property
+    def _hint(self) -> str:
+        index = self._found.status_index
+        return "" if index is None else f"FORCE INDEX ({_literal(index)})"
+
+    @property
     def _name(self) -> str:
         return self._found.in_text
 
@@ -348,19 +307,10 @@ class _Look:
         )
 
 
-def _is_of_statuses(which: ItemFilter) -> bool:
-    """Whether all of its statuses have an index of their own."""
-    return bool(which.statuses) and Status.DELIVERED not in which.statuses
-
-
-def _asks_for_more(which: ItemFilter) -> bool:
-    """Whether it says more than statuses and ids."""
-    return (
-        which.tried
-        or any(value is not None for value in (which.event_key, which.uuid, which.event_name, which.error))
-        or which.created_from is not None
-        or which.created_before is not None
-    )
+def _after_windows(number: int) -> Callable[[], bool]:
+    """Enough is what so many windows bring."""
+    seen = itertools.count(1)
+    return lambda: next(seen) >= number
 
 
 def _lies(item_id: int, start: int, towards: Towards) -> bool:
@@ -376,8 +326,8 @@ def _limited(number: int, limit: int) -> Count:
 
 
 def _literal(name: str) -> str:
-    """A quoted name in SQLAlchemy's ``text``, to which a colon begins a parameter, and in a format."""
-    return name.replace(":", "\\:").replace("{", "{{").replace("}", "}}")
+    """A quoted name in SQLAlchemy's ``text``, to which a colon begins a parameter."""
+    return name.replace(":", "\\:")
 
 
 def _utc(moment: datetime) -> datetime:

@@ -72,14 +72,14 @@ class ItemRows:
         columns = [column(each, types.get(each)) for each in sorted(found.columns)]
         self.connection = connection
         self.dialect = connection.dialect.name
-        self._table: TableClause = table(name, *columns, schema=found.schema or None)
-        self._columns = self._table.c
+        self.table: TableClause = table(name, *columns, schema=found.schema or None)
+        self._columns = self.table.c
         self._found = found
 
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────
 
     def count(self, which: ItemFilter) -> int:
-        query = select(func.count()).select_from(self._table).where(*self._meant(which))
+        query = select(func.count()).select_from(self.table).where(*self.meant(which))
         return int(self.connection.execute(query).scalar_one())
 
     def last_id(self) -> int:
@@ -106,7 +106,7 @@ class ItemRows:
         order = identity.desc() if newest_first else identity
         query = (
             select(*self._shown(as_text=as_text))
-            .where(self._one_of(ids), *self._meant(which))
+            .where(self._one_of(ids), *self.meant(which))
             .order_by(order)
             .limit(limit)
         )
@@ -114,7 +114,7 @@ class ItemRows:
 
     def count_among(self, which: ItemFilter, ids: Sequence[int]) -> int:
         """How many of these ids are meant."""
-        query = select(func.count()).select_from(self._table).where(self._one_of(ids), *self._meant(which))
+        query = select(func.count()).select_from(self.table).where(self._one_of(ids), *self.meant(which))
         return int(self.connection.execute(query).scalar_one())
 
     def meant_among(self, which: ItemFilter, ids: Sequence[int]) -> list[int]:
@@ -122,7 +122,7 @@ class ItemRows:
         identity = self._columns.id
         if not ids:
             return []
-        query = select(identity).where(self._one_of(ids), *self._meant(which)).order_by(identity)
+        query = select(identity).where(self._one_of(ids), *self.meant(which)).order_by(identity)
         return list(self.connection.execute(query).scalars())
 
     def _one_of(self, ids: Sequence[int]) -> ColumnElement[bool]:
@@ -154,7 +154,7 @@ class ItemRows:
         finished = [] if Status.PENDING in which.statuses else [self._columns.status != int(Status.PENDING)]
         held = self._lock(which, ids, *finished)
         if held:
-            statement = delete(self._table).where(self._columns.id.in_(held))
+            statement = delete(self.table).where(self._columns.id.in_(held))
             if self.dialect != "postgresql":
                 # Only a DELETE that names its table twice takes a hint.
                 statement = statement.prefix_with(self._found.in_text).with_hint(_BY_ID, dialect_name=self.dialect)
@@ -177,14 +177,14 @@ class ItemRows:
         if not ids:
             return []
         identity = self._columns.id
-        query = select(identity).where(identity.in_(ids), *self._meant(which), *allowed).order_by(identity)
+        query = select(identity).where(identity.in_(ids), *self.meant(which), *allowed).order_by(identity)
         if self.dialect != "postgresql":
-            query = query.with_hint(self._table, _BY_ID, self.dialect)
+            query = query.with_hint(self.table, _BY_ID, self.dialect)
         return list(self.connection.execute(query.with_for_update(skip_locked=True)).scalars())
 
     def _update(self, ids: list[int], **values: Any) -> list[int]:
         if ids:
-            statement = update(self._table).where(self._columns.id.in_(ids)).values(**values, updated_at=self._now)
+            statement = update(self.table).where(self._columns.id.in_(ids)).values(**values, updated_at=self._now)
             if self.dialect != "postgresql":
                 statement = statement.with_hint(_BY_ID, dialect_name=self.dialect)
             self.connection.execute(statement)
@@ -194,10 +194,10 @@ class ItemRows:
 
     def _next(self, columns: Sequence[ColumnElement[Any]], which: ItemFilter, after: int, limit: int) -> Select[Any]:
         identity = self._columns.id
-        return select(*columns).where(identity > after, *self._meant(which)).order_by(identity).limit(limit)
+        return select(*columns).where(identity > after, *self.meant(which)).order_by(identity).limit(limit)
 
-    def _meant(self, which: ItemFilter) -> list[ColumnElement[bool]]:
-        """The filter as conditions."""
+    def meant(self, which: ItemFilter, *, key: bool = True) -> list[ColumnElement[bool]]:
+        """The filter as conditions; without the one on the key where an index has seen to that."""
         columns = self._columns
         conditions: list[ColumnElement[bool]] = []
         if which.statuses:
@@ -212,11 +212,11 @@ class ItemRows:
             conditions.append(columns.id <= which.up_to)
         if which.tried:
             conditions.append((columns.status != int(Status.PENDING)) | self._waiting)
-        return conditions + self._of_texts(which)
+        return conditions + self._of_texts(which, key=key)
 
-    def _of_texts(self, which: ItemFilter) -> list[ColumnElement[bool]]:
+    def _of_texts(self, which: ItemFilter, *, key: bool) -> list[ColumnElement[bool]]:
         conditions: list[ColumnElement[bool]] = []
-        if which.event_key is not None:
+        if which.event_key is not None and key:
             conditions += self._has_key(which.event_key)
         if which.uuid is not None:
             conditions.append(self._has_uuid(which.uuid))
@@ -229,6 +229,8 @@ class ItemRows:
 
     def _has_key(self, key: str) -> list[ColumnElement[bool]]:
         stored = self._columns.event_key
+        if self.dialect == "postgresql" and self._found.numeric_keys and not _is_number(key):
+            return [false()]
         # Without a type of its own the value takes that of the column, which in old tables may be a number.
         conditions = [stored == bindparam(None, key, type_=NullType())]
         if self.dialect != "postgresql":
@@ -274,5 +276,12 @@ class ItemRows:
         return moment if self._found.zoned else moment.astimezone(UTC).replace(tzinfo=None)
 
 
+def _is_number(key: str) -> bool:
+    """Whether it is the text of a number that a column may hold."""
+    return key.removeprefix("-").isdecimal() and len(key) < _DIGITS and str(int(key)) == key
+
+
+_DIGITS = 19
+"""A number with fewer fits into a ``bigint``."""
 _BY_ID = "FORCE INDEX (PRIMARY)"
 """MySQL would read every row of a small table rather than the index, and wait for those that a worker has locked."""

@@ -20,7 +20,7 @@ LOOKED_AT = 200
 """Failed items, the newest, whose reasons are told."""
 BLOCKERS = 5
 """Items that hold others back of which is counted how many."""
-FOLLOWERS = 2_000
+FOLLOWERS = 500
 
 
 class Rows(HistoryStore, Protocol):
@@ -164,6 +164,7 @@ class Lookout:
         decided = None if pauses is None else box.name in pauses
         paused = None if pauses is None else not pauses.get(box.name, not self._auto_disabled)
         circuits = tuple((worker, each) for worker in own or () for each in worker.circuits if each.box == box.name)
+        stuck = asked.of(box, lambda: self._stuck(box, counts))
         facts = Facts(
             box=box,
             now=sources.clock.now(),
@@ -172,7 +173,8 @@ class Lookout:
             paused=paused,
             workers=None if own is None else len(own),
             circuits=tuple(circuit for _, circuit in circuits),
-            stuck=asked.of(box, lambda: self._stuck(box, counts)) or (),
+            stuck=stuck or (),
+            more_leading=sum(1 for each in stuck or () if each.leads) > BLOCKERS,
             stranded=asked.of(box, lambda: sources.store.stranded(box)) if counts is not None else None,
             broken=asked.broken.get(box.name),
         )
@@ -205,7 +207,7 @@ class Lookout:
             place = row.bucket if box.strict_order is StrictOrder.BUCKET else row.event_key
             if place not in first:
                 behind = self._inspector.followers(box, row, limit=FOLLOWERS) if len(first) < BLOCKERS else None
-                first[place] = Stuck(row, behind)
+                first[place] = Stuck(row, behind, leads=True)
         leading = {stuck.row.id for stuck in first.values()}
         return (*first.values(), *(Stuck(row, None) for row in rows if row.id not in leading))
 

@@ -56,10 +56,12 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """An item whose attempts failed, and how many wait for it; None: nobody asked, or nobody does."""
+    """An item whose attempts failed, and how many wait for it; None: nobody has counted."""
 
     row: ItemRow
     followers: Count | None
+    leads: bool = False
+    """Whether it is the first of its key or bucket, for which others may wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,8 @@ class Facts:
     workers: int | None
     circuits: Sequence[OpenCircuit]
     stuck: Sequence[Stuck]
+    more_leading: bool = False
+    """Whether there are more leading items than those whose followers were counted."""
     stranded: str | None
     broken: str | None
 
@@ -192,7 +196,7 @@ def _held_back(facts: Facts) -> Iterator[Problem]:
     waiters = f"{counted(behind, 'item')} of {'bucket' if box.strict_order is StrictOrder.BUCKET else 'key'} "
     waiters += f"{row.bucket if box.strict_order is StrictOrder.BUCKET else ellipsis(row.event_key, 40)}"
     wait = "waits" if behind.number == 1 and behind.precision is Precision.EXACT else "wait"
-    others = len(leading) - 1
+    others = _others(len(leading) - 1, at_least=facts.more_leading)
     parked = row.status == Status.FAILED
     yield Problem(
         kind="parked" if parked else "held-back",
@@ -201,11 +205,18 @@ def _held_back(facts: Facts) -> Iterator[Problem]:
         item=row.id,
         statuses=(Status.FAILED,) if parked else (Status.PENDING,),
         sentence=f"{waiters} {wait} for item {row.id}, which failed {times(row.errors_count)}: {reason_of(row.error_log)}"
-        + (f" (and {plural(others, 'other item')} hold others back)" if others else ""),
+        + others,
         advice="Mend the cause and retry the item, or discard it: its followers then go on without it."
         if parked
         else "It is tried again by itself. To let its followers go now, retry or discard it.",
     )
+
+
+def _others(number: int, *, at_least: bool) -> str:
+    if not number:
+        return ""
+    told = f"{plural(number, 'other item')} {'holds' if number == 1 else 'hold'} others back"
+    return f" (and {'at least ' if at_least else ''}{told})"
 
 
 def _failing(facts: Facts, *, told: bool) -> Iterator[Problem]:

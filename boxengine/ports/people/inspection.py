@@ -6,7 +6,7 @@ number of rows and says how far it came; the caller may go on from there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -48,11 +48,23 @@ class TableState:
 class Inspector(Protocol):
     """Every method raises ``StoreUnavailable`` where the database does not answer, or not in time."""
 
-    def find(self, box: Box, which: ItemFilter, *, start: int | None, towards: Towards, limit: int) -> Found:
+    def find(
+        self,
+        box: Box,
+        which: ItemFilter,
+        *,
+        start: int | None,
+        towards: Towards,
+        limit: int,
+        enough: Callable[[], bool] = lambda: True,
+    ) -> Found:
         """The rows that are meant on one side of ``start``, itself not among them, the nearest of them; None: from the end
         that lies opposite of ``towards``.
 
-        One look: it may come back with fewer rows than there are, and then says how far it searched.
+        It may come back with fewer rows than there are, and then says how far it searched.
+
+        Args:
+            enough: asked after each part of the table that was searched and did not fill the page: whether to leave it at that.
         """
 
     def count(self, box: Box, which: ItemFilter, *, limit: int) -> Count:

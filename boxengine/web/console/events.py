@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 
@@ -11,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from boxengine.app.overview import Overview
 from boxengine.errors import UnknownBox
 from boxengine.web.console.access import Role
 from boxengine.web.console.calls import Call, api_failure
@@ -31,6 +33,8 @@ class Events:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._tabs = 0
+        self._lock = threading.Lock()
+        self._drawn: dict[tuple[str, str | None, str], tuple[Overview, str]] = {}
 
     async def answer(self, request: Request) -> Response:
         """A stream of looks, or why there is none."""
@@ -62,8 +66,16 @@ class Events:
                     except TimeoutError:
                         yield ": still here\n\n"
                         continue
-                    view = look.box(box) if box else None
-                    html = await run_in_threadpool(lambda: fragment(call, template, look=look, view=view))  # noqa: B023 - awaited here
-                    yield f"event: look\ndata: {json.dumps(html)}\n\n"
+                    yield await run_in_threadpool(self._event, call, look, template, box)
         finally:
             self._tabs -= 1
+
+    def _event(self, call: Call, look: Overview, template: str, box: str | None) -> str:
+        """A look, drawn once for all tabs that show the same: nothing in it depends on who looks."""
+        shown = (template, box, call.url("/"))
+        with self._lock:
+            known = self._drawn.get(shown)
+            if known is None or known[0] is not look:
+                html = fragment(call, template, look=look, view=look.box(box) if box else None)
+                known = self._drawn[shown] = look, f"event: look\ndata: {json.dumps(html)}\n\n"
+        return known[1]

@@ -14,7 +14,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 EVERY = 2.0
 """Seconds between two looks."""
-SHARE = 0.05
+SHARE = 0.02
 """Of its time that the console may spend on looking: a look that takes long is taken less often."""
 
 

@@ -65,7 +65,7 @@ def items(call: Call) -> Response:
     which, wanted = filter_of(asked, now=call.site.servers.clock.now()), page_of(call.query)
     listed = call.site.find(found, which, start=wanted.start, towards=wanted.towards, limit=wanted.limit)
     first = wanted.start is None and wanted.towards is Towards.OLDER
-    count = call.site.count(found, which) if first and which != ItemFilter() else None
+    count = call.site.count_from(found, which, listed) if first and which != ItemFilter() else None
     return page(
         call,
         "items.html",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from time import monotonic
 
 from boxengine.app.boxes import Boxes
 from boxengine.app.doctor import Doctor
@@ -16,17 +16,19 @@ from boxengine.domain.box import Box
 from boxengine.engine.item_actions import ItemActions
 from boxengine.engine.replaying import Replays
 from boxengine.errors import QueueUnavailable, UnknownBox
-from boxengine.ports import Count, ItemFilter, ItemRow, Precision
+from boxengine.ports import Count, ItemFilter, Precision
 from boxengine.ports.people.checkup import Remark
 from boxengine.ports.people.inspection import Found, Towards
 from boxengine.web.console.access import Access
 from boxengine.web.console.hiding import Hiding
 from boxengine.web.console.jobs import Jobs
 from boxengine.web.console.live import Live
-from boxengine.web.console.windows import WindowedItems
+from boxengine.web.console.windows import WindowedItems, searched_for
 
 SEARCH_SECONDS = 0.12
 """For how long a page looks on where no index leads to its rows."""
+SEARCH_WINDOWS = 6
+"""Parts of the table that it looks through; somebody who wants more presses *Search further*."""
 COUNTED_TO = 10_000
 EXAMINED_EVERY = 10.0
 """Seconds: how often the servers are looked over, at most."""
@@ -111,20 +113,27 @@ class Site:
         return WindowedItems(self.servers.items, self.servers.inspector)
 
     def find(self, box: Box, which: ItemFilter, *, start: int | None, towards: Towards, limit: int) -> Found:
-        """A page of rows: looks on, window by window, while there is time."""
-        rows: list[ItemRow] = []
-        until = monotonic() + SEARCH_SECONDS
-        while True:
-            found = self.servers.inspector.find(box, which, start=start, towards=towards, limit=limit - len(rows))
-            rows = [*rows, *found.rows] if towards is Towards.OLDER else [*found.rows, *rows]
-            start = found.searched_to
-            if start is None or len(rows) >= limit or monotonic() > until:
-                return Found(rows, start)
+        """A page of rows; where no index leads to them, what is found with moderate effort."""
+        windows, late = itertools.count(1), searched_for(SEARCH_SECONDS)
+        return self.servers.inspector.find(
+            box,
+            which,
+            start=start,
+            towards=towards,
+            limit=limit,
+            enough=lambda: next(windows) >= SEARCH_WINDOWS or late(),
+        )
 
     def count(self, box: Box, which: ItemFilter) -> Count:
         """How many rows are meant, as far as that can be told at once."""
         count = self.servers.inspector.count(box, which, limit=COUNTED_TO)
         return count if count.number or count.precision is Precision.EXACT else Count(0, Precision.AT_LEAST)
+
+    def count_from(self, box: Box, which: ItemFilter, first: Found) -> Count:
+        """The same, where the first page says it already: all rows are on it, or a search has found none so far."""
+        if first.searched_to is None:
+            return Count(len(first.rows))
+        return self.count(box, which) if first.rows else Count(0, Precision.AT_LEAST)
 
 
 def box_id(box: Box) -> str:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from time import monotonic
 
 from boxengine.domain.box import Box
 from boxengine.ports import Copying, ItemFilter, ItemRow, ItemsStore
 from boxengine.ports.people.inspection import Inspector, Towards
+
+LOOK_SECONDS = 0.5
+"""For how long a look may keep its transaction."""
+
+
+def searched_for(seconds: float) -> Callable[[], bool]:
+    """Whether so much time is over since now."""
+    until = monotonic() + seconds
+    return lambda: monotonic() > until
 
 
 class WindowedItems:
@@ -20,7 +30,14 @@ class WindowedItems:
         start: int | None = after
         found: list[int] = []
         while start is not None and len(found) < limit:
-            look = self._inspector.find(box, which, start=start, towards=Towards.NEWER, limit=limit - len(found))
+            look = self._inspector.find(
+                box,
+                which,
+                start=start,
+                towards=Towards.NEWER,
+                limit=limit - len(found),
+                enough=searched_for(LOOK_SECONDS),
+            )
             found += sorted(row.id for row in look.rows)
             start = look.searched_to
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import sqlalchemy as sa
 from boxengine.adapters.sql import schema
 from boxengine.app.boxes import Boxes, load
 from boxengine.app.servers import Patience, Servers, connect
+from boxengine.web.console import acting
 from boxengine.web.console.application import build
 from tests.web.console.asgi import Client
 
@@ -82,8 +84,9 @@ class Console:
 
 
 @pytest.fixture
-def make_console(tmp_path: Path, redis_url: str) -> Iterator[Callable[..., Console]]:
-    """Makes consoles over a database."""
+def make_console(tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Console]]:
+    """Makes consoles over a database, whose actions are over when they answer, however slow the machine is."""
+    monkeypatch.setattr(acting, "SOON", timedelta(minutes=2))
     with ExitStack() as stack:
 
         def make(database: str, configuration: str = CONFIGURATION) -> Console:

@@ -1,0 +1,219 @@
+"""Windows: runs of neighbouring ids among which a look searches, so that no statement reads more rows than a window has.
+
+A window's ids come from the index that serves the statuses asked for: pending rows bucket by bucket, failed and discarded
+ones by the index that holds nothing else, all others along the primary key. The database tests whatever else is asked for
+while it walks the window, and returns only the ids that pass and how far it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    CTE,
+    ColumnElement,
+    Select,
+    String,
+    and_,
+    case,
+    cast,
+    func,
+    literal_column,
+    select,
+    true,
+    union_all,
+)
+
+from boxengine.adapters.sql.item_rows import ItemRows
+from boxengine.adapters.sql.tables import BoxTable
+from boxengine.domain.item import Status
+from boxengine.ports import ItemFilter
+from boxengine.ports.people.inspection import Towards
+
+BEYOND = 2**63 - 1
+"""More than any id."""
+_GIVEN_UP = frozenset({Status.FAILED, Status.DISCARDED})
+
+
+class Span(NamedTuple):
+    """Ids that may be looked at: those between the two."""
+
+    low: int
+    high: int
+
+    def from_id(self, start: int | None, towards: Towards) -> Span:
+        """What lies on one side of ``start``."""
+        if start is None:
+            return self
+        if towards is Towards.OLDER:
+            return Span(self.low, min(self.high, start))
+        return Span(max(self.low, start), self.high)
+
+
+class Seen(NamedTuple):
+    """What is in one window."""
+
+    ids: list[int]
+    """Of the rows that are meant, the nearest first, at most as many as were asked for."""
+    number: int
+    """How many rows of the window are meant."""
+    horizon: int | None
+    """The id up to which all rows were looked at; None: there are none beyond the window."""
+
+
+class Windows:
+    """The windows of one table."""
+
+    def __init__(self, found: BoxTable, rows: ItemRows) -> None:
+        self._found = found
+        self._rows = rows
+        self._columns = rows.table.c
+        self._postgresql = rows.dialect == "postgresql"
+
+    def is_tested(self, which: ItemFilter) -> bool:
+        """Whether rows of the window have to be looked at to tell whether they are meant."""
+        by_status = not which.statuses or is_by_index(which)
+        return asks_for_more(which) or not by_status
+
+    def by_key(self, which: ItemFilter) -> bool:
+        """Whether an index leads to the rows of the key that is asked for."""
+        return which.event_key is not None and self._found.key_index
+
+    def look(self, which: ItemFilter, span: Span, towards: Towards, *, size: int, limit: int) -> Seen:
+        """One window.
+
+        Args:
+            size: rows of the window, if it is one run; of several runs each has its share.
+            limit: ids that are returned.
+        """
+        # Of several buckets so many each that all together fill the window.
+        share = max(limit, size // self._found.box.bucket_size) if self._by_bucket(which) else size
+        window = self._window(which, span, towards, share)
+        ids, number, cut = list[int](), 0, list[int]()
+        for kind, place, met, looked_at in self._rows.connection.execute(_summary(window, towards, limit)):
+            if kind:
+                ids.append(int(place))
+                continue
+            number += int(met)
+            if looked_at == share:
+                cut.append(int(place))
+        if not cut:
+            return Seen(_nearest_first(ids, towards), number, None)
+        # Beyond the farthest id of a run that was cut off there may be others of it, nearer than those at hand.
+        older = towards is Towards.OLDER
+        horizon = max(cut) if older else min(cut)
+        near = [each for each in ids if (each >= horizon if older else each <= horizon)]
+        return Seen(_nearest_first(near, towards), number, horizon)
+
+    def of_statuses(self, which: ItemFilter, span: Span, *, limit: int) -> int:
+        """How many rows have these statuses, which indexes serve; none beyond ``limit`` is counted."""
+        window = self._window(which, span, Towards.OLDER, limit)
+        some = select(window.c.id).limit(limit).subquery()
+        return int(self._rows.connection.execute(select(func.count()).select_from(some)).scalar_one())
+
+    # ── runs ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _window(self, which: ItemFilter, span: Span, towards: Towards, share: int) -> CTE:
+        """``id``, the ``place`` of its run, and whether it is ``meant``."""
+        tests = self._rows.meant(which, key=not self.by_key(which)) if self.is_tested(which) else []
+        meant: ColumnElement[Any] = case((and_(*tests), 1), else_=0) if tests else literal_column("1")
+        if self.by_key(which):
+            runs: list[_Run] = [self._of_key(which)]
+        elif is_by_index(which):
+            runs = [run for status in sorted(which.statuses) for run in self._of_status(Status(status))]
+        else:
+            runs = [_Run(order=("id",))]
+        parts = [self._part(run, -number, meant, span, towards, share) for number, run in enumerate(runs, 1)]
+        if len(parts) == 1:
+            return parts[0].cte("w")
+        return union_all(*[select(part.subquery()) for part in parts]).cte("w")
+
+    def _by_bucket(self, which: ItemFilter) -> bool:
+        if self.by_key(which) or not is_by_index(which):
+            return False
+        return Status.PENDING in which.statuses or not self._postgresql
+
+    def _of_key(self, which: ItemFilter) -> _Run:
+        key = self._columns.event_key
+        stored = cast(key, String) if self._found.numeric_keys and self._postgresql else key
+        return _Run(order=("id",), where=(stored == which.event_key,))
+
+    def _of_status(self, status: Status) -> list[_Run]:
+        """Rows of one status, each run in the order of an index."""
+        # Literally, for an index of some statuses serves no statement in which the status is a parameter.
+        own = self._columns.status == literal_column(f"{status:d}")
+        if not self._postgresql:
+            return [
+                _Run(order=("id",), where=(own, self._columns.bucket == bucket), hint=self._hint)
+                for bucket in self._found.box.buckets
+            ]
+        if status in _GIVEN_UP:
+            return [_Run(order=("status", "id"), where=(own,))]
+        return [_Run(order=("bucket", "id"), where=(own,), each_bucket=True)]
+
+    @property
+    def _hint(self) -> str | None:
+        # A percent sign is doubled for SQLAlchemy, and each of the two for the driver.
+        index = (self._found.status_index or "").replace("%", "%%%%")
+        return f"FORCE INDEX ({index})" if index else None
+
+    def _part(
+        self, run: _Run, place: int, meant: ColumnElement[Any], span: Span, towards: Towards, share: int
+    ) -> Select[Any]:
+        """A run, with a ``place`` that no other has."""
+        table, identity = self._rows.table, self._columns.id
+        query = select(identity, meant.label("meant")).where(*run.where, identity > span.low, identity < span.high)
+        order = [self._columns[name] for name in run.order]
+        query = query.order_by(*(each.desc() if towards is Towards.OLDER else each.asc() for each in order))
+        query = query.limit(literal_column(f"{share:d}"))
+        if run.hint:
+            query = query.with_hint(table, run.hint, self._rows.dialect)
+        if not run.each_bucket:
+            one = query.subquery()
+            return select(one.c.id, literal_column(f"{place:d}").label("place"), one.c.meant)
+        buckets: ColumnElement[Any] = literal_column(f"ARRAY[{', '.join(map(str, self._found.box.buckets))}]")
+        held = func.unnest(buckets).table_valued("bucket", name="held").render_derived()
+        each = query.where(self._columns.bucket == held.c.bucket).lateral("i")
+        return select(each.c.id, held.c.bucket.label("place"), each.c.meant).select_from(held.join(each, true()))
+
+
+class _Run(NamedTuple):
+    """Neighbouring entries of one index."""
+
+    order: Sequence[str]
+    """Its columns."""
+    where: Iterable[ColumnElement[bool]] = ()
+    each_bucket: bool = False
+    """Whether there is one for each bucket."""
+    hint: str | None = None
+
+
+def is_by_index(which: ItemFilter) -> bool:
+    """Whether all of its statuses have an index of their own."""
+    return bool(which.statuses) and Status.DELIVERED not in which.statuses
+
+
+def asks_for_more(which: ItemFilter) -> bool:
+    """Whether it says more than statuses and ids."""
+    of_pending = not which.statuses or Status.PENDING in which.statuses
+    return (
+        (which.tried and of_pending)
+        or any(value is not None for value in (which.event_key, which.uuid, which.event_name, which.error))
+        or which.created_from is not None
+        or which.created_before is not None
+    )
+
+
+def _summary(window: CTE, towards: Towards, limit: int) -> Any:
+    """For each run (0) its farthest id, how many of its rows are meant and how many there are; then (1) the ids meant."""
+    older = towards is Towards.OLDER
+    far = (func.min if older else func.max)(window.c.id)
+    runs: Any = select(literal_column("0"), far, func.sum(window.c.meant), func.count()).group_by(window.c.place)
+    order = window.c.id.desc() if older else window.c.id.asc()
+    meant = select(window.c.id).where(window.c.meant == literal_column("1")).order_by(order).limit(limit).subquery()
+    return union_all(runs, select(literal_column("1"), meant.c.id, literal_column("0"), literal_column("0")))
+
+
+def _nearest_first(ids: list[int], towards: Towards) -> list[int]:
+    return sorted(ids, reverse=towards is Towards.OLDER)
