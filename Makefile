@@ -74,10 +74,13 @@ proof-django: $(STAMP) ## 10,000 orders of a Django project, a fifth rolled back
 proof-dashboard: $(STAMP) ## a real Prometheus scrapes a real worker, with and without --processes: which queries of the dashboard have data
 	@$(BIN)/python -m tests.deployment.dashboard
 
+proof-image: $(STAMP) ## the Dockerfile's steps in a clean Debian root, and a worker in it; needs root and debootstrap
+	@$(BIN)/python -m tests.deployment.image
+
 fuzz-sql: $(STAMP) ## five minutes of random SQL writes into the boxes' tables beside running workers
 	@$(BIN)/python -m tests.chaos --faults random-sql --items 60000 --rate 200 $(CHAOS_ARGS)
 
 chaos-kafka: $(STAMP) ## 100,000 items into and out of a real Kafka, with kills and outages (CHAOS_ARGS="--rows normal --items 20000")
 	@$(BIN)/python -m tests.chaos.kafka $(CHAOS_ARGS)
 
-.PHONY: help install chart-tools demo test lint format docs golden-sql screenshots moving-picture bench bench-quick console-load console-fuzz soak chaos chaos-mariadb proof-django proof-dashboard fuzz-sql chaos-kafka
+.PHONY: help install chart-tools demo test lint format docs golden-sql screenshots moving-picture bench bench-quick console-load console-fuzz soak chaos chaos-mariadb proof-django proof-dashboard proof-image fuzz-sql chaos-kafka

@@ -9,14 +9,23 @@ import sys
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import sync_playwright
+
+from tests.conftest import ServerLookup
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_site_builds_without_a_broken_link(tmp_path: Path) -> None:
+pytestmark = pytest.mark.xdist_group("site")  # built once
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pages, as ``make docs`` builds them."""
     pytest.importorskip("mkdocs", reason="pip install 'boxengine[docs]'")
+    folder = tmp_path_factory.mktemp("docs") / "site"
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -25,9 +34,30 @@ def test_the_site_builds_without_a_broken_link(tmp_path: Path) -> None:
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
     )
     assert done.returncode == 0, done.stderr
-    assert {page.stem for page in (ROOT / "docs").glob("*.md")} <= {
-        page.stem for page in (tmp_path / "site").glob("*.html")
-    }
+    return folder
+
+
+def test_the_site_builds_without_a_broken_link(site: Path) -> None:
+    assert {page.stem for page in (ROOT / "docs").glob("*.md")} <= {page.stem for page in site.glob("*.html")}
+
+
+def test_no_page_fetches_anything_from_elsewhere(site: Path) -> None:
+    fetched = re.compile(r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"?(?:https?:)?//[^>]*>")
+    found = {tag for page in site.glob("*.html") for tag in fetched.findall(page.read_text())}
+    assert found == set()
+
+
+def test_the_search_works_in_pages_opened_from_the_folder(site: Path, server_lookup: ServerLookup) -> None:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=server_lookup("chromium").address, args=["--no-sandbox"], timeout=60_000
+        )
+        page = browser.new_page()
+        page.goto((site / "deploying.html").as_uri())
+        page.keyboard.press("/")
+        page.keyboard.type("dead letter")
+        page.locator(".md-search-result__link[href*='kafka.html']").first.wait_for()
+        browser.close()
 
 
 def test_the_index_leads_to_every_page() -> None:
