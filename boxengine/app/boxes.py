@@ -112,7 +112,7 @@ class Boxes:
             InvalidItem: no event key, a payload that is of the wrong type or cannot be encoded, an unknown attribute.
             UnknownBox: the configuration has no such box.
         """
-        return self.creator(model, BoxType.OUTBOX).create(session, attributes, partition_by=partition_by)
+        return int(self.creator(model, BoxType.OUTBOX).create(session, attributes, partition_by=partition_by))
 
     def create_inbox_item(
         self,
@@ -123,7 +123,7 @@ class Boxes:
         **attributes: Unpack[ItemAttributes[P]],
     ) -> int:
         """As ``create_outbox_item``, for a received message."""
-        return self.creator(model, BoxType.INBOX).create(session, attributes, partition_by=partition_by)
+        return int(self.creator(model, BoxType.INBOX).create(session, attributes, partition_by=partition_by))
 
     def create_outbox_batch(
         self,

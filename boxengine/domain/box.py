@@ -8,6 +8,7 @@ from datetime import timedelta
 from enum import StrEnum
 
 from boxengine.domain.codec import Codec
+from boxengine.domain.item_id import ItemId, number_of
 from boxengine.domain.partitioning import PartitionStrategy, number
 
 
@@ -67,9 +68,9 @@ class Backoff:
             return self.maximal
         return timedelta(seconds=min(seconds, self.maximal.total_seconds()))
 
-    def pause(self, errors_count: int, item_id: int) -> timedelta:
+    def pause(self, errors_count: int, item_id: ItemId) -> timedelta:
         """The delay with its jitter: which part of it an item is spared follows from its id, so any store can compute it."""
-        return self.delay(errors_count) * (1 - self.jitter * (item_id * JITTER_STRIDE % 1000) / 1000)
+        return self.delay(errors_count) * (1 - self.jitter * (number_of(item_id) * JITTER_STRIDE % 1000) / 1000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from boxengine.domain.item_id import ItemId
+
 ANY_ID = (1,)
 """Of a job whose rows nobody has looked at: the format wants an id."""
 
@@ -18,10 +20,12 @@ class Job:
     bucket: int
     pushed_at: int
     """Unix time in seconds."""
-    ids: tuple[int, ...]
+    ids: tuple[ItemId, ...]
 
     def encode(self) -> str:
-        return f"{self.bucket}:{self.pushed_at}:{','.join(map(str, self.ids))}"
+        # The format knows numbers only; of a store with other ids nobody can say what it has seen.
+        ids = self.ids if isinstance(self.ids[0], int) else ANY_ID
+        return f"{self.bucket}:{self.pushed_at}:{','.join(map(str, ids))}"
 
     @classmethod
     def decode(cls, text: str | bytes) -> Job:

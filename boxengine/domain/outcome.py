@@ -8,6 +8,7 @@ from enum import Enum, StrEnum
 from typing import ClassVar
 
 from boxengine.domain.item import Status
+from boxengine.domain.item_id import ItemId
 
 
 class Verdict(Enum):
@@ -32,7 +33,7 @@ class Failure:
 class FailedAttempt:
     """One item whose attempt failed, as its row will be written."""
 
-    id: int
+    id: ItemId
     status: Status
     """PENDING while retries are left, else FAILED."""
     errors_count: int
@@ -54,7 +55,7 @@ class DiscardCause(StrEnum):
 class Discard:
     """One item that a retry strategy gave up."""
 
-    id: int
+    id: ItemId
     cause: DiscardCause
     errors_count: int
     """As before: a discard is no attempt."""
@@ -67,7 +68,7 @@ class Discard:
 class Settlement:
     """The outcomes of one batch. Items in none of the lists keep their rows untouched."""
 
-    delivered: list[int] = field(default_factory=list)
+    delivered: list[ItemId] = field(default_factory=list)
     discarded: list[Discard] = field(default_factory=list)
     failed: list[FailedAttempt] = field(default_factory=list)
 
@@ -82,7 +83,7 @@ class Settlement:
     def __len__(self) -> int:
         return len(self.delivered) + len(self.discarded) + len(self.failed)
 
-    def only(self, ids: Collection[int]) -> Settlement:
+    def only(self, ids: Collection[ItemId]) -> Settlement:
         """The outcomes of these items."""
         return Settlement(
             [each for each in self.delivered if each in ids],
@@ -91,7 +92,7 @@ class Settlement:
         )
 
     @property
-    def ids(self) -> list[int]:
+    def ids(self) -> list[ItemId]:
         """Of all items in it."""
         return [*self.delivered, *(each.id for each in self.not_delivered)]
 
@@ -100,9 +101,9 @@ class Settlement:
 class Unrecorded:
     """What a store could not write of a settlement: outcomes that the table refuses, row by row."""
 
-    failed: Mapping[int, FailedAttempt]
+    failed: Mapping[ItemId, FailedAttempt]
     """By id, rows that were made failed instead, for the reason that the log tells."""
-    left: Mapping[int, str]
+    left: Mapping[ItemId, str]
     """By id, rows that take no outcome at all, with the reason. They are as they were."""
     undone: bool = False
     """Whether the other outcomes were undone too, with all that the handlers had written: those items come again."""

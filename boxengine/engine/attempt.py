@@ -7,6 +7,7 @@ import traceback
 from datetime import datetime
 
 from boxengine.domain.item import rfc3339
+from boxengine.domain.item_id import ItemId
 from boxengine.domain.masking import masked_text
 from boxengine.domain.outcome import Failure
 from boxengine.errors import Abandoned
@@ -40,7 +41,7 @@ def reason_of(problem: object) -> str:
             return text_of(problem)
 
 
-def discard_log(strategy: object, *, later: int | None, now: datetime) -> str:
+def discard_log(strategy: object, *, later: ItemId | None, now: datetime) -> str:
     """The text that a discarded item's ``error_log`` begins with: time, which strategy, and why."""
     reason = "says DISCARD" if later is None else f"item {later}, a later one of its key, was delivered"
     return masked_text(f"{rfc3339(now)} discarded by {_name(strategy)}: {reason}").encode(errors="replace").decode()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from boxengine.domain.codec import Codec
+from boxengine.domain.item_id import ItemId
 from boxengine.engine.answers import discard, refusal, unfinished
 from boxengine.engine.attempt import reason_of
 from boxengine.engine.delivering.middleware import NotCalledOn, Refused, compose
@@ -48,7 +49,7 @@ class Creator:
         """Whether a create middleware may write something else than it is given."""
         return bool(self._middlewares.create_batch)
 
-    def create(self, session: Any, attributes: Mapping[str, Any], *, partition_by: Any = None) -> int:
+    def create(self, session: Any, attributes: Mapping[str, Any], *, partition_by: Any = None) -> ItemId:
         """Inserts one item through ``session`` and returns its id.
 
         Raises:
@@ -56,10 +57,10 @@ class Creator:
         """
         row = _merged(attributes)
 
-        def insert(_model: Any, attributes: Attributes) -> int:
+        def insert(_model: Any, attributes: Attributes) -> ItemId:
             return self._insert(session, [attributes], partition_by)[0]
 
-        return int(self._through(self._middlewares.create_item, insert, row))
+        return self._through(self._middlewares.create_item, insert, row)
 
     def create_batch(
         self,
@@ -67,8 +68,8 @@ class Creator:
         batch: Sequence[Mapping[str, Any]],
         *,
         partition_by: Callable[[Attributes], Any] | None = None,
-        known: set[int] | None = None,
-    ) -> list[int]:
+        known: set[ItemId] | None = None,
+    ) -> list[ItemId]:
         """Inserts many items and returns their ids in the order given.
 
         Args:
@@ -83,7 +84,7 @@ class Creator:
         if not rows:
             return []
 
-        def insert(_model: Any, attributes: list[Attributes]) -> list[int]:
+        def insert(_model: Any, attributes: list[Attributes]) -> list[ItemId]:
             return self._insert(session, attributes, partition_by, known)
 
         return list(self._through(self._middlewares.create_batch, insert, rows))
@@ -102,8 +103,8 @@ class Creator:
             raise InvalidItem(f"box {self.box.name}: {error}") from error
 
     def _insert(
-        self, session: Any, rows: list[Attributes], partition_by: Any, known: set[int] | None = None
-    ) -> list[int]:
+        self, session: Any, rows: list[Attributes], partition_by: Any, known: set[ItemId] | None = None
+    ) -> list[ItemId]:
         for position, row in enumerate(rows):
             self._prepare(row, partition_by, position)
         started = self._clock.monotonic()

@@ -9,6 +9,8 @@ from typing import assert_never
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Status
+from boxengine.domain.item_id import ItemId
+from boxengine.engine.id_batches import id_batches
 from boxengine.engine.observation import NullObserver
 from boxengine.errors import BoxError, QueueUnavailable
 from boxengine.ports import FailureMemory, ItemFilter, ItemsStore, Observer, events
@@ -77,10 +79,13 @@ class ItemActions:
         Raises:
             StoreUnavailable: the batches before are done; doing it again does the rest.
         """
+        which, last_id = narrowed(action, which), self._store.last_id(box)
+        if last_id is None:
+            return Tally(0, 0)
         # What comes while this runs would otherwise keep it running.
-        which = replace(narrowed(action, which), up_to=self._store.last_id(box))
-        changed, left = 0, list[int]()
-        for ids in self._batches(box, which, limit):
+        which = replace(which, up_to=last_id)
+        changed, left = 0, list[ItemId]()
+        for ids in id_batches(self._store, box, _parts(which), size=BATCH, limit=limit):
             done = self._act(box, action, which, ids)
             changed += len(done)
             left += [item_id for item_id in ids if item_id not in done]
@@ -93,20 +98,7 @@ class ItemActions:
             remaining += len(ids) - len(done)
         return Tally(changed, remaining)
 
-    def _batches(self, box: Box, which: ItemFilter, limit: int | None) -> Iterator[list[int]]:
-        remaining = limit
-        for part in _parts(which):
-            after = 0
-            while remaining is None or remaining > 0:
-                size = BATCH if remaining is None else min(BATCH, remaining)
-                ids = self._store.ids(box, part, after=after, limit=size)
-                if not ids:
-                    break
-                yield ids
-                after = ids[-1]
-                remaining = None if remaining is None else remaining - len(ids)
-
-    def _act(self, box: Box, action: Action, which: ItemFilter, ids: list[int]) -> frozenset[int]:
+    def _act(self, box: Box, action: Action, which: ItemFilter, ids: list[ItemId]) -> frozenset[ItemId]:
         which = replace(which, ids=())  # these ids are all that is meant
         match action:
             case Action.RETRY:
@@ -125,7 +117,7 @@ class ItemActions:
             case never:
                 assert_never(never)
 
-    def _forget(self, box: Box, ids: list[int]) -> None:
+    def _forget(self, box: Box, ids: list[ItemId]) -> None:
         """Failures that are remembered outside the database would end the new attempt at once."""
         try:
             self._memory.forget(box, ids)

@@ -6,11 +6,13 @@ Where it is to overtake, the item itself goes out again, from its old place befo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import ONLY_TO, Status
+from boxengine.domain.item_id import ItemId
+from boxengine.engine.id_batches import id_batches
 from boxengine.errors import BoxError
 from boxengine.ports import Copying, ItemFilter, ItemsStore
 
@@ -77,7 +79,7 @@ class Replays:
         copying: Copying,
         *,
         limit: int | None = None,
-        progress: Callable[[int, int], None] = lambda _items, _last_id: None,
+        progress: Callable[[int, ItemId], None] = lambda _items, _last_id: None,
     ) -> int:
         """Copies what is there at the beginning, in the order of the ids; returns how many items.
 
@@ -90,24 +92,16 @@ class Replays:
             StoreUnavailable: the batches before are done, and doing it again would do them twice: go on after their last id.
                 Items that overtake are pending until they are delivered, and are not taken twice before that.
         """
+        which, last_id = narrowed(which), self._store.last_id(box)
+        if last_id is None:
+            return 0
         # Copies are rows of the same box: without an end, those that are delivered meanwhile would be copied too.
-        which = replace(narrowed(which), up_to=self._store.last_id(box))
+        which = replace(which, up_to=last_id)
         copied = 0
-        for ids in self._batches(box, which, limit):
+        for ids in id_batches(self._store, box, [which], size=BATCH, limit=limit):
             copied += self._store.replay(box, which, ids, copying)
             progress(len(ids), ids[-1])
         return copied
-
-    def _batches(self, box: Box, which: ItemFilter, limit: int | None) -> Iterator[list[int]]:
-        after, remaining = 0, limit
-        while remaining is None or remaining > 0:
-            size = BATCH if remaining is None else min(BATCH, remaining)
-            ids = self._store.ids(box, which, after=after, limit=size)
-            if not ids:
-                return
-            yield ids
-            after = ids[-1]
-            remaining = None if remaining is None else remaining - len(ids)
 
 
 def narrowed(which: ItemFilter) -> ItemFilter:

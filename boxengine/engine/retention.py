@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Status
+from boxengine.domain.item_id import ItemId
 from boxengine.engine.running.outages import Outages
 from boxengine.ports import Clock, Duty, HistoryStore, LeaseName, Leases, Observer, events
 
@@ -35,8 +36,8 @@ class Retention:
     ) -> None:
         """``looks``: for old rows behind younger ones, in each pass; None: through the whole table."""
         self._looks = looks
-        self._swept: dict[str, int] = {}
-        """By box, the id up to which it has been looked for old rows behind younger ones in this round."""
+        self._swept: dict[str, ItemId | None] = {}
+        """By box, the id up to which it has been looked for old rows behind younger ones in this round; None: not at all."""
         self._boxes = boxes
         self._store = store
         self._leases = leases
@@ -100,7 +101,7 @@ class Retention:
             Status.FAILED: now - retention.others,
             Status.DISCARDED: now - retention.others,
         }
-        deleted, looks, after = 0, 0, self._swept.get(box.name, 0)
+        deleted, looks, after = 0, 0, self._swept.get(box.name)
         while (self._looks is None or looks < self._looks) and self._may_go_on(lease):
             began = self._clock.monotonic()
             swept = self._store.sweep_finished(box, before, after=after, limit=retention.batch_size)
@@ -112,7 +113,7 @@ class Retention:
                 self._stopping.wait(retention.pause.total_seconds())
                 continue
             if swept.last_id is None:
-                after = 0
+                after = None
                 break
             looks, after = looks + 1, swept.last_id
         self._swept[box.name] = after

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from boxengine.domain.item_id import ItemId
+
 Attributes = dict[str, Any]
 
 
 class Inserted(NamedTuple):
     """What came of an insertion."""
 
-    ids: list[int]
+    ids: list[ItemId]
     """In the order given; of a row with a known ``dedup_key`` that of the first."""
-    known: frozenset[int] = frozenset()
+    known: frozenset[ItemId] = frozenset()
     """Those of rows that were there already."""
 
 
@@ -32,8 +34,8 @@ class CreateBatch(Protocol):
     """Inserts items of one box and returns their ids in the order given (``Creator.create_batch``)."""
 
     def __call__(
-        self, session: Any, batch: Sequence[Mapping[str, Any]], /, *, known: set[int] | None = None
-    ) -> list[int]:
+        self, session: Any, batch: Sequence[Mapping[str, Any]], /, *, known: set[ItemId] | None = None
+    ) -> list[ItemId]:
         """Args:
         known: takes in the ids of items that were there already.
         """

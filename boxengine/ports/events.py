@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
+from boxengine.domain.item_id import ItemId
 from boxengine.domain.outcome import Settlement
 from boxengine.ports.coordination.workers import OpenCircuit
 from boxengine.ports.receiving import Consumed, TopicPartition
@@ -26,7 +27,7 @@ class Created:
 
     box: Box
     _: KW_ONLY
-    ids: Sequence[int]
+    ids: Sequence[ItemId]
     buckets: Sequence[int]
     """The bucket of each id, in the same order."""
     seconds: float
@@ -198,7 +199,7 @@ class DiscardedByHand:
     """A person gave these items up."""
 
     box: Box
-    ids: Collection[int]
+    ids: Collection[ItemId]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
 from boxengine.domain.box import Box
+from boxengine.domain.item_id import ItemId
 from boxengine.domain.message import ReceivedMessage
 
 TopicPartition = tuple[str, int]
@@ -70,7 +71,7 @@ class InboxTransaction(Protocol):
             InvalidItem: the database refuses what was written, and would do so again: a constraint, a value too long.
         """
 
-    def reject(self, item_id: int, reason: str) -> None:
+    def reject(self, item_id: ItemId, reason: str) -> None:
         """Makes a pending row that was never tried a failed one, with this reason as its error log.
 
         Only for a row that this transaction inserted: one that was there before may be a good one.
@@ -79,7 +80,7 @@ class InboxTransaction(Protocol):
     def stored_options(self, dedup_keys: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         """The options of the rows with these keys, by key; nothing where the table has no such keys or no options."""
 
-    def stored_payloads(self, item_ids: Sequence[int]) -> Mapping[int, bytes]:
+    def stored_payloads(self, item_ids: Sequence[ItemId]) -> Mapping[ItemId, bytes]:
         """The payloads of these rows, as far as this transaction sees them."""
 
 

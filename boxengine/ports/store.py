@@ -9,13 +9,14 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
+from boxengine.domain.item_id import ItemId
 from boxengine.domain.outcome import Settlement, Unrecorded
 
 
 class PendingRow(NamedTuple):
     """What a poll knows of a row that is due."""
 
-    id: int
+    id: ItemId
     bucket: int
     errors_count: int
 
@@ -44,7 +45,7 @@ class PlainClaim(Protocol):
     exhausted: frozenset[int]
     """Granted buckets of which ``items`` holds every row that was due."""
 
-    unreadable: Mapping[int, str]
+    unreadable: Mapping[ItemId, str]
     """By id, those of ``items`` whose rows could not be read, and why: such an item holds what could be made out, and fails."""
 
     now: datetime
@@ -70,7 +71,7 @@ class Claim(PlainClaim, Protocol):
     def savepoint(self) -> AbstractContextManager[None]:
         """What is written through ``session`` inside is undone if the block raises; the claim goes on."""
 
-    def later_delivered(self, items: Sequence[Item]) -> Mapping[int, int]:
+    def later_delivered(self, items: Sequence[Item]) -> Mapping[ItemId, ItemId]:
         """The ids of those items of which a later one, of the same key and event name, has been delivered; each with its id."""
 
 
@@ -80,13 +81,13 @@ ClaimT_co = TypeVar("ClaimT_co", bound=PlainClaim, covariant=True)
 class Claims(Protocol[ClaimT_co]):
     """Opens claims of one box, all of one kind. Made once and kept; one object serves all threads."""
 
-    def open(self, buckets: Mapping[int, int], limit: int) -> AbstractContextManager[ClaimT_co]:
+    def open(self, buckets: Mapping[int, ItemId | None], limit: int) -> AbstractContextManager[ClaimT_co]:
         """Opens a transaction, takes the locks of the buckets without waiting for them, and reads their due rows.
 
         Leaving the context without ``commit`` undoes everything.
 
         Args:
-            buckets: each with the id after which to read (0: from the start), which spares reading what was just settled.
+            buckets: each with the id after which to read (None: from the start), which spares reading what was just settled.
             limit: of rows; divided among the buckets.
 
         Raises:
@@ -128,7 +129,7 @@ class Swept(NamedTuple):
     """What a look at some rows came to."""
 
     deleted: int
-    last_id: int | None
+    last_id: ItemId | None
     """Of the rows looked at; None: there were none, the table ends here."""
 
 
@@ -159,12 +160,12 @@ class HistoryStore(Protocol):
         It need not find rows that stand, by id, far behind many others of their statuses: ``sweep_finished`` does.
         """
 
-    def sweep_finished(self, box: Box, before: Mapping[int, datetime], *, after: int, limit: int) -> Swept:
+    def sweep_finished(self, box: Box, before: Mapping[int, datetime], *, after: ItemId | None, limit: int) -> Swept:
         """Looks at the next rows by id, a bounded number of them, and deletes the old among them in one transaction.
 
         Args:
             before: by status, the ``created_at`` from which on rows stay. Pending rows stay in any case.
-            after: the id after which to look.
+            after: the id after which to look; None: from the start.
             limit: of rows to delete.
         """
 

@@ -22,6 +22,7 @@ from boxengine.adapters.sql.models import box_table
 from boxengine.app.boxes import Model
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status
+from boxengine.domain.item_id import ItemId
 from boxengine.domain.outcome import Settlement, Unrecorded
 from boxengine.errors import BoxError
 from boxengine.ports import Claim, Outlook, PendingRow, Store
@@ -131,7 +132,7 @@ class _ConnectedClaims:
         self._box = box
 
     @contextmanager
-    def open(self, buckets: Mapping[int, int], limit: int) -> Iterator[Claim]:
+    def open(self, buckets: Mapping[int, ItemId | None], limit: int) -> Iterator[Claim]:
         """See ``Claims.open``; what is not committed is undone to a savepoint."""
         box = self._box
         with self._boxes.connection() as connection:

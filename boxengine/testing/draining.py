@@ -149,7 +149,7 @@ class Drain:
 
     def _deliver_what_is_due(self) -> bool:
         """One batch; whether anything became of it."""
-        buckets = dict.fromkeys(self._box.buckets, 0)
+        buckets = dict.fromkeys(self._box.buckets)
         report = self._delivery.run(Errand(positions=buckets, rows=ROWS, until=FOREVER, term=Endless()))
         for error in report.unreachable.values():
             raise error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime, timedelta
@@ -14,12 +14,13 @@ import pytest
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.store import MemoryStore
 from boxengine.domain.box import Box, BoxType
+from boxengine.domain.item_id import ItemId
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import HistoryStore, Store
 
 MAX_BATCH_BYTES = 1_000_000
 """Of every store's claims."""
-NAMES = ("memory", "postgresql", "mysql")
+NAMES = ("memory", "memory with text for ids", "postgresql", "mysql")
 
 
 class FullStore(Store, HistoryStore, Protocol):
@@ -59,23 +60,23 @@ class Harness(ABC):
         return self.now() - timedelta(**span)
 
     @abstractmethod
-    def insert(self, box: Box, *, event_key: object = "k", bucket: int = 0, **columns: Any) -> int:
+    def insert(self, box: Box, *, event_key: object = "k", bucket: int = 0, **columns: Any) -> ItemId:
         """Commits a pending row and returns its id."""
 
     @abstractmethod
     def rows(self, box: Box) -> list[Mapping[str, Any]]:
         """The committed rows in id order; moments with zone UTC."""
 
-    def row(self, box: Box, row_id: int) -> Mapping[str, Any] | None:
+    def row(self, box: Box, row_id: ItemId) -> Mapping[str, Any] | None:
         """One committed row."""
         return next((row for row in self.rows(box) if row["id"] == row_id), None)
 
     @abstractmethod
-    def set_row(self, box: Box, row_id: int, **columns: Any) -> None:
+    def set_row(self, box: Box, row_id: ItemId, **columns: Any) -> None:
         """Changes a row as an operator with a console would."""
 
     @abstractmethod
-    def refuse(self, box: Box, row_id: int, *, even_failed: bool = False) -> None:
+    def refuse(self, box: Box, row_id: ItemId, *, even_failed: bool = False) -> None:
         """From here on the row takes no outcome, or none but to be made failed."""
 
     @abstractmethod
@@ -97,7 +98,7 @@ class Harness(ABC):
     @abstractmethod
     def _box_added(self, box: Box) -> None: ...
 
-    def statuses(self, box: Box, *ids: int) -> list[int | None]:
+    def statuses(self, box: Box, *ids: ItemId) -> list[int | None]:
         """The status of each row; None where there is none."""
         status_of = {row["id"]: row["status"] for row in self.rows(box)}
         return [status_of.get(row_id) for row_id in ids]
@@ -106,11 +107,11 @@ class Harness(ABC):
 class MemoryHarness(Harness):
     """Over ``MemoryStore``."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, name: Callable[[int], ItemId] = int) -> None:
         super().__init__()
         self._broken = False
         self._clock = ManualClock()
-        self._memory = MemoryStore(self._clock, fault=self._fault, max_batch_bytes=MAX_BATCH_BYTES)
+        self._memory = MemoryStore(self._clock, fault=self._fault, max_batch_bytes=MAX_BATCH_BYTES, name=name)
         self.store = self._memory
         self.other = self._memory.twin()
 
@@ -121,16 +122,16 @@ class MemoryHarness(Harness):
     def now(self) -> datetime:
         return self._clock.now()
 
-    def insert(self, box: Box, *, event_key: object = "k", bucket: int = 0, **columns: Any) -> int:
+    def insert(self, box: Box, *, event_key: object = "k", bucket: int = 0, **columns: Any) -> ItemId:
         return self._memory.insert(box, event_key=event_key, bucket=bucket, **columns)
 
     def rows(self, box: Box) -> list[Mapping[str, Any]]:
         return [asdict(row) for row in self._memory.rows(box)]
 
-    def set_row(self, box: Box, row_id: int, **columns: Any) -> None:
+    def set_row(self, box: Box, row_id: ItemId, **columns: Any) -> None:
         self._memory.update(box, row_id, **columns)
 
-    def refuse(self, box: Box, row_id: int, *, even_failed: bool = False) -> None:
+    def refuse(self, box: Box, row_id: ItemId, *, even_failed: bool = False) -> None:
         self._memory.refuse(box, row_id, even_failed=even_failed)
 
     def add_effect(self, session: Any, text: str) -> None:
@@ -156,6 +157,8 @@ def open_harness(name: str, request: pytest.FixtureRequest) -> Iterator[Harness]
     match name:
         case "memory":
             harness = MemoryHarness()
+        case "memory with text for ids":
+            harness = MemoryHarness(name="row-{:09}".format)
         case "postgresql":
             from tests.conformance import sql_stores  # it builds on this module
 

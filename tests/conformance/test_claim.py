@@ -54,7 +54,7 @@ def test_an_item_carries_what_its_row_has(harness: Harness) -> None:
         options={"headers": {"x": "y"}, "n": 1},
         created_at=created,
     )
-    with harness.store.claims(box).open({1: 0}, 10) as claim:
+    with harness.store.claims(box).open({1: None}, 10) as claim:
         (item,) = claim.items
     assert (item.id, str(item.uuid), item.event_name, item.event_key) == (row, str(uuid), "order_created", "order-9")
     assert (item.bucket, item.status, item.errors_count, item.processed_at) == (1, Status.PENDING, 0, None)
@@ -67,14 +67,14 @@ def test_an_item_carries_what_its_row_has(harness: Harness) -> None:
 def test_an_item_without_options_and_event_name_has_none(harness: Harness) -> None:
     box = harness.make_box()
     harness.insert(box)
-    with harness.store.claims(box).open({0: 0}, 10) as claim:
+    with harness.store.claims(box).open({0: None}, 10) as claim:
         assert [(item.options, item.event_name) for item in claim.items] == [({}, None)]
 
 
 def test_a_claim_tells_the_stores_clock_with_its_zone(harness: Harness) -> None:
     box = harness.make_box()
     before = harness.now()
-    with harness.store.claims(box).open({0: 0}, 10) as claim:
+    with harness.store.claims(box).open({0: None}, 10) as claim:
         assert claim.now.utcoffset() == timedelta(0)
         assert before <= claim.now <= harness.now()
 
@@ -82,7 +82,7 @@ def test_a_claim_tells_the_stores_clock_with_its_zone(harness: Harness) -> None:
 def test_a_claim_reads_each_buckets_rows_in_id_order(harness: Harness) -> None:
     box = harness.make_box()
     rows = [(harness.insert(box, bucket=bucket), bucket) for bucket in (3, 0, 3, 0, 3)]
-    with harness.store.claims(box).open({3: 0, 0: 0}, 10) as claim:
+    with harness.store.claims(box).open({3: None, 0: None}, 10) as claim:
         for bucket in (0, 3):
             own = [item.id for item in claim.items if item.bucket == bucket]
             assert own == [row for row, of_bucket in rows if of_bucket == bucket]
@@ -92,7 +92,7 @@ def test_a_claim_gives_each_bucket_its_share_of_the_limit(harness: Harness) -> N
     box = harness.make_box()
     crowd = [harness.insert(box, bucket=0) for _ in range(6)]
     lone = harness.insert(box, bucket=1)
-    with harness.store.claims(box).open({0: 0, 1: 0}, 6) as claim:
+    with harness.store.claims(box).open({0: None, 1: None}, 6) as claim:
         assert sorted(item.id for item in claim.items) == [*crowd[:3], lone]
 
 
@@ -100,8 +100,8 @@ def test_a_refused_bucket_has_no_share_of_the_limit(harness: Harness) -> None:
     box = harness.make_box()
     rows = [harness.insert(box, bucket=0) for _ in range(4)]
     with (
-        harness.other.claims(box).open({1: 0}, 10),
-        harness.store.claims(box).open({0: 0, 1: 0}, 4) as claim,
+        harness.other.claims(box).open({1: None}, 10),
+        harness.store.claims(box).open({0: None, 1: None}, 4) as claim,
     ):
         assert [item.id for item in claim.items] == rows
 
@@ -109,7 +109,7 @@ def test_a_refused_bucket_has_no_share_of_the_limit(harness: Harness) -> None:
 def test_a_claim_never_holds_more_rows_than_its_limit(harness: Harness) -> None:
     box = harness.make_box()
     rows = [harness.insert(box, bucket=bucket) for bucket in range(4)]
-    with harness.store.claims(box).open(dict.fromkeys(range(4), 0), 3) as claim:
+    with harness.store.claims(box).open(dict.fromkeys(range(4)), 3) as claim:
         assert len(claim.items) == 3
         assert {item.id for item in claim.items} < set(rows)
 
@@ -118,7 +118,7 @@ def test_a_bucket_that_gave_less_than_its_share_is_exhausted(harness: Harness) -
     box = harness.make_box()
     for bucket in (0, 0, 0, 1):
         harness.insert(box, bucket=bucket)
-    with harness.store.claims(box).open({0: 0, 1: 0, 2: 0}, 6) as claim:
+    with harness.store.claims(box).open({0: None, 1: None, 2: None}, 6) as claim:
         assert claim.exhausted == {1, 2}
 
 
@@ -127,7 +127,7 @@ def test_a_bucket_that_strict_order_holds_back_is_exhausted(harness: Harness) ->
     harness.insert(box, errors_count=1, processed_at=harness.now())
     for _ in range(5):
         harness.insert(box)
-    with harness.store.claims(box).open({0: 0}, 2) as claim:
+    with harness.store.claims(box).open({0: None}, 2) as claim:
         assert not claim.items
         assert claim.exhausted == {0}
 
@@ -135,7 +135,7 @@ def test_a_bucket_that_strict_order_holds_back_is_exhausted(harness: Harness) ->
 def test_a_claim_reads_after_the_id_given_for_each_bucket(harness: Harness) -> None:
     box = harness.make_box()
     first, second, third = (harness.insert(box, bucket=bucket) for bucket in (0, 0, 1))
-    with harness.store.claims(box).open({0: first, 1: 0}, 10) as claim:
+    with harness.store.claims(box).open({0: first, 1: None}, 10) as claim:
         assert sorted(item.id for item in claim.items) == [second, third]
 
 
@@ -146,7 +146,7 @@ def test_a_row_that_waits_holds_others_back_though_the_claim_reads_after_it(
     box = harness.make_box(strict_order=order, max_retries=None, backoff=PAUSE)
     head = harness.insert(box)
     harness.insert(box)
-    with harness.store.claims(box).open({0: 0}, 1) as claim:
+    with harness.store.claims(box).open({0: None}, 1) as claim:
         claim.commit(Settlement(failed=[FailedAttempt(head, Status.PENDING, 1, "down")]))
     with harness.store.claims(box).open({0: head}, 10) as claim:
         assert list(claim.items) == []
@@ -168,7 +168,7 @@ def test_a_commit_writes_every_kind_of_outcome(harness: Harness) -> None:
     old = harness.ago(hours=1)
     for row in (delivered, discarded, retried, failed, untouched):
         harness.set_row(box, row, updated_at=old)
-    with harness.store.claims(box).open({0: 0}, 10) as claim:
+    with harness.store.claims(box).open({0: None}, 10) as claim:
         claim.commit(
             Settlement(
                 delivered=[delivered],
@@ -195,7 +195,7 @@ def test_a_commit_writes_every_kind_of_outcome(harness: Harness) -> None:
 def test_a_failed_attempt_replaces_the_error_log(harness: Harness) -> None:
     box = harness.make_box(max_retries=5, backoff=None)
     row = harness.insert(box, errors_count=1, error_log="old", processed_at=harness.ago(hours=1))
-    with harness.store.claims(box).open({0: 0}, 10) as claim:
+    with harness.store.claims(box).open({0: None}, 10) as claim:
         claim.commit(Settlement(failed=[FailedAttempt(row, Status.PENDING, 2, "new")]))
     written = harness.row(box, row)
     assert written is not None
@@ -205,7 +205,7 @@ def test_a_failed_attempt_replaces_the_error_log(harness: Harness) -> None:
 def test_a_discard_says_why_above_the_log_of_the_last_failure(harness: Harness) -> None:
     box = harness.make_box(max_retries=5, backoff=None)
     row = harness.insert(box, errors_count=2, error_log="old: " + "x" * 60_000, processed_at=harness.ago(hours=1))
-    with harness.store.claims(box).open({0: 0}, 10) as claim:
+    with harness.store.claims(box).open({0: None}, 10) as claim:
         claim.commit(Settlement(discarded=[Discard(row, DiscardCause.OVERTAKEN, 2, "overtaken by 9")]))
     written = harness.row(box, row)
     assert written is not None
@@ -216,7 +216,7 @@ def test_a_discard_says_why_above_the_log_of_the_last_failure(harness: Harness) 
 def test_delivered_rows_are_deleted_where_retention_is_zero(harness: Harness) -> None:
     box = harness.make_box(retention=AWAY_AT_ONCE)
     delivered, discarded, failed = (harness.insert(box) for _ in range(3))
-    with harness.store.claims(box).open({0: 0}, 10) as claim:
+    with harness.store.claims(box).open({0: None}, 10) as claim:
         attempt = FailedAttempt(failed, Status.FAILED, 1, "down")
         claim.commit(Settlement(delivered=[delivered], discarded=[overtaken(discarded)], failed=[attempt]))
     assert harness.statuses(box, delivered, discarded, failed) == [None, 3, 1]
@@ -226,29 +226,29 @@ def test_an_empty_settlement_changes_nothing_and_frees_the_buckets(harness: Harn
     box = harness.make_box()
     row = harness.insert(box)
     before = harness.row(box, row)
-    with harness.store.claims(box).open({0: 0}, 10) as claim:
+    with harness.store.claims(box).open({0: None}, 10) as claim:
         claim.commit(Settlement())
     assert harness.row(box, row) == before
-    with harness.other.claims(box).open({0: 0}, 10) as again:
+    with harness.other.claims(box).open({0: None}, 10) as again:
         assert [item.id for item in again.items] == [row]
 
 
 def test_leaving_without_a_commit_undoes_everything(harness: Harness) -> None:
     box = harness.make_box()
     row = harness.insert(box)
-    with harness.store.claims(box).open({0: 0}, 10) as claim:
+    with harness.store.claims(box).open({0: None}, 10) as claim:
         harness.add_effect(claim.session, "written")
     assert (harness.statuses(box, row), harness.effects()) == ([0], [])
-    with harness.other.claims(box).open({0: 0}, 10) as again:
+    with harness.other.claims(box).open({0: None}, 10) as again:
         assert [item.id for item in again.items] == [row]
 
 
 def test_an_error_inside_a_claim_reaches_the_caller_and_frees_the_buckets(harness: Harness) -> None:
     box = harness.make_box()
     harness.insert(box)
-    with pytest.raises(ZeroDivisionError), harness.store.claims(box).open({0: 0}, 10):
+    with pytest.raises(ZeroDivisionError), harness.store.claims(box).open({0: None}, 10):
         raise ZeroDivisionError
-    with harness.other.claims(box).open({0: 0}, 10) as again:
+    with harness.other.claims(box).open({0: None}, 10) as again:
         assert (len(again.items), again.refused) == (1, frozenset())
 
 
@@ -257,7 +257,7 @@ def test_a_commit_over_a_lost_connection_is_unavailable_and_writes_nothing(harne
     row = harness.insert(box)
 
     def settle_over_a_lost_connection() -> None:
-        with harness.store.claims(box).open({0: 0}, 10) as claim:
+        with harness.store.claims(box).open({0: None}, 10) as claim:
             harness.add_effect(claim.session, "written")
             harness.break_open_claims()
             claim.commit(Settlement(delivered=[row]))
@@ -265,7 +265,7 @@ def test_a_commit_over_a_lost_connection_is_unavailable_and_writes_nothing(harne
     with pytest.raises(StoreUnavailable):
         settle_over_a_lost_connection()
     assert (harness.statuses(box, row), harness.effects()) == ([0], [])
-    with harness.other.claims(box).open({0: 0}, 10) as again:
+    with harness.other.claims(box).open({0: None}, 10) as again:
         assert [item.id for item in again.items] == [row]
 
 
@@ -278,7 +278,7 @@ def test_a_later_delivered_item_of_the_key_and_event_is_seen(harness: Harness) -
     unnamed = harness.insert(box, event_key="b")
     later = harness.insert(box, event_key="a", event_name="changed", status=int(Status.DELIVERED))
     also_later = harness.insert(box, event_key="b", status=int(Status.DELIVERED))
-    with harness.store.claims(box).open({0: 0}, 10) as claim:
+    with harness.store.claims(box).open({0: None}, 10) as claim:
         assert claim.later_delivered(claim.items) == {overtaken: later, unnamed: also_later}
 
 
@@ -299,7 +299,7 @@ def test_a_later_item_of_another_kind_overtakes_nobody(
     box = harness.make_box(max_retries=5)
     row = harness.insert(box, event_key="a", event_name="changed")
     harness.insert(box, event_key=key, event_name=event, status=int(status))
-    with harness.store.claims(box).open({0: 0}, 1) as claim:
+    with harness.store.claims(box).open({0: None}, 1) as claim:
         assert [item.id for item in claim.items] == [row]
         assert claim.later_delivered(claim.items) == {}
 
@@ -308,7 +308,7 @@ def test_an_earlier_delivered_item_overtakes_nobody(harness: Harness) -> None:
     box = harness.make_box(max_retries=5)
     harness.insert(box, status=int(Status.DELIVERED))
     harness.insert(box)
-    with harness.store.claims(box).open({0: 0}, 1) as claim:
+    with harness.store.claims(box).open({0: None}, 1) as claim:
         assert claim.later_delivered(claim.items) == {}
         assert claim.later_delivered([]) == {}
 
@@ -316,7 +316,7 @@ def test_an_earlier_delivered_item_overtakes_nobody(harness: Harness) -> None:
 def test_what_a_session_wrote_commits_with_the_outcomes(harness: Harness) -> None:
     box = harness.make_box()
     row = harness.insert(box)
-    with harness.store.claims(box).open({0: 0}, 10) as claim:
+    with harness.store.claims(box).open({0: None}, 10) as claim:
         harness.add_effect(claim.session, "written")
         assert harness.effects() == []
         claim.commit(Settlement(delivered=[row]))
@@ -326,11 +326,11 @@ def test_what_a_session_wrote_commits_with_the_outcomes(harness: Harness) -> Non
 def test_what_a_savepoint_keeps_is_not_committed_before_the_claim(harness: Harness) -> None:
     box = harness.make_box()
     harness.insert(box)
-    with harness.store.claims(box).open({0: 0}, 10) as claim:
+    with harness.store.claims(box).open({0: None}, 10) as claim:
         with claim.savepoint():
             harness.add_effect(claim.session, "written")
         assert harness.effects() == []
-        with harness.other.claims(box).open({0: 0}, 10) as second:
+        with harness.other.claims(box).open({0: None}, 10) as second:
             assert second.refused == {0}
     assert harness.effects() == []
 
@@ -338,7 +338,7 @@ def test_what_a_savepoint_keeps_is_not_committed_before_the_claim(harness: Harne
 def test_a_savepoint_undoes_only_what_was_written_inside_it(harness: Harness) -> None:
     box = harness.make_box()
     first, second = harness.insert(box), harness.insert(box)
-    with harness.store.claims(box).open({0: 0}, 10) as claim:
+    with harness.store.claims(box).open({0: None}, 10) as claim:
         with claim.savepoint():
             harness.add_effect(claim.session, "first")
         with pytest.raises(ZeroDivisionError):
@@ -353,7 +353,7 @@ def test_a_savepoint_undoes_only_what_was_written_inside_it(harness: Harness) ->
 def test_a_savepoint_before_the_session_was_used_covers_it(harness: Harness) -> None:
     box = harness.make_box()
     row = harness.insert(box)
-    with harness.store.claims(box).open({0: 0}, 10) as claim:
+    with harness.store.claims(box).open({0: None}, 10) as claim:
         with pytest.raises(ZeroDivisionError):
             write_and_fail(harness, claim, "undone")
         claim.commit(Settlement(delivered=[row]))

@@ -32,7 +32,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 def deliver_some(store: FullStore, box: Box, journal: list[tuple[int, int]]) -> None:
     """Notes each item (id, bucket) while its bucket is held, as a transport would see them."""
-    with store.claims(box).open(dict.fromkeys(box.buckets, 0), 8) as claim:
+    with store.claims(box).open(dict.fromkeys(box.buckets), 8) as claim:
         journal.extend((item.id, item.bucket) for item in claim.items)
         claim.commit(Settlement(delivered=[item.id for item in claim.items]))
 
@@ -42,8 +42,8 @@ def test_a_held_bucket_is_refused_to_others_without_waiting(harness: Harness) ->
     harness.insert(box, bucket=0)
     free = harness.insert(box, bucket=1)
     with (
-        harness.store.claims(box).open({0: 0}, 10),
-        harness.other.claims(box).open({0: 0, 1: 0}, 10) as second,
+        harness.store.claims(box).open({0: None}, 10),
+        harness.other.claims(box).open({0: None, 1: None}, 10) as second,
     ):
         assert second.refused == {0}
         assert [item.id for item in second.items] == [free]
@@ -57,10 +57,10 @@ def test_a_held_bucket_is_refused_to_another_thread_of_the_same_process(
     harness.insert(box)
 
     def refused() -> frozenset[int]:
-        with harness.store.claims(box).open({0: 0}, 10) as second:
+        with harness.store.claims(box).open({0: None}, 10) as second:
             return second.refused
 
-    with harness.store.claims(box).open({0: 0}, 10):
+    with harness.store.claims(box).open({0: None}, 10):
         assert threads.submit(refused).result(PATIENCE) == {0}
     assert threads.submit(refused).result(PATIENCE) == frozenset()
 
@@ -68,16 +68,16 @@ def test_a_held_bucket_is_refused_to_another_thread_of_the_same_process(
 def test_boxes_do_not_share_their_buckets_locks(harness: Harness) -> None:
     box, other = harness.make_box(), harness.make_box()
     row = harness.insert(other)
-    with harness.store.claims(box).open({0: 0}, 10), harness.other.claims(other).open({0: 0}, 10) as second:
+    with harness.store.claims(box).open({0: None}, 10), harness.other.claims(other).open({0: None}, 10) as second:
         assert ([item.id for item in second.items], second.refused) == ([row], frozenset())
 
 
 def test_a_commit_frees_the_buckets_before_the_claim_is_left(harness: Harness) -> None:
     box = harness.make_box()
     row = harness.insert(box)
-    with harness.store.claims(box).open({0: 0}, 10) as first:
+    with harness.store.claims(box).open({0: None}, 10) as first:
         first.commit(Settlement(delivered=[row]))
-        with harness.other.claims(box).open({0: 0}, 10) as second:
+        with harness.other.claims(box).open({0: None}, 10) as second:
             assert (list(second.items), second.refused) == ([], frozenset())
 
 
@@ -89,7 +89,7 @@ def test_of_two_claims_at_once_each_bucket_goes_to_one(harness: Harness, threads
 
     def granted(store: FullStore) -> tuple[set[int], set[int]]:
         together.wait(PATIENCE)
-        with store.claims(box).open(dict.fromkeys(box.buckets, 0), 100) as claim:
+        with store.claims(box).open(dict.fromkeys(box.buckets), 100) as claim:
             together.wait(PATIENCE)
             return set(box.buckets) - claim.refused, {item.bucket for item in claim.items}
 
@@ -103,9 +103,9 @@ def test_rows_that_another_delivered_since_the_poll_are_not_claimed(harness: Har
     box = harness.make_box()
     first, second = harness.insert(box), harness.insert(box)
     assert [row.id for row in harness.store.poll(box, [0], 10)] == [first, second]
-    with harness.other.claims(box).open({0: 0}, 1) as claim:
+    with harness.other.claims(box).open({0: None}, 1) as claim:
         claim.commit(Settlement(delivered=[first]))
-    with harness.store.claims(box).open({0: 0}, 10) as claim:
+    with harness.store.claims(box).open({0: None}, 10) as claim:
         assert [item.id for item in claim.items] == [second]
 
 
@@ -115,13 +115,13 @@ def test_an_open_claim_does_not_keep_others_from_other_buckets(harness: Harness,
     opened, done = Event(), Event()
 
     def hold() -> list[int]:
-        with harness.store.claims(box).open({0: 0}, 10) as claim:
+        with harness.store.claims(box).open({0: None}, 10) as claim:
             opened.set()
             assert done.wait(PATIENCE)
             return [item.id for item in claim.items]
 
     def deliver() -> list[int]:
-        with harness.other.claims(box).open({1: 0}, 10) as claim:
+        with harness.other.claims(box).open({1: None}, 10) as claim:
             ids = [item.id for item in claim.items]
             claim.commit(Settlement(delivered=ids))
             return ids
@@ -139,7 +139,7 @@ def test_an_open_claim_does_not_keep_others_from_other_buckets(harness: Harness,
 def test_rows_inserted_during_a_claim_wait_for_the_next_one(harness: Harness, threads: ThreadPoolExecutor) -> None:
     box = harness.make_box()
     first = harness.insert(box)
-    with harness.store.claims(box).open({0: 0}, 10) as claim:
+    with harness.store.claims(box).open({0: None}, 10) as claim:
         second = threads.submit(harness.insert, box).result(PATIENCE)
         assert [item.id for item in claim.items] == [first]
         claim.commit(Settlement(delivered=[first]))
@@ -152,7 +152,7 @@ def test_what_a_claim_settled_is_seen_by_the_next_at_once(harness: Harness) -> N
     rows = [harness.insert(box) for _ in range(10)]
     seen = []
     for store in (harness.store, harness.other) * 5:
-        with store.claims(box).open({0: 0}, 1) as claim:
+        with store.claims(box).open({0: None}, 1) as claim:
             seen += [item.id for item in claim.items]
             claim.commit(Settlement(delivered=seen[-1:]))
     assert seen == rows

@@ -31,7 +31,7 @@ def test_claims_one_after_the_other_hold_all_in_order_and_never_too_much(harness
     seen: list[int] = []
     for _ in sizes:
         claims = harness.store.plain_claims(box) if plain else harness.store.claims(box)
-        with claims.open({0: 0, 1: 0}, 100) as claim:
+        with claims.open({0: None, 1: None}, 100) as claim:
             batch = {item.id: item.payload for item in claim.items}
             assert batch == {item_id: sizes[item_id] for item_id in batch}
             assert sum(map(len, batch.values())) <= MAX_BATCH_BYTES or len(batch) == 1

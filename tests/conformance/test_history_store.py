@@ -8,6 +8,7 @@ import pytest
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Status
+from boxengine.domain.item_id import ItemId
 from boxengine.ports import Swept
 from tests.conformance import stores
 from tests.conformance.stores import Harness
@@ -21,7 +22,7 @@ def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
         yield opened
 
 
-def insert(harness: Harness, box: Box, status: Status, *, hours_ago: float = 0) -> int:
+def insert(harness: Harness, box: Box, status: Status, *, hours_ago: float = 0) -> ItemId:
     return harness.insert(box, status=int(status), created_at=harness.ago(hours=hours_ago))
 
 
@@ -126,7 +127,7 @@ def test_deletion_does_not_wait_for_an_open_claim(harness: Harness) -> None:
     box = harness.make_box()
     pending = insert(harness, box, Status.PENDING, hours_ago=5)
     insert(harness, box, Status.DELIVERED, hours_ago=5)
-    with harness.other.claims(box).open({0: 0}, 10) as claim:
+    with harness.other.claims(box).open({0: None}, 10) as claim:
         assert [item.id for item in claim.items] == [pending]
         deleted = harness.store.delete_finished(
             box, FINISHED, created_from=harness.ago(hours=6), created_before=harness.ago(hours=4), limit=10
@@ -154,7 +155,7 @@ def test_a_sweep_deletes_what_is_old_of_each_status_wherever_it_stands(harness: 
     delivered, failed, discarded = (insert(harness, box, Status(status), hours_ago=5) for status in FINISHED)
     kept, pending = insert(harness, box, Status.FAILED, hours_ago=3), insert(harness, box, Status.PENDING, hours_ago=9)
     before = {2: harness.ago(hours=2), 1: harness.ago(hours=4), 3: harness.ago(hours=4), 0: harness.now()}
-    assert harness.store.sweep_finished(box, before, after=0, limit=10) == Swept(3, pending)
+    assert harness.store.sweep_finished(box, before, after=None, limit=10) == Swept(3, pending)
     assert harness.statuses(box, young, delivered, failed, discarded, kept, pending) == [2, None, None, None, 1, 0]
     assert harness.store.sweep_finished(box, before, after=pending, limit=10) == Swept(0, None)
 
@@ -173,7 +174,7 @@ def test_a_sweep_does_not_wait_for_a_row_that_somebody_holds(harness: Harness) -
         insert(harness, box, Status.PENDING, hours_ago=5),
         insert(harness, box, Status.DELIVERED, hours_ago=5),
     )
-    with harness.other.claims(box).open({0: 0}, 10) as claim:
+    with harness.other.claims(box).open({0: None}, 10) as claim:
         assert [item.id for item in claim.items] == [pending]
-        swept = harness.store.sweep_finished(box, {2: harness.ago(hours=2)}, after=0, limit=10)
+        swept = harness.store.sweep_finished(box, {2: harness.ago(hours=2)}, after=None, limit=10)
     assert swept == Swept(1, old)

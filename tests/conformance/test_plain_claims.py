@@ -12,6 +12,7 @@ import pytest
 
 from boxengine.domain.box import Backoff, Box, Retention, StrictOrder
 from boxengine.domain.item import Status
+from boxengine.domain.item_id import ItemId
 from boxengine.domain.outcome import FailedAttempt, Settlement
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import Claims, PlainClaim
@@ -35,7 +36,7 @@ def make_box(harness: Harness, strict_order: StrictOrder = StrictOrder.NONE) -> 
     )
 
 
-def claimed(claims: Claims[PlainClaim], after: Mapping[int, int], limit: int) -> object:
+def claimed(claims: Claims[PlainClaim], after: Mapping[int, ItemId | None], limit: int) -> object:
     """All that such a claim says, but for the moment at which it was made; nothing comes of it."""
     with claims.open(after, limit) as claim:
         items = [item._replace(dispatched_at=item.created_at) for item in claim.items]
@@ -54,11 +55,11 @@ def test_they_hold_what_any_claim_holds(harness: Harness, strict_order: StrictOr
             harness.insert(box, bucket=bucket, event_key="c", errors_count=1, processed_at=recently)
         for key in "abc":
             harness.insert(box, bucket=bucket, event_key=key)
-    with harness.other.claims(box).open({0: 0}, 1):
+    with harness.other.claims(box).open({0: None}, 1):
         for after, limit in (
-            (dict.fromkeys(box.buckets, 0), 100),
-            (dict.fromkeys(box.buckets, 0), 5),
-            (dict.fromkeys(box.buckets, 0), 2),
+            (dict.fromkeys(box.buckets), 100),
+            (dict.fromkeys(box.buckets), 5),
+            (dict.fromkeys(box.buckets), 2),
             ({1: firsts[1]}, 100),
             ({3: firsts[3]}, 100),
             ({}, 100),
@@ -72,7 +73,7 @@ def test_what_they_deliver_is_gone(harness: Harness) -> None:
     box = make_box(harness)
     rows = [harness.insert(box, bucket=bucket) for bucket in (0, 1, 1)]
     other = harness.insert(box, bucket=2)
-    with harness.store.plain_claims(box).open({0: 0, 1: 0}, 10) as claim:
+    with harness.store.plain_claims(box).open({0: None, 1: None}, 10) as claim:
         assert harness.statuses(box, *rows) == [0, 0, 0]
         claim.commit(Settlement(delivered=[item.id for item in claim.items]))
     assert harness.statuses(box, *rows, other) == [None, None, None, 0]
@@ -82,7 +83,7 @@ def test_what_did_not_go_out_is_as_after_any_claim(harness: Harness) -> None:
     box = make_box(harness)
     delivered, discarded, retried, failed, untouched = (harness.insert(box) for _ in range(5))
     before = harness.row(box, untouched)
-    with harness.store.plain_claims(box).open({0: 0}, 10) as claim:
+    with harness.store.plain_claims(box).open({0: None}, 10) as claim:
         attempts = [
             FailedAttempt(retried, Status.PENDING, 1, "timeout"),
             FailedAttempt(failed, Status.FAILED, 6, "gone"),
@@ -93,14 +94,14 @@ def test_what_did_not_go_out_is_as_after_any_claim(harness: Harness) -> None:
     assert row is not None
     assert (row["errors_count"], row["error_log"]) == (1, "timeout")
     assert harness.row(box, untouched) == before
-    with harness.other.plain_claims(box).open({0: 0}, 10) as again:
+    with harness.other.plain_claims(box).open({0: None}, 10) as again:
         assert [item.id for item in again.items] == [untouched]
 
 
 def test_rows_beyond_the_limit_stay(harness: Harness) -> None:
     box = make_box(harness)
     rows = [harness.insert(box, bucket=bucket) for bucket in box.buckets]
-    with harness.store.plain_claims(box).open(dict.fromkeys(box.buckets, 0), 2) as claim:
+    with harness.store.plain_claims(box).open(dict.fromkeys(box.buckets), 2) as claim:
         claim.commit(Settlement(delivered=[item.id for item in claim.items]))
     assert harness.statuses(box, *rows) == [None, None, 0, 0]
 
@@ -110,11 +111,11 @@ def test_where_nothing_comes_of_them_nothing_is_gone(harness: Harness, settlemen
     box = make_box(harness)
     row = harness.insert(box)
     before = harness.row(box, row)
-    with harness.store.plain_claims(box).open({0: 0}, 10) as claim:
+    with harness.store.plain_claims(box).open({0: None}, 10) as claim:
         if settlement is not None:
             claim.commit(settlement)
     assert harness.row(box, row) == before
-    with harness.other.claims(box).open({0: 0}, 10) as again:
+    with harness.other.claims(box).open({0: None}, 10) as again:
         assert [item.id for item in again.items] == [row]
 
 
@@ -123,7 +124,7 @@ def test_over_a_lost_connection_nothing_is_gone(harness: Harness) -> None:
     row = harness.insert(box)
 
     def settle_over_a_lost_connection() -> None:
-        with harness.store.plain_claims(box).open({0: 0}, 10) as claim:
+        with harness.store.plain_claims(box).open({0: None}, 10) as claim:
             harness.break_open_claims()
             claim.commit(Settlement(delivered=[row]))
 

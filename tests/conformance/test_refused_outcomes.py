@@ -22,7 +22,7 @@ def test_a_row_that_refuses_its_outcome_fails_alone(harness: Harness) -> None:
     box = harness.make_box(max_retries=3)
     ids = [harness.insert(box, event_key=key) for key in ("a", "refuses", "b", "c")]
     harness.refuse(box, ids[1])
-    with harness.store.claims(box).open({0: 0}, 10) as claim:
+    with harness.store.claims(box).open({0: None}, 10) as claim:
         attempt = FailedAttempt(ids[2], Status.PENDING, 1, "timeout")
         unrecorded = claim.commit(Settlement(delivered=[ids[0], ids[1], ids[3]], failed=[attempt]))
     assert harness.statuses(box, *ids) == [Status.DELIVERED, Status.FAILED, Status.PENDING, Status.DELIVERED]
@@ -37,7 +37,7 @@ def test_a_row_that_takes_nothing_stays_as_it_is_and_is_named(harness: Harness) 
     box = harness.make_box(max_retries=3)
     ids = [harness.insert(box, event_key=key) for key in ("a", "takes nothing", "b")]
     harness.refuse(box, ids[1], even_failed=True)
-    with harness.store.claims(box).open({0: 0}, 10) as claim:
+    with harness.store.claims(box).open({0: None}, 10) as claim:
         unrecorded = claim.commit(Settlement(delivered=ids))
     assert harness.statuses(box, *ids) == [Status.DELIVERED, Status.PENDING, Status.DELIVERED]
     assert unrecorded is not None
@@ -51,7 +51,7 @@ def test_with_an_outcome_that_is_refused_nothing_of_the_handlers_is_committed(
     box = harness.make_box(max_retries=3)
     ids = [harness.insert(box, event_key=key) for key in ("a", "refuses", "b")]
     harness.refuse(box, ids[1], even_failed=even_failed)
-    with harness.store.claims(box).open({0: 0}, 10) as claim:
+    with harness.store.claims(box).open({0: None}, 10) as claim:
         with claim.savepoint():
             harness.add_effect(claim.session, "of all three")
         unrecorded = claim.commit(Settlement(delivered=ids))
@@ -60,5 +60,5 @@ def test_with_an_outcome_that_is_refused_nothing_of_the_handlers_is_committed(
     assert harness.statuses(box, *ids) == [Status.PENDING, second, Status.PENDING]
     assert unrecorded is not None
     assert unrecorded.undone
-    with harness.other.claims(box).open({0: 0}, 10) as again:
+    with harness.other.claims(box).open({0: None}, 10) as again:
         assert not again.refused

@@ -9,6 +9,7 @@ import pytest
 
 from boxengine.domain.box import Backoff, Box, StrictOrder
 from boxengine.domain.item import Status
+from boxengine.domain.item_id import ItemId
 from tests.conformance import stores
 from tests.conformance.stores import Harness
 
@@ -29,12 +30,12 @@ def due(harness: Harness, box: Box, *, buckets: Sequence[int] = ALL_BUCKETS, lim
     found = harness.store.poll(box, buckets, limit)
     ids = [row.id for row in found]
     assert set(harness.store.outlook(box, buckets).due) == {row.bucket for row in found}
-    with harness.store.claims(box).open(dict.fromkeys(buckets, 0), limit) as claim:
+    with harness.store.claims(box).open(dict.fromkeys(buckets), limit) as claim:
         assert sorted(item.id for item in claim.items) == ids
     return ids
 
 
-def insert_tried(harness: Harness, box: Box, *, seconds_ago: float, errors: int = 1, key: str = "k") -> int:
+def insert_tried(harness: Harness, box: Box, *, seconds_ago: float, errors: int = 1, key: str = "k") -> ItemId:
     return harness.insert(box, event_key=key, errors_count=errors, processed_at=harness.ago(seconds=seconds_ago))
 
 
@@ -340,7 +341,7 @@ def test_a_poll_tells_the_errors_of_each_row(harness: Harness) -> None:
 def test_a_poll_takes_no_locks(harness: Harness) -> None:
     box = harness.make_box()
     row = harness.insert(box)
-    with harness.store.claims(box).open({0: 0}, 10) as claim:
+    with harness.store.claims(box).open({0: None}, 10) as claim:
         assert [item.id for item in claim.items] == [row]
         assert [found.id for found in harness.other.poll(box, [0], 10)] == [row]
 

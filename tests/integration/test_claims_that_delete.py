@@ -38,7 +38,7 @@ def test_a_row_that_somebody_is_just_discarding_is_waited_for_and_not_claimed(
 
     def claim_all() -> list[int]:
         claims = harness.store.plain_claims(box) if plain else harness.store.claims(box)
-        with claims.open({0: 0}, 10) as claim:
+        with claims.open({0: None}, 10) as claim:
             ids = [item.id for item in claim.items]
             claim.commit(Settlement(delivered=ids))
             return ids
@@ -71,7 +71,7 @@ def test_what_an_operator_discards_while_they_come_back_stays_discarded(
         discarding[0].result(PATIENCE)
 
     monkeypatch.setattr(PostgresStatements, "bring_back", slowly)
-    with ThreadPoolExecutor(1) as operator, harness.store.plain_claims(box).open({0: 0}, 10) as claim:
+    with ThreadPoolExecutor(1) as operator, harness.store.plain_claims(box).open({0: None}, 10) as claim:
         discarding.append(operator.submit(harness.set_row, box, doomed, status=int(Status.DISCARDED)))
         claim.commit(Settlement(failed=attempts))
     assert harness.statuses(box, doomed, other) == [Status.DISCARDED, Status.PENDING]
@@ -81,6 +81,6 @@ def test_what_an_operator_discards_while_they_come_back_stays_discarded(
 def test_a_plain_claim_has_nothing_that_users_code_could_work_with(harness: SqlHarness) -> None:
     box = harness.make_box(retention=Retention(delivered=timedelta(0)))
     row = harness.insert(box)
-    with harness.store.plain_claims(box).open({0: 0}, 10) as claim:
+    with harness.store.plain_claims(box).open({0: None}, 10) as claim:
         assert not {"session", "savepoint", "later_delivered"} & set(dir(claim))
     assert harness.statuses(box, row) == [Status.PENDING]

@@ -130,7 +130,7 @@ def test_pages_follow_one_another(bench: Bench) -> None:
 
 
 def test_an_empty_box_has_no_last_id(bench: Bench) -> None:
-    assert bench.store.last_id(bench.box) == 0
+    assert bench.store.last_id(bench.box) is None
 
 
 def test_a_row_is_shown_with_all_it_has_and_a_page_leaves_the_payload_out(bench: Bench) -> None:
@@ -266,7 +266,7 @@ def test_rows_that_a_worker_holds_are_passed_over_without_waiting_and_reported(b
     free = [bench.insert(FAILED, bucket=0) for _ in range(5)]
     for item in held:
         bench.harness.set_row(bench.box, item, processed_at=bench.harness.ago(hours=2))
-    with bench.harness.other.claims(bench.box).open({0: 0}, 100) as claim:
+    with bench.harness.other.claims(bench.box).open({0: None}, 100) as claim:
         assert [item.id for item in claim.items] == held
         assert bench.run(action, of(PENDING, FAILED)) == Tally(changed=5, left=20)
     assert bench.statuses(*held) == [PENDING] * 20
@@ -305,6 +305,7 @@ def test_thousands_of_rows_go_batch_by_batch_and_so_do_thousands_of_ids(bench: B
     tally = bench.actions.run(bench.box, Action.DISCARD, ALL, progress=told.append)
     assert (tally, told) == (Tally(changed=4096, left=0), [1000, 1000, 1000, 1000, 96])
     last = bench.store.last_id(bench.box)
+    assert last is not None
     named = ItemFilter(ids=tuple(range(rows[0], last + 1)))
     assert bench.actions.count(bench.box, Action.DELETE, named) == 4096
     assert bench.run(Action.DELETE, named) == Tally(changed=4096, left=0)

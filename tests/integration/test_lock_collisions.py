@@ -42,10 +42,10 @@ def test_a_lock_of_the_application_with_our_number_delays_that_bucket_alone(stor
     space = _lock_space(store.table(box))
     with psycopg.connect(postgres_url.replace("+psycopg", ""), autocommit=True) as application:
         application.execute("SELECT pg_advisory_lock(%s, 0)", (space,))
-        with store.claims(box).open({0: 0, 1: 0}, 10) as claim:
+        with store.claims(box).open({0: None, 1: None}, 10) as claim:
             assert claim.refused == {0}
             claim.commit(Settlement(delivered=[item.id for item in claim.items]))
-    with store.claims(box).open({0: 0, 1: 0}, 10) as claim:
+    with store.claims(box).open({0: None, 1: None}, 10) as claim:
         assert [item.bucket for item in claim.items] == [0]
 
 
@@ -55,11 +55,11 @@ def test_two_boxes_whose_lock_numbers_collide_take_turns(store: SqlStore, monkey
     schema.create(store.engine, [one, other])
     insert(store, one)
     insert(store, other)
-    with store.claims(one).open({0: 0}, 10) as claim:
-        with store.claims(other).open({0: 0, 1: 0}, 10) as meanwhile:
+    with store.claims(one).open({0: None}, 10) as claim:
+        with store.claims(other).open({0: None, 1: None}, 10) as meanwhile:
             assert (meanwhile.refused, [item.bucket for item in meanwhile.items]) == (frozenset({0}), [1])
         claim.commit(Settlement(delivered=[item.id for item in claim.items]))
-    with store.claims(other).open({0: 0}, 10) as claim:
+    with store.claims(other).open({0: None}, 10) as claim:
         assert [item.bucket for item in claim.items] == [0]
 
 

@@ -45,7 +45,7 @@ def kill(url: str, connection_id: int) -> None:
 
 def test_an_oversized_packet_of_a_handler_is_named_with_its_limit(store: SqlStore) -> None:
     def write_too_much() -> None:
-        with store.claims(BOX).open({0: 0}, 10) as claim:
+        with store.claims(BOX).open({0: None}, 10) as claim:
             claim.session.execute(sa.text("SELECT length(:x)"), {"x": "y" * 20_000_000})
 
     with pytest.raises(StoreUnavailable) as raised:
@@ -55,7 +55,7 @@ def test_an_oversized_packet_of_a_handler_is_named_with_its_limit(store: SqlStor
 
 def test_a_connection_that_was_lost_before_the_commit_says_so(store: SqlStore, mysql_url: str) -> None:
     def lose_the_connection() -> None:
-        with store.claims(BOX).open({0: 0}, 10) as claim:
+        with store.claims(BOX).open({0: None}, 10) as claim:
             claim._cursor.execute("SELECT CONNECTION_ID()")
             kill(mysql_url, claim._cursor.fetchone()[0])
             claim.later_delivered(claim.items)

@@ -61,7 +61,7 @@ def statuses(engine: sa.Engine) -> list[int]:
 def test_a_claim_locks_its_rows_and_no_others(engine: sa.Engine, other: SqlStore) -> None:
     own = insert(engine, *"abc")
     foreign = insert(engine, *"de", bucket=1)
-    with SqlStore(engine).claims(BOX).open({0: 0}, 10) as claim, other.engine.connect() as connection:
+    with SqlStore(engine).claims(BOX).open({0: None}, 10) as claim, other.engine.connect() as connection:
         assert [item.id for item in claim.items] == own
         free = connection.execute(sa.text("SELECT id FROM order_items ORDER BY id FOR UPDATE SKIP LOCKED")).scalars()
         assert list(free) == foreign
@@ -72,7 +72,7 @@ def test_the_server_ends_a_claim_that_has_fallen_silent(mysql_url: str, engine: 
     silent = SqlStore(connect(mysql_url, connections=1, idle_timeout=timedelta(seconds=1)))
 
     def fall_silent() -> None:
-        with silent.claims(BOX).open({0: 0}, 10) as claim, other.engine.connect() as connection:
+        with silent.claims(BOX).open({0: None}, 10) as claim, other.engine.connect() as connection:
             (name,) = MySqlStatements(other.table(BOX))._lock_names([0])
             got = connection.execute(sa.text("SELECT GET_LOCK(:name, 30)"), {"name": name}).scalar_one()
             connection.execute(sa.text("DO RELEASE_LOCK(:name)"), {"name": name})
@@ -82,7 +82,7 @@ def test_the_server_ends_a_claim_that_has_fallen_silent(mysql_url: str, engine: 
     with pytest.raises(StoreUnavailable):
         fall_silent()
     assert statuses(engine) == [Status.PENDING]
-    with silent.claims(BOX).open({0: 0}, 10) as claim:
+    with silent.claims(BOX).open({0: None}, 10) as claim:
         assert len(claim.items) == 1
     silent.close()
 
@@ -99,7 +99,7 @@ def test_a_lock_that_cannot_be_freed_goes_with_its_connection(
 
     monkeypatch.setattr(MySqlStatements, "unlock", refuse)
     try:
-        with store.claims(BOX).open({0: 0}, 10) as claim:
+        with store.claims(BOX).open({0: None}, 10) as claim:
             if settled:
                 claim.commit(Settlement(delivered=rows))
     except StoreUnavailable:
@@ -107,7 +107,7 @@ def test_a_lock_that_cannot_be_freed_goes_with_its_connection(
     monkeypatch.undo()
     assert statuses(engine) == [Status.DELIVERED if settled else Status.PENDING]
     for again in (other, store):
-        with again.claims(BOX).open({0: 0}, 10) as claim:
+        with again.claims(BOX).open({0: None}, 10) as claim:
             assert claim.refused == frozenset()
 
 
@@ -121,10 +121,10 @@ def test_locks_taken_by_a_statement_that_broke_off_are_freed(
         raise pymysql.err.OperationalError(1317, "Query execution was interrupted")
 
     monkeypatch.setattr(MySqlStatements, "claim", break_off)
-    with pytest.raises(StoreUnavailable), SqlStore(engine).claims(BOX).open({0: 0, 1: 0}, 10):
+    with pytest.raises(StoreUnavailable), SqlStore(engine).claims(BOX).open({0: None, 1: None}, 10):
         pass
     monkeypatch.undo()
-    with other.claims(BOX).open({0: 0, 1: 0}, 10) as claim:
+    with other.claims(BOX).open({0: None, 1: None}, 10) as claim:
         assert claim.refused == frozenset()
 
 
@@ -136,7 +136,7 @@ def test_tables_of_one_name_in_two_databases_do_not_share_locks(engine: sa.Engin
     twin = connect(address.set(database=second).render_as_string(hide_password=False), connections=1)
     try:
         schema.create(twin, [BOX])
-        with SqlStore(engine).claims(BOX).open({0: 0}, 10), SqlStore(twin).claims(BOX).open({0: 0}, 10) as claim:
+        with SqlStore(engine).claims(BOX).open({0: None}, 10), SqlStore(twin).claims(BOX).open({0: None}, 10) as claim:
             assert claim.refused == frozenset()
     finally:
         twin.dispose()
@@ -148,7 +148,7 @@ def test_a_handler_that_ends_the_transaction_leaves_its_items_pending(engine: sa
     rows = insert(engine, "a")
 
     def settle() -> None:
-        with SqlStore(engine).claims(BOX).open({0: 0}, 10) as claim:
+        with SqlStore(engine).claims(BOX).open({0: None}, 10) as claim:
             claim.session.connection().exec_driver_sql("CREATE TABLE surprise (id int)")
             claim.commit(Settlement(delivered=rows))
 

@@ -70,7 +70,7 @@ def ready(store: SqlStore) -> bool:
 
 def claims(store: SqlStore) -> bool:
     """Whether a bucket can be claimed."""
-    with store.claims(BOX).open({0: 0}, 10) as claim:
+    with store.claims(BOX).open({0: None}, 10) as claim:
         return not claim.refused
 
 

@@ -150,7 +150,7 @@ def test_each_of_the_workers_grants_is_needed(site: Site, missing: str) -> None:
     store, box, now = database.connect_store(rig.boxes.resolved.settings), rig.box(), datetime.now(UTC)
 
     def deliver() -> None:
-        with store.claims(box).open(dict.fromkeys(box.buckets, 0), 10) as claim:
+        with store.claims(box).open(dict.fromkeys(box.buckets), 10) as claim:
             claim.commit(Settlement(delivered=[item_id]))
 
     def clean_up() -> None:

@@ -302,7 +302,7 @@ def _nobody_else_accused(record: Record) -> Iterator[str]:
         notes = [
             alone
             for alone in record.alone
-            if (alone.box, alone.item) == (change.box, row.id) and alone.step <= change.step
+            if (alone.box, alone.item) == (change.box, str(row.id)) and alone.step <= change.step
         ]
         gone = {alone.worker for alone in notes if alone.over is None or alone.over > change.step} - {notes[-1].worker}
         if len(gone) < 2:

@@ -12,6 +12,7 @@ from boxengine.adapters.memory.in_hand import MemoryInHand
 from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.adapters.memory.store import MemoryClaim, MemoryStore, Step
 from boxengine.domain.box import Box
+from boxengine.domain.item_id import ItemId
 from boxengine.domain.job import Job
 from boxengine.errors import QueueUnavailable, StoreUnavailable
 from boxengine.ports import Hold
@@ -169,16 +170,16 @@ class InHandSide(RedisSide):
         put, take_out = RedisSide.__getattr__(self, "put"), RedisSide.__getattr__(self, "take_out")
 
         def noted(box: Box, name: str) -> int:
-            number = name.partition(":")[0]
-            if number.isdecimal():
-                record.alone.append(Alone(worker, box.name, int(number), record.step))
-                record.note(worker, f"notes item {number} as the only one in hand")
+            item = name.partition(":")[0]
+            if item != "bucket":
+                record.alone.append(Alone(worker, box.name, item, record.step))
+                record.note(worker, f"notes item {item} as the only one in hand")
             return int(put(box, name))
 
         def taken_out(box: Box, name: str) -> None:
             faults.step("before a note is taken back")
             for each in record.alone:
-                if each.worker == worker and (each.box, str(each.item)) == (box.name, name.partition(":")[0]):
+                if each.worker == worker and (each.box, each.item) == (box.name, name.partition(":")[0]):
                     each.over = each.over or record.step
             take_out(box, name)
 
@@ -195,7 +196,7 @@ class ClaimsSide:
         self._record = record
 
     @contextmanager
-    def open(self, buckets: Mapping[int, int], limit: int) -> Iterator[MemoryClaim]:
+    def open(self, buckets: Mapping[int, ItemId | None], limit: int) -> Iterator[MemoryClaim]:
         box = self._box
         strand = self._scheduler.current
         if strand is None:

@@ -10,6 +10,7 @@ from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.rows import Row
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status
+from boxengine.domain.item_id import ItemId
 from boxengine.engine.delivering.sizing import LARGE, LARGE_DELETING
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import Signal
@@ -26,6 +27,8 @@ STEPS = 60_000
 """More switches than any history needs."""
 MOST_KILLING = 3
 """Items of a history: each costs four workers, and what comes after each takes a lease's time."""
+TEXT, TEXT_EVERY = "row-{:09}", 4
+"""So many histories from one whose ids are text: nothing in the engine may take them for numbers."""
 CALM = 120.0
 """Virtual seconds after the last fault within which every item must have ended."""
 
@@ -48,7 +51,8 @@ class History:
         self.scheduler = Scheduler(self.random, self.clock, self.record, steps=STEPS)
         self.faults = Faults(self.scheduler, self.record, scenario.faults)
         self.scenario: Scenario = with_payload_builders(scenario, self.faults)
-        self.servers = SharedServers(self.clock, self.scheduler, self.record)
+        name: Callable[[int], ItemId] = TEXT.format if seed % TEXT_EVERY == 0 else int
+        self.servers = SharedServers(self.clock, self.scheduler, self.record, name=name)
         self.workers: list[SimulatedWorker] = []
         self._journals = {plan.box.name: self.servers.keep_journal(plan.box) for plan in self.scenario.boxes}
         self._writing = 0

@@ -19,6 +19,7 @@ from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.adapters.memory.store import MemoryClaim, MemoryStore
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item, Status
+from boxengine.domain.item_id import ItemId
 from boxengine.domain.job import Job
 from boxengine.domain.outcome import FailedAttempt, Settlement, Verdict
 from boxengine.engine.delivering import batch, care, reporting
@@ -394,11 +395,11 @@ def backoff_ignored(patch: Surgery) -> None:
 def discarded_for_one_undelivered(patch: Surgery) -> None:
     """As the reference does it: a later item counts though it has not been delivered."""
 
-    def later(self: Any, items: Sequence[Item]) -> Mapping[int, int]:
-        last: dict[tuple[str, str | None], int] = {}
+    def later(self: Any, items: Sequence[Item]) -> Mapping[ItemId, ItemId]:
+        last: dict[tuple[str, str | None], ItemId] = {}
         for row in self._database.rows(self._box):
             last[row.event_key, row.event_name] = row.id
-        found = ((item.id, last.get((item.event_key, item.event_name), 0)) for item in items)
+        found = ((item.id, last.get((item.event_key, item.event_name), item.id)) for item in items)
         return {item_id: later for item_id, later in found if later > item_id}
 
     patch.setattr(MemoryClaim, "later_delivered", later)

@@ -75,7 +75,8 @@ class Alone:
 
     worker: str
     box: str
-    item: int
+    item: str
+    """Its id."""
     step: int
     over: int | None = None
     """The step at which the worker has taken the note back, or meant to."""

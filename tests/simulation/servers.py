@@ -14,6 +14,7 @@ from boxengine.adapters.memory.rows import Row, Rows
 from boxengine.adapters.memory.store import MemoryStore
 from boxengine.domain.box import Box
 from boxengine.domain.item import Status
+from boxengine.domain.item_id import ItemId
 from tests.simulation.record import Change, ClaimRecord, Record
 from tests.simulation.scheduler import Scheduler, SimulatedCondition
 
@@ -21,9 +22,12 @@ from tests.simulation.scheduler import Scheduler, SimulatedCondition
 class SharedServers:
     """The memory adapters, waiting in virtual time."""
 
-    def __init__(self, clock: ManualClock, scheduler: Scheduler, record: Record) -> None:
+    def __init__(
+        self, clock: ManualClock, scheduler: Scheduler, record: Record, *, name: Callable[[int], ItemId] = int
+    ) -> None:
+        """``name``: the id of a box's first row, of its second, and so on."""
         self.clock = clock
-        self.store = MemoryStore(clock)
+        self.store = MemoryStore(clock, name=name)
         self.queue = MemoryJobQueue(clock=clock)
         self.queue._changed = cast("Any", SimulatedCondition(scheduler))
         self.leases = MemoryLeases(clock=clock)
@@ -36,7 +40,7 @@ class SharedServers:
 
     def keep_journal(self, box: Box) -> JournaledRows:
         """From now on every committed change of the box's rows is on record."""
-        rows = JournaledRows(box, self._record, self._who)
+        rows = JournaledRows(box, self._record, self._who, self.store._database.name)
         self.store._database.boxes[box.name] = rows
         return rows
 
@@ -56,8 +60,14 @@ class SharedServers:
 class JournaledRows(Rows):
     """Rows of one box with every change on record, and how many are pending."""
 
-    def __init__(self, box: Box, record: Record, who: Callable[[], tuple[str, ClaimRecord | None]]) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        box: Box,
+        record: Record,
+        who: Callable[[], tuple[str, ClaimRecord | None]],
+        name: Callable[[int], ItemId],
+    ) -> None:
+        super().__init__(name)
         self.pending = 0
         self._box = box
         self._record = record
@@ -71,7 +81,7 @@ class JournaledRows(Rows):
         self._putting = False
         self._changed(before, row)
 
-    def remove(self, row_id: int) -> None:
+    def remove(self, row_id: ItemId) -> None:
         before = self.get(row_id)
         super().remove(row_id)
         if before is not None and not self._putting:

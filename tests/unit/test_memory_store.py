@@ -22,7 +22,7 @@ def failing_at(step: Step) -> MemoryStore:
 
 
 def deliver(store: MemoryStore, row: int) -> None:
-    with store.claims(BOX).open({0: 0}, 10) as claim:
+    with store.claims(BOX).open({0: None}, 10) as claim:
         claim.commit(Settlement(delivered=[row]))
 
 
@@ -33,7 +33,7 @@ def test_a_commit_can_be_refused_or_only_its_acknowledgement_lost(step: Step, st
     with pytest.raises(StoreUnavailable):
         deliver(store, row)
     assert [found.status for found in store.rows(BOX)] == [status]
-    with store.claims(BOX).open({0: 0}, 10) as claim:
+    with store.claims(BOX).open({0: None}, 10) as claim:
         assert claim.refused == frozenset()
 
 
@@ -48,7 +48,7 @@ def test_a_fault_of_one_handle_does_not_strike_its_twin() -> None:
 def test_a_row_in_an_open_claim_cannot_be_changed_by_others() -> None:
     store = MemoryStore(ManualClock())
     row = store.insert(BOX, event_key="k")
-    with store.claims(BOX).open({0: 0}, 10), pytest.raises(StoreUnavailable):
+    with store.claims(BOX).open({0: None}, 10), pytest.raises(StoreUnavailable):
         store.update(BOX, row, status=3)
     store.update(BOX, row, status=3)
     assert [found.status for found in store.rows(BOX)] == [3]
@@ -57,7 +57,7 @@ def test_a_row_in_an_open_claim_cannot_be_changed_by_others() -> None:
 def test_a_claim_that_has_ended_records_nothing_more() -> None:
     store = MemoryStore(ManualClock())
     row = store.insert(BOX, event_key="k")
-    with store.claims(BOX).open({0: 0}, 10) as claim:
+    with store.claims(BOX).open({0: None}, 10) as claim:
         claim.commit(Settlement())
     with pytest.raises(RuntimeError, match="has ended"):
         claim.commit(Settlement(delivered=[row]))

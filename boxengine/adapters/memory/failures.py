@@ -8,6 +8,7 @@ from datetime import timedelta
 from threading import Lock
 
 from boxengine.domain.box import Box, BoxType
+from boxengine.domain.item_id import ItemId
 from boxengine.ports import Clock, RememberedFailure
 
 _ERROR_MSG_LENGTH = 200
@@ -19,9 +20,9 @@ class MemoryFailures:
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
         self._lock = Lock()
-        self._failures: dict[tuple[BoxType, str, int], tuple[RememberedFailure, float]] = {}
+        self._failures: dict[tuple[BoxType, str, ItemId], tuple[RememberedFailure, float]] = {}
 
-    def remember(self, box: Box, failures: Mapping[int, RememberedFailure], *, ttl: timedelta) -> None:
+    def remember(self, box: Box, failures: Mapping[ItemId, RememberedFailure], *, ttl: timedelta) -> None:
         """Stores them by item id; of an error message the first 200 characters."""
         until = self._clock.monotonic() + ttl.total_seconds()
         with self._lock:
@@ -29,7 +30,7 @@ class MemoryFailures:
                 cut = replace(failure, error_msg=failure.error_msg[:_ERROR_MSG_LENGTH])
                 self._failures[box.type, box.name, item_id] = (cut, until)
 
-    def recall(self, box: Box, ids: Sequence[int]) -> Mapping[int, RememberedFailure]:
+    def recall(self, box: Box, ids: Sequence[ItemId]) -> Mapping[ItemId, RememberedFailure]:
         """Those that are remembered, by item id."""
         now = self._clock.monotonic()
         recalled = {}
@@ -40,7 +41,7 @@ class MemoryFailures:
                     recalled[item_id] = failure
         return recalled
 
-    def forget(self, box: Box, ids: Sequence[int]) -> None:
+    def forget(self, box: Box, ids: Sequence[ItemId]) -> None:
         """Drops them."""
         with self._lock:
             for item_id in ids:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, assert_never
@@ -10,6 +10,7 @@ from uuid import UUID
 
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item, Status
+from boxengine.domain.item_id import ItemId
 
 UNFINISHED = frozenset({Status.PENDING, Status.FAILED})
 """What still matters to order: a failed row parks its key under ``StrictOrder.KEY``."""
@@ -19,7 +20,7 @@ UNFINISHED = frozenset({Status.PENDING, Status.FAILED})
 class Row:
     """One row with every column of SEMANTICS 2; moments have zone UTC."""
 
-    id: int
+    id: ItemId
     uuid: UUID | str
     event_name: str | None
     event_key: str
@@ -57,18 +58,20 @@ class Row:
 class Rows:
     """Committed rows of one box by id. Not thread-safe: its owner holds a lock."""
 
-    def __init__(self) -> None:
-        self._rows: dict[int, Row] = {}
+    def __init__(self, name: Callable[[int], ItemId] = int) -> None:
+        """``name``: the id of the box's first row, of its second, and so on; later rows have larger ids."""
+        self._name = name
+        self._rows: dict[ItemId, Row] = {}
         # Finished rows pile up; without this every look at a bucket would walk over them.
-        self._unfinished: dict[int, set[int]] = {}
-        self._last_id = 0
+        self._unfinished: dict[int, set[ItemId]] = {}
+        self._named = 0
 
-    def next_id(self) -> int:
+    def next_id(self) -> ItemId:
         """The id that a sequence would give; never given twice, like that of a row that was rolled back."""
-        self._last_id += 1
-        return self._last_id
+        self._named += 1
+        return self._name(self._named)
 
-    def get(self, row_id: int) -> Row | None:
+    def get(self, row_id: ItemId) -> Row | None:
         return self._rows.get(row_id)
 
     def __iter__(self) -> Iterator[Row]:
@@ -79,11 +82,12 @@ class Rows:
         """Adds the row, or takes it for the one of the same id."""
         self.remove(row.id)
         self._rows[row.id] = row
-        self._last_id = max(self._last_id, row.id)
+        if isinstance(row.id, int):
+            self._named = max(self._named, row.id)
         if row.status in UNFINISHED:
             self._unfinished.setdefault(row.bucket, set()).add(row.id)
 
-    def remove(self, row_id: int) -> None:
+    def remove(self, row_id: ItemId) -> None:
         row = self._rows.pop(row_id, None)
         if row is not None:
             self._unfinished.get(row.bucket, set()).discard(row_id)

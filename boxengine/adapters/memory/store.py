@@ -6,7 +6,7 @@ One ``MemoryStore`` is one process's connection; ``twin()`` gives another proces
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -18,6 +18,7 @@ from uuid import NAMESPACE_OID, uuid5
 from boxengine.adapters.memory.rows import Row, Rows
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status
+from boxengine.domain.item_id import ItemId
 from boxengine.domain.outcome import FailedAttempt, Settlement, Unrecorded
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import Clock, Outlook, PendingRow, Swept
@@ -37,14 +38,15 @@ class _Database:
     """What all handles share. Every access holds ``lock``; nothing waits for anything else while holding it."""
 
     clock: Clock
+    name: Callable[[int], ItemId]
     lock: RLock = field(default_factory=RLock)
     boxes: dict[str, Rows] = field(default_factory=dict)
     held_buckets: set[tuple[str, int]] = field(default_factory=set)
-    locked_rows: set[tuple[str, int]] = field(default_factory=set)
+    locked_rows: set[tuple[str, ItemId]] = field(default_factory=set)
     effects: list[Any] = field(default_factory=list)
-    refusals: dict[tuple[str, int], bool] = field(default_factory=dict)
+    refusals: dict[tuple[str, ItemId], bool] = field(default_factory=dict)
     """By box and id, rows that refuse their outcome; whether they also refuse to be made failed."""
-    spoilt: dict[tuple[str, int], str] = field(default_factory=dict)
+    spoilt: dict[tuple[str, ItemId], str] = field(default_factory=dict)
     """By box and id, rows that cannot be read, and why."""
     max_batch_bytes: int = 64 * 1024 * 1024
     """Of the payloads of one claim; a larger item is claimed alone."""
@@ -52,7 +54,7 @@ class _Database:
     """By identity, in the order in which they were opened."""
 
     def rows(self, box: Box) -> Rows:
-        return self.boxes.setdefault(box.name, Rows())
+        return self.boxes.setdefault(box.name, Rows(self.name))
 
 
 class MemorySession:
@@ -69,7 +71,13 @@ class MemoryClaim:
     """A ``Claim`` over memory. Writes nothing before ``commit``, so undoing is forgetting."""
 
     def __init__(
-        self, database: _Database, box: Box, buckets: Mapping[int, int], limit: int, *, fault: Callable[[Step], None]
+        self,
+        database: _Database,
+        box: Box,
+        buckets: Mapping[int, ItemId | None],
+        limit: int,
+        *,
+        fault: Callable[[Step], None],
     ) -> None:
         self._database = database
         self._box = box
@@ -86,7 +94,7 @@ class MemoryClaim:
             self.items: Sequence[Item]
             self.exhausted: frozenset[int]
             self.items, self.exhausted = self._within_bytes(*self._read(buckets, limit))
-            self.unreadable: Mapping[int, str] = {
+            self.unreadable: Mapping[ItemId, str] = {
                 item.id: database.spoilt[box.name, item.id]
                 for item in (self.items if database.spoilt else ())
                 if (box.name, item.id) in database.spoilt
@@ -94,13 +102,13 @@ class MemoryClaim:
             database.held_buckets.update((box.name, bucket) for bucket in self._granted)
             database.locked_rows.update((box.name, item.id) for item in self.items)
 
-    def _read(self, after: Mapping[int, int], limit: int) -> tuple[list[Item], frozenset[int]]:
+    def _read(self, after: Mapping[int, ItemId | None], limit: int) -> tuple[list[Item], frozenset[int]]:
         share = max(1, limit // max(1, len(self._granted)))
         rows = self._database.rows(self._box)
         found: list[Row] = []
         exhausted = set()
         for bucket in self._granted:
-            due = (row for row in rows.due(self._box, bucket, self.now) if row.id > after[bucket])
+            due = _after(after[bucket], rows.due(self._box, bucket, self.now))
             of_bucket = list(islice(due, share))
             found += of_bucket
             if len(of_bucket) < share:
@@ -131,17 +139,17 @@ class MemoryClaim:
             del self.session.effects[before:]
             raise
 
-    def later_delivered(self, items: Sequence[Item]) -> Mapping[int, int]:
+    def later_delivered(self, items: Sequence[Item]) -> Mapping[ItemId, ItemId]:
         """See ``Claim.later_delivered``."""
         self._fault("later_delivered")
-        last: dict[tuple[str, str | None], int] = {}
+        last: dict[tuple[str, str | None], ItemId] = {}
         with self._database.lock:
             self._insist_on_connection()
             self.last_used = self._database.clock.monotonic()
             for row in self._database.rows(self._box):
                 if row.status == Status.DELIVERED:
                     last[row.event_key, row.event_name] = row.id
-        found = ((item.id, last.get((item.event_key, item.event_name), 0)) for item in items)
+        found = ((item.id, last.get((item.event_key, item.event_name), item.id)) for item in items)
         return {item_id: later for item_id, later in found if later > item_id}
 
     def commit(self, settlement: Settlement) -> Unrecorded | None:
@@ -209,7 +217,7 @@ class MemoryClaim:
             )
 
     @staticmethod
-    def _pending(rows: Rows, ids: Sequence[int]) -> list[Row]:
+    def _pending(rows: Rows, ids: Sequence[ItemId]) -> list[Row]:
         found = (rows.get(row_id) for row_id in ids)
         return [row for row in found if row is not None and row.status == Status.PENDING]
 
@@ -242,7 +250,7 @@ class MemoryClaims:
         self._fault = fault
 
     @contextmanager
-    def open(self, buckets: Mapping[int, int], limit: int) -> Iterator[MemoryClaim]:
+    def open(self, buckets: Mapping[int, ItemId | None], limit: int) -> Iterator[MemoryClaim]:
         """See ``Claims.open``; each granted bucket gives ``limit // granted`` rows, at least one."""
         self._fault("claim")
         claim = MemoryClaim(self._database, self._box, buckets, limit, fault=self._fault)
@@ -258,20 +266,26 @@ class MemoryStore:
     Args:
         clock: the store's clock, shared by all twins as a database's is.
         max_batch_bytes: of the payloads of one claim, as in ``processor.max_batch_bytes``.
+        name: the id of a box's first row, of its second, and so on; later rows have larger ids.
         fault: called with each step before it happens; what it raises (``StoreUnavailable``, for one) ends the step.
     """
 
     def __init__(
-        self, clock: Clock, *, fault: Callable[[Step], None] = _no_fault, max_batch_bytes: int | None = None
+        self,
+        clock: Clock,
+        *,
+        fault: Callable[[Step], None] = _no_fault,
+        max_batch_bytes: int | None = None,
+        name: Callable[[int], ItemId] = int,
     ) -> None:
-        self._database = _Database(clock)
+        self._database = _Database(clock, name)
         if max_batch_bytes is not None:
             self._database.max_batch_bytes = max_batch_bytes
         self._fault = fault
 
     def twin(self, *, fault: Callable[[Step], None] = _no_fault) -> MemoryStore:
         """Another handle on the same rows and locks, with faults of its own."""
-        other = MemoryStore(self._database.clock, fault=fault)
+        other = MemoryStore(self._database.clock, fault=fault, name=self._database.name)
         other._database = self._database
         return other
 
@@ -289,7 +303,7 @@ class MemoryStore:
         available_at: datetime | None = None,
         dedup_key: str | None = None,
         **columns: Any,
-    ) -> int:
+    ) -> ItemId:
         """Commits a row and returns its id; that of the first row where ``dedup_key`` is taken.
 
         ``columns`` are any others of ``Row``, taken as they are. The bucket follows from the event key where not
@@ -322,7 +336,7 @@ class MemoryStore:
             rows.put(replace(row, **columns))
         return row_id
 
-    def update(self, box: Box, row_id: int, **columns: Any) -> None:
+    def update(self, box: Box, row_id: ItemId, **columns: Any) -> None:
         """Changes a committed row as somebody outside the engine would.
 
         Raises:
@@ -342,17 +356,17 @@ class MemoryStore:
         with self._database.lock:
             self._database.rows(box).put(row)
 
-    def remove(self, box: Box, row_id: int) -> None:
+    def remove(self, box: Box, row_id: ItemId) -> None:
         """Takes a row away as if its transaction had never committed; harmless where there is none."""
         with self._database.lock:
             self._database.rows(box).remove(row_id)
 
-    def spoil(self, box: Box, row_id: int, reason: str = "the row cannot be read") -> None:
+    def spoil(self, box: Box, row_id: ItemId, reason: str = "the row cannot be read") -> None:
         """From here on nobody can read the row."""
         with self._database.lock:
             self._database.spoilt[box.name, row_id] = reason
 
-    def refuse(self, box: Box, row_id: int, *, even_failed: bool = False) -> None:
+    def refuse(self, box: Box, row_id: ItemId, *, even_failed: bool = False) -> None:
         """From here on the row takes no outcome, as a constraint or a trigger of a table has it.
 
         Args:
@@ -366,7 +380,7 @@ class MemoryStore:
         with self._database.lock:
             return list(self._database.rows(box))
 
-    def reserve_id(self, box: Box) -> int:
+    def reserve_id(self, box: Box) -> ItemId:
         """An id as a sequence gives it to a writer that commits later, or never; to be passed to ``insert``."""
         with self._database.lock:
             return self._database.rows(box).next_id()
@@ -467,12 +481,12 @@ class MemoryStore:
                 rows.remove(row.id)
         return len(doomed)
 
-    def sweep_finished(self, box: Box, before: Mapping[int, datetime], *, after: int, limit: int) -> Swept:
+    def sweep_finished(self, box: Box, before: Mapping[int, datetime], *, after: ItemId | None, limit: int) -> Swept:
         """See ``HistoryStore.sweep_finished``; looks at ``LOOKED_AT`` rows."""
         self._fault("history")
         with self._database.lock:
             rows = self._database.rows(box)
-            looked = list(islice((row for row in rows if row.id > after), LOOKED_AT))
+            looked = list(islice(_after(after, rows), LOOKED_AT))
             finished = (row for row in looked if row.status != Status.PENDING and row.status in before)
             doomed = list(islice((row for row in finished if row.created_at < before[row.status]), limit))
             for row in doomed:
@@ -480,5 +494,10 @@ class MemoryStore:
         return Swept(len(doomed), looked[-1].id if looked else None)
 
 
-def _by_id(row: Row) -> int:
+def _by_id(row: Row) -> ItemId:
     return row.id
+
+
+def _after(row_id: ItemId | None, rows: Iterable[Row]) -> Iterator[Row]:
+    """Those behind this id; None: all."""
+    return (row for row in rows if row_id is None or row.id > row_id)

@@ -126,8 +126,8 @@ class SqlClaims(Generic[Kind_co]):
     def __init__(self, opened: Callable[[Mapping[int, int], int], AbstractContextManager[Kind_co]]) -> None:
         self._opened = opened
 
-    def open(self, buckets: Mapping[int, int], limit: int) -> AbstractContextManager[Kind_co]:
-        return self._opened(buckets, limit)
+    def open(self, buckets: Mapping[int, int | None], limit: int) -> AbstractContextManager[Kind_co]:
+        return self._opened({bucket: after or 0 for bucket, after in buckets.items()}, limit)
 
 
 def _items(rows: Sequence[Row], box: Box, now: datetime) -> list[Item]:

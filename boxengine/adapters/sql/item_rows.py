@@ -82,8 +82,9 @@ class ItemRows:
         query = select(func.count()).select_from(self.table).where(*self.meant(which))
         return int(self.connection.execute(query).scalar_one())
 
-    def last_id(self) -> int:
-        return int(self.connection.execute(select(func.max(self._columns.id))).scalar_one() or 0)
+    def last_id(self) -> int | None:
+        last: int | None = self.connection.execute(select(func.max(self._columns.id))).scalar_one()
+        return last
 
     def ids(self, which: ItemFilter, *, after: int, limit: int) -> list[int]:
         return list(self.connection.execute(self._next([self._columns.id], which, after, limit)).scalars())

@@ -45,21 +45,21 @@ class SqlItems:
         with self._rows(box) as rows:
             return rows.count(which)
 
-    def last_id(self, box: Box) -> int:
+    def last_id(self, box: Box) -> int | None:
         with self._rows(box) as rows:
             return rows.last_id()
 
-    def ids(self, box: Box, which: ItemFilter, *, after: int, limit: int) -> list[int]:
+    def ids(self, box: Box, which: ItemFilter, *, after: int | None, limit: int) -> list[int]:
         with self._rows(box) as rows:
-            return rows.ids(which, after=after, limit=limit)
+            return rows.ids(which, after=after or 0, limit=limit)
 
-    def page(self, box: Box, which: ItemFilter, *, after: int, limit: int) -> list[ItemRow]:
+    def page(self, box: Box, which: ItemFilter, *, after: int | None, limit: int) -> list[ItemRow]:
         try:
             with self._rows(box) as rows:
-                return [item_row(row) for row in rows.page(which, after=after, limit=limit)]
+                return [item_row(row) for row in rows.page(which, after=after or 0, limit=limit)]
         except (StoreUnavailable, ValueError):
             with self._rows(box) as rows:
-                return [item_row(row) for row in rows.page(which, after=after, limit=limit, as_text=True)]
+                return [item_row(row) for row in rows.page(which, after=after or 0, limit=limit, as_text=True)]
 
     def get(self, box: Box, item_id: int) -> ItemRow | None:
         try:

@@ -198,10 +198,10 @@ class SqlStore:
             cursor.connection.commit()
             return deleted
 
-    def sweep_finished(self, box: Box, before: Mapping[int, datetime], *, after: int, limit: int) -> Swept:
+    def sweep_finished(self, box: Box, before: Mapping[int, datetime], *, after: int | None, limit: int) -> Swept:
         finished = {status: moment for status, moment in before.items() if status != Status.PENDING}
         with self._cursor(self.engine) as cursor:
-            swept = Swept(*self._statements(box).sweep(cursor, finished, after, limit))
+            swept = Swept(*self._statements(box).sweep(cursor, finished, after or 0, limit))
             cursor.connection.commit()
             return swept
 

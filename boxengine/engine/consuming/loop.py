@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 from boxengine.domain.box import Box
+from boxengine.domain.item_id import ItemId
 from boxengine.domain.message import ReceivedMessage, item_attributes
 from boxengine.engine.attempt import ends_the_worker, text_of
 from boxengine.engine.consuming.dead_letters import only
@@ -180,7 +181,7 @@ class Consumer:
     def _insert(self, transaction: InboxTransaction, messages: Sequence[ReceivedMessage], tally: _Tally) -> None:
         if not messages:
             return
-        known: set[int] = set()
+        known: set[ItemId] = set()
         try:
             with transaction.savepoint():
                 batch = [self._attributes(message) for message in messages]
@@ -316,7 +317,7 @@ def _by_partition(messages: Sequence[ReceivedMessage]) -> Counter[TopicPartition
 
 
 def _repeated(
-    messages: Sequence[ReceivedMessage], ids: Sequence[int], batch: Sequence[Mapping[str, Any]], known: set[int]
+    messages: Sequence[ReceivedMessage], ids: Sequence[ItemId], batch: Sequence[Mapping[str, Any]], known: set[ItemId]
 ) -> Iterator[Repetition]:
     """Those whose row was there already, in the table or earlier among these."""
     seen = set(known)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from boxengine.domain.box import Box
+from boxengine.domain.item_id import ItemId
 from boxengine.domain.message import ReceivedMessage, brings_a_key
 from boxengine.ports import Clock, ErrorTracker, InboxTransaction
 
@@ -19,7 +20,7 @@ class Repetition(NamedTuple):
     """A message whose row was there already, and what would have been written."""
 
     message: ReceivedMessage
-    item_id: int
+    item_id: ItemId
     attributes: Mapping[str, Any]
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item
+from boxengine.domain.item_id import ItemId
 from boxengine.domain.outcome import Settlement
 from boxengine.engine.delivering.admission import Admission, Admitted
 from boxengine.engine.delivering.care import ENDED
@@ -73,7 +74,7 @@ class Handled:
     settlement: Settlement = field(default_factory=Settlement)
     sent: Sent | None = None
     """None: nothing was to be sent."""
-    recalled: Mapping[int, RememberedFailure] = field(default_factory=dict)
+    recalled: Mapping[ItemId, RememberedFailure] = field(default_factory=dict)
     """By item, failures that were remembered outside the database."""
     kept_back: Sequence[Item] = ()
     """Items whose middleware did not call on."""

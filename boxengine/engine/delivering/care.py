@@ -86,5 +86,5 @@ class Caution:
 
 
 def _bucket(number: int) -> str:
-    """What a bucket is noted as; items' names begin with a number."""
+    """What a bucket is noted as; an item's name ends in its uuid, never in a bucket's number."""
     return f"bucket:{number}"

@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 
 from boxengine.domain.box import Box
-from boxengine.domain.job import Job
+from boxengine.domain.item_id import ItemId
+from boxengine.domain.job import ANY_ID, Job
 from boxengine.engine.delivering.care import Caution
 from boxengine.engine.delivering.follow_up import FollowUp
 from boxengine.engine.delivering.holding import Holding
@@ -43,8 +44,8 @@ class Drain:
         self._clock = clock
         self._hold = holding.hold
         """As it was taken."""
-        self._positions = dict.fromkeys(sorted(holding.buckets), 0)
-        """By bucket, the id after which to read; the bucket whose turn is next comes first."""
+        self._positions: dict[int, ItemId | None] = dict.fromkeys(sorted(holding.buckets))
+        """By bucket, the id after which to read, None at the start; the bucket whose turn is next comes first."""
         self._width = len(self._positions)
         self._batches = 0
 
@@ -103,7 +104,13 @@ class Drain:
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────
 
     def _run(
-        self, chosen: Mapping[int, int], *, rows: int, until: float, number: int = 0, caution: Caution | None = None
+        self,
+        chosen: Mapping[int, ItemId | None],
+        *,
+        rows: int,
+        until: float,
+        number: int = 0,
+        caution: Caution | None = None,
     ) -> Report:
         errand = Errand(positions=chosen, rows=rows, until=until, term=self.holding, number=number, caution=caution)
         try:
@@ -121,7 +128,7 @@ class Drain:
         wanted = self.holding.release(report.exhausted)
         released = report.exhausted - wanted
         for bucket in wanted:
-            self._positions[bucket] = 0  # what was passed over deserves another look
+            self._positions[bucket] = None  # what was passed over deserves another look
         lost = self._positions.keys() - self.holding.buckets
         # The leases of these run out by themselves: the pause before anybody tries again.
         self.holding.leave((lost | report.refused | self._stuck(chosen, report)) - released)
@@ -137,6 +144,6 @@ class Drain:
 
     def _hand_back(self, buckets: Sequence[int]) -> None:
         now = int(self._clock.now().timestamp())
-        self.holding.hand_back([Job(bucket, now, (max(1, self._positions[bucket]),)) for bucket in buckets])
+        self.holding.hand_back([Job(bucket, now, ANY_ID) for bucket in buckets])
         for bucket in buckets:
             del self._positions[bucket]

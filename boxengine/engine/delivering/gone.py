@@ -28,7 +28,7 @@ class GoneRows:
             return
         which = ItemFilter(ids=tuple(sorted(named)))
         try:
-            there = self._items.ids(hold.box, which, after=0, limit=len(named))
+            there = self._items.ids(hold.box, which, after=None, limit=len(named))
         except Unavailable:
             return  # a count is a help, not a promise
         for id_ in sorted(named.difference(there)):

@@ -14,6 +14,7 @@ from operator import itemgetter
 
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item
+from boxengine.domain.item_id import ItemId
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import ItemFilter, ItemRow, ItemsStore, Observer, events
 
@@ -37,14 +38,14 @@ class OrderWatch:
         self._items = items
         self._observer = observer
         self._remembered = remembered
-        self._pages: deque[tuple[list[str], list[int]]] = deque()
+        self._pages: deque[tuple[list[str], list[ItemId]]] = deque()
         """Keys and ids, those delivered last at the end."""
         self._size = 0
-        self._highest: dict[int, int] = {}
+        self._highest: dict[int, ItemId] = {}
         """Id delivered so far, by bucket."""
         self._lock = threading.Lock()
 
-    def delivered(self, items: Sequence[Item], ids: Sequence[int]) -> None:
+    def delivered(self, items: Sequence[Item], ids: Sequence[ItemId]) -> None:
         """Takes note of what a batch has delivered for good, and tells the observer of items that came late.
 
         Args:
@@ -73,25 +74,25 @@ class OrderWatch:
         lowest = dict(zip(reversed(buckets), reversed(ids), strict=True))
         with self._lock:
             known = self._highest
-            below = {bucket for bucket, lowest_id in lowest.items() if lowest_id < known.get(bucket, 0)}
+            below = {bucket for bucket, lowest_id in lowest.items() if bucket in known and lowest_id < known[bucket]}
             late = self._late([item for item in items if item.bucket in below]) if below else []
             for bucket, highest_id in highest.items():
-                if highest_id > known.get(bucket, 0):
+                if bucket not in known or highest_id > known[bucket]:
                     known[bucket] = highest_id
             self._remember(keys, ids)
         return late
 
     def _late(self, suspects: Sequence[Item]) -> list[Item]:
         wanted = set(map(_KEY, suspects))
-        last = dict.fromkeys(wanted, 0)
+        last: dict[str, ItemId] = {}
         for keys, ids in self._pages:
             if not wanted.isdisjoint(keys):
-                for key, number in zip(keys, ids, strict=True):
-                    if number > last.get(key, number):
-                        last[key] = number
-        return [item for item in suspects if item.id < last[item.event_key]]
+                for key, item_id in zip(keys, ids, strict=True):
+                    if key in wanted and (key not in last or item_id > last[key]):
+                        last[key] = item_id
+        return [item for item in suspects if item.event_key in last and item.id < last[item.event_key]]
 
-    def _remember(self, keys: list[str], ids: list[int]) -> None:
+    def _remember(self, keys: list[str], ids: list[ItemId]) -> None:
         self._size += len(ids)
         if self._pages and len(self._pages[-1][1]) < PAGE:
             self._pages[-1][0].extend(keys)
@@ -110,7 +111,7 @@ class OrderWatch:
             return []
         try:
             which = ItemFilter(ids=tuple(untried))
-            rows = self._items.page(self._box, which, after=0, limit=len(untried))
+            rows = self._items.page(self._box, which, after=None, limit=len(untried))
         except StoreUnavailable:
             return []  # what cannot be judged is not told; an audit finds it
         for row in rows:

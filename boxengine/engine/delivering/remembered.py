@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
+from boxengine.domain.item_id import ItemId
 from boxengine.domain.outcome import Settlement
 from boxengine.errors import Unavailable
 from boxengine.ports import FailureMemory, Observer, RememberedFailure, events
@@ -25,7 +26,7 @@ class Remembered:
         self._observer = observer
         self._ttl = ttl
 
-    def of(self, items: Sequence[Item]) -> Mapping[int, RememberedFailure]:
+    def of(self, items: Sequence[Item]) -> Mapping[ItemId, RememberedFailure]:
         """What is remembered of these items, by id."""
         try:
             return self._memory.recall(self._box, [item.id for item in items])
@@ -41,7 +42,9 @@ class Remembered:
             count = min(count, most)
         return item._replace(errors_count=count) if count > item.errors_count else item
 
-    def forget(self, recalled: Mapping[int, RememberedFailure], items: Sequence[Item], settlement: Settlement) -> None:
+    def forget(
+        self, recalled: Mapping[ItemId, RememberedFailure], items: Sequence[Item], settlement: Settlement
+    ) -> None:
         """Drops what was recalled and is recorded now, and what was recalled of other rows."""
         settled, known = set(settlement.ids), {item.id: item for item in items}
         spent = [

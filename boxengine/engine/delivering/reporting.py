@@ -8,6 +8,7 @@ from operator import itemgetter
 
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item, Status
+from boxengine.domain.item_id import ItemId
 from boxengine.domain.outcome import Settlement
 from boxengine.engine.delivering.sent import Sent
 from boxengine.engine.delivering.work import Report
@@ -17,7 +18,7 @@ _PAYLOAD = itemgetter(Item._fields.index("payload"))
 
 
 def report(
-    box: Box, claim: PlainClaim, settlement: Settlement, positions: Mapping[int, int], sent: Sent | None
+    box: Box, claim: PlainClaim, settlement: Settlement, positions: Mapping[int, ItemId | None], sent: Sent | None
 ) -> Report:
     """The report of a batch.
 

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from boxengine.domain.item import Item
+from boxengine.domain.item_id import ItemId
 from boxengine.ports import Clock
 
 ATTEMPTS = 2
@@ -26,13 +27,13 @@ class Resting:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._failures: dict[int, int] = {}
-        self._until: dict[int, float] = {}
+        self._failures: dict[ItemId, int] = {}
+        self._until: dict[ItemId, float] = {}
 
     def __bool__(self) -> bool:
         return bool(self._failures)
 
-    def unrecorded(self, ids: Iterable[int], *, for_good: bool = False) -> None:
+    def unrecorded(self, ids: Iterable[ItemId], *, for_good: bool = False) -> None:
         """These were sent and not recorded.
 
         Args:
@@ -48,7 +49,7 @@ class Resting:
                         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(count - ATTEMPTS - 1, 16))
                         self._until[item_id] = now + pause
 
-    def recorded(self, ids: Iterable[int]) -> None:
+    def recorded(self, ids: Iterable[ItemId]) -> None:
         """These have their outcome."""
         with self._lock:
             for item_id in ids:

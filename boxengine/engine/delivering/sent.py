@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from boxengine.domain.item import Item
+from boxengine.domain.item_id import ItemId
 from boxengine.engine.answers import WITHHELD
 from boxengine.engine.delivering.ordering import Ordering, Route
 from boxengine.errors import NoAnswerInTime, Unavailable
@@ -36,7 +37,7 @@ class Sent:
         refused: transports that are not to be called now, and why.
         """
         self._ordering = ordering
-        self.delivered: list[int] = []
+        self.delivered: list[ItemId] = []
         self.failed: list[Failed] = []
         self.kept_back: list[Item] = []
         """Items whose middleware did not call on."""

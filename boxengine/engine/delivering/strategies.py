@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
+from boxengine.domain.item_id import ItemId
 from boxengine.domain.outcome import Discard, DiscardCause, Verdict
 from boxengine.domain.retry import RetryStrategy
 from boxengine.engine.answers import discard
@@ -23,7 +24,7 @@ class Asking:
         self.now = claim.now
         self._claim = claim
         self._strategies = strategies
-        self._overtaken: Mapping[int, int] | None = None
+        self._overtaken: Mapping[ItemId, ItemId] | None = None
         """By item, a later one of its key that was delivered. None: nobody has asked yet."""
 
     def later_delivered(self, item: Item) -> bool:

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from boxengine.domain.box import Box
+from boxengine.domain.item_id import ItemId
 from boxengine.engine.delivering.care import Caution
 from boxengine.errors import Unavailable
 
@@ -28,8 +29,8 @@ class Term(Protocol):
 class Errand:
     """One step of a drain: a batch of some of its buckets."""
 
-    positions: Mapping[int, int]
-    """By bucket, the id after which to read; 0 means from the start."""
+    positions: Mapping[int, ItemId | None]
+    """By bucket, the id after which to read; None means from the start."""
     rows: int
     """At most so many."""
     until: float
@@ -47,7 +48,7 @@ class Report:
 
     claimed: int
     """Rows read."""
-    positions: Mapping[int, int] = field(default_factory=dict)
+    positions: Mapping[int, ItemId | None] = field(default_factory=dict)
     """By bucket, where to read on."""
     refused: frozenset[int] = frozenset()
     """Buckets that somebody else has locked."""

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from boxengine.domain.box import Box
+from boxengine.domain.item_id import ItemId
 from boxengine.domain.job import Job
 from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.polling.tasks import Look
@@ -78,7 +79,7 @@ class Looks:
         return [*regular, *retryable]
 
     def _jobs(self, rows: Sequence[PendingRow]) -> list[Job]:
-        ids: Mapping[int, list[int]] = defaultdict(list)
+        ids: Mapping[int, list[ItemId]] = defaultdict(list)
         for row in rows:
             ids[row.bucket].append(row.id)
         now = int(self._clock.now().timestamp())

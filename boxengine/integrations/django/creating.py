@@ -51,7 +51,7 @@ def create_outbox_item(
             create_outbox_item(OrderOutboxItem, event_key=order.pk, payload=b"...", event_name="order_placed")
     """
     alias = _alias(model, using)
-    return _creator(model, BoxType.OUTBOX, alias).create(alias, attributes, partition_by=partition_by)
+    return int(_creator(model, BoxType.OUTBOX, alias).create(alias, attributes, partition_by=partition_by))
 
 
 def create_outbox_batch(
@@ -75,7 +75,7 @@ def create_inbox_item(
 ) -> int:
     """As ``create_outbox_item``, for a received message."""
     alias = _alias(model, using)
-    return _creator(model, BoxType.INBOX, alias).create(alias, attributes, partition_by=partition_by)
+    return int(_creator(model, BoxType.INBOX, alias).create(alias, attributes, partition_by=partition_by))
 
 
 def create_inbox_batch(

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from boxengine.domain.box import Box
+from boxengine.domain.item_id import ItemId
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +24,13 @@ class RememberedFailure:
 class FailureMemory(Protocol):
     """Remembers items' failures for when the database refused to store them (item meta of sbmt-outbox)."""
 
-    def remember(self, box: Box, failures: Mapping[int, RememberedFailure], *, ttl: timedelta) -> None:
+    def remember(self, box: Box, failures: Mapping[ItemId, RememberedFailure], *, ttl: timedelta) -> None:
         """Stores them by item id."""
 
-    def recall(self, box: Box, ids: Sequence[int]) -> Mapping[int, RememberedFailure]:
+    def recall(self, box: Box, ids: Sequence[ItemId]) -> Mapping[ItemId, RememberedFailure]:
         """Those that are remembered, by item id."""
 
-    def forget(self, box: Box, ids: Sequence[int]) -> None:
+    def forget(self, box: Box, ids: Sequence[ItemId]) -> None:
         """Drops them."""
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from boxengine.domain.item_id import ItemId
+
 KEPT_ATTEMPTS = 20
 """Of one item, the last."""
 
@@ -15,7 +17,7 @@ KEPT_ATTEMPTS = 20
 class Attempt:
     """One attempt of an item that failed."""
 
-    item_id: int
+    item_id: ItemId
     uuid: str
     """The item's own: ids are used again after a TRUNCATE or a restore."""
     at: datetime
@@ -34,5 +36,5 @@ class Attempts(Protocol):
     def add(self, failed: Mapping[str, Sequence[Attempt]]) -> None:
         """By box name, in the order in which they failed."""
 
-    def of(self, box: str, item_id: int, uuid: str) -> list[Attempt]:
+    def of(self, box: str, item_id: ItemId, uuid: str) -> list[Attempt]:
         """Those of one item, the oldest first."""

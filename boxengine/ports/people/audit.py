@@ -7,13 +7,14 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from boxengine.domain.box import Box
+from boxengine.domain.item_id import ItemId
 from boxengine.domain.message import ReceivedMessage
 
 
 class AuditedRow(NamedTuple):
     """What the checks by key look at. Moments are UTC and do not say so: drivers make those soonest."""
 
-    id: int
+    id: ItemId
     event_key: str
     bucket: int
     status: int
@@ -30,22 +31,22 @@ class Twins(NamedTuple):
     column: str
     value: str
     times: int
-    first_id: int
-    last_id: int
+    first_id: ItemId
+    last_id: ItemId
     event_key: str
 
 
 class LastDelivered(NamedTuple):
     """Of one bucket: the highest id that was delivered, and when something last was (UTC, without saying so)."""
 
-    id: int
+    id: ItemId
     at: datetime
 
 
 class RowMark(NamedTuple):
     """What a row is compared with its message by."""
 
-    id: int
+    id: ItemId
     uuid: str
     status: int
     event_name: str | None
@@ -118,7 +119,7 @@ class RowTrace(NamedTuple):
     """A row as it is compared with messages."""
 
     uuid: str
-    id: int
+    id: ItemId
     awaited: bool
     """Whether there must be a message."""
     created: int
@@ -130,7 +131,7 @@ class Trace(NamedTuple):
 
     uuid: str
     """Its ``Idempotency-Key``."""
-    id: int | None
+    id: ItemId | None
     """Its ``Sequence-ID``; None where that is no number."""
     key: bytes | None
     partition: int
@@ -144,11 +145,11 @@ class Mismatch(NamedTuple):
     """A uuid of which there is not one row and one message."""
 
     uuid: str
-    row_id: int | None
+    row_id: ItemId | None
     awaited: bool
     """Whether the row must have a message."""
     messages: int
-    message_id: int | None
+    message_id: ItemId | None
     key: bytes | None
     created: int
     """Of the row, else of the message; unix seconds."""
@@ -162,7 +163,7 @@ class FirstSending(NamedTuple):
 
     key: bytes
     partition: int
-    id: int
+    id: ItemId
     offset: int
 
 

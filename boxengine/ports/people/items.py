@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from boxengine.domain.box import Box
+from boxengine.domain.item_id import ItemId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,11 +16,11 @@ class ItemFilter:
     """Which rows of a box a person means; what is left out does not restrict."""
 
     statuses: frozenset[int] = frozenset()
-    ids: tuple[int, ...] = ()
+    ids: tuple[ItemId, ...] = ()
     event_key: str | None = None
     created_from: datetime | None = None
     created_before: datetime | None = None
-    up_to: int | None = None
+    up_to: ItemId | None = None
     """The highest id that is meant."""
     tried: bool = False
     """Of pending rows only those with failed attempts."""
@@ -37,7 +38,7 @@ class ItemRow:
     What Python cannot hold (an infinite moment, options that are no JSON) is the text that the database has for it.
     """
 
-    id: int
+    id: ItemId
     uuid: str
     event_name: str | None
     event_key: str
@@ -84,34 +85,34 @@ class ItemsStore(Protocol):
     def count(self, box: Box, which: ItemFilter) -> int:
         """How many rows are meant."""
 
-    def last_id(self, box: Box) -> int:
-        """The highest id of the box's rows; 0 where there are none."""
+    def last_id(self, box: Box) -> ItemId | None:
+        """The highest id of the box's rows; None where there are none."""
 
-    def ids(self, box: Box, which: ItemFilter, *, after: int, limit: int) -> list[int]:
+    def ids(self, box: Box, which: ItemFilter, *, after: ItemId | None, limit: int) -> list[ItemId]:
         """The next ids, in order, that are greater than ``after``."""
 
-    def page(self, box: Box, which: ItemFilter, *, after: int, limit: int) -> list[ItemRow]:
+    def page(self, box: Box, which: ItemFilter, *, after: ItemId | None, limit: int) -> list[ItemRow]:
         """The next rows by id, without their payloads."""
 
-    def get(self, box: Box, item_id: int) -> ItemRow | None:
+    def get(self, box: Box, item_id: ItemId) -> ItemRow | None:
         """One row with its payload."""
 
-    def retry(self, box: Box, which: ItemFilter, ids: Sequence[int]) -> frozenset[int]:
+    def retry(self, box: Box, which: ItemFilter, ids: Sequence[ItemId]) -> frozenset[ItemId]:
         """Makes failed, discarded and waiting rows due at once, with no failed attempts.
 
         They still count as tried (``processed_at``), so the retry strategies are asked; their ``error_log`` stays.
         """
 
-    def restart(self, box: Box, which: ItemFilter, ids: Sequence[int]) -> frozenset[int]:
+    def restart(self, box: Box, which: ItemFilter, ids: Sequence[ItemId]) -> frozenset[ItemId]:
         """As ``retry``, but as if never tried: no retry strategy is asked before the next attempt."""
 
-    def discard(self, box: Box, which: ItemFilter, ids: Sequence[int]) -> frozenset[int]:
+    def discard(self, box: Box, which: ItemFilter, ids: Sequence[ItemId]) -> frozenset[ItemId]:
         """Makes pending and failed rows discarded; their ``error_log`` begins with the time and "discarded by hand"."""
 
-    def delete(self, box: Box, which: ItemFilter, ids: Sequence[int]) -> frozenset[int]:
+    def delete(self, box: Box, which: ItemFilter, ids: Sequence[ItemId]) -> frozenset[ItemId]:
         """Deletes rows; pending ones only where the filter names that status."""
 
-    def replay(self, box: Box, which: ItemFilter, ids: Sequence[int], copying: Copying) -> int:
+    def replay(self, box: Box, which: ItemFilter, ids: Sequence[ItemId], copying: Copying) -> int:
         """Adds a pending copy of each row that is meant, in the order of their ids, in the same bucket; returns how many.
 
         A copy has a uuid of its own and no ``dedup_key``. Where it is to overtake, the row itself becomes pending instead,

@@ -26,8 +26,8 @@ class WindowedItems:
         self._items = items
         self._inspector = inspector
 
-    def ids(self, box: Box, which: ItemFilter, *, after: int, limit: int) -> list[int]:
-        start: int | None = after
+    def ids(self, box: Box, which: ItemFilter, *, after: int | None, limit: int) -> list[int]:
+        start: int | None = after or 0
         found: list[int] = []
         while start is not None and len(found) < limit:
             look = self._inspector.find(
@@ -45,10 +45,10 @@ class WindowedItems:
     def count(self, box: Box, which: ItemFilter) -> int:
         return self._items.count(box, which)
 
-    def last_id(self, box: Box) -> int:
+    def last_id(self, box: Box) -> int | None:
         return self._items.last_id(box)
 
-    def page(self, box: Box, which: ItemFilter, *, after: int, limit: int) -> list[ItemRow]:
+    def page(self, box: Box, which: ItemFilter, *, after: int | None, limit: int) -> list[ItemRow]:
         return self._items.page(box, which, after=after, limit=limit)
 
     def get(self, box: Box, item_id: int) -> ItemRow | None:

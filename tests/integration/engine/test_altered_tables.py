@@ -62,7 +62,7 @@ def test_statements_that_were_prepared_before_a_column_changed_its_type_are_prep
     assert [found.id for found in store.poll(box, [0], 10)] == [row]
     alter(rig, "ALTER COLUMN bucket TYPE bigint")
     assert [found.id for found in store.poll(box, [0], 10)] == [row]
-    with store.claims(box).open({0: 0}, 10) as claim:
+    with store.claims(box).open({0: None}, 10) as claim:
         assert [item.id for item in claim.items] == [row]
     store.close()
 

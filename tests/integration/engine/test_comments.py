@@ -72,7 +72,7 @@ def insert(rig: Rig, count: int) -> list[int]:
 
 def deliver(store: SqlStore, box: Box, *, plain: bool = False, failed: bool = False) -> None:
     claims = store.plain_claims(box) if plain else store.claims(box)
-    with claims.open({0: 0}, 100) as claim:
+    with claims.open({0: None}, 100) as claim:
         first, *others = [item.id for item in claim.items]
         attempts = [FailedAttempt(first, Status.FAILED, 1, "100 % refused")] if failed else []
         claim.commit(Settlement(delivered=others if failed else [first, *others], failed=attempts))

@@ -10,6 +10,7 @@ from boxengine.adapters.sql.insert import SqlRows
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.domain.box import Box, BoxType, Storage
 from boxengine.domain.item import Status
+from boxengine.domain.item_id import ItemId
 from boxengine.domain.outcome import FailedAttempt, Settlement
 
 
@@ -29,10 +30,10 @@ class Bench:
         self.store = SqlStore(self.engine)
         self.rows = SqlRows(self.box)
 
-    def put(self, connection: sa.Connection, key: str = "k", bucket: int = 0, payload: bytes = b"{}") -> int:
+    def put(self, connection: sa.Connection, key: str = "k", bucket: int = 0, payload: bytes = b"{}") -> ItemId:
         return self.rows.insert(connection, [{"event_key": key, "bucket": bucket, "payload": payload}]).ids[0]
 
-    def commit(self, key: str = "k", bucket: int = 0, **values: object) -> int:
+    def commit(self, key: str = "k", bucket: int = 0, **values: object) -> ItemId:
         with self.engine.begin() as connection:
             return self.put(connection, key, bucket, **values)  # type: ignore[arg-type]
 
@@ -51,7 +52,7 @@ class Bench:
             fail: ids whose attempts fail.
             skip: ids that are left without an outcome.
         """
-        with self.store.plain_claims(self.box).open(dict.fromkeys(buckets, 0), limit) as claim:
+        with self.store.plain_claims(self.box).open(dict.fromkeys(buckets), limit) as claim:
             ids = [item.id for item in claim.items][:send]
             failed = [FailedAttempt(each, Status.PENDING, 1, "broken") for each in ids if each in fail]
             delivered = [each for each in ids if each not in {*fail, *skip}]

@@ -85,16 +85,16 @@ def test_an_item_that_was_not_sent_stays_or_steps_aside_untried(bench: Bench) ->
 
 def test_an_undone_claim_comes_again(bench: Bench) -> None:
     item = bench.commit()
-    with bench.store.claims(bench.box).open({0: 0}, 10) as claim:
+    with bench.store.claims(bench.box).open({0: None}, 10) as claim:
         assert [each.id for each in claim.items] == [item]
     assert bench.take() == [item]
 
 
 def test_a_bucket_that_somebody_holds_is_refused(bench: Bench) -> None:
     item = bench.commit()
-    with bench.store.claims(bench.box).open({0: 0}, 10) as claim:
+    with bench.store.claims(bench.box).open({0: None}, 10) as claim:
         assert [each.id for each in claim.items] == [item]
-        with bench.store.claims(bench.box).open({0: 0, 1: 0}, 10) as other:
+        with bench.store.claims(bench.box).open({0: None, 1: None}, 10) as other:
             assert other.refused == {0}
             assert other.items == []
 
@@ -104,7 +104,7 @@ def test_heavy_payloads_are_read_as_far_as_there_is_room(bench: Bench) -> None:
     store = SqlStore(bench.engine, max_batch_bytes=1_300_000)
     taken = []
     while True:
-        with store.claims(bench.box).open({0: 0}, 10) as claim:
+        with store.claims(bench.box).open({0: None}, 10) as claim:
             if not claim.items:
                 break
             assert [len(item.payload) for item in claim.items] == [600_000] * len(claim.items)
@@ -116,7 +116,7 @@ def test_heavy_payloads_are_read_as_far_as_there_is_room(bench: Bench) -> None:
 def test_a_side_table_that_refuses_a_copy_keeps_its_item_and_no_other(bench: Bench) -> None:
     guilty, other, last = bench.commit(key="bad"), bench.commit(), bench.commit()
     bench.run("ALTER TABLE order_items ADD CONSTRAINT no_bad CHECK (event_key <> 'bad' OR error_log IS NULL)")
-    with bench.store.claims(bench.box).open({0: 0}, 10) as claim:
+    with bench.store.claims(bench.box).open({0: None}, 10) as claim:
         failed = [FailedAttempt(each, Status.PENDING, 1, "broken") for each in (guilty, other)]
         unrecorded = claim.commit(Settlement(delivered=[last], failed=failed))
     assert unrecorded is not None
@@ -129,7 +129,7 @@ def test_what_a_handler_wrote_commits_with_the_position_or_not_at_all(bench: Ben
     item = bench.commit()
     bench.run("CREATE TABLE effects (item bigint)")
     for committed in (False, True):
-        with bench.store.claims(bench.box).open({0: 0}, 10) as claim:
+        with bench.store.claims(bench.box).open({0: None}, 10) as claim:
             claim.session.execute(sa.text(f"INSERT INTO effects VALUES ({claim.items[0].id})"))
             if committed:
                 assert claim.commit(Settlement(delivered=[item])) is None

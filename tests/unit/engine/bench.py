@@ -161,7 +161,7 @@ class Bench:
         expired: Callable[[bool], bool] = lambda _begun: False,
     ) -> Sent:
         """All pending rows through these transports."""
-        with self.store.claims(self.box).open(dict.fromkeys(self.box.buckets, 0), 1000) as claim:
+        with self.store.claims(self.box).open(dict.fromkeys(self.box.buckets), 1000) as claim:
             sending = Sending(
                 claim,
                 Routes(tuple(map(Carrier, specs))),
@@ -198,5 +198,5 @@ class Bench:
         return self.run(self.delivery(*specs, **options))
 
     def run(self, delivery: Delivery, *, until: float = 1e9, valid_until: float = 1e9, rows: int = ROWS) -> Report:
-        buckets = dict.fromkeys(self.box.buckets, 0)
+        buckets = dict.fromkeys(self.box.buckets)
         return delivery.run(Errand(positions=buckets, rows=rows, until=until, term=Until(valid_until)))

@@ -61,7 +61,7 @@ def test_payload_builders_slower_than_the_flush_interval_do_not_stop_the_batch()
         error_tracker=lambda *_, **__: None,
         limits=Limits(flush_after=2.0),
     )
-    delivery.run(Errand(positions={0: 0}, rows=10, until=90.0, term=holding_of(queue, box, 0)))
+    delivery.run(Errand(positions={0: None}, rows=10, until=90.0, term=holding_of(queue, box, 0)))
     assert recorder.sent == ids
 
 

@@ -45,7 +45,7 @@ def deliver_one(bench: Bench, transport: Any, in_hand: Any) -> None:
     """As a worker does it in a bucket whose holder died."""
     delivery = bench.delivery(spec(transport))
     with Care(in_hand).one() as caution:
-        delivery.run(Errand(positions={0: 0}, rows=1, until=1e9, term=Until(), caution=caution))
+        delivery.run(Errand(positions={0: None}, rows=1, until=1e9, term=Until(), caution=caution))
 
 
 class Notes(MemoryInHand):

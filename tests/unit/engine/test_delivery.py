@@ -173,7 +173,7 @@ def test_latest_available_looks_at_the_same_event_name_only() -> None:
 
 def test_backoff_skips_what_reaches_the_processor_before_its_pause_is_over() -> None:
     bench = Bench(**RETRIES)
-    with bench.store.claims(bench.box).open({1: 0}, 1) as claim:
+    with bench.store.claims(bench.box).open({1: None}, 1) as claim:
         (item_id,) = bench.insert(1)
         item = bench.row(item_id).as_item(bench.box, dispatched_at=claim.now)
         context = type("Context", (), {"box": bench.box, "now": claim.now})()
@@ -401,7 +401,7 @@ def test_a_batch_middleware_that_raises_leaves_every_row_as_it_was() -> None:
 def test_a_bucket_that_somebody_else_holds_is_refused_and_not_read() -> None:
     bench, transport = Bench(), Single()
     mine, theirs = bench.insert(1, 2)
-    with bench.store.twin().claims(bench.box).open({2: 0}, 10):
+    with bench.store.twin().claims(bench.box).open({2: None}, 10):
         report = bench.deliver(spec(transport))
     assert transport.ids == [mine]
     assert report.refused == {2}

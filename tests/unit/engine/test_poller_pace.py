@@ -80,7 +80,7 @@ class Shop:
     def _deliver(self) -> None:
         hold = self.queue.take([BOX], wait=timedelta(0), ttl=LEASE, share=1)
         if hold is not None:
-            with self.store.claims(BOX).open(dict.fromkeys(hold.buckets, 0), 100) as claim:
+            with self.store.claims(BOX).open(dict.fromkeys(hold.buckets), 100) as claim:
                 claim.commit(Settlement(delivered=[item.id for item in claim.items]))
             self.queue.release(hold, hold.buckets)
 

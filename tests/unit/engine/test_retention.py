@@ -13,6 +13,7 @@ from boxengine.adapters.memory.store import LOOKED_AT, MemoryStore
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.box import Retention as Policy
 from boxengine.domain.item import Status
+from boxengine.domain.item_id import ItemId
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.retention import LEASE_TTL, LOOKS, Retention
 from boxengine.engine.running.outages import Outages
@@ -64,7 +65,7 @@ class Bench:
             token=token,
         )
 
-    def insert(self, status: Status, *, hours: float) -> int:
+    def insert(self, status: Status, *, hours: float) -> ItemId:
         created_at = self.clock.now() - timedelta(hours=hours)
         return self.store.insert(BOX, event_key="k", status=status, created_at=created_at)
 

@@ -1,0 +1,30 @@
+"""The ids of the rows that a filter means, in batches: how actions on many items walk through a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from boxengine.domain.box import Box
+from boxengine.domain.item_id import ItemId
+from boxengine.ports import ItemFilter, ItemsStore
+
+
+def id_batches(
+    store: ItemsStore, box: Box, filters: Iterable[ItemFilter], *, size: int, limit: int | None
+) -> Iterator[list[ItemId]]:
+    """Filter after filter, each in the order of its ids. The next batch is looked for once the one before has been dealt with.
+
+    Args:
+        size: ids of a batch, at most.
+        limit: ids in all, at most; None: every one.
+    """
+    remaining = limit
+    for which in filters:
+        after = None
+        while remaining is None or remaining > 0:
+            ids = store.ids(box, which, after=after, limit=size if remaining is None else min(size, remaining))
+            if not ids:
+                break
+            yield ids
+            after = ids[-1]
+            remaining = None if remaining is None else remaining - len(ids)
