@@ -32,9 +32,9 @@ def demo(
     """Watch committed rows travel to a transport: a real PostgreSQL, a real Valkey, a worker, and a verdict.
 
     With --broken a drill for people on call: the situation is set up for real, the console shows it, and the command ends when
-    it is mended. Needs the console too: pip install "boxengine[embedded,web]".
+    it is mended. Needs the console too: pip install "boxengine\\[embedded,web]".
 
-    Exits with 1 if a promise was broken. Needs: pip install "boxengine[embedded]".
+    Exits with 1 if a promise was broken. Needs: pip install "boxengine\\[embedded]".
 
     Examples: boxengine demo --kill; boxengine demo --broken poison
     """

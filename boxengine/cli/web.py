@@ -29,8 +29,8 @@ def web(
     """Serve the console: what is stuck, why, and what to press. Until SIGTERM or SIGINT.
 
     Listens on this machine alone, unless --host says otherwise. Whoever opens it needs a token: console.operate_token or
-    console.read_token, or, without either, one that is made up at the start and printed. Needs an extra: pip install
-    'boxengine[web]'.
+    console.read_token, or, without either, one that is made up at the start and printed.
+    Needs: pip install "boxengine\\[web]".
 
     Examples: boxengine web; boxengine web --port 8080 --read-only
     """
