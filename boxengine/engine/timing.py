@@ -77,6 +77,8 @@ class Timing:
     # One worker at a time, or one worker's word.
     announced: float = 10.0
     """Between two announcements of a worker."""
+    circuits_seen: float = 2.0
+    """Within this a worker announces that a circuit of its opened or closed."""
     announced_for: float = 30.0
     """How long a worker that was killed still shows."""
     measured: float = 15.0
@@ -151,6 +153,10 @@ RULES = (
     Rule(
         "a live worker must not vanish because one of its announcements is lost",
         lambda t: 2 * t.announced < t.announced_for,
+    ),
+    Rule(
+        "an open circuit must show sooner than with the next announcement that is due anyway",
+        lambda t: t.circuits_seen < t.announced,
     ),
     Rule(
         "the worker that measures must not be replaced because it misses one turn, or two of them contradict each other",

@@ -6,6 +6,7 @@ import queue
 import sys
 import tempfile
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
 
@@ -13,15 +14,15 @@ from boxengine.demo.broken.scene import Scene
 from boxengine.demo.broken.situations import SITUATIONS, Situation
 from boxengine.errors import BoxError
 
-LOOK_EVERY = 1.0
-APPEARS_WITHIN = 120
+LOOK_EVERY = 0.5
+APPEARS_WITHIN = 240
 """Looks after which a situation that has not shown is given up."""
 
 
 class Drill:
     """Runs one situation."""
 
-    def __init__(self, name: str, *, lines: TextIO, out: TextIO) -> None:
+    def __init__(self, name: str, *, lines: Iterable[str], out: TextIO) -> None:
         """Args:
         name: of the situation.
         lines: what the person types.
@@ -40,12 +41,16 @@ class Drill:
             try:
                 self._say("Starting PostgreSQL, Valkey, a receiver and the console ...")
                 scene.set_up()
-                self._situation.happens(scene)
-                self._wait_for_it(scene)
-                self._tell(scene)
-                self._wait_until_mended(scene)
+                self.play(scene)
             finally:
                 scene.tear_down()
+
+    def play(self, scene: Scene) -> None:
+        """From the alarm until all is well, in a scene that is in order."""
+        self._situation.happens(scene)
+        self._wait_for_it(scene)
+        self._tell(scene)
+        self._wait_until_mended(scene)
 
     def _wait_for_it(self, scene: Scene) -> None:
         for _ in range(APPEARS_WITHIN):

@@ -12,6 +12,7 @@ from boxengine.errors import QueueUnavailable
 from boxengine.ports import Engagement, OpenCircuit, WorkerInfo, Workers
 
 INTERVAL = timedelta(seconds=TIMING.announced)
+PAUSE = timedelta(seconds=TIMING.circuits_seen)
 TTL = timedelta(seconds=TIMING.announced_for)
 
 
@@ -37,17 +38,26 @@ class Heartbeat:
         self._circuits = circuits
         self._tell = tell
         self._at_work = at_work
+        self._known: frozenset[tuple[str, str]] | None = None
+        self._due_in = timedelta(0)
 
     def turn(self) -> timedelta:
-        """Announces it once; returns the pause until the next time."""
+        """Announces it, if it is time or circuits have opened or closed; returns the pause until the next turn."""
         circuits = tuple(self._circuits())
+        known = frozenset((circuit.box, circuit.transport) for circuit in circuits)
+        if known != self._known or self._due_in <= timedelta(0):
+            self._announce(circuits, known)
+        self._due_in -= PAUSE
+        return PAUSE
+
+    def _announce(self, circuits: Sequence[OpenCircuit], known: frozenset[tuple[str, str]]) -> None:
         for circuit in circuits:
             self._tell(circuit)
         # An outage of Redis is told by the loops that need it; this one only shows.
         with contextlib.suppress(QueueUnavailable):
-            now = replace(self._worker, circuits=circuits, at_work=tuple(self._at_work()))
+            now = replace(self._worker, circuits=tuple(circuits), at_work=tuple(self._at_work()))
             self._workers.announce(now, ttl=TTL)
-        return INTERVAL
+            self._known, self._due_in = known, INTERVAL
 
     def withdraw(self) -> None:
         """The worker has stopped."""

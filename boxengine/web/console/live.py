@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from time import monotonic
@@ -16,6 +17,8 @@ EVERY = 2.0
 """Seconds between two looks."""
 SHARE = 0.02
 """Of its time that the console may spend on looking: a look that takes long is taken less often."""
+SELDOM = 10.0
+"""Seconds between two looks, at most: nobody on call waits longer for what has changed."""
 
 
 class Live(Generic[T]):
@@ -34,7 +37,8 @@ class Live(Generic[T]):
         self._lock = threading.Lock()
         self._latest: T | None = None
         self._taken = -1e9
-        self._cost = 0.0
+        self._costs: deque[float] = deque([0.0, 0.0], maxlen=2)
+        """Seconds that the last looks took."""
         self._watchers: set[_Watcher[T]] = set()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -46,7 +50,7 @@ class Live(Generic[T]):
                 started = monotonic()
                 self._latest = self._look()
                 self._taken = monotonic()
-                self._cost = self._taken - started
+                self._costs.append(self._taken - started)
                 self._told(self._latest)
             return self._latest
 
@@ -86,7 +90,8 @@ class Live(Generic[T]):
                 self._watchers.discard(watcher)
 
     def _pause(self) -> float:
-        return max(self._every, self._cost / SHARE)
+        # The cheaper of two, for one look may have had to connect first.
+        return max(self._every, min(SELDOM, min(self._costs) / SHARE))
 
     def _watch(self) -> None:
         while True:

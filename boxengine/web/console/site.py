@@ -85,7 +85,8 @@ class Site:
         return Live(Doctor(self.boxes, self.servers).alarms, every=EXAMINED_EVERY)
 
     def _alarms(self) -> Sequence[Remark]:
-        return self._alarmed.now()
+        # While something is wrong each look asks anew, so that whoever mends it sees at once that it is gone.
+        return self._alarmed.now(fresh=bool(self._alarmed.now()))
 
     def _measured(self, look: Overview) -> None:
         """Keeps for the charts how long the oldest items have waited."""

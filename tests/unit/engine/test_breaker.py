@@ -18,7 +18,8 @@ from boxengine.engine.delivering.breaker import Breaker, Permit
 from boxengine.engine.delivering.circuits import Circuits
 from boxengine.engine.delivering.sizing import PROBE_ROWS
 from boxengine.engine.running.heartbeat import Heartbeat
-from boxengine.errors import StoreUnavailable, Unavailable
+from boxengine.engine.timing import TIMING
+from boxengine.errors import QueueUnavailable, StoreUnavailable, Unavailable
 from boxengine.ports import OpenCircuit, WorkerInfo
 from boxengine.ports.events import CircuitChanged, Event
 from tests.unit.engine.bench import Batches, Bench, Single, spec
@@ -289,9 +290,31 @@ def test_a_worker_says_in_its_announcement_which_circuits_are_open() -> None:
     told: list[OpenCircuit] = []
     heartbeat = Heartbeat(workers, info, circuits=lambda: circuits, tell=told.append)
     heartbeat.turn()
-    heartbeat.turn()
-    assert told == [circuit, circuit]
+    assert told == [circuit]
     assert workers.living()[0].circuits == (circuit,)
     circuits.clear()
     heartbeat.turn()
-    assert workers.living()[0].circuits == ()
+    assert workers.living()[0].circuits == (), "a circuit that closed is told at once"
+
+
+def test_a_worker_announces_itself_again_only_after_a_while_or_when_nobody_heard_it() -> None:
+    class Deaf(MemoryWorkers):
+        deaf, calls = False, 0
+
+        def announce(self, worker: WorkerInfo, *, ttl: timedelta) -> None:
+            self.calls += 1
+            if self.deaf:
+                raise QueueUnavailable("gone")
+
+    workers = Deaf(clock=ManualClock())
+    heartbeat = Heartbeat(
+        workers, WorkerInfo(id="a", host="h", pid=1, boxes=(), threads=1, started_at=ManualClock().now())
+    )
+    waited = timedelta(0)
+    while waited < timedelta(seconds=TIMING.announced):
+        waited += heartbeat.turn()
+    assert workers.calls == 1
+    workers.deaf = True
+    for _ in range(3):
+        heartbeat.turn()
+    assert workers.calls == 4, "it tries again at each turn until somebody hears it"

@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,10 +65,15 @@ class Tab:
         self.page.wait_for_url(lambda url: not url.endswith("/login"))
         return self
 
-    def faults(self) -> list[str]:
-        """What axe finds serious or worse, and whether the page is wider than the screen."""
+    def faults(self, *, rules: Sequence[str] = ()) -> list[str]:
+        """What axe finds serious or worse, and whether the page is wider than the screen.
+
+        Args:
+            rules: of axe, if not all.
+        """
         self.page.evaluate(AXE)
-        found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        options = {"resultTypes": ["violations"], **({"runOnly": list(rules)} if rules else {})}
+        found = self.page.evaluate("options => axe.run(document, options)", options)
         faults = [
             f"{each['id']}: {each['help']}: {json.dumps([node['html'][:120] for node in each['nodes'][:3]])}"
             for each in found["violations"]

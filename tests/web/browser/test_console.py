@@ -51,7 +51,9 @@ def furnish(running: Running) -> int:
 def test_every_page_is_free_of_faults(running: Running, scheme: str, width: int) -> None:
     stuck = furnish(running)
     tab = running.tab(width=width, scheme=scheme)
-    faults = {"/login": tab.go("/login").faults()}
+    # Of what axe looks at, only contrast depends on the scheme; all the rest is looked at once for each width.
+    rules = [] if (width == DESK) == (scheme == "light") else ["color-contrast"]
+    faults = {"/login": tab.go("/login").faults(rules=rules)}
     tab.sign_in()
     pages = {
         "/": "overview",
@@ -69,7 +71,7 @@ def test_every_page_is_free_of_faults(running: Running, scheme: str, width: int)
         tab.go(path)
         if path == ORDERS:
             tab.page.locator("[data-summary]", has_text="delivered").wait_for()
-        faults[path] = tab.faults()
+        faults[path] = tab.faults(rules=rules)
         tab.shoot(f"console-{name}-{'phone' if width == PHONE else 'desk'}-{scheme}")
     assert {path: found for path, found in faults.items() if found} == {}
 
