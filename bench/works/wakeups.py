@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from bench.report import Line
+from sqlalchemy import make_url
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from bench.report import Line, at_least
 from bench.rounds import alternate, compare, percentile, spread_of
 from bench.servers import OUTBOX, Stand
 from bench.works.latency import PUNCH, RATE, run_round
@@ -14,24 +18,38 @@ from boxengine.app.boxes import Boxes
 from boxengine.app.database import connect_store
 
 WAYS = ("none", "notify", "redis")
-WRITERS = (1, 16, 64)
+WRITERS = (1, 16, 64, 150)
+"""The stand's server takes 200 connections."""
+BAR = at_least(0.95)
 
 
 def taxes(stand: Stand) -> list[Line]:
     """Commits per second of writers in one process, each item in a transaction of its own, by ``wakeup``."""
+    return _taxes(stand, "writers", _rate, WAYS)
+
+
+def taxes_on_a_loop(stand: Stand) -> list[Line]:
+    """The same of coroutines on one event loop, with asyncpg."""
+    return _taxes(stand, "coroutines", _rate_on_a_loop, WAYS[:2])
+
+
+def _taxes(
+    stand: Stand, writing: str, rate: Callable[[Stand, str, int, int], float], ways: tuple[str, ...]
+) -> list[Line]:
     lines = []
     for writers in WRITERS:
         count = stand.scale.pick(4_000, 1_000) if writers > 1 else stand.scale.pick(1_000, 300)
         rates = alternate(
-            {way: lambda way=way, writers=writers, count=count: _rate(stand, way, writers, count) for way in WAYS},  # type: ignore[misc]
+            {way: lambda way=way, writers=writers, count=count: rate(stand, way, writers, count) for way in ways},  # type: ignore[misc]
             rounds=stand.scale.rounds,
         )
-        for way in WAYS[1:]:
+        for way in ways[1:]:
             found = compare({"none": rates["none"], way: rates[way]}, ours=way)
             lines.append(
                 Line(
-                    work=f"commits/s of {writers} writers, wakeup: {way}",
+                    work=f"commits/s of {writers} {writing}, wakeup: {way}",
                     figure=found.ratio,
+                    bar=BAR if way == "notify" else None,
                     spread=found.spread,
                     details={"none": found.floor, way: found.ours},
                     note="of those without a wake-up",
@@ -84,3 +102,26 @@ def _rate(stand: Stand, way: str, writers: int, count: int) -> float:
         seconds = time.perf_counter() - began
         store.close()
         return count / seconds
+
+
+def _rate_on_a_loop(stand: Stand, way: str, writers: int, count: int) -> float:
+    with stand.site(buckets=256, transport=PUNCH, wakeup=way) as site:
+        url = make_url(site.boxes.resolved.settings.database.url or "").set(drivername="postgresql+asyncpg")
+
+        async def write(boxes: Boxes) -> float:
+            engine = create_async_engine(url, pool_size=writers, max_overflow=1)
+
+            async def some(share: int) -> None:
+                async with engine.connect() as connection:
+                    for number in range(share):
+                        await boxes.acreate_outbox_item(connection, OUTBOX, event_key=number, payload=b"x" * 500)
+                        await connection.commit()
+
+            await asyncio.gather(*(some(1) for _ in range(writers)))
+            began = time.perf_counter()
+            await asyncio.gather(*(some(count // writers) for _ in range(writers)))
+            seconds = time.perf_counter() - began
+            await engine.dispose()
+            return count / seconds
+
+        return asyncio.run(write(site.boxes))

@@ -1,17 +1,22 @@
-"""Sends wake-ups from a thread of its own, so that no commit of the application waits for another server."""
+"""Sends wake-ups beside the application's work, so that none of its commits waits for that."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from contextvars import Context
 
 from boxengine.errors import Unavailable
 from boxengine.ports import Signal
 
 MOST = 1000
 """Signals that wait for a server that is slow; then only their boxes are remembered."""
+
+GATHERING = 0.005
+"""Seconds for which a task lets commits gather before it sends again: each sending takes its time from theirs."""
 
 
 class Announcer:
@@ -33,9 +38,7 @@ class Announcer:
         if self._process != os.getpid():
             self._start_anew()  # threads do not live on in a forked process
         with self._lock:
-            self._waiting.update(dict.fromkeys(signals))
-            if len(self._waiting) > MOST:
-                self._waiting = dict.fromkeys(Signal(signal.box_name, None) for signal in self._waiting)
+            self._waiting = _joined(self._waiting, signals)
             if self._sending:
                 return
             self._sending = True
@@ -57,3 +60,35 @@ class Announcer:
         self._lock = threading.Lock()
         self._waiting = {}
         self._sending = False
+
+
+class TaskAnnouncer:
+    """The same on the event loop of whoever commits: a task sends what was told meanwhile.
+
+    A loop that ends right after the commit cancels the task; the hint is lost, which costs one poll interval.
+    """
+
+    def __init__(self, send: Callable[[list[Signal]], Awaitable[None]]) -> None:
+        self._send = send
+        self._waiting: dict[Signal, None] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def tell(self, signals: list[Signal]) -> None:
+        """Has the signals sent; returns without waiting for that. Call it on a running loop."""
+        self._waiting = _joined(self._waiting, signals)
+        loop = asyncio.get_running_loop()
+        if self._task is None or self._task.done() or self._task.get_loop() is not loop:
+            # In a context of its own: what it does is no part of the request that happened to commit.
+            self._task = loop.create_task(self._run(), name="boxengine-announcer", context=Context())
+
+    async def _run(self) -> None:
+        while self._waiting:
+            signals, self._waiting = list(self._waiting), {}
+            await self._send(signals)
+            await asyncio.sleep(GATHERING)
+
+
+def _joined(waiting: dict[Signal, None], signals: list[Signal]) -> dict[Signal, None]:
+    """What waits, with these; where that is too much, the boxes alone."""
+    waiting.update(dict.fromkeys(signals))
+    return waiting if len(waiting) <= MOST else dict.fromkeys(Signal(signal.box_name, None) for signal in waiting)

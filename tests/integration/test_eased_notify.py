@@ -1,14 +1,18 @@
-"""Who notifies: the transaction itself while commits are far apart, one thread for all of them while they are not."""
+"""Who notifies: the transaction itself while commits are far apart, one thread or task for all while they are not."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.sql import schema
@@ -150,3 +154,186 @@ def test_where_connections_cannot_be_spared_transactions_notify_by_themselves(po
     with engine.connect() as connection:
         assert [eased.sender(connection) for _ in range(3)] == [None] * 3
     engine.dispose()
+
+
+# ── on an event loop ─────────────────────────────────────────────────────────────────────────────────
+
+
+class LoopSite:
+    """The same for an application on an event loop, which has another connection out; the listener waits in a thread."""
+
+    def __init__(self, site: Site, engine: AsyncEngine) -> None:
+        self._site = site
+        self.clock = site.clock
+        self.engine = engine
+        self.open: set[int] = set()
+        sa.event.listen(engine.sync_engine, "before_cursor_execute", site._note)
+        sa.event.listen(engine.sync_engine, "connect", lambda driver, _record: self.open.add(id(driver)))
+        sa.event.listen(engine.sync_engine, "close", lambda driver, _record: self.open.discard(id(driver)))
+
+    async def create(self, bucket: int, *, commit: bool = True) -> bool:
+        """Creates an item; whether its transaction notifies by itself."""
+        row = {"event_key": "k", "payload": b"{}", "bucket": bucket}
+        async with self.engine.connect() as connection:
+            before = len(self._site.statements)
+            await connection.run_sync(lambda sync: self._site.rows.insert(sync, [row]))
+            notifies = any("pg_notify" in statement for statement in self._site.statements[before:])
+            if commit:
+                await connection.commit()
+        return notifies
+
+    async def heard(self, wait: timedelta = LONG) -> list[Signal]:
+        """What the next signals are."""
+        return list(await asyncio.to_thread(self._site.listener.wait, wait))
+
+
+@pytest.fixture(params=["postgresql+asyncpg", "postgresql+psycopg"])
+def url(request: pytest.FixtureRequest, postgres_url: str) -> str:
+    return postgres_url.replace("postgresql+psycopg", request.param)
+
+
+@asynccontextmanager
+async def on_loop(site: Site, url: str, **options: Any) -> AsyncIterator[LoopSite]:
+    engine = create_async_engine(url, **options)
+    try:
+        async with engine.connect() as beside:
+            yield LoopSite(site, engine)
+            await beside.invalidate()  # its pool may have been disposed of
+    finally:
+        await engine.dispose()
+
+
+def announcing_tasks() -> list[asyncio.Task[Any]]:
+    return [task for task in asyncio.all_tasks() if task.get_name() == "boxengine-announcer"]
+
+
+def test_on_a_loop_items_close_together_are_told_of_by_a_task_after_their_commits(site: Site, url: str) -> None:
+    async def run() -> None:
+        async with on_loop(site, url) as loop:
+            assert await loop.create(1), "a lone item"
+            assert await loop.heard() == [Signal(BOX.name, 1)]
+            assert not await loop.create(2)
+            assert await loop.heard() == [Signal(BOX.name, 2)]
+            loop.clock.advance(timedelta(seconds=2 * FAR_APART))
+            assert await loop.create(3), "a lone item again"
+
+    asyncio.run(run())
+
+
+def test_on_a_loop_one_writer_alone_notifies_in_its_transactions(site: Site, url: str) -> None:
+    async def run() -> None:
+        engine = create_async_engine(url)
+        loop = LoopSite(site, engine)
+        assert [await loop.create(bucket) for bucket in (1, 2, 3)] == [True] * 3
+        await engine.dispose()
+
+    asyncio.run(run())
+
+
+def test_on_a_loop_nothing_is_told_of_a_transaction_that_was_rolled_back(site: Site, url: str) -> None:
+    async def run() -> None:
+        async with on_loop(site, url) as loop:
+            await loop.create(1)
+            await loop.heard()
+            await loop.create(2, commit=False)
+            await loop.create(3)
+            assert await loop.heard() == [Signal(BOX.name, 3)]
+            assert await loop.heard(A_MOMENT) == []
+
+    asyncio.run(run())
+
+
+def test_on_a_loop_writers_at_once_are_all_told_of_with_few_notifications(site: Site, url: str) -> None:
+    async def run() -> None:
+        async with on_loop(site, url, pool_size=5, max_overflow=0) as loop:
+            await loop.create(0)
+            await loop.heard()
+            before = len(site.statements)
+            await asyncio.gather(*(loop.create(each % 4) for each in range(40)))
+            left = {Signal(BOX.name, bucket) for bucket in range(4)}
+            while left:
+                left -= set(await loop.heard())
+            while tasks := announcing_tasks():
+                await asyncio.gather(*tasks)
+            assert sum("pg_notify" in statement for statement in site.statements[before:]) < 20
+
+    asyncio.run(run())
+
+
+def test_on_a_loop_transactions_notify_by_themselves_for_a_while_after_the_task_could_not(
+    site: Site, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_engine: AsyncEngine) -> AsyncConnection:
+        raise OSError("refused")
+
+    async def run() -> None:
+        async with on_loop(site, url) as loop:
+            await loop.create(1)
+            await loop.heard()
+            row = {"event_key": "k", "payload": b"{}", "bucket": 2}
+            async with loop.engine.connect() as connection:
+                await connection.run_sync(lambda sync: site.rows.insert(sync, [row]))
+                with monkeypatch.context() as broken:
+                    broken.setattr(AsyncEngine, "connect", refuse)
+                    await connection.commit()
+                    await asyncio.gather(*announcing_tasks())
+            assert await loop.heard(A_MOMENT) == []
+            assert await loop.create(3)
+            assert await loop.heard() == [Signal(BOX.name, 3)]
+            loop.clock.advance(timedelta(seconds=BROKEN_FOR))
+            await loop.create(1)
+            assert not await loop.create(2)
+
+    asyncio.run(run())
+
+
+def test_on_a_loop_the_task_knows_nothing_of_the_request_that_committed(site: Site, url: str) -> None:
+    request: ContextVar[str] = ContextVar("request", default="none")
+    seen: list[str] = []
+
+    async def run() -> None:
+        async with on_loop(site, url) as loop:
+            sa.event.listen(
+                loop.engine.sync_engine,
+                "before_cursor_execute",
+                lambda _c, _cursor, statement, *_: seen.append(request.get()) if "unnest" in statement else None,
+            )
+            await loop.create(1)
+            request.set("POST /orders")
+            await loop.create(2)
+            await loop.heard()
+            await loop.heard()
+
+    asyncio.run(run())
+    assert seen == ["none"]
+
+
+def test_on_a_loop_a_hint_sent_after_the_engine_was_disposed_of_leaves_no_connection_behind(
+    site: Site, url: str
+) -> None:
+    async def run() -> None:
+        async with on_loop(site, url) as loop:
+            await loop.create(1)
+            await loop.heard()
+            row = {"event_key": "k", "payload": b"{}", "bucket": 3}
+            opened = await loop.engine.connect()
+            await opened.run_sync(lambda sync: site.rows.insert(sync, [row]))
+            await loop.engine.dispose()
+            await opened.commit()
+            await opened.invalidate()
+            await opened.close()
+            assert await loop.heard() == [Signal(BOX.name, 3)]
+            await asyncio.gather(*announcing_tasks())
+            assert loop.open == set()
+
+    asyncio.run(run())
+
+
+def test_a_loop_that_ends_at_once_is_no_error(site: Site, url: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        async with on_loop(site, url) as loop:
+            await loop.create(1)
+            await loop.create(2)
+
+    asyncio.run(run())
+    assert caplog.records == []

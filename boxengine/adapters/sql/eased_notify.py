@@ -3,7 +3,8 @@
 PostgreSQL lets one notifying transaction commit at a time, its wait for the disk included: with 16 writers a fifth as many
 transactions commit as without. A lone transaction pays nothing, and nothing wakes a worker sooner than a NOTIFY in it. So
 that is what a process does while its commits are far apart; while they are not, one thread notifies after them, for all
-that were committed meanwhile together. A transaction that does nothing but notify does not wait for the disk.
+that were committed meanwhile together; on an event loop a task does. A transaction that does nothing but notify does not
+wait for the disk.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import threading
 from functools import partial
 from weakref import WeakKeyDictionary, ref
 
-from sqlalchemy import Connection, Engine, Pool, QueuePool, String, func, literal, select
+from sqlalchemy import Connection, Engine, Pool, QueuePool, Select, String, func, literal, select
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.exc import SQLAlchemyError
 
-from boxengine.adapters.announcer import Announcer
+from boxengine.adapters.announcer import Announcer, TaskAnnouncer
 from boxengine.adapters.sql.after_commit import Send
 from boxengine.adapters.sql.listen import CHANNEL
 from boxengine.ports import Clock, Signal
@@ -33,7 +34,7 @@ class EasedNotify:
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
         self._last = self._broken_until = float("-inf")
-        self._announcers: WeakKeyDictionary[Pool, Announcer] = WeakKeyDictionary()
+        self._announcers: WeakKeyDictionary[Pool, Announcer | TaskAnnouncer] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
     def sender(self, connection: Connection) -> Send | None:
@@ -43,23 +44,30 @@ class EasedNotify:
         if far_apart or now < self._broken_until:
             return None
         engine = connection.engine
-        # The thread needs a connection that is nobody else's: a pool that shares its only one would not do.
-        if engine.dialect.is_async or not isinstance(engine.pool, QueuePool):
+        # It takes a connection that is nobody else's: a pool that shares its only one would not do.
+        if not isinstance(engine.pool, QueuePool):
+            return None
+        # On a loop, one writer alone would only wait for the task.
+        if engine.dialect.is_async and engine.pool.checkedout() <= 1:
             return None
         with self._lock:
             announcer = self._announcers.get(engine.pool)
             if announcer is None:
-                announcer = Announcer(partial(self._notify, engine, ref(engine.pool)))
+                announcer = self._announcer(engine, ref(engine.pool))
                 self._announcers[engine.pool] = announcer
         return announcer.tell
+
+    def _announcer(self, engine: Engine, known: ref[Pool]) -> Announcer | TaskAnnouncer:
+        if engine.dialect.is_async:
+            return TaskAnnouncer(partial(self._notify_on_loop, engine, known))
+        return Announcer(partial(self._notify, engine, known))
 
     def _notify(self, engine: Engine, known: ref[Pool], signals: list[Signal]) -> None:
         pool = known()
         try:
             with engine.connect() as connection:
                 connection.execution_options(isolation_level="AUTOCOMMIT")
-                texts = [signal.encode() for signal in signals]
-                connection.execute(select(func.pg_notify(CHANNEL, func.unnest(literal(texts, ARRAY(String))))))
+                connection.execute(_notifying(signals))
                 if engine.pool is not pool:
                     # The application has disposed of its engine: what goes back to the pool now is never closed.
                     connection.invalidate()
@@ -68,3 +76,22 @@ class EasedNotify:
             self._broken_until = self._clock.monotonic() + BROKEN_FOR
         if pool is not None and engine.pool is not pool:
             pool.dispose()  # it did so while the connection was on its way back to the pool
+
+    async def _notify_on_loop(self, engine: Engine, known: ref[Pool], signals: list[Signal]) -> None:
+        from sqlalchemy.ext.asyncio import AsyncEngine  # noqa: PLC0415 - there already where an application has such an engine
+
+        pool = known()
+        try:
+            async with AsyncEngine(engine).connect() as connection:
+                await connection.execution_options(isolation_level="AUTOCOMMIT")
+                await connection.execute(_notifying(signals))
+                if engine.pool is not pool:
+                    await connection.invalidate()
+        except (SQLAlchemyError, OSError):
+            self._broken_until = self._clock.monotonic() + BROKEN_FOR
+
+
+def _notifying(signals: list[Signal]) -> Select[tuple[None]]:
+    """One statement that notifies of them all."""
+    texts = [signal.encode() for signal in signals]
+    return select(func.pg_notify(CHANNEL, func.unnest(literal(texts, ARRAY(String)))))
