@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.rows import Row
 from boxengine.adapters.memory.store import MemoryStore
+from boxengine.adapters.sql.handlers_session import HandlersSession
 from boxengine.adapters.sql.models import box_table
 from boxengine.app.boxes import Model
 from boxengine.domain.box import Box
@@ -189,7 +190,7 @@ class _ConnectedClaim:
         self._table = table
         self._clock = clock
         self._box = box
-        self._session: Session | None = None
+        self._handlers = HandlersSession(connection)
         self.items: Sequence[Item] = inner.items
         self.refused = inner.refused
         self.exhausted = inner.exhausted
@@ -200,25 +201,14 @@ class _ConnectedClaim:
     @property
     def session(self) -> Session:
         """See ``Claim.session``."""
-        if self._session is None:
-            self._session = Session(self._connection, join_transaction_mode="create_savepoint", expire_on_commit=False)
-        return self._session
+        return self._handlers.get()
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
         """See ``Claim.savepoint``."""
-        nested = self._connection.begin_nested()
-        try:
+        # The test's transaction must go on, so what the handler wrote through its connection is undone as well.
+        with self._connection.begin_nested(), self._handlers.savepoint():
             yield
-            if self._session is not None:
-                self._session.commit()
-                self._session.expunge_all()
-        except BaseException:
-            if self._session is not None:
-                self._session.rollback()
-            nested.rollback()
-            raise
-        nested.commit()
 
     def later_delivered(self, items: Sequence[Item]) -> Mapping[int, int]:
         """See ``Claim.later_delivered``."""
@@ -226,9 +216,7 @@ class _ConnectedClaim:
 
     def commit(self, settlement: Settlement) -> Unrecorded | None:
         """See ``Claim.commit``."""
-        if self._session is not None:
-            self._session.commit()
-            self._session.close()
+        self._handlers.finish()
         self._inner.commit(settlement)
         self._write(settlement)
         self.committed = True

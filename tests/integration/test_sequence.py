@@ -18,6 +18,7 @@ from sqlalchemy.orm import DeclarativeBase, Session
 from boxengine import OutboxItem, SequencedItem
 from boxengine.adapters.sql import schema
 from boxengine.adapters.sql.insert import SqlRows
+from boxengine.adapters.sql.known_rows import KnownRows, Mark
 from boxengine.adapters.sql.numbered import NumberedRows
 from boxengine.domain.box import Box, BoxType
 from boxengine.errors import SchemaMismatch, StoreUnavailable
@@ -174,22 +175,23 @@ def test_of_two_transactions_that_create_one_item_at_once_one_waits_and_finds_it
     assert numbers(engine) == {"a": [1]}
 
 
-def test_a_number_that_would_be_lost_to_another_keys_writer_is_an_error_to_try_again(engine: Engine) -> None:
+def test_a_number_that_would_be_lost_to_another_keys_writer_is_an_error_to_try_again(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its snapshot does not show the row that has the dedup_key, or the row is of another key."""
     create(engine, row("a"))
     isolation = "REPEATABLE READ" if engine.dialect.name == "mysql" else "READ COMMITTED"
     with engine.execution_options(isolation_level=isolation).connect() as connection:
-        rows = NumberedRows(OUTBOX)
-        looked_up = rows._look_up
+        rows, looked_up, others = NumberedRows(OUTBOX), KnownRows.look_up, [row("b", dedup_key="x")]
 
-        def look_up(*args: Any, **options: Any) -> dict[tuple[str, Any], int]:
+        def look_up(*args: Any, **options: Any) -> dict[Mark, int]:
             found = looked_up(*args, **options)
-            if not found:
+            if not found and others:
                 with suppress(StoreUnavailable):
-                    create(engine, row("b", dedup_key="x"))
+                    create(engine, others.pop())
             return found
 
-        rows._look_up = look_up  # type: ignore[method-assign]
+        monkeypatch.setattr(KnownRows, "look_up", look_up)
         with pytest.raises(StoreUnavailable, match="write them again"):
             rows.insert(connection, [row("a", dedup_key="x")])
         connection.rollback()

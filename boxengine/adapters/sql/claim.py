@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from itertools import repeat
 from operator import add, itemgetter
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from boxengine.adapters.sql.dialects.base import ROW_FIELDS, Row, Taken
 from boxengine.adapters.sql.errors import translated
+from boxengine.adapters.sql.handlers_session import HandlersSession
 from boxengine.adapters.sql.payloads import payload_of
 from boxengine.adapters.sql.transaction import ClaimTransaction
 from boxengine.adapters.sql.weighing import Weighing
@@ -68,49 +69,28 @@ class SqlClaim(SqlPlainClaim):
         super().__init__(transaction, box, wanted, limit)
         self._statements = transaction.statements
         self._cursor = transaction.cursor
-        self._session: Session | None = None
+        self._handlers = HandlersSession(transaction.connection)
 
     @property
     def session(self) -> Session:
-        if self._session is None:
-            from sqlalchemy.orm import Session  # noqa: PLC0415 - a command that only looks does without the ORM
-
+        if not self._handlers.in_use:
             self._transaction.lend()
             # SQLAlchemy must know of the open transaction: a session on an idle connection commits for good.
             self._transaction.connection.begin()
-            # The handler's commit() ends its own savepoint, never the engine's transaction.
-            self._session = Session(
-                self._transaction.connection,
-                join_transaction_mode="create_savepoint",
-                expire_on_commit=False,
-                autoflush=True,
-            )
-        return self._session
+        return self._handlers.get()
 
-    @contextmanager
-    def savepoint(self) -> Iterator[None]:
-        try:
-            yield
-            if self._session is not None:
-                # Flushes: what is wrong with the handler's rows shows here, and is undone below.
-                self._session.commit()
-                self._session.expunge_all()
-        except BaseException:
-            if self._session is not None:
-                self._session.rollback()
-            raise
+    def savepoint(self) -> AbstractContextManager[None]:
+        return self._handlers.savepoint()
 
     def later_delivered(self, items: Sequence[Item]) -> Mapping[int, int]:
         with translated(self._engine):
             return self._statements.later_delivered(self._cursor, items) if items else {}
 
     def commit(self, settlement: Settlement) -> Unrecorded | None:
-        if self._session is None:
+        if not self._handlers.in_use:
             return super().commit(settlement)
         with translated(self._engine):
-            # What the handlers wrote leaves the session's savepoint before the outcomes join it in the transaction.
-            self._session.commit()
-            self._session.close()
+            self._handlers.finish()
             return self._transaction.finish_after_handlers(settlement, self._bucket_of)
 
     def _take(self, wanted: Mapping[int, int], limit: int) -> Taken:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import repeat
-from typing import Any
 
 from sqlalchemy import Connection, select
 
 from boxengine.adapters.sql.eased_notify import EasedNotify
-from boxengine.adapters.sql.insert import SqlRows, marks
+from boxengine.adapters.sql.insert import SqlRows
+from boxengine.adapters.sql.known_rows import Mark
 from boxengine.adapters.sql.sequence import Numbering
 from boxengine.domain.box import Box
 from boxengine.errors import SchemaMismatch, StoreUnavailable
@@ -55,7 +55,7 @@ class NumberedRows(SqlRows):
             return super()._insert_rows(connection, self._numbering.number(connection, rows), keyed=False)
         # Whether a row is new is asked once nobody else can add rows of these keys, and only new ones get numbers.
         self._numbering.hold(connection, rows)
-        found = self._look_up(connection, rows, {}, locked=False)
+        found = self._known.look_up(connection, self._into(connection), rows, {}, locked=False)
         known = frozenset(found.values())
         new = self._new(rows, found)
         ids: dict[int, int] = {}
@@ -65,21 +65,18 @@ class NumberedRows(SqlRows):
             self._insist_on(connection, inserted, numbered)
             ids = dict(zip(new, inserted.ids, strict=True))
             for place, row_id in ids.items():
-                found.update(zip(self._marks_of(rows[place]), repeat(row_id)))
-        return Inserted([ids.get(place) or self._id_of(found, row) for place, row in enumerate(rows)], known)
+                found.update(zip(self._known.marks_of(rows[place]), repeat(row_id)))
+        return Inserted([ids.get(place) or self._known.id_of(found, row) for place, row in enumerate(rows)], known)
 
-    def _new(self, rows: Sequence[Attributes], found: dict[tuple[str, Any], int]) -> list[int]:
+    def _new(self, rows: Sequence[Attributes], found: dict[Mark, int]) -> list[int]:
         """The places of rows that are neither there nor earlier among these."""
         seen, new = set(found), []
         for place, row in enumerate(rows):
-            own = self._marks_of(row)
+            own = self._known.marks_of(row)
             if seen.isdisjoint(own):
                 new.append(place)
                 seen.update(own)
         return new
-
-    def _marks_of(self, row: Attributes) -> list[tuple[str, Any]]:
-        return list(marks(self._identities, [row.get(name) for name in self._identities]))
 
     def _insist_on(self, connection: Connection, inserted: Inserted, numbered: Sequence[Attributes]) -> None:
         """Another key's writer, or one that this transaction's snapshot does not show, may have had the same thought."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from operator import itemgetter
+from typing import assert_never
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
@@ -16,7 +17,7 @@ from boxengine.engine.attempt import ends_the_worker
 from boxengine.engine.delivering.remembered import Remembered
 from boxengine.engine.delivering.resting import Resting
 from boxengine.engine.delivering.sent import Failed
-from boxengine.engine.delivering.strategies import Asking
+from boxengine.engine.delivering.strategies import Answer, Asking
 from boxengine.ports import Claim, RememberedFailure
 
 _CREATED_AT = itemgetter(Item._fields.index("raw_created_at"))
@@ -97,15 +98,18 @@ class Admission:
         """Those that no strategy skips or discards."""
         wanted, refused, discarded = list[Item](), list[Failed](), list[Discard]()
         for item in items:
-            match Verdict.PROCESS if item.processed_at is None else asking.about(item):
+            answer: Answer = Verdict.PROCESS if item.processed_at is None else asking.about(item)
+            match answer:
                 case Verdict.PROCESS:
                     wanted.append(item)
+                case Verdict.SKIP:
+                    pass  # its row stays as it is
                 case Discard() as discard:
                     discarded.append(discard)
                 case Failed() as failure:
                     refused.append(failure)
-                case _:
-                    pass  # skipped: its row stays as it is
+                case never:
+                    assert_never(never)
         return wanted, refused, discarded
 
 

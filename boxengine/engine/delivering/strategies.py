@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias, assert_never
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
@@ -14,6 +15,9 @@ from boxengine.engine.attempt import discard_log, ends_the_worker
 from boxengine.engine.delivering.sent import Failed
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import Claim
+
+Answer: TypeAlias = Literal[Verdict.PROCESS, Verdict.SKIP] | Discard | Failed
+"""Send the item, leave it as it is, discard it, or record that a strategy failed."""
 
 
 class Asking:
@@ -34,8 +38,8 @@ class Asking:
             self._overtaken = self._claim.later_delivered(tried)
         return item.id in self._overtaken
 
-    def about(self, item: Item) -> Verdict | Discard | Failed:
-        """What to do with the item: PROCESS, SKIP, discard it, or record that a strategy failed.
+    def about(self, item: Item) -> Answer:
+        """What to do with the item.
 
         Raises:
             StoreUnavailable: the database did not answer a strategy's question.
@@ -48,7 +52,13 @@ class Asking:
             if ends_the_worker(error):
                 raise
             return Failed(item, error, "retry strategy")
-        return self._discard(item, strategy) if verdict is Verdict.DISCARD else verdict
+        match verdict:
+            case Verdict.PROCESS | Verdict.SKIP:
+                return verdict
+            case Verdict.DISCARD:
+                return self._discard(item, strategy)
+            case never:
+                assert_never(never)
 
     def _first(self, item: Item) -> tuple[Verdict, object]:
         """The first answer that is not PROCESS, and who gave it."""

@@ -71,6 +71,17 @@ class Inserts(ABC):
         """The statement of ``move_on``."""
 
 
+def runs(rows: Sequence[Attributes]) -> list[list[Attributes]]:
+    """The rows in their order, cut where the set of columns changes: one statement takes rows of one shape."""
+    found: list[list[Attributes]] = []
+    for row in rows:
+        if found and found[-1][-1].keys() == row.keys():
+            found[-1].append(row)
+        else:
+            found.append([row])
+    return found
+
+
 def chunks(run: Sequence[Attributes]) -> Iterator[list[Attributes]]:
     """Parts that fit a statement: a server takes a few megabytes at once."""
     chunk: list[Attributes] = []

@@ -1,0 +1,96 @@
+"""Inserts rows that the table may have already: with a ``dedup_key``, and in an inbox with the uuid of a message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from sqlalchemy import Connection, Table, select
+
+from boxengine.adapters.sql.dialects.inserts import Inserts, runs
+from boxengine.domain.box import Box, BoxType
+from boxengine.errors import InvalidItem
+from boxengine.ports import Attributes, Inserted
+
+Mark: TypeAlias = tuple[str, Any]
+"""A column and a value by which a row is known."""
+
+
+class KnownRows:
+    """Tells rows of one table apart by their identities."""
+
+    def __init__(self, box: Box, table: Table) -> None:
+        self._box = box
+        self._table = table
+        # An inbox knows a message by its uuid too: tables of sbmt-outbox have nothing else.
+        names = ("dedup_key", "uuid") if box.type is BoxType.INBOX else ("dedup_key",)
+        self.identities = tuple(name for name in names if name in table.columns)
+        """The columns that identify a row."""
+
+    def may_know(self, row: Attributes) -> bool:
+        """Whether the row has an identity, so that it may be in the table already."""
+        return any(row.get(name) is not None for name in self.identities)
+
+    def insert(self, connection: Connection, inserts: Inserts, rows: Sequence[Attributes]) -> Inserted:
+        """Inserts what is not there. For a duplicate, of the table or of an earlier row, returns the first row's id."""
+        # A database that does not report which rows it inserted must be asked first which are there.
+        before = set() if inserts.tells_new else set(self.look_up(connection, inserts, rows, {}, locked=False).values())
+        found: dict[Mark, int] = {}
+        for run in runs(rows):
+            for row_id, *values in inserts.new(connection, run):
+                found.update(zip(_marks(self.identities, values), repeat(row_id)))
+        new = set(found.values())
+        found |= self.look_up(connection, inserts, rows, found, locked=True)
+        ids = [self.id_of(found, row) for row in rows]
+        return Inserted(ids, frozenset(ids) - new if inserts.tells_new else frozenset(before))
+
+    def look_up(
+        self,
+        connection: Connection,
+        inserts: Inserts,
+        rows: Sequence[Attributes],
+        known: dict[Mark, int],
+        *,
+        locked: bool,
+    ) -> dict[Mark, int]:
+        """Finds the ids of rows that are there, by their marks. Skips rows that ``known`` has."""
+        found: dict[Mark, int] = {}
+        for name in self.identities:
+            unknown = [row for row in rows if self._found(known, row) is None and self._found(found, row) is None]
+            wanted = [row[name] for row in unknown if row.get(name) is not None]
+            if wanted:
+                column = self._table.columns[name]
+                query = select(self._table.c.id, column).where(column.in_(wanted))
+                if locked:
+                    query = inserts.latest(query)
+                for row_id, value in connection.execute(query):
+                    found.update(zip(_marks((name,), (value,)), repeat(row_id)))
+        return found
+
+    def id_of(self, known: dict[Mark, int], row: Attributes) -> int:
+        """The id of the row that ``known`` has in this one's place.
+
+        Raises:
+            InvalidItem: there is none, so another unique constraint refused the row.
+        """
+        row_id = self._found(known, row)
+        if row_id is None:
+            what = ", ".join(f"{name} {row[name]}" for name in self.identities if row.get(name) is not None)
+            raise InvalidItem(f"box {self._box.name}: the row with {what} contradicts a unique constraint of the table")
+        return row_id
+
+    def marks_of(self, row: Attributes) -> list[Mark]:
+        """What the row is known by."""
+        return list(_marks(self.identities, [row.get(name) for name in self.identities]))
+
+    def _found(self, known: dict[Mark, int], row: Attributes) -> int | None:
+        return next((known[mark] for mark in self.marks_of(row) if mark in known), None)
+
+
+def _marks(names: Sequence[str], values: Sequence[Any]) -> Iterator[Mark]:
+    """Each in one spelling."""
+    for name, value in zip(names, values, strict=True):
+        if value is not None:
+            yield name, str(UUID(str(value))) if name == "uuid" else value
