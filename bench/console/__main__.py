@@ -25,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 1 if a bound was missed."""
     parser = argparse.ArgumentParser(prog="python -m bench.console", description=__doc__)
     parser.add_argument("--rows", type=int, default=5_000_000, help="of the table; a tenth pending, a hundredth failed")
+    parser.add_argument("--drain", type=int, default=10_000, help="items that the worker delivers a second, at most")
     parser.add_argument("--tabs", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=5, help="each without tabs, then with them")
     parser.add_argument("--seconds", type=float, default=90.0, help="of each half of a round")
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="boxengine-bench-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
         stand = Stand(Path(folder), Scale(quick=False, rounds=options.rounds))
-        with stand.running(), running(stand, rows=options.rows) as load:
+        with stand.running(), running(stand, rows=options.rows, per_second=options.drain) as load:
             out.print(f"{options.rows:,} rows, {options.tabs} tabs")
             time.sleep(10)  # the worker and its queues have found their pace
             return _measure(load, options, out)

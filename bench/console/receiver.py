@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,9 +11,20 @@ from boxengine.domain.item import Item
 
 
 class Swallow:
-    """Takes whole batches and does nothing with them."""
+    """Takes whole batches, as many items a second as it is told to, and does nothing with them."""
+
+    def __init__(self, per_second: int) -> None:
+        self._per_second = per_second
+        self._lock = threading.Lock()
+        self._free_at = 0.0
 
     def call_batch(self, items: Sequence[Item]) -> list[None]:
+        with self._lock:
+            now = time.monotonic()
+            # What was not used within a tenth of a second is lost.
+            begins = max(self._free_at, now - 0.1)
+            self._free_at = begins + len(items) / self._per_second
+        time.sleep(max(0.0, begins - now))
         return [None] * len(items)
 
 

@@ -49,7 +49,7 @@ class Running:
 
 
 @contextmanager
-def running(stand: Stand, *, rows: int) -> Iterator[Running]:
+def running(stand: Stand, *, rows: int, per_second: int) -> Iterator[Running]:
     """A table of so many rows, kept a tenth pending under a worker; a second box, whose items are timed; and the console."""
     latencies = stand.folder / "latencies"
     latencies.touch()
@@ -57,11 +57,12 @@ def running(stand: Stand, *, rows: int) -> Iterator[Running]:
     options = {"strict_order": "key", "max_retries": 3}
     with stand.site(buckets=16, transport={}, outboxes=boxes, box_options=options) as site:
         settings = json.loads(site.config.read_text())
+        paced = {"bench.console.receiver.Swallow": {"per_second": per_second}}
         for name, box in settings["outbox_items"].items():
             timed = {"bench.console.receiver.Stopwatch": {"path": str(latencies)}}
             settings["outbox_items"][name] = {
                 **box,
-                "transports": timed if name == PROBE else {"bench.console.receiver.Swallow": {}},
+                "transports": timed if name == PROBE else paced,
             }
         settings["console"] = {"operate_token": TOKEN}
         site.config.write_text(json.dumps(settings))

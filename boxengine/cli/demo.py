@@ -26,13 +26,13 @@ def demo(
     kill: Annotated[bool, typer.Option("--kill", help="Kill the worker in the middle and start another.")] = False,  # noqa: FBT002 - typer's way
     broken: Annotated[
         Broken | None,
-        typer.Option("--broken", help="Instead: break something, to be found and mended with the console."),
+        typer.Option("--broken", help="Instead: break something, for you to find and fix with the console."),
     ] = None,
 ) -> None:
     """Watch committed rows travel to a transport: a real PostgreSQL, a real Valkey, a worker, and a verdict.
 
     With --broken a drill for people on call: the situation is set up for real, the console shows it, and the command ends when
-    it is mended. Needs the console too: pip install "boxengine\\[embedded,web]".
+    it is fixed. Needs the console too: pip install "boxengine\\[embedded,web]".
 
     Exits with 1 if a promise was broken. Needs: pip install "boxengine\\[embedded]".
 

@@ -20,5 +20,5 @@ def clock_remark(area: str, whose: str, before: datetime, told: datetime, after:
     return Remark(
         area=area,
         text=f"{whose} is {abs(ahead).total_seconds():.0f} s {side} this machine's.",
-        advice="Let both follow a time server: ages and due times are wrong by so much.",
+        advice="Synchronise both with a time server: ages and due times are wrong by this much.",
     )

@@ -42,26 +42,33 @@ class KafkaCheckup:
     def _of(self, admin: Any, found: Any, topic: str, box: str) -> Iterator[Remark]:
         if found is None or found.error is not None:
             yield Remark(
-                area=AREA, box=box, text=f"Topic {topic} of {box} is not there.", advice="Create it, or mend its name."
+                area=AREA,
+                box=box,
+                text=f"Topic {topic} of {box} does not exist.",
+                advice="Create it, or correct its name.",
             )
             return
         partitions, replicas = len(found.partitions), min(len(each.replicas) for each in found.partitions.values())
         in_sync = self._in_sync(admin, topic)
         text = f"Topic {topic} has {partitions} partition{'' if partitions == 1 else 's'}, {replicas} replicas each"
-        text += "" if in_sync is None else f", of which {in_sync} must have an item (min.insync.replicas)"
+        text += (
+            ""
+            if in_sync is None
+            else f", of which {in_sync} must store an item before it counts as sent (min.insync.replicas)"
+        )
         yield Remark(area=AREA, box=box, text=f"{text}.")
         if replicas == 1:
             yield Remark(
                 area=AREA,
                 box=box,
-                text=f"Topic {topic} has one replica: what it holds is lost with its broker, though it was acknowledged.",
+                text=f"Topic {topic} has one replica: if its broker is lost, so are acknowledged messages.",
                 advice="Give it three replicas, and min.insync.replicas=2.",
             )
         elif in_sync is not None and in_sync < 2:  # noqa: PLR2004 - one beside the leader
             yield Remark(
                 area=AREA,
                 box=box,
-                text=f"min.insync.replicas of topic {topic} is {in_sync}: acks=all is satisfied by the leader alone.",
+                text=f"min.insync.replicas of topic {topic} is {in_sync}: with acks=all, the leader alone acknowledges.",
                 advice="Set min.insync.replicas=2.",
             )
 

@@ -59,6 +59,6 @@ def _memory(info: dict[str, Any]) -> Remark:
         return Remark(
             area=AREA,
             text=f"Redis has used {used / limit:.0%} of its memory; once it is full it takes no jobs, and nothing is delivered.",
-            advice="Raise maxmemory, or find out who fills it.",
+            advice="Raise maxmemory, or find out what fills it.",
         )
-    return Remark(area=AREA, text=f"Its memory is no trouble (maxmemory-policy {policy}).")
+    return Remark(area=AREA, text=f"Redis has memory to spare (maxmemory-policy {policy}).")

@@ -32,17 +32,19 @@ def _off(table: BoxTable, area: str) -> Remark:
     return Remark(
         area=area,
         box=table.box.name,
-        text=f"autovacuum is off for {table.box.table}: every delivery leaves a dead row that nobody clears away.",
+        text=f"autovacuum is off for {table.box.table}: every delivery leaves a dead row that nothing removes.",
         advice=f"ALTER TABLE {table.name} RESET (autovacuum_enabled)",
     )
 
 
 def _on(table: BoxTable, area: str, *, begins: int) -> Remark:
-    told = f"Autovacuum clears {table.box.table} after about {begins:,} dead rows"
+    told = f"Autovacuum cleans {table.box.table} after about {begins:,} dead rows"
     if begins <= LATE:
         return Remark(area=area, box=table.box.name, text=f"{told}.")
     advice = f"ALTER TABLE {table.name} SET ({_SCALE} = 0.02), or boxengine db upgrade"
-    return Remark(area=area, box=table.box.name, text=f"{told}, which is late: polls walk over them.", advice=advice)
+    return Remark(
+        area=area, box=table.box.name, text=f"{told}, which is late: until then polls have to skip them.", advice=advice
+    )
 
 
 def _begins_after(connection: Connection, own: Mapping[str, str], rows: float) -> int:

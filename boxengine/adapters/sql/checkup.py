@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
-from boxengine.adapters.sql import autovacuum, schema
+from boxengine.adapters.sql import autovacuum, bloat, schema
 from boxengine.adapters.sql.errors import sentence, translated
 from boxengine.adapters.sql.pooler import is_pooled, shares_servers
 from boxengine.adapters.sql.store import SqlStore
@@ -53,7 +53,7 @@ class SqlCheckup:
             for box in boxes:
                 table = self._table(box)
                 if table is not None:
-                    found += [*server.privileges(table), *server.autovacuum(table)]
+                    found += [*server.privileges(table), *server.autovacuum(table), *server.bloat(table)]
         return found + self._tables(boxes)
 
     def alarms(self, boxes: Sequence[Box]) -> list[Remark]:
@@ -102,14 +102,14 @@ class _PostgreSql:
             if self._one(f"SHOW {name}") == risky:
                 yield Remark(
                     area=AREA,
-                    text=f"{name} is {risky}: what is committed may be lost when the server or its machine stops.",
+                    text=f"{name} is {risky}: committed items may be lost when the server or its machine stops.",
                     advice=f"Set {name} = on where items must not be lost.",
                 )
         yield from self.slots()
         if self._one("SHOW autovacuum") != "on":
             yield Remark(
                 area=AREA,
-                text="autovacuum is off: every delivery leaves a dead row that nobody clears away.",
+                text="autovacuum is off: every delivery leaves a dead row that nothing removes.",
                 advice="Set autovacuum = on.",
             )
 
@@ -117,7 +117,11 @@ class _PostgreSql:
         driver: Any = self._connection.connection.driver_connection
         if self._connection.dialect.driver != "psycopg" or not is_pooled(driver):
             return
-        mode = "which hands a server to whoever has a transaction" if shares_servers(driver) else "perhaps by session"
+        mode = (
+            "which shares server connections between transactions"
+            if shares_servers(driver)
+            else "perhaps in session mode"
+        )
         yield Remark(
             area=AREA,
             text=f"database.url leads through a connection pooler, {mode}; LISTEN needs database.listen_url.",
@@ -147,9 +151,9 @@ class _PostgreSql:
         for gid, age in prepared:
             literal = gid.replace("'", "''")
             end = f"ROLLBACK PREPARED '{literal}'"
-            yield _old_transaction(f"prepared as {gid}, and nobody has decided it", age, end)
+            yield _old_transaction(f"prepared as {gid}, neither committed nor rolled back", age, end)
         if not found and not prepared:
-            yield Remark(area=AREA, text="No transaction is open for long.")
+            yield Remark(area=AREA, text="No transaction has been open for long.")
 
     def slots(self) -> Iterator[Remark]:
         """Replication slots that nobody reads, and that keep rows or the log."""
@@ -160,12 +164,15 @@ class _PostgreSql:
         for name, behind in self._connection.execute(text(query)):
             yield Remark(
                 area=AREA,
-                text=f"Nobody reads the replication slot {name}: it keeps {int(behind) >> 20:,} MiB of the log, and dead rows.",
-                advice=f"Start its reader, or: SELECT pg_drop_replication_slot('{name}')",
+                text=f"Nothing reads the replication slot {name}: it holds back {int(behind) >> 20:,} MiB of the log, and dead rows.",
+                advice=f"Start its reader, or run: SELECT pg_drop_replication_slot('{name}')",
             )
 
     def autovacuum(self, table: BoxTable) -> Iterator[Remark]:
         return autovacuum.remarks(self._connection, table, area=AREA)
+
+    def bloat(self, table: BoxTable) -> Iterator[Remark]:
+        return bloat.remarks(self._connection, table, area=AREA)
 
     def dead_rows(self, table: BoxTable) -> Iterator[Remark]:
         query = "SELECT n_dead_tup, n_live_tup FROM pg_stat_all_tables WHERE relid = to_regclass(:name)"
@@ -178,8 +185,8 @@ class _PostgreSql:
                 area=AREA,
                 box=table.box.name,
                 alarming=True,
-                text=f"{table.box.table} has {dead:,} dead rows and {live:,} living ones: polls walk over the dead.",
-                advice="End old transactions, then: VACUUM " + table.name,
+                text=f"{table.box.table} has {dead:,} dead rows and {live:,} living ones: polls have to skip the dead ones.",
+                advice="End old transactions, then run: VACUUM " + table.name,
             )
 
     def privileges(self, table: BoxTable) -> Iterator[Remark]:
@@ -194,7 +201,7 @@ class _PostgreSql:
             yield Remark(
                 area=AREA,
                 box=table.box.name,
-                text=f"This account may not {', '.join(missing)} in {table.box.table}.",
+                text=f"This account may not {', '.join(missing)} on {table.box.table}.",
                 advice=f"As its owner: GRANT {', '.join(missing)} ON {table.name} TO {self._one('SELECT current_user')}",
             )
 
@@ -212,7 +219,7 @@ class _MySql:
         if self._connection.execute(text("SELECT @@innodb_flush_log_at_trx_commit")).scalar_one() != 1:
             yield Remark(
                 area=AREA,
-                text="innodb_flush_log_at_trx_commit is not 1: what is committed may be lost when the machine stops.",
+                text="innodb_flush_log_at_trx_commit is not 1: committed items may be lost when the machine stops.",
                 advice="Set it to 1 where items must not be lost.",
             )
 
@@ -228,16 +235,21 @@ class _MySql:
             found = self._connection.execute(text(query), {"long": int(longer_than.total_seconds())}).all()
         except DBAPIError as error:
             self._connection.rollback()
-            yield Remark(area=AREA, text=f"Whether a transaction is open for long cannot be seen ({sentence(error)}).")
+            yield Remark(
+                area=AREA, text=f"This account cannot see how long transactions have been open ({sentence(error)})."
+            )
             return
         for thread, state, seconds in found:
             yield _old_transaction(
                 f"thread {thread}, {str(state).lower()}", timedelta(seconds=seconds), f"KILL {thread}"
             )
         if not found:
-            yield Remark(area=AREA, text="No transaction is open for long.")
+            yield Remark(area=AREA, text="No transaction has been open for long.")
 
     def autovacuum(self, table: BoxTable) -> Iterator[Remark]:  # noqa: ARG002 - InnoDB purges by itself
+        return iter(())
+
+    def bloat(self, table: BoxTable) -> Iterator[Remark]:  # noqa: ARG002 - InnoDB does not tell it
         return iter(())
 
     def dead_rows(self, table: BoxTable) -> Iterator[Remark]:  # noqa: ARG002 - InnoDB does not tell by table
@@ -252,7 +264,7 @@ class _MySql:
             yield Remark(
                 area=AREA,
                 box=table.box.name,
-                text=f"This account may not do all that is needed in {table.box.table} ({sentence(error.orig or error)}).",
+                text=f"This account lacks privileges on {table.box.table} ({sentence(error.orig or error)}).",
                 advice=f"GRANT SELECT, UPDATE, DELETE ON {table.name} to it.",
             )
         finally:
@@ -263,8 +275,8 @@ def _old_transaction(whose: str, age: timedelta, end: str) -> Remark:
     return Remark(
         area=AREA,
         alarming=True,
-        text=f"A transaction has been open for {_lasting(age)}: {whose}. Dead rows that are younger cannot be cleared away.",
-        advice=f"End it where it comes from, or: {end}",
+        text=f"A transaction has been open for {_lasting(age)}: {whose}. Dead rows that are younger cannot be removed.",
+        advice=f"End it at its source, or run: {end}",
     )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Protocol, TypeVar
+from time import monotonic
+from typing import Any, Protocol, TypeVar
 
 from boxengine.app.overview.problems import NO_WORKER, Facts, Problem, Stuck, alarm, nobody_works, problems, trouble_of
 from boxengine.domain.box import Box, StrictOrder
@@ -21,6 +23,10 @@ LOOKED_AT = 200
 BLOCKERS = 5
 """Items that hold others back of which is counted how many."""
 FOLLOWERS = 500
+SHARE = 0.01
+"""Of its time that the database may spend on one question of the looks: what takes it long is asked less often."""
+SELDOM = 10.0
+"""Seconds between two questions, at most: nobody on call waits longer for what has changed."""
 
 
 class Rows(HistoryStore, Protocol):
@@ -128,6 +134,7 @@ class Lookout:
         self._inspector = inspector
         self._alarms = alarms
         self._exact = exact
+        self._sparing = Sparing()
 
     def look(self) -> Overview:
         """All boxes, now."""
@@ -156,15 +163,21 @@ class Lookout:
         lately: Happened | None,
     ) -> BoxView:
         sources = self._sources
-        counts = asked.of(box, lambda: sources.census.take(box, exact=self._exact))
-        since = asked.of(box, lambda: sources.store.oldest_pending(box)) if counts is not None else None
+        spare = self._sparing.ask
+        counts = asked.of(box, lambda: spare((box.name, "counts"), lambda: sources.census.take(box, exact=self._exact)))
+        known = counts is not None
+        since = (
+            asked.of(box, lambda: spare((box.name, "since"), lambda: sources.store.oldest_pending(box)))
+            if known
+            else None
+        )
         queue = asked.part(lambda: sources.queue.state(box))
         pushed_at = None if queue is None or queue.oldest_pushed_at is None else _since_epoch(queue.oldest_pushed_at)
         own = None if workers is None else tuple(worker for worker in workers if box.name in worker.boxes)
         decided = None if pauses is None else box.name in pauses
         paused = None if pauses is None else not pauses.get(box.name, not self._auto_disabled)
         circuits = tuple((worker, each) for worker in own or () for each in worker.circuits if each.box == box.name)
-        stuck = asked.of(box, lambda: self._stuck(box, counts))
+        stuck = asked.of(box, lambda: spare((box.name, "stuck"), lambda: self._stuck(box, counts)))
         facts = Facts(
             box=box,
             now=sources.clock.now(),
@@ -210,6 +223,35 @@ class Lookout:
                 first[place] = Stuck(row, behind, leads=True)
         leading = {stuck.row.id for stuck in first.values()}
         return (*first.values(), *(Stuck(row, None) for row in rows if row.id not in leading))
+
+
+class _Answer:
+    """What a question brought, and what it cost."""
+
+    def __init__(self) -> None:
+        self.value: Any = None
+        self.at = -1e9
+        self.costs: deque[float] = deque([0.0, 0.0], maxlen=2)
+        """Seconds that it took the last times."""
+
+
+class Sparing:
+    """Asks the database a question again only when the last answer's cost is spread over enough time."""
+
+    def __init__(self) -> None:
+        self._answers: dict[tuple[str, str], _Answer] = {}
+
+    def ask(self, name: tuple[str, str], question: Callable[[], T]) -> T:
+        """A new answer, or the last one; an error is not kept."""
+        known = self._answers.setdefault(name, _Answer())
+        began = monotonic()
+        # The cheaper of two, for one question may have had to connect first.
+        if began - known.at > min(SELDOM, min(known.costs) / SHARE):
+            known.value = question()
+            known.at = monotonic()
+            known.costs.append(known.at - began)
+        answer: T = known.value
+        return answer
 
 
 class _Asked:

@@ -21,7 +21,7 @@ LONG = timedelta(minutes=1)
 """A wait of this length is told though nothing else is wrong."""
 _PREFIX = re.compile(r"^\d{4}-\d\d-\d\dT[\d:.]+Z (?:[^\s:]+: )?")
 _LONGEST_REASON = 160
-_START_ONE = "Start one: boxengine start. If one runs, it has not reached Redis for half a minute."
+_START_ONE = "Start one: boxengine start. If one is running, it has not reached Redis for half a minute."
 
 
 class Severity(IntEnum):
@@ -134,7 +134,7 @@ def _found(facts: Facts) -> Iterator[Problem]:
             severity=Severity.STOPPED,
             box=name,
             sentence=f"{name} cannot work: {facts.broken}",
-            advice="boxengine db check tells what the table lacks.",
+            advice="boxengine db check lists what the table lacks.",
         )
         return
     if facts.paused:
@@ -143,7 +143,7 @@ def _found(facts: Facts) -> Iterator[Problem]:
             severity=Severity.STUCK if waiting else Severity.QUIET,
             box=name,
             sentence=f"{name} is paused" + (f", and {_items(pending)} wait." if waiting else "."),
-            advice="Resume it once the reason for the pause is gone.",
+            advice="Resume the box once the reason for the pause is gone.",
         )
     elif facts.workers == 0:
         yield Problem(
@@ -159,7 +159,7 @@ def _found(facts: Facts) -> Iterator[Problem]:
             severity=Severity.STUCK,
             box=name,
             sentence=f"{name}: {facts.stranded}.",
-            advice="No worker looks into those buckets: bucket_size was changed under undelivered items.",
+            advice="No worker looks into those buckets. bucket_size was changed while items were undelivered.",
         )
     yield from _circuits(facts, pending)
     held = list(_held_back(facts)) if box.strict_order is not StrictOrder.NONE else []
@@ -178,7 +178,7 @@ def _circuits(facts: Facts, pending: Count | None) -> Iterator[Problem]:
             box=facts.box.name,
             sentence=f"{transport} of {facts.box.name} has not reached its receiver for "
             f"{lasting(facts.now - circuit.since)}: {ellipsis(circuit.reason, _LONGEST_REASON)}.{wait}",
-            advice="Mend the receiver. It is tried again by itself; no attempt is counted, and nothing is lost.",
+            advice="Fix the receiver. Delivery resumes by itself; no attempt is counted, and nothing is lost.",
         )
 
 
@@ -206,9 +206,9 @@ def _held_back(facts: Facts) -> Iterator[Problem]:
         statuses=(Status.FAILED,) if parked else (Status.PENDING,),
         sentence=f"{waiters} {wait} for item {row.id}, which failed {times(row.errors_count)}: {reason_of(row.error_log)}"
         + others,
-        advice="Mend the cause and retry the item, or discard it: its followers then go on without it."
+        advice="Fix the cause and retry the item, or discard it: its followers then go on without it."
         if parked
-        else "It is tried again by itself. To let its followers go now, retry or discard it.",
+        else "It is retried automatically. To release its followers now, retry or discard it.",
     )
 
 
@@ -233,7 +233,7 @@ def _failing(facts: Facts, *, told: bool) -> Iterator[Problem]:
             item=rows[0].id if len(rows) == 1 else None,
             statuses=(Status.FAILED,),
             sentence=f"{counted(failed, 'item')} of {name} failed and {_verb(failed, 'wait')} for a person{_most(rows)}",
-            advice="Look at the reasons. When the cause is mended, retry them; discard what nobody needs.",
+            advice="Look at the reasons. Retry the items when the cause is fixed; discard those that nobody needs.",
         )
     if retrying is not None and retrying.number and not told:
         rows = [stuck.row for stuck in facts.stuck if stuck.row.status == Status.PENDING]
@@ -243,8 +243,8 @@ def _failing(facts: Facts, *, told: bool) -> Iterator[Problem]:
             box=name,
             item=rows[0].id if len(rows) == 1 else None,
             statuses=(Status.PENDING,),
-            sentence=f"{counted(retrying, 'item')} of {name} failed before and will be tried again{_most(rows)}",
-            advice="If all have one reason, the receiver has a problem; if they are of a few keys, the data has.",
+            sentence=f"{counted(retrying, 'item')} of {name} failed before and will be retried{_most(rows)}",
+            advice="If all give the same reason, suspect the receiver; if they belong to a few keys, suspect the data.",
         )
 
 
@@ -259,7 +259,7 @@ def _late(facts: Facts) -> Iterator[Problem]:
             box=facts.box.name,
             statuses=(Status.PENDING,),
             sentence=f"The oldest pending item of {facts.box.name} has waited for {lasting(waited)}.",
-            advice="More may come than goes: look at the rate, the slowest transports and the workers.",
+            advice="Items may arrive faster than they leave: look at the rate, the slowest transports and the workers.",
         )
 
 

@@ -45,14 +45,12 @@ def reasons(view: BoxView, row: ItemRow, inspector: Inspector, *, now: datetime)
         case Status.PENDING:
             return _pending(view, row, inspector, now)
         case _:
-            return Reasons(
-                sentences=(f"Nobody works on it: its status is {row.status}, which is none of boxengine's.",)
-            )
+            return Reasons(sentences=(f"No worker will take it: its status, {row.status}, is not one of boxengine's.",))
 
 
 def _failed(box: Box, row: ItemRow, inspector: Inspector) -> Reasons:
     sentences = [
-        f"It failed {times(row.errors_count)} and is not tried again by itself. Retry it when the cause is mended, or discard it."
+        f"It failed {times(row.errors_count)} and is not retried automatically. Retry it when the cause is fixed, or discard it."
     ]
     if box.strict_order is StrictOrder.KEY:
         behind = inspector.followers(box, row, limit=AHEAD)
@@ -72,7 +70,7 @@ def _pending(view: BoxView, row: ItemRow, inspector: Inspector, now: datetime) -
             f"{counted(ahead, 'pending item')} of its bucket stand{'s' if ahead.number == 1 else ''} before it in line."
         )
     if not sentences:
-        sentences = ["Nothing holds it back: a worker will take it in a moment, or has it in work."]
+        sentences = ["Nothing holds it back: a worker is delivering it, or will in a moment."]
     return Reasons(sentences=tuple(sentences), held_by=held_by, due_at=due_at if waits else None)
 
 
@@ -80,7 +78,7 @@ def _obstacles(
     view: BoxView, row: ItemRow, held_by: ItemRow | None, due_at: datetime | None, now: datetime
 ) -> Iterator[str]:
     if view.workers is None:
-        yield "Redis does not answer: without it no worker is told of work."
+        yield "Redis does not answer: without it, workers get no work."
     if view.paused:
         yield "The box is paused."
     elif view.workers == ():
@@ -103,9 +101,9 @@ def _obstacles(
     if due_at is not None:
         wait = lasting(due_at - now)
         if row.errors_count:
-            yield f"It failed {times(row.errors_count)} and is tried again in {wait}: {reason_of(row.error_log)}"
+            yield f"It failed {times(row.errors_count)} and will be retried in {wait}: {reason_of(row.error_log)}"
         else:
-            yield f"It was created for a later time: it is due in {wait}."
+            yield f"It was created for later: it is due in {wait}."
 
 
 def due(box: Box, row: ItemRow) -> datetime | None:

@@ -33,7 +33,7 @@ class Drill:
         self._out = out
 
     def run(self) -> None:
-        """Until it is mended."""
+        """Until it is fixed."""
         with tempfile.TemporaryDirectory(prefix="boxengine-broken-", ignore_cleanup_errors=True) as folder:
             # PostgreSQL runs under an account of its own where this process is root.
             Path(folder).chmod(0o755)
@@ -50,7 +50,7 @@ class Drill:
         self._situation.happens(scene)
         self._wait_for_it(scene)
         self._tell(scene)
-        self._wait_until_mended(scene)
+        self._wait_until_fixed(scene)
 
     def _wait_for_it(self, scene: Scene) -> None:
         for _ in range(APPEARS_WITHIN):
@@ -60,14 +60,14 @@ class Drill:
         raise BoxError(f"the console does not show it: {scene.log.read_text()[-2000:] if scene.log.exists() else ''}")
 
     def _tell(self, scene: Scene) -> None:
-        self._say("Something is wrong. Find it and mend it, with docs/on-call.md and the console:")
+        self._say("Something is wrong. Find and fix it with docs/on-call.md and the console:")
         self._say(f"  {scene.url}   token: {scene.token}")
         if self._situation.outside:
             self._say(self._situation.outside)
         self._say("Ctrl-C gives up.")
         threading.Thread(target=self._read, name="boxengine-demo-typed", daemon=True).start()
 
-    def _wait_until_mended(self, scene: Scene) -> None:
+    def _wait_until_fixed(self, scene: Scene) -> None:
         listening = True
         while scene.sentences():
             try:
@@ -82,7 +82,7 @@ class Drill:
                 self._say("done")
             except Exception as error:
                 self._say(f"{type(error).__name__}: {str(error).splitlines()[0]}")
-        self._say("Mended: the console says that all is well. Enter ends the drill.")
+        self._say("Fixed: the console says that all is well. Enter ends the drill.")
         if listening:
             self._lines.get()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from time import monotonic
@@ -15,10 +14,6 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 EVERY = 2.0
 """Seconds between two looks."""
-SHARE = 0.02
-"""Of its time that the console may spend on looking: a look that takes long is taken less often."""
-SELDOM = 10.0
-"""Seconds between two looks, at most: nobody on call waits longer for what has changed."""
 
 
 class Live(Generic[T]):
@@ -37,8 +32,6 @@ class Live(Generic[T]):
         self._lock = threading.Lock()
         self._latest: T | None = None
         self._taken = -1e9
-        self._costs: deque[float] = deque([0.0, 0.0], maxlen=2)
-        """Seconds that the last looks took."""
         self._watchers: set[_Watcher[T]] = set()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -46,11 +39,9 @@ class Live(Generic[T]):
     def now(self, *, fresh: bool = False) -> T:
         """The latest look, or a new one where that is too old, or ``fresh`` is asked for."""
         with self._lock:
-            if fresh or self._latest is None or monotonic() - self._taken > self._pause():
-                started = monotonic()
+            if fresh or self._latest is None or monotonic() - self._taken > self._every:
                 self._latest = self._look()
                 self._taken = monotonic()
-                self._costs.append(self._taken - started)
                 self._told(self._latest)
             return self._latest
 
@@ -89,10 +80,6 @@ class Live(Generic[T]):
             with self._lock:
                 self._watchers.discard(watcher)
 
-    def _pause(self) -> float:
-        # The cheaper of two, for one look may have had to connect first.
-        return max(self._every, min(SELDOM, min(self._costs) / SHARE))
-
     def _watch(self) -> None:
         while True:
             try:
@@ -108,7 +95,7 @@ class Live(Generic[T]):
             if latest is not None:
                 for watcher in watchers:
                     watcher.tell(latest)
-            self._wake.wait(self._pause())
+            self._wake.wait(self._every)
             self._wake.clear()
 
 

@@ -13,6 +13,7 @@ from boxengine.app.doctor import Doctor
 from boxengine.app.overview import Lookout, Overview
 from boxengine.app.servers import Servers
 from boxengine.domain.box import Box
+from boxengine.domain.item import Status
 from boxengine.engine.item_actions import ItemActions
 from boxengine.engine.replaying import Replays
 from boxengine.errors import QueueUnavailable, UnknownBox
@@ -27,7 +28,7 @@ from boxengine.web.console.windows import WindowedItems, searched_for
 
 SEARCH_SECONDS = 0.12
 """For how long a page looks on where no index leads to its rows."""
-SEARCH_WINDOWS = 6
+SEARCH_WINDOWS = 4
 """Parts of the table that it looks through; somebody who wants more presses *Search further*."""
 COUNTED_TO = 10_000
 EXAMINED_EVERY = 10.0
@@ -131,10 +132,12 @@ class Site:
         return count if count.number or count.precision is Precision.EXACT else Count(0, Precision.AT_LEAST)
 
     def count_from(self, box: Box, which: ItemFilter, first: Found) -> Count:
-        """The same, where the first page says it already: all rows are on it, or a search has found none so far."""
+        """The same, as far as the first page and an index tell it."""
         if first.searched_to is None:
             return Count(len(first.rows))
-        return self.count(box, which) if first.rows else Count(0, Precision.AT_LEAST)
+        if which.statuses and Status.DELIVERED not in which.statuses:
+            return self.count(box, which)
+        return Count(len(first.rows), Precision.AT_LEAST)
 
 
 def box_id(box: Box) -> str:

@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -143,6 +144,50 @@ def test_items_are_searched_and_paged_and_acted_on_together(running: Running) ->
     page.get_by_role("button", name="Discard 120 items").click()
     page.wait_for_url("**/jobs/*")
     assert "120 items discarded" in page.locator(".outcome").inner_text()
+
+
+def test_a_replay_goes_where_the_form_says(running: Running) -> None:
+    console = running.console
+    (done,) = console.create(event_key="a", event_name="paid", options={"copy": "first"})
+    console.change(done, status=2)
+    (uuid,) = [row.uuid for row in [console.servers.items.get(console.boxes.box("order_outbox_item"), done)] if row]
+    tab = running.tab(width=PHONE).sign_in()
+    page = tab.page
+
+    def ask() -> None:
+        tab.go(f"{ORDERS}/items/{done}")
+        page.get_by_role("button", name="Replay").click()
+        page.wait_for_url("**/act?*")
+
+    def options() -> dict[str, Any]:
+        copy = max(console.statuses())
+        return dict(console.client().get(f"/api{ORDERS}/items/{copy}").json)
+
+    ask()
+    page.locator("select[name=transport]").select_option("log")
+    page.get_by_label("With another event name").fill("paid_again")
+    page.get_by_label(re.compile("With an option")).fill("copy=again")
+    page.get_by_label(re.compile("Keep the Idempotency-Key")).check()
+    assert tab.faults() == []
+    page.get_by_role("button", name="Replay 1 item").click()
+    page.locator(".outcome", has_text="1 item replayed").wait_for()
+    copy = options()
+    assert (copy["event_name"], copy["event_key"], copy["status"]) == ("paid_again", "a", "pending")
+    assert (copy["options"]["copy"], copy["options"]["replay_to"]) == ("again", "log")
+    assert copy["options"]["headers"] == {"Replay-Of": uuid, "Idempotency-Key": uuid}
+
+    ask()
+    page.get_by_label("With another event name").fill("paid_again")
+    page.get_by_label(re.compile("Overtake")).check()
+    page.get_by_role("button", name="Replay 1 item").click()
+    assert "keeps its event name" in page.locator("main").inner_text()
+    assert console.statuses()[done] == 2
+
+    ask()
+    page.get_by_label(re.compile("Overtake")).check()
+    page.get_by_role("button", name="Replay 1 item").click()
+    page.locator(".outcome", has_text="1 item replayed").wait_for()
+    assert console.statuses()[done] == 0, "the item itself goes out again"
 
 
 def test_charts_are_drawn_for_the_hour_and_the_day(running: Running) -> None:

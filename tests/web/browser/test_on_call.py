@@ -1,5 +1,5 @@
-"""Five broken situations, each started by one command, and found and mended as somebody would who has the console and
-``docs/on-call.md``, and no more."""
+"""Five broken situations, each started by one command, and found and fixed with nothing but the console and
+``docs/on-call.md``."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Night:
 
     def is_over(self) -> None:
         """The console says that all is well, and so does the drill."""
-        self.hear("Mended: the console says that all is well.")
+        self.hear("Fixed: the console says that all is well.")
         assert "All is well" in self.sentence()
         self.typed.lines.put("\n")
         self.playing.join(60)
@@ -163,7 +163,7 @@ def night(chromium: Any, scene: Scene) -> Iterator[Callable[[str], Night]]:
         each.end()
 
 
-def test_one_command_starts_a_drill_and_says_when_it_is_mended() -> None:
+def test_one_command_starts_a_drill_and_says_when_it_is_fixed() -> None:
     require(PostgresFromWheel().offer(), promised_servers(os.environ))
     command = [sys.executable, "-m", "boxengine", "demo", "--broken", "no-worker"]
     done = subprocess.run(
@@ -171,7 +171,7 @@ def test_one_command_starts_a_drill_and_says_when_it_is_mended() -> None:
     )
     assert done.returncode == 0, done.stdout
     assert re.search(r"http://\S+/ +token: \S+", done.stdout)
-    assert "Mended: the console says that all is well." in done.stdout
+    assert "Fixed: the console says that all is well." in done.stdout
 
 
 def test_the_page_tells_of_every_kind_of_problem() -> None:
@@ -241,7 +241,7 @@ def test_an_old_transaction_keeps_dead_rows(night: Callable[[str], Night]) -> No
     assert any("60,000 dead rows and 30,000 living ones" in each for each in found)
     call.tab.shoot("on-call-vacuum")
     advice = dict(zip(found, page.locator(".advice").all_inner_texts(), strict=True))
-    assert "run the statement that is given" in section("vacuum")
+    assert "run the statement that the advice gives" in section("vacuum")
     told_to = (("monthly report", r"SELECT pg_terminate_backend\(\d+\)"), ("dead rows and", r"VACUUM \S+\w"))
     for word, statement in told_to:
         (told,) = [text for sentence, text in advice.items() if word in sentence]
