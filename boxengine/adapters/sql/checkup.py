@@ -164,7 +164,7 @@ class _PostgreSql:
         for name, behind in self._connection.execute(text(query)):
             yield Remark(
                 area=AREA,
-                text=f"Nothing reads the replication slot {name}: it holds back {int(behind) >> 20:,} MiB of the log, and dead rows.",
+                text=f"Nothing reads the replication slot {name}: it keeps {int(behind) >> 20:,} MiB of the log, and dead rows.",
                 advice=f"Start its reader, or run: SELECT pg_drop_replication_slot('{name}')",
             )
 

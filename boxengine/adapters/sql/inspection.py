@@ -23,7 +23,7 @@ from boxengine.domain.item import Status
 from boxengine.ports import Count, ItemFilter, ItemRow, Precision
 from boxengine.ports.people.inspection import Found, TableState, Towards
 
-WINDOW = 10_000
+WINDOW = 5_000
 """Ids among which a look searches; also by how many ids a row may stand away from others of its time and be found by it."""
 PAGE = 50
 """Rows of which a window is at least wide enough to hold them."""
