@@ -1,7 +1,8 @@
-"""A circuit breaker: a receiver that cannot be reached is left alone for a while, and then tried with a small batch.
+"""A circuit breaker: stops calling a transport whose receiver cannot be reached, and tries again later with a small batch.
 
-Closed: all goes on. Open: nothing is sent, so no thread waits for what will not come; the items stay pending. Half-open:
-the pause is over and one batch probes; if it gets through, the circuit closes, else the next pause is twice as long.
+Closed: batches are sent. Open: nothing is sent, so no thread waits for answers that will not come, and the items stay
+pending. Half-open: the pause is over and one batch probes the receiver. If it gets through, the circuit closes; if not, it
+opens again for twice as long.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from boxengine.domain.box import CircuitPolicy
 from boxengine.ports import Clock, OpenCircuit
 
 LONGEST_ASKED = 3600.0
-"""Seconds. A receiver with a wrong clock or a wrong unit must not stop a box for days."""
+"""Seconds. The longest pause that a receiver may ask for: a wrong clock or unit on its side must not stop a box for days."""
 
 
 class Permit(Enum):
@@ -24,12 +25,12 @@ class Permit(Enum):
 
     GO = auto()
     PROBE = auto()
-    """The circuit is half-open, and this batch is the one that tries."""
+    """The circuit is half-open, and this batch probes."""
     NO = auto()
 
 
 class Breaker:
-    """The state of one transport. Shared by threads. Each ``PROBE`` must be answered by one of the methods that report."""
+    """The circuit of one transport. Shared by threads. Each ``PROBE`` must be followed by a call of a reporting method."""
 
     def __init__(
         self,
@@ -41,7 +42,7 @@ class Breaker:
         changed: Callable[[OpenCircuit | None], None] = lambda _circuit: None,
     ) -> None:
         """Args:
-        changed: told when the circuit opens, and with None when it closes. Must neither raise nor block.
+        changed: called with the circuit when it opens, and with None when it closes. Must neither raise nor block.
         """
         self._box = box
         self._transport = transport
@@ -58,15 +59,15 @@ class Breaker:
         """Monotonic."""
         self._circuit: OpenCircuit | None = None
         self.calm = True
-        """Closed, and nothing has failed lately. Read without the lock, before each batch."""
+        """True while the circuit is closed and nothing has failed since. Read without the lock before each batch."""
 
     @property
     def circuit(self) -> OpenCircuit | None:
-        """What there is to know of an open circuit (half-open ones too); None: it is closed."""
+        """The open or half-open circuit. None: it is closed."""
         return self._circuit
 
     def permit(self) -> Permit:
-        """Whether a batch may be sent now."""
+        """What a batch may do now."""
         if self.calm:
             return Permit.GO
         now = self._clock.monotonic()
@@ -81,7 +82,7 @@ class Breaker:
     # ── what became of a batch ───────────────────────────────────────────────────────────────────────
 
     def succeeded(self) -> None:
-        """Something got through."""
+        """The receiver accepted something."""
         if self.calm:
             return
         with self._lock:
@@ -92,7 +93,7 @@ class Breaker:
         """The receiver could not be reached.
 
         Args:
-            retry_after: seconds for which it asked to be left alone; then the circuit opens at once.
+            retry_after: seconds that the receiver asked senders to wait. The circuit then opens at once.
         """
         now, wall = self._clock.monotonic(), self._clock.now()
         asked = None if retry_after is None else timedelta(seconds=min(LONGEST_ASKED, max(0.0, retry_after)))
@@ -103,10 +104,10 @@ class Breaker:
                 self._open(reason, now, wall, at_least=asked)
 
     def failed(self, attempts: int, reason: str, *, probe: bool = False) -> None:
-        """So many attempts failed, and none succeeded. The receiver was there, as far as is known."""
+        """This many attempts failed and none succeeded, though the receiver seems to be there."""
         limit = self._policy.failed_attempts
         if limit is None:
-            # Failed attempts have their own pauses, and the receiver has answered.
+            # The receiver answered, and failed items have pauses of their own.
             self.succeeded()
             return
         now, wall = self._clock.monotonic(), self._clock.now()
@@ -117,12 +118,12 @@ class Breaker:
                 self._open(reason, now, wall)
 
     def untried(self) -> None:
-        """The batch that was to probe had nothing for this transport: the next one may."""
+        """The probing batch had no item for this transport, so the next batch may probe."""
         with self._lock:
             self._probing = False
 
     def hanging(self, reason: str) -> None:
-        """A call has not come back in time: nothing more is sent until it does (``returned``)."""
+        """A call did not return in time. Nothing more is sent until it does (``returned``)."""
         now, wall = self._clock.monotonic(), self._clock.now()
         with self._lock:
             self.calm = False
@@ -130,7 +131,7 @@ class Breaker:
             self._open(reason, now, wall)
 
     def returned(self) -> None:
-        """A call that hung has come back, however it ended: after a pause, a batch may probe."""
+        """A call that hung has returned or raised. After a pause a batch may probe."""
         now, wall = self._clock.monotonic(), self._clock.now()
         with self._lock:
             self._hanging -= 1
@@ -141,13 +142,13 @@ class Breaker:
     # ── steps, under the lock ────────────────────────────────────────────────────────────────────────
 
     def _may_open(self, *, probe: bool) -> bool:
-        # Batches that were under way when the circuit opened say nothing new.
+        # Batches that were already under way when the circuit opened tell nothing new.
         return self._circuit is None or (probe and self._probing)
 
     def _open(self, reason: str, now: float, wall: datetime, *, at_least: timedelta | None = None) -> None:
         self._probing = False
         self._pause = min(self._policy.longest_pause, max(self._policy.pause, 2 * self._pause))
-        # What the receiver asked for is no step of the doubling: its next pause begins where ours was.
+        # A pause that the receiver asked for is not doubled: the next pause continues from our own.
         pause = max(self._pause, at_least or self._pause)
         self._try_at = now + pause.total_seconds()
         known = self._circuit
@@ -171,5 +172,5 @@ class Breaker:
         self._probing = False
         self.calm = True
         if was_open:
-            # Under the lock, so that who listens hears of openings and closings in their order.
+            # Under the lock, so that listeners hear of openings and closings in order.
             self._changed(None)

@@ -1,9 +1,10 @@
-"""Items that end the process that sends them: found within four deaths as a rule, and failed with a reason.
+"""Finds items that kill the process that sends them, usually within four deaths, and fails them with a reason.
 
-The first batch of a bucket whose holder died goes out whole, with the bucket noted outside the process: most workers die
-of something else, and one by one is slow. Where the note was left open, the next worker sends that bucket's items one at
-a time, and notes each. A worker that dies with a note open was ended by that item, or by somebody else at that moment: an
-operator, a lack of memory. So one death accuses nobody; an item that was alone in hand at two of them is failed.
+Most workers die of something else, and sending one by one is slow. So after a worker's death the first batch of its bucket
+goes out whole, with a note about the bucket kept outside the process. If that worker dies too, its note stays, and the next
+worker sends the bucket's items one at a time, with a note for each. A worker that dies with a note in place was killed by
+that item, or by chance at that moment (an operator, a lack of memory). One death therefore proves nothing; an item that was
+alone in hand at two deaths is failed.
 """
 
 from __future__ import annotations
@@ -20,34 +21,34 @@ from boxengine.ports import InHand
 
 ENDED = Failure("the worker ended while sending this item")
 DEATHS = 2
-"""Of workers that had nothing but this item in hand."""
+"""Deaths of workers that had only this item in hand, after which it is failed."""
 ALONE_WITHIN = 10.0
-"""Seconds for which a thread waits until no other sends with care. Two notes of one process would accuse an innocent item."""
+"""Seconds to wait until no other thread sends with care. Two notes of one process could accuse an innocent item."""
 
 
 class Care:
-    """Which buckets need care, and one thread of the process at a time that sends one item with it. Shared by all threads."""
+    """Knows which buckets need care, and lets one thread at a time send an item with it. Shared by all threads."""
 
     def __init__(self, in_hand: InHand) -> None:
         self._in_hand = in_hand
         self._alone = threading.Lock()
 
     def suspects(self, box: Box, bucket: int) -> bool:
-        """Whether a worker died in the first batch of the bucket; notes that this one begins it.
+        """Whether a worker died in the bucket's first batch. Notes that this worker begins it.
 
         Raises:
-            QueueUnavailable: it cannot be noted, so nothing may be sent.
+            QueueUnavailable: the note cannot be made, so nothing may be sent.
         """
         return self._in_hand.put(box, _bucket(bucket)) > 0
 
     def clear(self, box: Box, bucket: int) -> None:
-        """The worker has survived the bucket."""
+        """Removes the note: the worker survived the bucket."""
         with suppress(QueueUnavailable):
             self._in_hand.take_out(box, _bucket(bucket))
 
     @contextmanager
     def one(self) -> Iterator[Caution | None]:
-        """For one item. None: another thread hangs with its own, and nothing can be noted now."""
+        """The caution for one item. None: another thread hangs with its item, so no note can be made."""
         if not self._alone.acquire(timeout=ALONE_WITHIN):
             yield None
             return
@@ -60,26 +61,26 @@ class Care:
 
 
 class Caution:
-    """One item, from before it is sent until its outcome is recorded."""
+    """The care for one item, from before it is sent until its outcome is recorded."""
 
     def __init__(self, in_hand: InHand) -> None:
         self._in_hand = in_hand
         self._noted: tuple[Box, str] | None = None
 
     def ends_workers(self, item: Item) -> bool:
-        """Whether ``DEATHS`` workers that are gone noted it and never took it out; notes it for this one.
+        """Whether ``DEATHS`` workers died with a note about this item. Makes this worker's note.
 
         Raises:
-            QueueUnavailable: it cannot be noted, so it must not be sent.
+            QueueUnavailable: the note cannot be made, so the item must not be sent.
         """
-        # An id may be used again, after a restore or in another environment; a uuid is not.
+        # Ids repeat after a restore and in other environments; uuids do not.
         name = f"{item.id}:{item.uuid}"
         deaths = self._in_hand.put(item.box, name)
         self._noted = item.box, name
         return deaths >= DEATHS
 
     def over(self) -> None:
-        """The worker has survived it."""
+        """Removes the note: the worker survived the item."""
         if self._noted is not None:
             with suppress(QueueUnavailable):
                 self._in_hand.take_out(*self._noted)

@@ -1,4 +1,4 @@
-"""One transport on the way of items that are sent one by one: called a thousand times per batch, so it costs little."""
+"""Hands single items to one transport. It runs for every item of a batch, so it must cost little."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from boxengine.ports import Claim, Result
 
 
 class Leg:
-    """How one item is handed to a transport, settled once per batch, and how it went."""
+    """How to hand an item to a transport, worked out once per batch, and the counts of that batch's calls."""
 
     __slots__ = ("call", "calls", "carrier", "failures", "name", "seconds")
 
@@ -20,7 +20,7 @@ class Leg:
         self.call = _caller(carrier, claim)
         self.calls = 0
         self.failures = 0
-        """Among the calls."""
+        """Calls that did not deliver."""
         self.seconds = 0.0
 
 

@@ -1,8 +1,8 @@
-"""Notices items that were delivered after a later one of their key: the sign that ids do not follow the order of commits.
+"""Detects items delivered after a later item of their key. It happens when ids do not follow the order of commits.
 
-Nothing can mend this from here; the application must write items of one key one after the other. What can be done is to
-say so, at a price of a tenth of a microsecond per item: of a batch that lies above all that its buckets have delivered,
-nothing is compared.
+The engine cannot prevent it: the application must serialise the writers of a key. It can only report it. That costs a tenth
+of a microsecond per item, because a batch whose ids are all higher than those its buckets delivered before needs no
+comparison.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from boxengine.errors import StoreUnavailable
 from boxengine.ports import ItemFilter, ItemRow, ItemsStore, Observer, events
 
 REMEMBERED = 20_000
-"""Items of one box, at least; writers that overtake each other do so within moments."""
+"""How many items of a box to remember, at least. Writers overtake each other within moments, so few are enough."""
 PAGE = 200
-"""Items that are remembered together."""
+"""Items are remembered and forgotten in pages of about this many."""
 _ID, _KEY, _BUCKET = (itemgetter(Item._fields.index(name)) for name in ("id", "event_key", "bucket"))
 
 
 class OrderWatch:
-    """Remembers the items delivered last in this process. Shared by the threads of one box."""
+    """Remembers the items that this process delivered last. Shared by the threads of one box."""
 
     def __init__(self, box: Box, *, items: ItemsStore, observer: Observer, remembered: int = REMEMBERED) -> None:
         """Args:
-        items: asked about items that came late, which is seldom.
-        remembered: items, at least.
+        items: where to look up items that came late, which is rare.
+        remembered: how many items to remember, at least.
         """
         self._box = box
         self._strict = box.strict_order is not StrictOrder.NONE
@@ -39,18 +39,18 @@ class OrderWatch:
         self._observer = observer
         self._remembered = remembered
         self._pages: deque[tuple[list[str], list[ItemId]]] = deque()
-        """Keys and ids, those delivered last at the end."""
+        """Keys and ids of delivered items, the latest last."""
         self._size = 0
         self._highest: dict[int, ItemId] = {}
-        """Id delivered so far, by bucket."""
+        """By bucket, the highest id delivered so far."""
         self._lock = threading.Lock()
 
     def delivered(self, items: Sequence[Item], ids: Sequence[ItemId]) -> None:
-        """Takes note of what a batch has delivered for good, and tells the observer of items that came late.
+        """Remembers the delivered items of a committed batch, and reports those that came late.
 
         Args:
-            items: of the batch, in id order.
-            ids: of those that were delivered.
+            items: all items of the batch, in id order.
+            ids: the ids of those that were delivered.
         """
         if len(ids) < len(items):
             chosen = set(ids)
@@ -63,13 +63,13 @@ class OrderWatch:
 
     @property
     def remembered(self) -> int:
-        """How many items."""
+        """How many items it remembers now."""
         return self._size
 
     def _note(self, items: Sequence[Item]) -> list[Item]:
-        """The items of which a later one is remembered; and remembers all."""
+        """Remembers the items and returns those for which a later item of their key is remembered."""
         ids, keys, buckets = list(map(_ID, items)), list(map(_KEY, items)), list(map(_BUCKET, items))
-        # The last of a bucket stays in a dict, and ids rise.
+        # A dict keeps the last value of a key, and ids rise: the first dict holds the highest, the second the lowest.
         highest = dict(zip(buckets, ids, strict=True))
         lowest = dict(zip(reversed(buckets), reversed(ids), strict=True))
         with self._lock:
@@ -103,7 +103,7 @@ class OrderWatch:
             self._size -= len(self._pages.popleft()[1])
 
     def _promised(self, late: Sequence[Item]) -> list[Item]:
-        """Those that nothing excuses: without strict order an item that failed or was delayed lets later ones pass."""
+        """The late items that break a promise. Without strict order, an item that failed or was delayed lets later ones pass."""
         if self._strict:
             return list(late)
         untried = {item.id: item for item in late if item.processed_at is None}
@@ -113,7 +113,7 @@ class OrderWatch:
             which = ItemFilter(ids=tuple(untried))
             rows = self._items.page(self._box, which, after=None, limit=len(untried))
         except StoreUnavailable:
-            return []  # what cannot be judged is not told; an audit finds it
+            return []  # report nothing that cannot be judged; an audit finds it
         for row in rows:
             if may_wait(row):
                 del untried[row.id]
@@ -121,5 +121,5 @@ class OrderWatch:
 
 
 def may_wait(row: ItemRow) -> bool:
-    """Whether later items of its key may go first where the order is not strict."""
+    """Whether later items of its key may overtake it when the order is not strict."""
     return row.errors_count > 0 or row.error_log is not None or row.available_at is not None

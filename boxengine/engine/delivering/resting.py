@@ -1,7 +1,7 @@
-"""Items whose outcome could not be recorded: they are left alone for growing pauses, or they would be sent without end.
+"""Holds back items whose outcome could not be recorded. Without growing pauses they would be sent endlessly.
 
-Such an item was sent, and its row says that it was not. So it must be sent again, for nothing else is known of it; but
-what kept its outcome from being written is likely to do so the next time too.
+Such an item was sent, but its row still says pending, so it must be sent again. Whatever kept the outcome from being
+written will probably do so the next time too.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from boxengine.domain.item_id import ItemId
 from boxengine.ports import Clock
 
 ATTEMPTS = 2
-"""Times in a row that are forgiven: a server that restarts, a deadlock."""
+"""Failures in a row before an item rests. The first ones may be a restarting server or a deadlock."""
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 600.0
 """Seconds."""
 MOST = 10_000
-"""Items that are remembered; who comes later than that is not."""
+"""Items to remember, at most. Further ones are not held back."""
 
 
 class Resting:
-    """Knows them for one box and one process. Shared by threads; free while there are none."""
+    """The resting items of one box in this process. Shared by threads; costs nothing while there are none."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -34,10 +34,10 @@ class Resting:
         return bool(self._failures)
 
     def unrecorded(self, ids: Iterable[ItemId], *, for_good: bool = False) -> None:
-        """These were sent and not recorded.
+        """These were sent, and their outcome was not recorded.
 
         Args:
-            for_good: their rows take no outcome, so that nothing is forgiven.
+            for_good: their rows accept no outcome at all, so they rest after the first failure.
         """
         now = self._clock.monotonic()
         with self._lock:
@@ -50,14 +50,14 @@ class Resting:
                         self._until[item_id] = now + pause
 
     def recorded(self, ids: Iterable[ItemId]) -> None:
-        """These have their outcome."""
+        """The outcome of these is recorded."""
         with self._lock:
             for item_id in ids:
                 self._failures.pop(item_id, None)
                 self._until.pop(item_id, None)
 
     def awake(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Those that may be sent: not the ones at rest, nor later ones of their keys, which must not overtake them."""
+        """The items that may be sent: not those at rest, nor later items of their keys, which must not overtake them."""
         now = self._clock.monotonic()
         with self._lock:
             asleep = {item_id for item_id, until in self._until.items() if until > now}

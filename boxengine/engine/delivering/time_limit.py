@@ -1,7 +1,7 @@
 """A limit on how long a call of a transport may take.
 
-A thread cannot be stopped from outside. So the call runs in a helper thread; where it has not come back in time, it is
-left to itself, and the caller goes on. It may still succeed later: then its items go out twice.
+Python cannot stop a thread from outside, so the call runs in a helper thread. If it does not return in time, the caller
+abandons it and goes on. The call may still succeed later, and then its items are sent twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from boxengine.errors import NoAnswerInTime
 
 
 class TimeLimit:
-    """Calls one transport, from many threads, each call for so long at most."""
+    """Calls one transport with a time limit. Shared by threads."""
 
     def __init__(
         self,
@@ -28,9 +28,9 @@ class TimeLimit:
         returned: Callable[[], None] = lambda: None,
     ) -> None:
         """Args:
-        name: of the transport.
-        hanging: told, with the reason, when a call is given up.
-        returned: told when a call that was given up has come back, however it ended.
+        name: the transport's name.
+        hanging: called with the reason when a call is abandoned.
+        returned: called when an abandoned call has returned or raised.
         """
         self._seconds = limit.total_seconds()
         self._reason = f"no answer within {self._seconds:g} s"
@@ -43,7 +43,7 @@ class TimeLimit:
         """What ``function(*arguments)`` returns or raises.
 
         Raises:
-            NoAnswerInTime: it has done neither within the limit.
+            NoAnswerInTime: it did neither within the limit.
         """
         try:
             helper = self._idle.pop()
@@ -52,7 +52,7 @@ class TimeLimit:
         call = _Call(copy_context(), function, arguments, self._returned)
         helper.calls.put(call)
         if not call.wait(self._seconds, given_up=lambda: self._hanging(self._reason)):
-            helper.calls.put(None)  # once the call has come back, nobody needs it any more
+            helper.calls.put(None)  # ends the helper once the call returns
             raise NoAnswerInTime(self._reason)
         self._idle.append(helper)
         if call.error is not None:
@@ -60,13 +60,13 @@ class TimeLimit:
         return call.result
 
     def close(self) -> None:
-        """Lets the helpers that have nothing to do end."""
+        """Ends the helpers that are idle."""
         while self._idle:
             self._idle.pop().calls.put(None)
 
 
 class _Call:
-    """One call, between the thread that waits for it and the one that makes it."""
+    """One call, shared by the thread that waits for it and the helper that makes it."""
 
     def __init__(
         self, context: Context, function: Callable[..., Any], arguments: tuple[Any, ...], returned: Callable[[], None]
@@ -82,10 +82,10 @@ class _Call:
         self.error: BaseException | None = None
 
     def make(self) -> None:
-        """In the helper's thread, with the caller's context, so that traces and logs know what it belongs to."""
+        """Makes the call in the helper's thread, in the caller's context, so that traces and logs stay connected."""
         try:
             self.result = self._context.run(self._function, *self._arguments)
-        except BaseException as error:  # the caller's business, as if it had called
+        except BaseException as error:  # raised again in the caller's thread
             self.error = error
         with self._changed:
             self._done = True
@@ -94,7 +94,7 @@ class _Call:
                 self._returned()
 
     def wait(self, seconds: float, *, given_up: Callable[[], None]) -> bool:
-        """Whether it came back in time; if not, ``given_up`` is told before it can come back."""
+        """Whether the call returned in time. If not, calls ``given_up`` before ``returned`` can be called."""
         with self._changed:
             if self._changed.wait_for(lambda: self._done, seconds):
                 return True
@@ -104,7 +104,7 @@ class _Call:
 
 
 class _Helper:
-    """A thread that makes calls; a daemon, so that one that hangs keeps no process from ending."""
+    """A thread that makes calls. It is a daemon, so a call that hangs does not keep the process from ending."""
 
     def __init__(self, name: str) -> None:
         self.calls: SimpleQueue[_Call | None] = SimpleQueue()
@@ -113,4 +113,4 @@ class _Helper:
     def _run(self) -> None:
         while (call := self.calls.get()) is not None:
             call.make()
-            del call  # else its items would be kept until the next one
+            del call  # or its items would stay in memory until the next call

@@ -1,4 +1,4 @@
-"""Which transports an item goes to, made and called in one way whatever their shape."""
+"""Which transports an item goes to, and one way to build and call transports of every shape."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from boxengine.ports import Claim, Result
 
 
 class WrongResults(BoxError):
-    """A batch transport answered with something else than one result for each item."""
+    """A batch transport did not return one result for each item."""
 
 
 class Carrier:
-    """One transport of a box: made once, or anew for each call where it is disposable."""
+    """One transport of a box. It is built once, or for each call if it is disposable."""
 
     def __init__(self, spec: TransportSpec, *, box: Box | None = None) -> None:
-        """Makes the transport.
+        """Builds the transport.
 
         Args:
-            box: whose codec reads payloads for a transport that takes ``decoded``.
+            box: its codec decodes payloads for a transport that takes ``decoded``.
 
         Raises:
             BoxError: its constructor raised, it has a time limit and takes ``session=``, a call of it would not run its
@@ -55,14 +55,14 @@ class Carrier:
         self.timeout = spec.timeout
         self._limit: TimeLimit | None = None
         if spec.timeout is not None and (self.wants_session or self.single_wants_session):
-            # A session belongs to one thread, and the transaction would be committed while the call is still writing.
+            # A session belongs to one thread, and the engine would commit the transaction while the call still writes.
             raise BoxError(
                 f"transport {spec.name}: timeout cannot be had together with session=; "
                 "set statement_timeout or lock_timeout in the database URL instead"
             )
 
     def limit(self, limit: TimeLimit) -> None:
-        """From now on no call takes longer than this."""
+        """Applies a time limit to every later call."""
         self._limit = limit
 
     def single(self) -> Callable[..., Result]:
@@ -71,10 +71,10 @@ class Carrier:
         return transport if self._limit is None else partial(self._limit.call, transport)
 
     def send_batch(self, items: Sequence[Item], claim: Claim) -> Sequence[Result]:
-        """Hands many items over; returns a result for each.
+        """Sends many items in one call and returns a result for each.
 
         Raises:
-            WrongResults: the transport returned something else. What it raises comes through.
+            WrongResults: the transport returned something else. Whatever the transport raises passes through.
         """
         call: Callable[..., Any] = self._transport().call_batch
         if self._limit is not None:
@@ -86,7 +86,7 @@ class Carrier:
         raise _wrong(results, len(items))
 
     def close(self) -> None:
-        """Lets the kept transport free what it holds."""
+        """Closes the transport, so that it frees what it holds."""
         if self._limit is not None:
             self._limit.close()
         close = getattr(self._kept, "close", None)
@@ -110,7 +110,7 @@ class Carrier:
 
 
 class Routes:
-    """The carriers of a box by event name."""
+    """A box's transports by event name."""
 
     def __init__(self, carriers: tuple[Carrier, ...]) -> None:
         self.carriers = carriers
@@ -119,37 +119,37 @@ class Routes:
         }
         self._others = self._for(None)
         self.uniform = not self._named
-        """Whether every item goes the same way, but for those that name their transport."""
+        """Whether all items go to the same transports, except those that name one themselves."""
         self.in_session = any(carrier.wants_session or carrier.single_wants_session for carrier in carriers)
-        """Whether any of them writes through the claim's session."""
+        """Whether a transport writes through the claim's session."""
 
     def of(self, item: Item) -> tuple[Carrier, ...]:
-        """Those for all items and those for the item's event name, in configured order; or the one that the item names."""
+        """The transports for all items and for the item's event name, as configured; or only the one that the item names."""
         only = item.only_to
         if only is not None:
             return tuple(carrier for carrier in self.carriers if carrier.name == only)
         return self._named.get(item.event_name, self._others) if self._named else self._others
 
     def same_for(self, items: Sequence[Item]) -> bool:
-        """Whether all of them go the same way, to every transport."""
+        """Whether all of these items go to every transport."""
         return self.uniform and all(item.only_to is None for item in items)
 
     def _for(self, event_name: str | None) -> tuple[Carrier, ...]:
         return tuple(carrier for carrier in self.carriers if carrier.event_name in (None, event_name))
 
     def close(self) -> None:
-        """Closes all, also where one raises."""
+        """Closes all of them, even if one raises."""
         with ExitStack() as closing:
             for carrier in self.carriers:
                 closing.callback(carrier.close)
 
 
 _TEXTS = (str, bytes, bytearray, memoryview)
-"""Sequences too, but of no results."""
+"""Sequences, but not of results."""
 
 
 def _wrong(results: object, wanted: int) -> BoxError:
-    """What is raised where ``call_batch`` did not return a result for each item."""
+    """The error for a ``call_batch`` that did not return a result for each item."""
     if isinstance(results, Unavailable):
         return results
     if results is not False and failed(results):

@@ -1,8 +1,7 @@
-"""How far behind each box is, for the metrics: its oldest pending row, the rows that no worker looks for, and its
-job queue.
+"""Measures how far behind each box is: its oldest pending row, its stranded rows and its job queue.
 
-Of all workers of a box one looks, a few times a minute. The others say nothing, so that no two of them contradict each
-other; what an observer shows of a measurement it forgets by itself when nobody repeats it.
+One of a box's workers measures it, a few times a minute. The others report nothing, so two workers never contradict each
+other. An observer drops a measurement by itself once nobody repeats it.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from boxengine.ports import Clock, Duty, HistoryStore, JobQueue, LeaseName, Leas
 
 INTERVAL = timedelta(seconds=TIMING.measured)
 STRANDED_INTERVAL = timedelta(minutes=1)
-"""Rows in buckets that the box does not have appear with a change of the configuration: there is no hurry."""
+"""Stranded rows appear only when the configuration changes, so there is no hurry to count them."""
 LEASE_TTL = timedelta(seconds=TIMING.measured_for)
-"""Others take over soon from a worker that was killed, and leave the box to one that only misses a turn."""
+"""Short, so that another worker soon replaces one that was killed; long enough for the holder to miss one turn."""
 
 
 class Backlog:
-    """Measures the boxes of one worker. Its turn is taken by one thread."""
+    """Measures the boxes of one worker. One thread runs its turns."""
 
     def __init__(
         self,
@@ -49,32 +48,32 @@ class Backlog:
         self._clock = clock
         self._token = token
         self._chosen_for: set[LeaseName] = set()
-        """Names of the leases that may be this worker's."""
+        """Leases that this worker may hold."""
         self._stranded_at: dict[str, float] = {}
-        """When stranded rows were counted last, by box, on the monotonic clock."""
+        """By box, the monotonic time at which stranded rows were last counted."""
 
     def turn(self) -> timedelta:
-        """Looks at all boxes; returns the pause until the next time."""
+        """Measures all boxes and returns the pause until the next turn."""
         for box in self._boxes:
             what = f"measuring {box.name}"
             try:
                 self._look(box)
                 self._outages.worked(what)
             except Unavailable:
-                pass  # told by the loops that cannot do without; nothing is known just now, and nothing is said
+                pass  # the loops that need the database report its outage; there is nothing to measure
             except Exception as error:  # one box's trouble must not stop the others
                 self._outages.failed(what, error)
         return INTERVAL
 
     def release(self) -> None:
-        """Lets another worker look at once, when this one stops."""
+        """Frees the leases when this worker stops, so that another one measures at once."""
         with contextlib.suppress(QueueUnavailable):
             for name in self._chosen_for:
                 self._leases.release(name, self._token)
 
     def _look(self, box: Box) -> None:
         if not self._chosen(box):
-            # When the other worker ends, this one must count at once, not only after its own minute.
+            # When this worker takes over, it must count at once and not wait for its own minute to pass.
             self._stranded_at.pop(box.name, None)
             return
         since = self._store.oldest_pending(box)
@@ -96,5 +95,5 @@ class Backlog:
         try:
             return self._leases.acquire(name, self._token, ttl=LEASE_TTL)
         except QueueUnavailable:
-            # While the coordinator is out nothing may be delivered, so this is when people must see the oldest row's age.
+            # Without the coordinator nothing is delivered, and that is when people most need the age of the oldest row.
             return True

@@ -1,4 +1,4 @@
-"""The end of a worker: whatever holds connections lets go of them, and none of them can keep the others from it."""
+"""Closes what holds connections when a worker stops. One that hangs does not keep the others from closing."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from datetime import timedelta
 from boxengine.ports import Clock, ErrorTracker
 
 CLOSING_TIME = timedelta(seconds=3)
-"""For all that is closed at once. Whatever matters has been confirmed before: nothing is lost with what does not close."""
+"""For everything closed in one step. Outcomes are committed before, so nothing is lost if something does not close."""
 
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """One thing that is closed at the end."""
+    """Something that the worker closes when it stops."""
 
     what: str
     close: Callable[[], object]
     late: str | None = None
-    """For what can be left undone: what to tell where it takes too long, instead of naming it as stuck."""
+    """The message if closing takes too long, for something that may stay open. None: it is named as stuck instead."""
 
 
 def close_all(together: Sequence[Closing], *, within: timedelta, clock: Clock, track: ErrorTracker) -> list[str]:
-    """Closes these side by side; returns those that had not come to an end in time and should have.
+    """Closes all of these at the same time; returns the names of those that did not finish in time.
 
-    One that raises, be it ``SystemExit``, is told to ``track``, and so is one that is late but may be.
+    ``track`` is told of whatever raises, ``SystemExit`` included, and of what is late and may be.
     """
     given_up = threading.Event()
 
     def run(each: Closing) -> None:
         try:
             each.close()
-        except BaseException as error:  # a user's own close() may raise anything, and only concerns itself
-            # Connections are closed under whoever is late, who then fails for no other reason.
+        except BaseException as error:  # a user's close() may raise anything, and must not affect the others
+            # The worker closes connections that a late close() still uses, so a later error means nothing.
             if not given_up.is_set():
                 track(error, what=f"{each.what} could not be closed")
 

@@ -1,8 +1,8 @@
-"""Whether the worker is ready, and whether it is alive.
+"""Decides whether the worker is ready, and whether it is alive.
 
-Ready: the servers it needs answer, its transports reach their receivers as far as is known, and its loops run. Alive:
-every loop has made progress within its limit. A loop that waits out an outage, or has nothing to do, says so at each
-turn and is alive; a thread that hangs inside a transport says nothing, and a worker with such a thread is not.
+Ready: the servers that it needs answer, no transport is known to miss its receiver, and its loops run. Alive: every loop
+has made progress within its limit. A loop that waits out an outage, or has nothing to do, reports at each turn and is
+alive. A thread that hangs inside a transport cannot report, so its worker is not alive.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from boxengine.ports import Clock, OtherProcesses
 
 @dataclass(frozen=True, slots=True)
 class HealthVerdict:
-    """Fine or not, with every reason why not."""
+    """Whether all is well, and if not, every reason."""
 
     ok: bool
     reasons: tuple[str, ...] = ()
 
 
 MISSING_FOR = 120.0
-"""Seconds for which something that is missing is believed to be so, unless it is said again. Nobody tries where nothing is
-left to be delivered, so nobody may ever take the word back."""
+"""Seconds after which a report of something missing expires. A box with nothing to deliver tries nothing, so nobody might
+ever withdraw the report."""
 Publish = Callable[[str, float, float], None]
-"""Called with a loop's name, when it last made progress, and until when that holds (monotonic seconds)."""
+"""Called with a loop's name, the time of its last progress, and its deadline for the next (monotonic seconds)."""
 
 
 class LoopProgress:
-    """One loop's word that it goes on. Called by the loop's own thread; read by any."""
+    """The progress of one loop. The loop's thread reports it; any thread may read it."""
 
     def __init__(self, name: str, *, limit: timedelta, clock: Clock, publish: Publish | None = None) -> None:
         self.name = name
@@ -43,7 +43,7 @@ class LoopProgress:
         self.tick()
 
     def tick(self, *, pause: timedelta = timedelta(0)) -> None:
-        """A turn has ended or begun; ``pause`` is how long the loop is about to wait on purpose."""
+        """A turn begins or has ended. ``pause``: how long the loop is going to wait."""
         now = self._clock.monotonic()
         self._deadline = now + pause.total_seconds() + self._limit
         self._last = now
@@ -51,20 +51,20 @@ class LoopProgress:
             self._publish(self.name, now, self._deadline)
 
     def end(self) -> None:
-        """Nothing more is expected of the loop."""
+        """The loop need not report any more."""
         self._deadline = math.inf
         if self._publish:
             self._publish(self.name, self._clock.monotonic(), math.inf)
 
     def died(self, reason: str) -> None:
-        """The loop's thread has ended, though nobody asked it to."""
+        """The loop's thread ended without being asked to."""
         self._end = reason
         self._deadline = -math.inf
         if self._publish:
             self._publish(self.name, self._last, self._last)
 
     def complaint(self, now: float) -> str | None:
-        """Why the loop is not alive at ``now`` (monotonic seconds); None if it is."""
+        """Why the loop is not alive at ``now`` (monotonic seconds). None: it is."""
         if self._end is not None:
             return f"{self.name}: its thread has ended: {self._end}"
         if now <= self._deadline:
@@ -73,7 +73,7 @@ class LoopProgress:
 
 
 class Health:
-    """All loops of a worker and the servers they need. Safe to use from any thread."""
+    """The state of a worker's loops and of the servers that they need. Thread-safe."""
 
     def __init__(
         self,
@@ -88,14 +88,14 @@ class Health:
     ) -> None:
         """
         Args:
-            clock: of the loops' limits and the checks' age.
-            checks: by name (``database``, ``redis``); each returns if its server answers and raises if not.
-            check_timeout: how long a check may take before it counts as no answer; under the one second that a
-                kubelet waits for a probe if nothing else is set.
-            check_lifetime: how long an answer holds, however often it is asked for.
-            publish: in a child process: told of every progress, for the parent to know of.
-            publish_missing: in a child process: told of what is missing, and until when that holds (monotonic seconds).
-            others: in the parent: its children.
+            clock: measures the loops' limits and the age of the checks.
+            checks: by name (``database``, ``redis``). Each returns if its server answers, and raises if not.
+            check_timeout: a check that takes longer has failed. Under the one second that a kubelet waits for a probe
+                by default.
+            check_lifetime: how long an answer is reused.
+            publish: in a child process, passes every progress on to the parent.
+            publish_missing: in a child process, passes on what is missing, and when that expires (monotonic seconds).
+            others: in the parent, its child processes.
         """
         self._clock = clock
         self._lock = threading.Lock()
@@ -104,7 +104,7 @@ class Health:
         self._others = others
         self._loops: dict[LoopProgress, None] = {}
         self._missing: dict[str, tuple[str, float]] = {}
-        """The reason, and until when it is believed."""
+        """By what is missing, the reason and the time at which the report expires."""
         self._stopping = False
         self._checks = [
             _Check(name, run, clock=clock, timeout=check_timeout, lifetime=check_lifetime)
@@ -112,20 +112,20 @@ class Health:
         ]
 
     def loop(self, name: str, *, limit: timedelta) -> LoopProgress:
-        """Registers a loop, which from now on must tick at least every ``limit``."""
+        """Registers a loop. From now on it must report at least every ``limit``."""
         progress = LoopProgress(name, limit=limit, clock=self._clock, publish=self._publish)
         with self._lock:
             self._loops[progress] = None
         return progress
 
     def forget(self, progress: LoopProgress) -> None:
-        """The loop has ended as it should. One whose thread just dies stays, and is missed."""
+        """Removes a loop that ended as it should. A loop whose thread dies stays registered, and is found missing."""
         progress.end()
         with self._lock:
             self._loops.pop(progress, None)
 
     def missing(self, what: str, reason: str | None) -> None:
-        """Something that is needed is out of reach, or is in reach again (None). Until then the worker is not ready."""
+        """Reports something needed as out of reach, with the reason, which makes the worker unready; None: it is back."""
         until = self._clock.monotonic() + MISSING_FOR if reason else 0.0
         with self._lock:
             if reason:
@@ -136,7 +136,7 @@ class Health:
             self._publish_missing(what, until)
 
     def stopping(self) -> None:
-        """From now on the worker is not ready; it stays alive while its loops finish."""
+        """The worker stops: it is no longer ready, and stays alive while its loops finish."""
         self._stopping = True
 
     def alive(self) -> HealthVerdict:
@@ -150,7 +150,7 @@ class Health:
         return HealthVerdict(not reasons, tuple(reasons))
 
     def ready(self) -> HealthVerdict:
-        """Whether the loops run and every server answers. Takes no longer than the checks' timeout."""
+        """Whether the loops run and every server answers. Returns within the checks' timeout."""
         reasons = list(self.alive().reasons)
         if self._stopping:
             reasons.append("stopping")
@@ -160,7 +160,7 @@ class Health:
             reasons += self._others.not_started()
             reasons += self._others.missing(self._clock.monotonic())
         reasons += self._still_missing()
-        # All are set going before any is waited for, so that two silent servers cost one timeout.
+        # Start all checks before waiting for any, so that two silent servers cost only one timeout.
         for check in self._checks:
             check.begin()
         reasons += [reason for reason in (check.complaint() for check in self._checks) if reason]
@@ -173,9 +173,9 @@ class Health:
 
 
 class _Check:
-    """One question to a server, asked in a thread of its own so that a server that hangs hangs nobody else.
+    """Checks one server in a separate thread, so that a server that hangs blocks nobody.
 
-    A thread lives as long as its question; while one is out, nobody asks a second.
+    The thread ends with its check, and no second check starts while one is under way.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class _Check:
         self._problem: str | None = None
 
     def begin(self) -> None:
-        """Asks, unless an answer is fresh or a question is out."""
+        """Starts a check, unless the last answer is fresh or a check is under way."""
         now = self._clock.monotonic()
         with self._changed:
             fresh = self._answered_at is not None and now - self._answered_at < self._lifetime
@@ -202,7 +202,7 @@ class _Check:
         threading.Thread(target=self._ask, name=f"boxengine-check-{self._name}", daemon=True).start()
 
     def complaint(self) -> str | None:
-        """What is wrong; waits for a question that is out, but not beyond its timeout."""
+        """What is wrong. Waits for a check that is under way, at most until its timeout."""
         with self._changed:
             asked_at = self._asked_at
             if asked_at is not None:

@@ -1,4 +1,4 @@
-"""A worker's word that it lives, for people to see."""
+"""Announces that a worker process lives, for the console and ``boxengine status``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TTL = timedelta(seconds=TIMING.announced_for)
 
 
 class Heartbeat:
-    """Announces one worker process, again and again."""
+    """Announces one worker process at intervals."""
 
     def __init__(
         self,
@@ -29,9 +29,9 @@ class Heartbeat:
         at_work: Callable[[], Sequence[Engagement]] = tuple,
     ) -> None:
         """Args:
-        circuits: those that are open just now.
-        tell: called with each of them, every time.
-        at_work: what threads are at just now.
+        circuits: returns the circuits that are open now.
+        tell: called with each of them at every announcement.
+        at_work: returns what the threads are working on now.
         """
         self._workers = workers
         self._worker = worker
@@ -42,7 +42,7 @@ class Heartbeat:
         self._due_in = timedelta(0)
 
     def turn(self) -> timedelta:
-        """Announces it, if it is time or circuits have opened or closed; returns the pause until the next turn."""
+        """Announces the process if it is time, or if a circuit opened or closed. Returns the pause until the next turn."""
         circuits = tuple(self._circuits())
         known = frozenset((circuit.box, circuit.transport) for circuit in circuits)
         if known != self._known or self._due_in <= timedelta(0):
@@ -53,7 +53,7 @@ class Heartbeat:
     def _announce(self, circuits: Sequence[OpenCircuit], known: frozenset[tuple[str, str]]) -> None:
         for circuit in circuits:
             self._tell(circuit)
-        # An outage of Redis is told by the loops that need it; this one only shows.
+        # The loops that need Redis report its outage. This one is for display only.
         with contextlib.suppress(QueueUnavailable):
             now = replace(self._worker, circuits=tuple(circuits), at_work=tuple(self._at_work()))
             self._workers.announce(now, ttl=TTL)

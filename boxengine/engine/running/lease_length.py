@@ -1,7 +1,7 @@
-"""How long leases last: longer where the coordinator is slow.
+"""How long leases last: longer when the coordinator is slow.
 
-A thread asks the coordinator several things before it sends its first item, while its lease runs. Beside a slow coordinator a
-short lease would end before the first item: every bucket would be taken, dropped and taken again.
+A thread makes several round trips to the coordinator between taking a lease and sending its first item. If the coordinator
+is slow, a short lease runs out before that, and every bucket is taken, dropped and taken again.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from boxengine.engine.timing import TIMING, Timing
 from boxengine.ports import Observer, events
 
 SAMPLES = 3
-"""The pace is the median of so many round trips: a single slow one may have waited for a new connection, two in a row did not."""
+"""The pace is the median of this many round trips. One slow trip may have opened a connection; two in a row did not."""
 
 
 class LeaseLength:
-    """``ttl``, the length of a lease taken or renewed now. Shared by threads; told of round trips that are made anyway."""
+    """Decides the length (``ttl``) of leases that are taken or renewed now. Shared by threads; sends nothing itself."""
 
     def __init__(self, shortest: timedelta, *, round_trips: int, observer: Observer, timing: Timing = TIMING) -> None:
         """Args:
-        shortest: at a usual pace.
-        round_trips: that must fit into a lease on top of that.
-        observer: told once when the coordinator is slow, and once when that is over.
+        shortest: the length at a normal pace.
+        round_trips: how many must fit into a lease in addition.
+        observer: told once when the coordinator becomes slow, and once when it is quick again.
         """
         self.shortest = shortest
         self.ttl = shortest
@@ -36,13 +36,13 @@ class LeaseLength:
         self._lock = threading.Lock()
 
     def measured(self, seconds: float) -> None:
-        """Takes note of one round trip to the coordinator."""
+        """Records how long a round trip to the coordinator took."""
         with self._lock:
             self._samples.append(seconds)
             pace = sorted(self._samples)[(len(self._samples) - 1) // 2]
             self.ttl = self._at(pace)
             slow = pace > (self._timing.quick_again if self._told else self._timing.slow)
-            # The first round trip opens the connection, too.
+            # The first round trip also opens the connection.
             changed = slow != self._told and len(self._samples) > 1
             if changed:
                 self._told = slow

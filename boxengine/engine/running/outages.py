@@ -1,4 +1,4 @@
-"""Boxes whose store, code or receiver fails just now: told once, tried again with growing pauses, while the others go on."""
+"""Keeps track of what fails now. Each outage is reported once and retried with growing pauses; other boxes go on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONGEST_PAUSE = 5.0
 
 
 class Outages:
-    """Since when what has been failing. Shared by threads."""
+    """What fails, and since when. Shared by threads."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class Outages:
         missing: Callable[[str, str | None], None] = lambda _what, _reason: None,
     ) -> None:
         """Args:
-        missing: told of what is needed and fails, with the reason, at every try, and with None once it works.
+        missing: told of something needed that fails, with the reason at every try, and with None once it works.
         """
         self._missing = missing
         self._observer = observer
@@ -39,14 +39,14 @@ class Outages:
         self._pauses: dict[str, float] = {}
 
     def failed(self, what: str, error: BaseException, *, box: Box | None = None, needed: bool = False) -> float:
-        """Takes note of a failure; returns the seconds to wait before the next try.
+        """Records a failure and returns the seconds to wait before the next try.
 
         Args:
-            box: whose rows could not be read or recorded because of it.
-            needed: whether the worker is not ready without it.
+            box: the box whose rows could not be read or recorded.
+            needed: whether the worker is not ready until this works.
         """
         with self._lock:
-            # One conflict of transactions is nothing that anybody need hear of; the next try settles it.
+            # A single conflict of transactions is normal: the next try succeeds, so nobody is told.
             passing = isinstance(error, StoreConflict) and what not in self._since
             first = what not in self._told and not passing
             if first:
@@ -59,7 +59,7 @@ class Outages:
         if first:
             self._observer.see(events.OutageBegan(what, reason))
             if not isinstance(error, Unavailable | SchemaMismatch):
-                # A server that is down and a table that is missing are nobody's bug: the line above says it all.
+                # Only bugs need a traceback. For a server that is down or a missing table the event above says enough.
                 self._track(error, what=what)
         if box is not None:
             self._observer.see(events.FetchFailed(box, reason))
@@ -68,11 +68,11 @@ class Outages:
         return pause
 
     def worked(self, what: str, *, began: float | None = None) -> None:
-        """Takes note that it works (again).
+        """Records that it works, and ends the outage if there was one.
 
         Args:
-            began: when the work began, monotonic. Work that began before the last failure does not end the outage:
-                another thread's may have been finished by a server that died a moment later.
+            began: the monotonic time at which the work began. Work that began before the last failure does not end the
+                outage: the server may have answered another thread a moment before it died.
         """
         if what not in self._since:
             return

@@ -1,4 +1,4 @@
-"""Notices that boxes' tables were changed while the worker runs: what an added column or index offers is used soon."""
+"""Notices changes to the boxes' tables while the worker runs, so that a new column or index is used soon."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ INTERVAL = timedelta(seconds=30)
 
 
 class TableWatch:
-    """One turn is one look at all of them."""
+    """Looks at all tables once in each turn."""
 
     def __init__(self, tables: Tables, *, outages: Outages) -> None:
         self._tables = tables
         self._outages = outages
 
     def turn(self) -> timedelta:
-        """Looks; returns the pause until the next look."""
+        """Looks at the tables and returns the pause until the next turn."""
         try:
             self._tables.look_again()
         except StoreUnavailable as error:

@@ -1,4 +1,4 @@
-"""Threads that take turns until they are stopped, survive errors, and can be told apart when one will not stop."""
+"""Threads that repeat a turn until they are stopped. They survive errors, and each has a name for when it will not stop."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from boxengine.engine.running.outages import Outages
 from boxengine.ports import Clock
 
 RESTART_AFTER = 1.0
-"""Seconds until a thread that ended is replaced: what ended it may still be there."""
+"""Seconds before a thread that ended is replaced, because the cause may last for a moment."""
 
 
 class ThreadGroup:
-    """Some threads that run the same turn.
+    """A group of threads that run the same turn.
 
-    A turn returns how long to wait before the next one; only here is that waited for, on the stop event. A turn that
-    raises is told once per outage, waited out with growing pauses, and tried again. A thread that ends all the same is
-    told of and replaced; until then the worker is not alive.
+    A turn returns the pause before the next one, and only this group waits, on the stop event. If a turn raises, the group
+    reports it once per outage, waits with growing pauses and tries again. If a thread ends all the same, the group reports
+    and replaces it; until then the worker is not alive.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class ThreadGroup:
         randomness: random.Random,
     ) -> None:
         """Args:
-        limit: a turn that takes longer counts as hanging.
+        limit: a turn that takes longer is taken for hanging.
         """
         self.name = name
         self._turn = turn
@@ -52,18 +52,18 @@ class ThreadGroup:
         self._started = False
 
     def start(self) -> None:
-        """Starts the threads; a second call does nothing."""
+        """Starts the threads. A second call does nothing."""
         if not self._started:
             self._started = True
             for thread in self._threads:
                 thread.start()
 
     def ask_to_stop(self) -> None:
-        """No further turn begins. Does not wait."""
+        """Lets no further turn begin. Does not wait for the turns under way."""
         self._stopping.set()
 
     def join(self, *, until: float) -> list[str]:
-        """Waits for the threads until the monotonic time given; names of those that still run."""
+        """Waits for the threads until this monotonic time. Returns the names of those that still run."""
         if not self._started:
             return []
         stuck = []
@@ -89,7 +89,7 @@ class ThreadGroup:
                 progress.tick(pause=timedelta(seconds=pause))
                 if pause:
                     self._stopping.wait(pause)
-        except BaseException as error:  # not of a turn: whoever is told of it has raised
+        except BaseException as error:  # not raised by a turn, but by an observer or error tracker
             self._replace(progress, error)
         else:
             self._health.forget(progress)
@@ -105,10 +105,10 @@ class ThreadGroup:
         progress.tick()
         try:
             pause = self._turn().total_seconds()
-        except BaseException as error:  # a loop must outlive whatever its turn raises, SystemExit too
+        except BaseException as error:  # a loop must survive whatever its turn raises, SystemExit included
             if ends_the_worker(error):
                 raise
-            # Threads that fail together should not all come back at the same moment.
+            # Threads that fail at the same moment should not retry at the same moment.
             return self._outages.failed(self.name, error) * (0.5 + self._random.random() / 2)
         self._outages.worked(self.name)
         return pause

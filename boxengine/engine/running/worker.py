@@ -1,4 +1,4 @@
-"""The worker: its loops started in order and stopped in order."""
+"""The worker: starts its loops in order, and stops them in order."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from boxengine.engine.running.threads import ThreadGroup
 from boxengine.ports import Clock, ErrorTracker, Service
 
 MOMENT = 0.5
-"""Seconds that each kind of loop has for stopping, however late it is asked."""
+"""Seconds that each kind of loop gets to stop, even if those before it used up the time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """One kind of loop, and how it is asked to stop beside its threads' own event."""
+    """A group of threads, and what wakes them so that they can stop."""
 
     threads: ThreadGroup
     interrupt: Callable[[], None] = lambda: None
-    """Lets a turn that waits come back at once."""
+    """Makes a turn that waits return at once."""
 
 
 class Worker:
-    """All loops of one process. ``start`` and ``stop`` may each be called twice, and ``stop`` before ``start``."""
+    """All loops of a process. ``start`` and ``stop`` may be called twice, and ``stop`` before ``start``."""
 
     def __init__(
         self,
@@ -42,13 +42,12 @@ class Worker:
         closing_time: timedelta = CLOSING_TIME,
     ) -> None:
         """Args:
-        sources: what brings work in (listener, poller); stopped first.
-        processors: what delivers; finish what they hold.
-        housekeeping: leases and retention; the leases are kept until the processors are done.
-        release: lets other workers take over; also called where a thread hangs.
-        close: called last, one group after the other: transports, connections. Not called where a thread hangs, which
-            may be using them.
-        closing_time: for ``release`` and for each group of ``close``.
+        sources: loops that bring in work (listener, poller). They stop first.
+        processors: loops that deliver. They finish the batches that they hold.
+        housekeeping: leases and retention. They stop last, because the processors need their leases until the end.
+        release: lets other workers take over. Called even if a thread hangs.
+        close: transports and connections, closed last, group by group. Skipped if a thread hangs, which may be using them.
+        closing_time: the limit for ``release`` and for each group of ``close``.
         """
         self._sources = sources
         self._processors = processors
@@ -63,14 +62,14 @@ class Worker:
         self._stopped = False
 
     def start(self) -> None:
-        """Starts everything and returns."""
+        """Starts all loops and returns."""
         for service in self._services:
             service.start()
         for loop in (*self._housekeeping, *self._processors, *self._sources):
             loop.threads.start()
 
     def stop(self, *, within: timedelta) -> list[str]:
-        """Stops in order; returns the names of the threads, and of what was to be closed, that had not ended in time."""
+        """Stops in order. Returns the names of the threads and closings that did not end in time."""
         if self._stopped:
             return []
         self._stopped = True
@@ -92,6 +91,6 @@ class Worker:
         for loop in loops:
             loop.threads.ask_to_stop()
             loop.interrupt()
-        # Those before may have used the time up; who stops at once when asked must not be called stuck for that.
+        # The loops before may have used up the time. A loop that stops as soon as it is asked must not count as stuck.
         until = max(until, self._clock.monotonic() + MOMENT)
         return [name for loop in loops for name in loop.threads.join(until=until)]

@@ -418,3 +418,35 @@ def test_closing_a_delivery_closes_its_transports() -> None:
     bench, transport = Bench(), Closing()
     bench.delivery(spec(transport)).close()
     assert transport.closed
+
+
+# ── the kind of claim ────────────────────────────────────────────────────────────────────────────────
+
+
+class InSession:
+    def __call__(self, _item: Item, _payload: Any, *, session: Any) -> None:
+        """Writes in the engine's transaction."""
+
+
+@pytest.mark.parametrize(
+    ("transport", "strategies", "kind"),
+    [(Batches(), [], "plain_claims"), (InSession(), [], "claims"), (Batches(), [says(PROCESS)], "claims")],
+)
+def test_only_where_no_users_code_takes_part_may_the_store_write_ahead(
+    transport: Any, strategies: list[Any], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, asked = Bench(), list[str]()
+
+    def noting(name: str) -> Any:
+        make = getattr(bench.store, name)
+
+        def noted(box: Box) -> Any:
+            asked.append(name)
+            return make(box)
+
+        return noted
+
+    for name in ("plain_claims", "claims"):
+        monkeypatch.setattr(bench.store, name, noting(name))
+    bench.delivery(spec(transport), strategies=strategies)
+    assert asked[0] == kind
