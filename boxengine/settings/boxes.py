@@ -57,7 +57,10 @@ _TRANSPORTS_SCHEMA = WithJsonSchema(
 class Section(BaseModel):
     """A mapping with known keys. A key without a value is the same as no key."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=describe, populate_by_name=True)
+    # What parses them is built once, for the whole file, and not for each section by itself.
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", json_schema_extra=describe, populate_by_name=True, defer_build=True
+    )
 
     @model_validator(mode="before")
     @classmethod

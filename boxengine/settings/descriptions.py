@@ -21,7 +21,7 @@ def describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
     for cls in reversed(model.__mro__):
         if issubclass(cls, BaseModel) and cls is not BaseModel:
             for name, text in _strings_below(cls):
-                schema["properties"][name]["description"] = text
+                schema["properties"][model.model_fields[name].alias or name]["description"] = text
 
 
 def _strings_below(cls: type) -> Iterator[tuple[str, str]]:
