@@ -20,12 +20,16 @@ batches behave as they do in production. ``boxengine.testing.plugin`` has the py
 
 from __future__ import annotations
 
-from boxengine.testing.connected import DatabaseBoxes
-from boxengine.testing.draining import Drained, NotDelivered, Undelivered
-from boxengine.testing.emitted import Emitted
-from boxengine.testing.items import make_item
-from boxengine.testing.memory import MemoryBoxes
-from boxengine.testing.recording import RecordingTransport
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from boxengine.testing.connected import DatabaseBoxes
+    from boxengine.testing.draining import Drained, NotDelivered, Undelivered
+    from boxengine.testing.emitted import Emitted
+    from boxengine.testing.items import make_item
+    from boxengine.testing.memory import MemoryBoxes
+    from boxengine.testing.recording import RecordingTransport
 
 __all__ = [
     "DatabaseBoxes",
@@ -37,3 +41,25 @@ __all__ = [
     "Undelivered",
     "make_item",
 ]
+
+_HOMES = {
+    "boxengine.testing.connected": ("DatabaseBoxes",),
+    "boxengine.testing.draining": ("Drained", "NotDelivered", "Undelivered"),
+    "boxengine.testing.emitted": ("Emitted",),
+    "boxengine.testing.items": ("make_item",),
+    "boxengine.testing.memory": ("MemoryBoxes",),
+    "boxengine.testing.recording": ("RecordingTransport",),
+}
+
+
+if not TYPE_CHECKING:  # a checker would believe that there is every name
+
+    def __getattr__(name: str) -> Any:
+        """The names above, each imported when it is first asked for.
+
+        pytest imports this package with the plugin, in every project of an environment that has boxengine.
+        """
+        for home, names in _HOMES.items():
+            if name in names:
+                return globals().setdefault(name, getattr(import_module(home), name))
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

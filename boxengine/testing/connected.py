@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from sqlalchemy import Connection, Engine, MetaData, Table, delete, select, update
-from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from boxengine.adapters.memory.clock import ManualClock
@@ -32,7 +31,10 @@ from boxengine.testing.boxes import TestedBoxes
 from boxengine.testing.draining import Drained
 from boxengine.testing.emitted import Emitted
 
-Bind = Session | AsyncSession | Connection | Engine
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncSession  # cannot be imported without greenlet, which is optional
+
+Bind: TypeAlias = "Session | AsyncSession | Connection | Engine"
 
 
 class DatabaseBoxes(TestedBoxes):
@@ -70,7 +72,7 @@ class DatabaseBoxes(TestedBoxes):
 
     async def _run_sync(self, work: Any) -> Any:
         asynchronous = self._bind
-        if not isinstance(asynchronous, AsyncSession):
+        if asynchronous is None or isinstance(asynchronous, Session | Connection | Engine):
             return work()
 
         def run(session: Session) -> Any:

@@ -1,7 +1,7 @@
 """A shop on FastAPI: an order and its event commit together, the worker runs inside the application."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
@@ -56,7 +56,7 @@ class NewOrder(BaseModel):
     title: str
 
 
-async def session_of_request() -> AsyncIterator[AsyncSession]:
+async def session_of_request() -> AsyncGenerator[AsyncSession, None]:
     async with sessions() as session, session.begin():
         yield session
 
@@ -67,7 +67,7 @@ Outbox = Annotated[BoundBoxes, Depends(bound_to(Session))]
 
 
 @asynccontextmanager
-async def database(_app: FastAPI) -> AsyncIterator[None]:
+async def database(_app: FastAPI) -> AsyncGenerator[None, None]:
     yield
     await engine.dispose()
 

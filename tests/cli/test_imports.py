@@ -112,6 +112,16 @@ def test_a_model_does_not_import_the_engine() -> None:
     assert {"boxengine.app.boxes", "pydantic", "redis", "psycopg"} & modules == set()
 
 
+def test_the_pytest_plugin_imports_nothing_that_no_test_asks_for() -> None:
+    modules = imported("import boxengine.testing.plugin")
+    assert {"sqlalchemy", "pydantic", "boxengine.engine", "boxengine.testing.connected"} & modules == set()
+
+
+def test_boxes_in_a_database_need_no_greenlet() -> None:
+    modules = imported("from boxengine.testing import DatabaseBoxes, MemoryBoxes, make_item")
+    assert {"greenlet", "sqlalchemy.ext.asyncio"} & modules == set()
+
+
 def test_a_worker_imports_neither_kafka_nor_metrics_nor_what_draws_where_none_is_asked_for(
     tmp_path: Path, postgres_url: str, redis_url: str
 ) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+FASTAPI = ROOT / "examples" / "fastapi"
+"""Its migrations import the application from there."""
 _LINE = re.compile(r"^(?P<file>[^:]+):(?P<line>\d+): error: (?P<message>.*)$")
 
 Findings = dict[tuple[str, int], str]
@@ -33,7 +35,7 @@ def mypy(folder: Path, files: Sequence[Path]) -> Findings:
     return found
 
 
-def pyright(folder: Path, files: Sequence[Path], *, roots: Sequence[Path] = (ROOT,)) -> Findings:
+def pyright(folder: Path, files: Sequence[Path], *, roots: Sequence[Path] = (ROOT, FASTAPI)) -> Findings:
     """What pyright says, in strict mode."""
     settings = folder / "pyrightconfig.json"
     environment = {

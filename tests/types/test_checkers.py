@@ -11,7 +11,9 @@ from tests.types.checkers import ROOT, Findings, mypy, pyright
 HERE = Path(__file__).parent
 MISTAKES = HERE / "mistakes.py"
 LEAST = 30
-EXAMPLES = [file for name in ("orders", "quickstart") for file in sorted((ROOT / "examples" / name).rglob("*.py"))]
+EXAMPLES = [
+    file for name in ("fastapi", "orders", "quickstart") for file in sorted((ROOT / "examples" / name).rglob("*.py"))
+]
 CHECKERS = {"mypy": mypy, "pyright": pyright}
 
 pytestmark = pytest.mark.xdist_group("types")  # one run of each checker answers all questions
