@@ -53,6 +53,9 @@ bench: $(STAMP) ## ratios to the floor programs, as a table
 bench-quick: $(STAMP) ## the same in under five minutes
 	@$(BIN)/python -m bench --quick
 
+bench-peers: $(STAMP) ## boxengine beside other queues, in alternating rounds; installs them at the first use (PEERS_ARGS="--quick pgqueuer")
+	@$(BIN)/python -m bench.peers $(PEERS_ARGS)
+
 console-load: $(STAMP) ## ten tabs of the console over 5,000,000 rows under a worker (CONSOLE_ARGS="--rows 500000 --rounds 2")
 	@$(BIN)/python -m bench.console $(CONSOLE_ARGS)
 
@@ -83,4 +86,4 @@ fuzz-sql: $(STAMP) ## five minutes of random SQL writes into the boxes' tables b
 chaos-kafka: $(STAMP) ## 100,000 items into and out of a real Kafka, with kills and outages (CHAOS_ARGS="--rows normal --items 20000")
 	@$(BIN)/python -m tests.chaos.kafka $(CHAOS_ARGS)
 
-.PHONY: help install chart-tools demo test lint format docs golden-sql screenshots moving-picture bench bench-quick console-load console-fuzz soak chaos chaos-mariadb proof-django proof-dashboard proof-image fuzz-sql chaos-kafka
+.PHONY: help install chart-tools demo test lint format docs golden-sql screenshots moving-picture bench bench-quick bench-peers console-load console-fuzz soak chaos chaos-mariadb proof-django proof-dashboard proof-image fuzz-sql chaos-kafka
