@@ -160,7 +160,7 @@ class Contestant:
             process.communicate()
             raise
         if process.returncode:
-            raise RuntimeError(f"{' '.join(map(str, process.args))}: exit code {process.returncode}\n{complaints}")
+            raise RuntimeError(f"{self._command}: exit code {process.returncode}\n{complaints}")
         return output
 
 
