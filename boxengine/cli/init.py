@@ -75,7 +75,7 @@ def init(with_: Kits = None) -> None:
         output().print(f"{name}: {NEXT[name]}", markup=False)
     if not asked:
         output().print(
-            "Next: set database.url and redis.url, then\n"
+            "Next: set DATABASE_URL and REDIS_URL (`boxengine servers` starts both for development and prints them), then\n"
             "  boxengine db create\n"
             "  boxengine create order_outbox_item --event-key 1 --payload hello\n"
             "  boxengine start"

@@ -319,7 +319,9 @@ def replay(
     with _connected(context, box, boxes) as (servers, found):
         if found.storage is Storage.LOG:
             # Before any count: it would be one of the few that were delivered from the side table.
-            raise BoxError(f"box {box}: no replay with storage: log, whose rows do not tell what was delivered")
+            raise BoxError(
+                f"box {box} has storage: log, and its items cannot be replayed: its rows do not record what was delivered"
+            )
         replays = replaying.Replays(servers.items)
         count = replays.count(found, which)
         count = count if limit is None else min(count, limit)

@@ -170,7 +170,9 @@ class Creator:
         try:
             return self.box.partition_strategy(key, self.box.bucket_size)
         except UnicodeError as error:
-            raise InvalidItem(f"box {self.box.name}, item {position}: event_key cannot be UTF-8: {error}") from error
+            raise InvalidItem(
+                f"box {self.box.name}, item {position}: event_key cannot be encoded as UTF-8: {error}"
+            ) from error
 
     def _check_options(self, options: Any, position: int) -> None:
         if options is None:
@@ -229,7 +231,9 @@ class Creator:
         try:
             return text.encode()
         except UnicodeError as error:
-            raise InvalidItem(f"box {self.box.name}, item {position}: payload cannot be UTF-8: {error}") from error
+            raise InvalidItem(
+                f"box {self.box.name}, item {position}: payload cannot be encoded as UTF-8: {error}"
+            ) from error
 
 
 def _merged(attributes: Mapping[str, Any]) -> Attributes:

@@ -87,7 +87,9 @@ class SqlItems:
 
     def replay(self, box: Box, which: ItemFilter, ids: Sequence[int], copying: Copying) -> int:
         if box.storage is Storage.LOG:
-            raise BoxError(f"box {box.name}: no replay with storage: log, whose rows do not tell what was delivered")
+            raise BoxError(
+                f"box {box.name} has storage: log, and its items cannot be replayed: its rows do not record what was delivered"
+            )
         copied = 0
 
         def act(rows: ItemRows) -> list[int]:
