@@ -13,7 +13,7 @@ from boxengine.domain.box import Box
 from boxengine.domain.job import Job
 from boxengine.engine.delivering.keeper import LeaseKeeper
 from boxengine.engine.delivering.processor import ProcessLimits, Processor
-from boxengine.engine.delivering.sizing import FEWEST, LARGE, LIGHT, QUICK, ROWS, WORTH_SHARING
+from boxengine.engine.delivering.sizing import FEWEST, LARGE, LIGHT, QUICK, REGAINED, ROWS, WORTH_SHARING
 from boxengine.engine.delivering.work import Errand, Report
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.polling.pauses import PauseWatch
@@ -45,6 +45,8 @@ class Backlog:
         self.given: list[set[int]] = []
         self.asked: list[int] = []
         """Rows of each batch, in batches of the usual size."""
+        self.sizes: list[int] = []
+        """The same in rows."""
         self._batches = batches
         self._rows = rows
         self._during = during
@@ -53,6 +55,7 @@ class Backlog:
     def run(self, errand: Errand) -> Report:
         self.given.append(set(errand.positions))
         self.asked.append(errand.rows // ROWS)
+        self.sizes.append(errand.rows)
         self._during(len(self.given))
         last = len(self.given) >= self._batches
         exhausted = frozenset(errand.positions) if last else frozenset()
@@ -120,6 +123,19 @@ def test_where_all_buckets_have_much_each_batch_takes_fewer_of_them_in_turn() ->
     shop.processor.turn()
     some, others = set(range(FEWEST)), set(range(FEWEST, 8))
     assert shop.backlog.given == [BUCKETS, some, others, some, others]
+
+
+def test_a_batch_that_memory_did_not_suffice_for_is_followed_by_smaller_ones_that_grow_again() -> None:
+    def during(number: int) -> None:
+        if number == 1:
+            raise MemoryError
+
+    shop = Shop(threads=1, batches=4, rows=1, during=during)
+    shop.processor.turn()
+    shop.clock.advance(2 * TTL)
+    shop.queue.push(shop.box, [Job(bucket, 0, (1,)) for bucket in sorted(BUCKETS)])
+    shop.processor.turn()
+    assert shop.backlog.sizes == [ROWS, ROWS // 2, ROWS // 2 + REGAINED, ROWS // 2 + 2 * REGAINED]
 
 
 def test_where_buckets_have_little_every_batch_takes_all_of_them() -> None:

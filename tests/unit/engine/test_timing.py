@@ -25,6 +25,7 @@ BROKEN: list[dict[str, float]] = [
     {"empty": 4.5},
     {"pause_heard": 8.0},
     {"announced": 15.0},
+    {"circuits_seen": 10.0},
     {"measured": 20.0},
 ]
 
