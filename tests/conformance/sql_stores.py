@@ -60,9 +60,12 @@ class SqlHarness(Harness):
             "updated_at": now,
             **columns,
         }
+        return self._insert(box.table, values)
+
+    def _insert(self, table: str, values: Mapping[str, Any]) -> int:
         names = ", ".join(values)
         places = ", ".join(f":{name}" for name in values)
-        sql = sa.text(f"INSERT INTO {box.table} ({names}) VALUES ({places})")
+        sql = sa.text(f"INSERT INTO {table} ({names}) VALUES ({places})")
         with self._direct.connect() as connection:
             if connection.dialect.name == "postgresql":
                 return int(connection.execute(sa.text(f"{sql} RETURNING id"), _plain(values)).scalar_one())
@@ -127,17 +130,21 @@ def _execute(sql: str, connection: Any, _record: Any) -> None:
     connection.commit()
 
 
-def postgresql(url: str) -> SqlHarness:
-    """The harness over PostgreSQL."""
-    return SqlHarness(
-        url,
-        connect_args={"options": "-c timezone=UTC"},
-        set_zone="SET TIME ZONE 'Asia/Kolkata'",
-        open_transactions=(
+def of_postgresql() -> dict[str, Any]:
+    """What a harness over PostgreSQL is made with."""
+    return {
+        "connect_args": {"options": "-c timezone=UTC"},
+        "set_zone": "SET TIME ZONE 'Asia/Kolkata'",
+        "open_transactions": (
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'"
         ),
-        kill="SELECT pg_terminate_backend({pid})",
-    )
+        "kill": "SELECT pg_terminate_backend({pid})",
+    }
+
+
+def postgresql(url: str) -> SqlHarness:
+    """The harness over PostgreSQL."""
+    return SqlHarness(url, **of_postgresql())
 
 
 def mysql(url: str) -> SqlHarness:

@@ -7,20 +7,25 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import pytest
 
 from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.memory.log.store import MemoryLogStore
 from boxengine.adapters.memory.store import MemoryStore
-from boxengine.domain.box import Box, BoxType
+from boxengine.domain.box import Box, BoxType, Storage
 from boxengine.domain.item_id import ItemId
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import HistoryStore, Store
 
 MAX_BATCH_BYTES = 1_000_000
 """Of every store's claims."""
-NAMES = ("memory", "memory with text for ids", "postgresql", "mysql")
+TABLES = ("memory", "memory with text for ids", "postgresql", "mysql")
+LOGS = ("memory log", "postgresql log")
+NAMES = (*TABLES, *LOGS)
+of_tables = pytest.mark.parametrize("harness", TABLES, indirect=True)
+"""Of what a log box refuses, does not write, or leaves to its side table, which is a table like any other."""
 
 
 class FullStore(Store, HistoryStore, Protocol):
@@ -34,6 +39,7 @@ class Harness(ABC):
     """One process's handle."""
     other: FullStore
     """Another process's handle on the same rows."""
+    storage: ClassVar[Storage] = Storage.TABLE
 
     def __init__(self) -> None:
         self._boxes: list[Box] = []
@@ -45,6 +51,7 @@ class Harness(ABC):
             name=f"order_{number}_item",
             type=BoxType.OUTBOX,
             table=f"order_{number}_items",
+            storage=self.storage,
             **{"bucket_size": 4, **policy},
         )
         self._boxes.append(box)
@@ -107,11 +114,13 @@ class Harness(ABC):
 class MemoryHarness(Harness):
     """Over ``MemoryStore``."""
 
+    kind: ClassVar[type[MemoryStore]] = MemoryStore
+
     def __init__(self, *, name: Callable[[int], ItemId] = int) -> None:
         super().__init__()
         self._broken = False
         self._clock = ManualClock()
-        self._memory = MemoryStore(self._clock, fault=self._fault, max_batch_bytes=MAX_BATCH_BYTES, name=name)
+        self._memory = self.kind(self._clock, fault=self._fault, max_batch_bytes=MAX_BATCH_BYTES, name=name)
         self.store = self._memory
         self.other = self._memory.twin()
 
@@ -150,6 +159,13 @@ class MemoryHarness(Harness):
         """Its table comes with the first row."""
 
 
+class MemoryLogHarness(MemoryHarness):
+    """Over ``MemoryLogStore``."""
+
+    storage = Storage.LOG
+    kind = MemoryLogStore
+
+
 @contextmanager
 def open_harness(name: str, request: pytest.FixtureRequest) -> Iterator[Harness]:
     """The harness of that name; its server comes from the fixture, so an absent one skips or fails as the others do."""
@@ -159,10 +175,16 @@ def open_harness(name: str, request: pytest.FixtureRequest) -> Iterator[Harness]
             harness = MemoryHarness()
         case "memory with text for ids":
             harness = MemoryHarness(name="row-{:09}".format)
+        case "memory log":
+            harness = MemoryLogHarness()
         case "postgresql":
             from tests.conformance import sql_stores  # it builds on this module
 
             harness = sql_stores.postgresql(request.getfixturevalue("postgres_url"))
+        case "postgresql log":
+            from tests.conformance import log_stores  # it builds on this module
+
+            harness = log_stores.SqlLogHarness(request.getfixturevalue("postgres_url"))
         case "mysql":
             from tests.conformance import sql_stores  # it builds on this module
 

@@ -14,7 +14,7 @@ from boxengine.domain.outcome import Discard, DiscardCause, FailedAttempt, Settl
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import Claim
 from tests.conformance import stores
-from tests.conformance.stores import Harness
+from tests.conformance.stores import Harness, of_tables
 
 PAUSE = Backoff(minimal=timedelta(seconds=60))
 AWAY_AT_ONCE = Retention(delivered=timedelta(0))
@@ -132,6 +132,7 @@ def test_a_bucket_that_strict_order_holds_back_is_exhausted(harness: Harness) ->
         assert claim.exhausted == {0}
 
 
+@of_tables
 def test_a_claim_reads_after_the_id_given_for_each_bucket(harness: Harness) -> None:
     box = harness.make_box()
     first, second, third = (harness.insert(box, bucket=bucket) for bucket in (0, 0, 1))
@@ -165,9 +166,6 @@ def test_a_claim_of_no_buckets_holds_nothing(harness: Harness) -> None:
 def test_a_commit_writes_every_kind_of_outcome(harness: Harness) -> None:
     box = harness.make_box(max_retries=5)
     delivered, discarded, retried, failed, untouched = (harness.insert(box) for _ in range(5))
-    old = harness.ago(hours=1)
-    for row in (delivered, discarded, retried, failed, untouched):
-        harness.set_row(box, row, updated_at=old)
     with harness.store.claims(box).open({0: None}, 10) as claim:
         claim.commit(
             Settlement(
@@ -180,14 +178,27 @@ def test_a_commit_writes_every_kind_of_outcome(harness: Harness) -> None:
             )
         )
     assert harness.statuses(box, delivered, discarded, retried, failed, untouched) == [2, 3, 0, 1, 0]
-    logs = {delivered: None, discarded: "overtaken by 9", retried: "timeout", failed: "gone"}
-    for row, errors in ((delivered, 0), (discarded, 0), (retried, 1), (failed, 6)):
+    logs = {discarded: "overtaken by 9", retried: "timeout", failed: "gone"}
+    for row, errors in ((discarded, 0), (retried, 1), (failed, 6)):
         written = harness.row(box, row)
         assert written is not None
         assert (written["errors_count"], written["error_log"]) == (errors, logs[row])
         assert claim.now <= written["processed_at"] <= harness.now()
         assert claim.now <= written["updated_at"] <= harness.now()
-    left = harness.row(box, untouched)
+
+
+@of_tables
+def test_a_commit_writes_when_a_row_was_delivered_and_leaves_others_untouched(harness: Harness) -> None:
+    box = harness.make_box(max_retries=5)
+    old = harness.ago(hours=1)
+    delivered, untouched = (harness.insert(box, updated_at=old) for _ in range(2))
+    with harness.store.claims(box).open({0: None}, 10) as claim:
+        claim.commit(Settlement(delivered=[delivered]))
+    written, left = harness.row(box, delivered), harness.row(box, untouched)
+    assert written is not None
+    assert (written["errors_count"], written["error_log"]) == (0, None)
+    assert claim.now <= written["processed_at"] <= harness.now()
+    assert claim.now <= written["updated_at"] <= harness.now()
     assert left is not None
     assert (left["processed_at"], left["updated_at"]) == (None, old)
 
@@ -213,6 +224,7 @@ def test_a_discard_says_why_above_the_log_of_the_last_failure(harness: Harness) 
     assert written["error_log"].startswith("overtaken by 9\nold: xxx")
 
 
+@of_tables
 def test_delivered_rows_are_deleted_where_retention_is_zero(harness: Harness) -> None:
     box = harness.make_box(retention=AWAY_AT_ONCE)
     delivered, discarded, failed = (harness.insert(box) for _ in range(3))
@@ -272,6 +284,7 @@ def test_a_commit_over_a_lost_connection_is_unavailable_and_writes_nothing(harne
 # ── what transports and strategies ask ───────────────────────────────────────────────────────────────
 
 
+@of_tables
 def test_a_later_delivered_item_of_the_key_and_event_is_seen(harness: Harness) -> None:
     box = harness.make_box(max_retries=5)
     overtaken = harness.insert(box, event_key="a", event_name="changed")
@@ -282,6 +295,7 @@ def test_a_later_delivered_item_of_the_key_and_event_is_seen(harness: Harness) -
         assert claim.later_delivered(claim.items) == {overtaken: later, unnamed: also_later}
 
 
+@of_tables
 @pytest.mark.parametrize(
     ("key", "event", "status"),
     [
@@ -304,6 +318,7 @@ def test_a_later_item_of_another_kind_overtakes_nobody(
         assert claim.later_delivered(claim.items) == {}
 
 
+@of_tables
 def test_an_earlier_delivered_item_overtakes_nobody(harness: Harness) -> None:
     box = harness.make_box(max_retries=5)
     harness.insert(box, status=int(Status.DELIVERED))

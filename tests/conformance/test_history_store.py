@@ -11,7 +11,7 @@ from boxengine.domain.item import Status
 from boxengine.domain.item_id import ItemId
 from boxengine.ports import Swept
 from tests.conformance import stores
-from tests.conformance.stores import Harness
+from tests.conformance.stores import Harness, of_tables
 
 FINISHED = [int(Status.FAILED), int(Status.DELIVERED), int(Status.DISCARDED)]
 
@@ -52,6 +52,7 @@ def test_the_oldest_pending_row_is_told_with_zone_utc(harness: Harness) -> None:
     assert (oldest, oldest.utcoffset()) == (row["created_at"], row["created_at"].utcoffset())
 
 
+@of_tables
 def test_a_delayed_row_waits_from_the_moment_on_at_which_it_may_go(harness: Harness) -> None:
     box = harness.make_box()
     harness.insert(box, created_at=harness.ago(hours=9), available_at=harness.ago(hours=-1))
@@ -76,6 +77,7 @@ def test_pending_rows_in_buckets_that_the_box_does_not_have_are_counted(harness:
     assert harness.store.stranded_items(box) == 3
 
 
+@of_tables
 def test_the_oldest_finished_row_is_of_the_statuses_asked_for(harness: Harness) -> None:
     box = harness.make_box()
     insert(harness, box, Status.PENDING, hours_ago=9)
@@ -105,6 +107,7 @@ def test_deletion_takes_the_rows_of_its_statuses_and_span_only(harness: Harness)
     assert harness.statuses(box, too_old, failed, pending, too_new) == [2, 1, 0, 2]
 
 
+@of_tables
 def test_the_span_of_a_deletion_has_its_start_and_not_its_end(harness: Harness) -> None:
     box = harness.make_box()
     start, end = harness.ago(hours=2), harness.ago(hours=1)
@@ -113,6 +116,7 @@ def test_the_span_of_a_deletion_has_its_start_and_not_its_end(harness: Harness) 
     assert harness.statuses(box, at_start, at_end) == [None, 2]
 
 
+@of_tables
 def test_deletion_takes_no_more_rows_than_its_limit(harness: Harness) -> None:
     box = harness.make_box()
     rows = [insert(harness, box, Status.DISCARDED, hours_ago=5) for _ in range(5)]
@@ -149,6 +153,7 @@ def test_pending_rows_are_never_deleted(harness: Harness) -> None:
     assert harness.statuses(box, pending) == [0]
 
 
+@of_tables
 def test_a_sweep_deletes_what_is_old_of_each_status_wherever_it_stands(harness: Harness) -> None:
     box = harness.make_box()
     young = insert(harness, box, Status.DELIVERED, hours_ago=1)
@@ -160,6 +165,7 @@ def test_a_sweep_deletes_what_is_old_of_each_status_wherever_it_stands(harness: 
     assert harness.store.sweep_finished(box, before, after=pending, limit=10) == Swept(0, None)
 
 
+@of_tables
 def test_a_sweep_takes_no_more_than_its_limit_and_only_what_stands_after_an_id(harness: Harness) -> None:
     box = harness.make_box()
     rows = [insert(harness, box, Status.DELIVERED, hours_ago=5) for _ in range(4)]
@@ -168,6 +174,7 @@ def test_a_sweep_takes_no_more_than_its_limit_and_only_what_stands_after_an_id(h
     assert harness.statuses(box, *rows) == [2, None, None, 2]
 
 
+@of_tables
 def test_a_sweep_does_not_wait_for_a_row_that_somebody_holds(harness: Harness) -> None:
     box = harness.make_box()
     pending, old = (

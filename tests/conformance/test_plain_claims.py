@@ -17,7 +17,7 @@ from boxengine.domain.outcome import FailedAttempt, Settlement
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import Claims, PlainClaim
 from tests.conformance import stores
-from tests.conformance.stores import Harness
+from tests.conformance.stores import Harness, of_tables
 from tests.conformance.test_claim import overtaken
 
 
@@ -69,6 +69,7 @@ def test_they_hold_what_any_claim_holds(harness: Harness, strict_order: StrictOr
             assert ahead == usual
 
 
+@of_tables
 def test_what_they_deliver_is_gone(harness: Harness) -> None:
     box = make_box(harness)
     rows = [harness.insert(box, bucket=bucket) for bucket in (0, 1, 1)]
@@ -79,6 +80,7 @@ def test_what_they_deliver_is_gone(harness: Harness) -> None:
     assert harness.statuses(box, *rows, other) == [None, None, None, 0]
 
 
+@of_tables
 def test_what_did_not_go_out_is_as_after_any_claim(harness: Harness) -> None:
     box = make_box(harness)
     delivered, discarded, retried, failed, untouched = (harness.insert(box) for _ in range(5))
@@ -98,6 +100,7 @@ def test_what_did_not_go_out_is_as_after_any_claim(harness: Harness) -> None:
         assert [item.id for item in again.items] == [untouched]
 
 
+@of_tables
 def test_rows_beyond_the_limit_stay(harness: Harness) -> None:
     box = make_box(harness)
     rows = [harness.insert(box, bucket=bucket) for bucket in box.buckets]

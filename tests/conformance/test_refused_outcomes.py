@@ -9,7 +9,7 @@ import pytest
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import FailedAttempt, Settlement
 from tests.conformance import stores
-from tests.conformance.stores import Harness
+from tests.conformance.stores import Harness, of_tables
 
 
 @pytest.fixture(params=stores.NAMES)
@@ -18,6 +18,7 @@ def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
         yield opened
 
 
+@of_tables
 def test_a_row_that_refuses_its_outcome_fails_alone(harness: Harness) -> None:
     box = harness.make_box(max_retries=3)
     ids = [harness.insert(box, event_key=key) for key in ("a", "refuses", "b", "c")]
@@ -33,6 +34,7 @@ def test_a_row_that_refuses_its_outcome_fails_alone(harness: Harness) -> None:
     assert (row["errors_count"], "could not be recorded" in row["error_log"]) == (0, True)
 
 
+@of_tables
 def test_a_row_that_takes_nothing_stays_as_it_is_and_is_named(harness: Harness) -> None:
     box = harness.make_box(max_retries=3)
     ids = [harness.insert(box, event_key=key) for key in ("a", "takes nothing", "b")]
@@ -44,6 +46,7 @@ def test_a_row_that_takes_nothing_stays_as_it_is_and_is_named(harness: Harness) 
     assert (dict(unrecorded.failed), list(unrecorded.left)) == ({}, [ids[1]])
 
 
+@of_tables
 @pytest.mark.parametrize("even_failed", [False, True])
 def test_with_an_outcome_that_is_refused_nothing_of_the_handlers_is_committed(
     harness: Harness, *, even_failed: bool

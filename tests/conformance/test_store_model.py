@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from boxengine.domain.box import Backoff, Box, StrictOrder
 from boxengine.domain.item import Status
 from tests.conformance import stores
-from tests.conformance.stores import Harness
+from tests.conformance.stores import Harness, of_tables
 
 BUCKETS = range(3)
 EXAMPLES_IN_MEMORY, EXAMPLES_IN_A_DATABASE = 300, 60
@@ -127,6 +127,7 @@ def fill(harness: Harness, box: Box, samples: Sequence[Sample]) -> list[Mapping[
     return harness.rows(box)
 
 
+@of_tables
 def test_polls_and_claims_find_what_the_specification_says(harness: Harness) -> None:
     in_memory = isinstance(harness, stores.MemoryHarness)
 

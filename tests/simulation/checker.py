@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import permutations
 
 from boxengine.adapters.memory.rows import Row
-from boxengine.domain.box import Box, StrictOrder
+from boxengine.domain.box import Box, Storage, StrictOrder
 from boxengine.domain.item import Status
 from tests.simulation.promises import Promise, Violation
 from tests.simulation.record import Change, Record, Send
@@ -347,15 +348,29 @@ def _transports(record: Record, box: str) -> int:
 
 
 def _in_order(record: Record, box: Box, known: dict[int, ItemLife]) -> Iterator[str]:
-    """First deliveries follow the ids: within a key, under strict order by bucket within the bucket."""
+    """First deliveries follow the ids: within a key, under strict order by bucket within the bucket.
+
+    Of a log they follow the commits: nobody serialises its writers, and what was committed before another was written goes first.
+    """
     scopes: dict[object, list[ItemLife]] = defaultdict(list)
     for life in known.values():
         scopes[life.bucket if box.strict_order is StrictOrder.BUCKET else life.key].append(life)
     for scope in scopes.values():
         scope.sort(key=lambda life: life.id)
+        if box.storage is Storage.LOG:
+            for earlier, later in permutations(scope, 2):
+                if _was_there(record, box, earlier, later):
+                    yield from _pair_in_order(record, box, earlier, later)
+            continue
         for place, earlier in enumerate(scope):
             for later in scope[place + 1 :]:
                 yield from _pair_in_order(record, box, earlier, later)
+
+
+def _was_there(record: Record, box: Box, earlier: ItemLife, later: ItemLife) -> bool:
+    """Whether one item of a log was committed when the other was written, or stood before it in the same transaction."""
+    in_one = earlier.inserted == later.inserted and earlier.id < later.id
+    return in_one or earlier.inserted < record.written[box.name, later.id]
 
 
 def _pair_in_order(record: Record, box: Box, earlier: ItemLife, later: ItemLife) -> Iterator[str]:

@@ -8,7 +8,8 @@ from random import Random
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.rows import Row
-from boxengine.domain.box import Box, StrictOrder
+from boxengine.adapters.memory.store import MemoryClaim
+from boxengine.domain.box import Box, Storage, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.domain.item_id import ItemId
 from boxengine.engine.delivering.sizing import LARGE, LARGE_DELETING
@@ -16,6 +17,7 @@ from boxengine.errors import StoreUnavailable
 from boxengine.ports import Signal
 from tests.simulation import outside
 from tests.simulation.faults import Faults
+from tests.simulation.log_writer import LogWriter
 from tests.simulation.receivers import DEADLY, POISON, with_payload_builders
 from tests.simulation.record import Record
 from tests.simulation.scenario import KILLING, BoxPlan, Scenario, draw
@@ -51,7 +53,8 @@ class History:
         self.scheduler = Scheduler(self.random, self.clock, self.record, steps=STEPS)
         self.faults = Faults(self.scheduler, self.record, scenario.faults)
         self.scenario: Scenario = with_payload_builders(scenario, self.faults)
-        name: Callable[[int], ItemId] = TEXT.format if seed % TEXT_EVERY == 0 else int
+        logged = any(plan.box.storage is Storage.LOG for plan in self.scenario.boxes)
+        name: Callable[[int], ItemId] = TEXT.format if seed % TEXT_EVERY == 0 and not logged else int
         self.servers = SharedServers(self.clock, self.scheduler, self.record, name=name)
         self.workers: list[SimulatedWorker] = []
         self._journals = {plan.box.name: self.servers.keep_journal(plan.box) for plan in self.scenario.boxes}
@@ -178,11 +181,15 @@ class History:
         self.servers.memory.forget(box, [row.id])
 
     def _spawn_writers(self, plan: BoxPlan) -> None:
-        """Two writers, each with keys of its own: writers of one key are serialised (SEMANTICS 7)."""
+        """Two writers, each with keys of its own: writers of one key are serialised (SEMANTICS 7), but those of a log."""
         writers = min(2, plan.keys)
         for number in range(writers):
-            keys = list(range(number, plan.keys, writers))
             self._writing += 1
+            if plan.box.storage is Storage.LOG:
+                writer = LogWriter(self, plan, keys=list(range(plan.keys)))
+                self.spawn("writer", writer.run)
+                continue
+            keys = list(range(number, plan.keys, writers))
             self.spawn("writer", lambda plan=plan, keys=keys: self._write(plan, keys))  # type: ignore[misc]
 
     def _write(self, plan: BoxPlan, keys: list[int]) -> None:
@@ -197,7 +204,7 @@ class History:
             if poison:
                 self.record.poisoned.add((plan.box.name, row_id))
             payload = POISON if poison else b"payload"
-            if not poison and self._may_kill(plan.box) and self.faults.strikes(KILLING, f"item {row_id}"):
+            if not poison and self.may_kill(plan.box) and self.faults.strikes(KILLING, f"item {row_id}"):
                 payload = DEADLY
                 self.record.killing.add((plan.box.name, row_id))
             later = random.random() < 0.05
@@ -209,11 +216,19 @@ class History:
                 payload=payload,
                 available_at=self.clock.now() + timedelta(seconds=random.uniform(0, 2)) if later else None,
             )
-            bucket = None if random.random() < 0.2 else self._bucket(plan.box, row_id)
-            self._wake(Signal(plan.box.name, bucket, due=not later))
+            self.tell(plan.box, row_id, due=not later)
+        self.written_all()
+
+    def tell(self, box: Box, row_id: int, *, due: bool = True) -> None:
+        """A writer hints at an item that it has committed."""
+        bucket = None if self.random.random() < 0.2 else self._bucket(box, row_id)
+        self._wake(Signal(box.name, bucket, due=due))
+
+    def written_all(self) -> None:
+        """A writer has come to its end."""
         self._writing -= 1
 
-    def _may_kill(self, box: Box) -> bool:
+    def may_kill(self, box: Box) -> bool:
         """Strict order by bucket knows no failed item: its bucket waits behind one that kills, for good."""
         return box.strict_order is not StrictOrder.BUCKET and len(self.record.killing) < MOST_KILLING
 
@@ -241,10 +256,14 @@ class History:
 
     def _cut_idle_sessions(self) -> None:
         for cut in self.servers.store.cut_idle(self.scenario.session_idle):
-            for strand in self.scheduler.strands:
-                if strand.context.get("open") is cut:
-                    strand.context["claim"].fault = strand.context["claim"].fault or "session cut"
-                    self.record.fault("session cut", strand.name)
+            self.blame_cut(cut)
+
+    def blame_cut(self, cut: MemoryClaim) -> None:
+        """The server has ended the session of a claim."""
+        for strand in self.scheduler.strands:
+            if strand.context.get("open") is cut:
+                strand.context["claim"].fault = strand.context["claim"].fault or "session cut"
+                self.record.fault("session cut", strand.name)
 
     def _describe(self) -> None:
         record = self.record

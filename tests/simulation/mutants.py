@@ -388,7 +388,7 @@ def failures_not_counted(patch: Surgery) -> None:
 @breaks(Promise.PAUSES)
 def backoff_ignored(patch: Surgery) -> None:
     """A failed item is due at once."""
-    patch.setattr(memory_rows, "_is_past_its_pause", lambda _box, _row, _now: True)
+    patch.setattr(memory_rows, "is_past_its_pause", lambda _box, _row, _now: True)
 
 
 @breaks(Promise.OVERTAKEN, only=("item refused",))
@@ -456,7 +456,7 @@ def failed_polls_never_come_back(patch: Surgery) -> None:
     patch.setattr(Schedule, "done", lose)
 
 
-@breaks(Promise.PROMPT, only=())
+@breaks(Promise.PROMPT, only=(), first=4_670)
 def asked_during_a_poll_forgotten(patch: Surgery) -> None:
     """A wake-up that comes while its partition is polled is lost."""
     done = Schedule.done

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from boxengine.domain.box import Storage
 from boxengine.domain.item import Status
 from boxengine.domain.job import Job
 from tests.simulation.faults import PAUSES
-from tests.simulation.scenario import FROM_OUTSIDE
+from tests.simulation.scenario import FROM_OUTSIDE, MOVING
 
 if TYPE_CHECKING:
     from tests.simulation.history import History
@@ -21,6 +22,8 @@ def disturbances(history: History) -> Iterator[tuple[str, Callable[[], None]]]:
         mean = history.scenario.faults.get(kind)
         if mean is not None:
             yield kind, _repeated(history, kind, act, mean)
+    if MOVING in history.scenario.faults:
+        yield MOVING, _repeated(history, MOVING, _move, history.scenario.faults[MOVING])
     yield "supervisor", lambda: _replace_workers(history)
 
 
@@ -133,6 +136,16 @@ def _operate(history: History) -> str:
     discard = row.status == Status.PENDING or history.random.random() < 0.3
     history.act(box, row, discard=discard)
     return f"{'discards' if discard else 'retries'} {box.name}/{row.id}"
+
+
+def _move(history: History) -> str:
+    """The database goes on as a logical copy, and after a while somebody says so."""
+    store = history.servers.store
+    for claim in store.move_to_another_server():
+        history.blame_cut(claim)
+    history.scheduler.sleep(history.random.choice([0.0, 0.3, 2.0]))
+    logs = [box for box in history.boxes if box.storage is Storage.LOG]
+    return ", ".join(f"{box.name}: {store.reposition(box)} aside" for box in logs)
 
 
 _ACTS: dict[str, Callable[[History], str]] = {

@@ -109,6 +109,8 @@ class Record:
     changes: list[Change] = field(default_factory=list)
     effects: list[tuple[str, str, int]] = field(default_factory=list)
     """Box, transport and item of what transports wrote through the claim's session and was committed."""
+    written: dict[tuple[str, int], int] = field(default_factory=dict)
+    """By box and id, the step at which an item of a log box was written; it is committed later, or never."""
     poisoned: set[tuple[str, int]] = field(default_factory=set)
     """Box and id of items that no transport ever takes."""
     killing: set[tuple[str, int]] = field(default_factory=set)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from random import Random
 from typing import assert_never
 
-from boxengine.domain.box import Backoff, Box, BoxType, Retention, StrictOrder
+from boxengine.domain.box import Backoff, Box, BoxType, Retention, Storage, StrictOrder
 from boxengine.domain.retry import ExponentialBackoff, LatestAvailable, NoDelay, RetryStrategy
 
 AT_CALLS = {
@@ -37,6 +37,13 @@ KILLS = 0.08
 """Chance that an item which is written ends each process that sends it."""
 WITH_KILLING = 0.15
 """Share of the histories that have such items."""
+MOVING = "database moved"
+MOVES = (1.0, 4.0)
+"""Mean seconds between two, shortest and longest."""
+WITH_MOVING = 0.15
+"""Share of the histories with a log box in which the database moves to another server."""
+WITH_LOG = 0.3
+"""Share of the boxes that may have a log which have one."""
 FROM_OUTSIDE = {
     "redis flushed": (0.5, 3.0),
     "redis down": (1.0, 4.0),
@@ -97,8 +104,9 @@ def draw(random: Random, *, only: Collection[str] | None = None) -> Scenario:
     """
     lease_ttl = timedelta(seconds=random.choice([0.5, 1, 4]))
     flush_after = random.choice([0.05, 0.2, 1.0, 5.0])
+    boxes = tuple(_stored(_box(random, number)) for number in range(random.choice([1, 1, 1, 2])))
     return Scenario(
-        boxes=tuple(_box(random, number) for number in range(random.choice([1, 1, 1, 2]))),
+        boxes=boxes,
         workers=random.choice([1, 2, 2, 3]),
         threads=random.choice([1, 1, 2]),
         partitions=random.randint(1, 3),
@@ -112,18 +120,31 @@ def draw(random: Random, *, only: Collection[str] | None = None) -> Scenario:
         session_idle=timedelta(seconds=flush_after + random.choice([0.5, 1, 9])),
         transport_time=random.choice([0.0, 0.0, 0.03, 0.3]),
         chaos=random.uniform(1.0, 6.0),
-        faults=_faults(random, only),
+        faults=_faults(random, only, movable=any(plan.box.storage is Storage.LOG for plan in boxes)),
     )
 
 
-def _faults(random: Random, only: Collection[str] | None) -> dict[str, float]:
+def _stored(plan: BoxPlan) -> BoxPlan:
+    """The plan, perhaps with a log."""
+    if any(isinstance(strategy, LatestAvailable) for strategy in plan.strategies):
+        return plan
+    # Drawn from what has been drawn: everything else in the history of a seed stays what it is.
+    logged = Random(f"{plan.box.bucket_size} {plan.items} {plan.keys} {plan.box.backoff}").random() < WITH_LOG
+    return replace(plan, box=replace(plan.box, storage=Storage.LOG)) if logged else plan
+
+
+def _faults(random: Random, only: Collection[str] | None, *, movable: bool) -> dict[str, float]:
     known = {**AT_CALLS, **FROM_OUTSIDE}
     names = random.sample(sorted(known), random.choice([0, 0, 1, 1, 2, 3, 5, 8, len(known)]))
     if only is not None:
-        names = sorted(set(only) - {KILLING})
+        names = sorted(set(only) - {KILLING, MOVING})
     found = {name: random.uniform(*known[name]) for name in names}
     # Drawn from what has been drawn: without it, the history of a seed stays what it is.
     kills = KILLING in only if only is not None else Random(repr(found)).random() < WITH_KILLING
+    apart = Random(f"{found} moves")
+    moves = MOVING in only if only is not None else apart.random() < WITH_MOVING
+    if moves and movable:
+        found[MOVING] = apart.uniform(*MOVES)
     return found | ({KILLING: KILLS} if kills else {})
 
 

@@ -8,10 +8,10 @@ from typing import Any, cast
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.failures import MemoryFailures
 from boxengine.adapters.memory.leases import MemoryLeases
+from boxengine.adapters.memory.log.store import MemoryLogStore
 from boxengine.adapters.memory.pauses import MemoryPauses
 from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.adapters.memory.rows import Row, Rows
-from boxengine.adapters.memory.store import MemoryStore
 from boxengine.domain.box import Box
 from boxengine.domain.item import Status
 from boxengine.domain.item_id import ItemId
@@ -27,7 +27,7 @@ class SharedServers:
     ) -> None:
         """``name``: the id of a box's first row, of its second, and so on."""
         self.clock = clock
-        self.store = MemoryStore(clock, name=name)
+        self.store = MemoryLogStore(clock, name=name)
         self.queue = MemoryJobQueue(clock=clock)
         self.queue._changed = cast("Any", SimulatedCondition(scheduler))
         self.leases = MemoryLeases(clock=clock)

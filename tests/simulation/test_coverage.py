@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import product
 
-from boxengine.domain.box import StrictOrder
+from boxengine.domain.box import Storage, StrictOrder
 from boxengine.domain.item import Status
 from tests.simulation.history import History
-from tests.simulation.scenario import AT_CALLS, FROM_OUTSIDE, KILLING
+from tests.simulation.scenario import AT_CALLS, FROM_OUTSIDE, KILLING, MOVING
 
 
 def test_four_hundred_histories_meet_every_fault_and_every_outcome() -> None:
     faults: Counter[str] = Counter()
-    orders: set[StrictOrder] = set()
+    kinds: set[tuple[Storage, StrictOrder]] = set()
     outcomes: Counter[Status] = Counter()
     ways: Counter[str] = Counter()
     for seed in range(400):
         history = History(seed)
         record = history.run()
         faults.update(record.faults)
-        orders |= {box.strict_order for box in history.boxes}
+        kinds |= {(box.storage, box.strict_order) for box in history.boxes}
         ways.update(record.ways)
         outcomes.update(Status(change.after.status) for change in record.changes if change.after is not None)
-    assert {*AT_CALLS, *FROM_OUTSIDE, KILLING, "session cut"} <= faults.keys()
-    assert orders == set(StrictOrder)
+    assert {*AT_CALLS, *FROM_OUTSIDE, KILLING, MOVING, "session cut"} <= faults.keys()
+    assert kinds == set(product(Storage, StrictOrder))
     assert min(ways["takes"], ways["seizes"]) > 100, "buckets come both through the queue and past it"
     assert set(outcomes) == set(Status)

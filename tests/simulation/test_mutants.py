@@ -10,25 +10,29 @@ from boxengine.domain.outcome import Settlement
 from boxengine.engine.delivering.deadline import Deadline
 from boxengine.engine.delivering.recording import Recording
 from boxengine.engine.delivering.sending import Sending
+from tests.simulation.log_mutants import LOG_MUTANTS
 from tests.simulation.mutants import MUTANTS, backoff_ignored
 from tests.simulation.mutation import Mutant, MutantMisfit, Surgery, breaks, hunt
 from tests.simulation.promises import Promise
 
-SEEDS = 4000
+SEEDS = 5000
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+ALL = (*MUTANTS, *LOG_MUTANTS)
+
+
+@pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
 def test_a_deliberate_bug_breaks_the_promise_it_names(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     assert hunt(mutant, monkeypatch, seeds=(*range(mutant.first, SEEDS), *range(mutant.first))), mutant.bug
 
 
 def test_every_mutant_tells_its_bug() -> None:
-    assert len(MUTANTS) >= 15
-    assert all(mutant.bug for mutant in MUTANTS)
+    assert len(ALL) >= 15
+    assert all(mutant.bug for mutant in ALL)
 
 
 def test_every_promise_but_soundness_has_a_mutant_that_breaks_it() -> None:
-    assert {mutant.promise for mutant in MUTANTS} >= set(Promise) - {Promise.SOUND}
+    assert {mutant.promise for mutant in ALL} >= set(Promise) - {Promise.SOUND}
 
 
 # ── a mutant that does not fit the code is an error, whatever it breaks ──────────────────────────────

@@ -92,12 +92,15 @@ class Rows:
         if row is not None:
             self._unfinished.get(row.bucket, set()).discard(row_id)
 
+    def unfinished(self, bucket: int) -> list[Row]:
+        """Pending and failed rows of a bucket in id order."""
+        return [self._rows[row_id] for row_id in sorted(self._unfinished.get(bucket, ()))]
+
     def due(self, box: Box, bucket: int, now: datetime) -> Iterator[Row]:
         """The due rows of a bucket in id order, as ``Store.poll`` defines them (SEMANTICS 6 and 7)."""
         parked: set[str] = set()
-        for row_id in sorted(self._unfinished.get(bucket, ())):
-            row = self._rows[row_id]
-            if row.status == Status.PENDING and _is_past_its_pause(box, row, now):
+        for row in self.unfinished(bucket):
+            if row.status == Status.PENDING and is_past_its_pause(box, row, now):
                 if row.event_key not in parked:
                     yield row
                 continue
@@ -121,7 +124,8 @@ class Rows:
         return min((moment - now for moment in moments if moment > now), default=None)
 
 
-def _is_past_its_pause(box: Box, row: Row, now: datetime) -> bool:
+def is_past_its_pause(box: Box, row: Row, now: datetime) -> bool:
+    """Whether a pending row need not wait any longer."""
     if row.available_at is not None and row.available_at > now:
         return False
     if box.backoff is None or row.processed_at is None or row.errors_count == 0:

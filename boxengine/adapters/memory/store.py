@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from threading import RLock
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 from uuid import NAMESPACE_OID, uuid5
 
 from boxengine.adapters.memory.rows import Row, Rows
@@ -29,12 +29,12 @@ Step = Literal["ping", "poll", "claim", "later_delivered", "commit", "committed"
 """Where a fault can strike. ``committed`` comes after the write: raising there loses only the acknowledgement."""
 
 
-def _no_fault(step: Step) -> None:
+def no_fault(step: Step) -> None:
     """Nothing goes wrong."""
 
 
 @dataclass(slots=True)
-class _Database:
+class Database:
     """What all handles share. Every access holds ``lock``; nothing waits for anything else while holding it."""
 
     clock: Clock
@@ -72,7 +72,7 @@ class MemoryClaim:
 
     def __init__(
         self,
-        database: _Database,
+        database: Database,
         box: Box,
         buckets: Mapping[int, ItemId | None],
         limit: int,
@@ -86,7 +86,6 @@ class MemoryClaim:
         self._broken = False
         self.session: Any = MemorySession()
         with database.lock:
-            database.open_claims[id(self)] = self
             self.last_used = database.clock.monotonic()
             self.now: datetime = database.clock.now()
             self._granted = [bucket for bucket in buckets if (box.name, bucket) not in database.held_buckets]
@@ -101,6 +100,7 @@ class MemoryClaim:
             }
             database.held_buckets.update((box.name, bucket) for bucket in self._granted)
             database.locked_rows.update((box.name, item.id) for item in self.items)
+            database.open_claims[id(self)] = self
 
     def _read(self, after: Mapping[int, ItemId | None], limit: int) -> tuple[list[Item], frozenset[int]]:
         share = max(1, limit // max(1, len(self._granted)))
@@ -175,7 +175,7 @@ class MemoryClaim:
     def _refused(self, settlement: Settlement) -> Unrecorded | None:
         """Writes what can be written of a settlement, if a row in it refuses its outcome."""
         refusals = self._database.refusals
-        refused = [each for each in settlement.ids if (self._box.name, each) in refusals]
+        refused = [each for each in self._written(settlement) if (self._box.name, each) in refusals]
         if not refused:
             return None
         counts = {item.id: item.errors_count for item in self.items}
@@ -190,8 +190,17 @@ class MemoryClaim:
         self._write(replace(others, failed=[*others.failed, *failed.values()]))
         return Unrecorded(failed=failed, left=left, undone=undone)
 
+    def _written(self, settlement: Settlement) -> list[int]:
+        """The items of whose outcomes a row tells."""
+        return settlement.ids
+
+    @property
+    def _rows(self) -> Rows:
+        """Where outcomes are written."""
+        return self._database.rows(self._box)
+
     def _write(self, settlement: Settlement) -> None:
-        rows, now = self._database.rows(self._box), self._database.clock.now()
+        rows, now = self._rows, self._database.clock.now()
         deletes = self._box.retention.deletes_on_delivery
         for row in self._pending(rows, settlement.delivered):
             if deletes:
@@ -221,6 +230,9 @@ class MemoryClaim:
         found = (rows.get(row_id) for row_id in ids)
         return [row for row in found if row is not None and row.status == Status.PENDING]
 
+    def leave_empty(self) -> None:
+        """Writes what a claim without items has to write: nothing."""
+
     def cut(self) -> None:
         """Breaks the connection, as the server does with one that sat idle in a transaction: all is undone and freed."""
         self._broken = True
@@ -244,7 +256,9 @@ class MemoryClaim:
 class MemoryClaims:
     """``Claims`` over memory."""
 
-    def __init__(self, database: _Database, box: Box, *, fault: Callable[[Step], None]) -> None:
+    kind: ClassVar[type[MemoryClaim]] = MemoryClaim
+
+    def __init__(self, database: Database, box: Box, *, fault: Callable[[Step], None]) -> None:
         self._database = database
         self._box = box
         self._fault = fault
@@ -253,9 +267,11 @@ class MemoryClaims:
     def open(self, buckets: Mapping[int, ItemId | None], limit: int) -> Iterator[MemoryClaim]:
         """See ``Claims.open``; each granted bucket gives ``limit // granted`` rows, at least one."""
         self._fault("claim")
-        claim = MemoryClaim(self._database, self._box, buckets, limit, fault=self._fault)
+        claim = self.kind(self._database, self._box, buckets, limit, fault=self._fault)
         try:
             yield claim
+            if not claim.items:
+                claim.leave_empty()
         finally:
             claim.close()
 
@@ -274,19 +290,19 @@ class MemoryStore:
         self,
         clock: Clock,
         *,
-        fault: Callable[[Step], None] = _no_fault,
+        fault: Callable[[Step], None] = no_fault,
         max_batch_bytes: int | None = None,
         name: Callable[[int], ItemId] = int,
     ) -> None:
-        self._database = _Database(clock, name)
+        self._database = Database(clock, name)
         if max_batch_bytes is not None:
             self._database.max_batch_bytes = max_batch_bytes
         self._fault = fault
 
-    def twin(self, *, fault: Callable[[Step], None] = _no_fault) -> MemoryStore:
+    def twin(self, *, fault: Callable[[Step], None] = no_fault) -> Self:
         """Another handle on the same rows and locks, with faults of its own."""
-        other = MemoryStore(self._database.clock, fault=fault, name=self._database.name)
-        other._database = self._database
+        other = type(self)(self._database.clock, fault=fault, name=self._database.name)
+        other._database = self._database  # noqa: SLF001 - of this very class
         return other
 
     # ── what an application and a test do ────────────────────────────────────────────────────────────
@@ -310,31 +326,54 @@ class MemoryStore:
         given, the uuid from the box and the id, so that a run repeats exactly.
         """
         with self._database.lock:
-            rows, now = self._database.rows(box), self._database.clock.now()
+            rows = self._database.rows(box)
             if dedup_key is not None:
                 for row in rows:
                     if row.dedup_key == dedup_key:
                         return row.id
-            row_id = columns.pop("id", None) or rows.next_id()
-            row = Row(
-                id=row_id,
-                uuid=uuid5(NAMESPACE_OID, f"{box.name}/{row_id}"),
-                event_name=event_name,
-                event_key=str(event_key),
-                bucket=box.partition_strategy(event_key, box.bucket_size) if bucket is None else bucket,
-                status=Status.PENDING,
-                options=options,
+            row = self._new(
+                box,
+                event_key=event_key,
                 payload=payload,
-                errors_count=0,
-                error_log=None,
-                processed_at=None,
-                created_at=now,
-                updated_at=now,
-                available_at=available_at,
-                dedup_key=dedup_key,
+                bucket=bucket,
+                event_name=event_name,
+                options=options,
+                **columns,
             )
-            rows.put(replace(row, **columns))
-        return row_id
+            rows.put(replace(row, available_at=available_at, dedup_key=dedup_key))
+        return row.id
+
+    def _new(
+        self,
+        box: Box,
+        *,
+        event_key: object,
+        payload: bytes = b"",
+        bucket: int | None = None,
+        event_name: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        **columns: Any,
+    ) -> Row:
+        now = self._database.clock.now()
+        row_id = columns.pop("id", None) or self._database.rows(box).next_id()
+        row = Row(
+            id=row_id,
+            uuid=uuid5(NAMESPACE_OID, f"{box.name}/{row_id}"),
+            event_name=event_name,
+            event_key=str(event_key),
+            bucket=box.partition_strategy(event_key, box.bucket_size) if bucket is None else bucket,
+            status=Status.PENDING,
+            options=options,
+            payload=payload,
+            errors_count=0,
+            error_log=None,
+            processed_at=None,
+            created_at=now,
+            updated_at=now,
+            available_at=None,
+            dedup_key=None,
+        )
+        return replace(row, **columns)
 
     def update(self, box: Box, row_id: ItemId, **columns: Any) -> None:
         """Changes a committed row as somebody outside the engine would.
@@ -393,6 +432,10 @@ class MemoryStore:
             for claim in idle:
                 claim.cut()
         return idle
+
+    def _remove(self, box: Box, rows: Sequence[Row]) -> None:
+        for row in rows:
+            self._database.rows(box).remove(row.id)
 
     @property
     def effects(self) -> list[Any]:
@@ -477,8 +520,7 @@ class MemoryStore:
             rows = self._database.rows(box)
             span = (row for row in rows if row.status in finished and created_from <= row.created_at < created_before)
             doomed = list(islice(span, limit))
-            for row in doomed:
-                rows.remove(row.id)
+            self._remove(box, doomed)
         return len(doomed)
 
     def sweep_finished(self, box: Box, before: Mapping[int, datetime], *, after: ItemId | None, limit: int) -> Swept:
@@ -489,8 +531,7 @@ class MemoryStore:
             looked = list(islice(_after(after, rows), LOOKED_AT))
             finished = (row for row in looked if row.status != Status.PENDING and row.status in before)
             doomed = list(islice((row for row in finished if row.created_at < before[row.status]), limit))
-            for row in doomed:
-                rows.remove(row.id)
+            self._remove(box, doomed)
         return Swept(len(doomed), looked[-1].id if looked else None)
 
 

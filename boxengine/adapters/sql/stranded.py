@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from boxengine.adapters.sql.dialects.base import Cursor
+from boxengine.adapters.sql.log.tables import BUCKET, log_name
 from boxengine.adapters.sql.tables import BoxTable
+from boxengine.domain.box import Storage
 from boxengine.domain.item import Status
 
 MOST = 10_000
@@ -22,7 +24,7 @@ class Stranded(NamedTuple):
 
 
 def stranded(cursor: Cursor, table: BoxTable) -> Stranded:
-    """One round trip, by the beginning and the end of the index that polls use."""
+    """One round trip, by the beginning and the end of the indexes that polls use."""
     cursor.execute(_outside(table))
     rows, highest = cursor.fetchone() or (0, None)
     return Stranded(min(int(rows), MOST), None if highest is None else int(highest))
@@ -30,11 +32,16 @@ def stranded(cursor: Cursor, table: BoxTable) -> Stranded:
 
 def _outside(table: BoxTable) -> str:
     pending = f"SELECT bucket FROM {table.name} WHERE status = {Status.PENDING:d} AND bucket"
-    return (
-        f"SELECT count(*), max(bucket) FROM ("
-        f"({pending} >= {table.box.bucket_size:d} ORDER BY bucket DESC LIMIT {MOST}) UNION ALL "
-        f"({pending} < 0 ORDER BY bucket LIMIT {MOST})) AS outside"
-    )
+    parts = _both_ends(pending, table.box.bucket_size, "bucket")
+    if table.box.storage is Storage.LOG:
+        # There is no position for such a bucket, so that all of its rows are pending.
+        logged = f"SELECT t.bucket FROM {log_name(table)} AS t WHERE {BUCKET}"
+        parts += _both_ends(logged, table.box.bucket_size, BUCKET)
+    return f"SELECT count(*), max(bucket) FROM ({' UNION ALL '.join(parts)}) AS outside"
+
+
+def _both_ends(rows: str, size: int, bucket: str) -> list[str]:
+    return [f"({rows} >= {size:d} ORDER BY {bucket} DESC LIMIT {MOST})", f"({rows} < 0 ORDER BY {bucket} LIMIT {MOST})"]
 
 
 def told(table: BoxTable, found: Stranded) -> str:

@@ -135,6 +135,14 @@ def test_on_another_server_the_box_stops_until_somebody_says_so_and_loses_nothin
     assert bench.take() == []
 
 
+def test_a_box_that_moves_twice_lets_nothing_step_aside_twice(bench: Bench) -> None:
+    ids = [bench.commit(), bench.commit()]
+    for moved in (2, 0):
+        bench.ask("UPDATE order_items_positions SET server = 1 RETURNING 1")
+        assert reposition(bench.engine, bench.box) == moved
+    assert bench.take() == ids
+
+
 def test_numbers_that_have_gone_back_are_noticed(bench: Bench) -> None:
     bench.ask("UPDATE order_items_positions SET passed = '900000000\\:900000000\\:' RETURNING 1")
     bench.commit()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, Engine, text
 
 from boxengine.adapters.sql.errors import translated
-from boxengine.adapters.sql.log.tables import LogTable, in_text, reflect_log
+from boxengine.adapters.sql.log.tables import BUCKET, LogTable, in_text, reflect_log
 from boxengine.adapters.sql.tables import BoxTable, reflect
 from boxengine.domain.box import Box
 
@@ -43,8 +43,11 @@ def reposition(engine: Engine, box: Box) -> int | None:
         )
         connection.execute(
             text(
-                f"UPDATE {in_text(found.positions)} SET passed = pg_current_snapshot(), batch = NULL, place = 0, floor = NULL, "
-                "ceiling = NULL, turn = turn + 1, server = (SELECT system_identifier FROM pg_control_system())"
+                f"UPDATE {in_text(found.positions)} AS p SET passed = pg_current_snapshot(), batch = NULL, place = 0, "
+                "floor = NULL, ceiling = NULL, turn = turn + 1, "
+                f"high = greatest(high, (SELECT max(t.id) FROM {in_text(found.log)} AS t "
+                f"WHERE {BUCKET} = p.bucket)), "
+                "server = (SELECT system_identifier FROM pg_control_system())"
             )
         )
         return aside

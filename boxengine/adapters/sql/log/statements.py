@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Self
 
 from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, ROW_FIELDS, Cursor, Row, Taken
 from boxengine.adapters.sql.dialects.postgresql import ONE_PLAN, PostgresStatements
-from boxengine.adapters.sql.log.progress import Move, Position, Reading, has_gone_back, move
 from boxengine.adapters.sql.log.reading import Reading as Questions
 from boxengine.adapters.sql.log.reading import array, item_columns
 from boxengine.adapters.sql.log.tables import BUCKET, LogTable
@@ -21,6 +20,7 @@ from boxengine.adapters.sql.tables import BoxTable
 from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item, Status
 from boxengine.domain.job import ANY_ID
+from boxengine.domain.log_progress import Move, Position, Reading, give, has_gone_back, move
 from boxengine.domain.outcome import Settlement
 from boxengine.errors import BoxError, StoreUnavailable
 from boxengine.ports import PendingRow
@@ -222,24 +222,26 @@ class LogStatements(PostgresStatements):
             of_bucket[row[_BUCKET]].append(row)
         return bounds
 
-    def _taken(self, found: _Found, readings: dict[int, Reading]) -> Taken:
-        in_side = Counter(row[_BUCKET] for row in found.side)
-        # What stepped aside goes first: as long as there may be more of it, the bucket's log waits.
-        crowded = {bucket for bucket, number in in_side.items() if number >= found.share}
-        readings = {bucket: reading for bucket, reading in readings.items() if bucket not in crowded}
-        logged = [row[:ROW_FIELDS] for row in found.logged if row[_BUCKET] in readings]
-        rows = sorted([*found.side, *logged], key=itemgetter(_ID))
-        left = {row[_BUCKET] for row in rows[found.limit :]}
-        waiting = crowded | left | {bucket for bucket, each in readings.items() if not _is_exhausted(each)}
-        self._here.readings = readings
-        self._here.bucket_of = {each: bucket for bucket, reading in readings.items() for each in reading.ids}
+    def _taken(self, found: _Found, readings: Mapping[int, Reading]) -> Taken:
+        logged = [row[:ROW_FIELDS] for row in found.logged]
+        given = give(
+            found.side,
+            logged,
+            readings,
+            share=found.share,
+            limit=found.limit,
+            id_of=itemgetter(_ID),
+            bucket_of=itemgetter(_BUCKET),
+        )
+        self._here.readings = given.readings
+        self._here.bucket_of = {each: bucket for bucket, reading in given.readings.items() for each in reading.ids}
         return Taken(
             found.granted,
             found.now,
             found.share,
-            rows[: found.limit],
+            given.rows,
             unreadable=found.unreadable,
-            exhausted=frozenset(found.granted) - waiting,
+            exhausted=frozenset(found.granted) - given.waiting,
         )
 
     @property
@@ -469,11 +471,6 @@ def _reading(
         floor=floor,
         ceiling=ceiling,
     )
-
-
-def _is_exhausted(reading: Reading) -> bool:
-    """Whether nothing is left: an older batch may have a later one behind it, and parked rows are in the side table then."""
-    return reading.complete and reading.position.batch is None and not reading.parked
 
 
 def _columns_of(moves: Sequence[Move]) -> list[Any]:

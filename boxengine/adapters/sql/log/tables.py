@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Column, Connection, FetchedValue, MetaData, Table, inspect, text
+from sqlalchemy import Column, Connection, FetchedValue, MetaData, Table, inspect, make_url, text
 from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.schema import CreateColumn
 
@@ -37,6 +37,12 @@ def names_of(table: str) -> tuple[str, str]:
         most = LONGEST_IDENTIFIER - len(_POSITIONS)
         raise SchemaMismatch(f"table {table!r}: with storage: log its name may have {most} bytes at most")
     return table + _LOG, table + _POSITIONS
+
+
+def log_name(side: BoxTable) -> str:
+    """The quoted name of the log beside a side table."""
+    _, _, table = side.location.rpartition(".")
+    return quoted(make_url("postgresql+psycopg://").get_dialect()(), side.schema, names_of(table)[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,11 @@
-"""How far a bucket of a log has come, and how far a settlement takes it. Knows no SQL."""
+"""How far a bucket of a log has come, what a claim gives out of it, and how far a settlement takes it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,9 @@ def move(reading: Reading, settled: Collection[int]) -> Move | None:
     Rows without an outcome step aside where others behind them have one; else they stay in the log. Parked ones step aside
     as soon as nothing before them stays.
     """
-    end = max((place for place, each in enumerate(reading.ids) if each in settled), default=-1) + 1
+    end = len(reading.ids)
+    while end and reading.ids[end - 1] not in settled:
+        end -= 1
     while end < len(reading.ids) and reading.ids[end] in reading.parked:
         end += 1
     here, done = reading.position, reading.complete and end == len(reading.ids)
@@ -78,6 +82,52 @@ def move(reading: Reading, settled: Collection[int]) -> Move | None:
         high=high,
     )
     return Move(batch, aside)
+
+
+RowT = TypeVar("RowT")
+
+
+@dataclass(frozen=True, slots=True)
+class Given(Generic[RowT]):
+    """What a claim gives of the rows that were found."""
+
+    rows: list[RowT]
+    readings: dict[int, Reading]
+    """By bucket, those whose rows are among them; the log of the others rests."""
+    waiting: set[int]
+    """Buckets that may have more."""
+
+
+def give(
+    side: Sequence[RowT],
+    logged: Sequence[RowT],
+    readings: Mapping[int, Reading],
+    *,
+    share: int,
+    limit: int,
+    id_of: Callable[[RowT], int],
+    bucket_of: Callable[[RowT], int],
+) -> Given[RowT]:
+    """Of rows of the side table, and of the log without those that are parked, what a claim gives, by id.
+
+    What stepped aside goes first: as long as there may be more of it, its bucket's log rests.
+
+    Args:
+        share: the rows of the side table that were asked for, of each bucket.
+        limit: of all rows.
+    """
+    crowded = {bucket for bucket, number in Counter(map(bucket_of, side)).items() if number >= share}
+    kept = {bucket: reading for bucket, reading in readings.items() if bucket not in crowded}
+    going = [row for row in logged if bucket_of(row) in kept] if crowded else logged
+    rows = sorted([*side, *going], key=id_of)
+    left = set(map(bucket_of, rows[limit:]))
+    going_on = {bucket for bucket, reading in kept.items() if not _is_exhausted(reading)}
+    return Given(rows[:limit], kept, crowded | left | going_on)
+
+
+def _is_exhausted(reading: Reading) -> bool:
+    """Whether nothing is left: an older batch may have a later one behind it, and parked rows are in the side table then."""
+    return reading.complete and reading.position.batch is None and not reading.parked
 
 
 def has_gone_back(passed: str, now: str) -> bool:
