@@ -27,11 +27,11 @@ STALE: Mapping[str, list[str]] = {
     "vacuumed": [FILL, PASS, "VACUUM ANALYZE order_items_log"],
 }
 HELD = "{0,1,2,3,4,5,6,7}"
-SHARES = (10, 10, 10, 10, 10, 10)
+SHARES = (10, 10, 10, 10)
 ASKED: Mapping[str, tuple[tuple[Any, ...], set[str]]] = {
     "_next": (SHARES, {XACT, ID}),
     "_measure": ((HELD,), {XACT}),
-    "_measured": ((HELD, HELD, HELD, *SHARES[:4]), {XACT, ID}),
+    "_measured": ((HELD, HELD, HELD, *SHARES[:2]), {XACT, ID}),
     "_beyond": ((HELD, 10, 10), {XACT}),
     "_waiting_buckets": ((HELD,), {XACT}),
 }

@@ -135,3 +135,11 @@ def test_what_a_handler_wrote_commits_with_the_position_or_not_at_all(bench: Ben
                 assert claim.commit(Settlement(delivered=[item])) is None
     assert bench.ask("SELECT item FROM effects") == [(item,)]
     assert bench.take() == []
+
+
+def test_a_handlers_statements_are_planned_as_on_any_connection(bench: Bench) -> None:
+    bench.commit()
+    settings = "SELECT current_setting('plan_cache_mode'), current_setting('enable_seqscan'), current_setting('jit')"
+    usual = bench.ask(settings)
+    with bench.store.claims(bench.box).open({0: 0}, 10) as claim:
+        assert [tuple(row) for row in claim.session.execute(sa.text(settings))] == usual

@@ -13,13 +13,15 @@ from psycopg import pq
 class RecordingCursor:
     """Stands in for psycopg's and PyMySQL's cursors, and for psycopg's connection."""
 
-    def __init__(self, *answers: Sequence[Any]) -> None:
+    def __init__(self, *answers: Sequence[Any], sets: Sequence[list[Any]] = ()) -> None:
         """Args:
-        answers: rows that ``fetchone`` returns, one after the other. ``fetchall`` returns none.
+        answers: rows that ``fetchone`` returns, one after the other.
+        sets: what ``fetchall`` returns, one after the other, and no rows after that.
         """
         self.texts: list[str] = []
         self.rowcount = 0
         self._answers = list(answers)
+        self._sets = list(sets)
         self.connection: Any = self
         self.pgconn = SimpleNamespace(exec_=self._exec)
 
@@ -31,7 +33,7 @@ class RecordingCursor:
         return self._answers.pop(0)
 
     def fetchall(self) -> list[Any]:
-        return []
+        return self._sets.pop(0) if self._sets else []
 
     @contextmanager
     def pipeline(self) -> Iterator[None]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from boxengine.adapters.sql.log.tables import LogTable, is_logged
 from boxengine.adapters.sql.tables import OPTIONAL, REQUIRED, BoxTable
-from boxengine.domain.box import Backoff, Box, BoxType, Retention, StrictOrder
+from boxengine.domain.box import Backoff, Box, BoxType, Retention, Storage, StrictOrder
 
 PLAIN = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="order_outbox_items", bucket_size=4)
 QUOTES = {"postgresql": '"', "mysql": "`"}
@@ -20,6 +22,24 @@ class Shape:
     old: bool = False
     """As the first version of sbmt-outbox made it."""
     numbered: bool = False
+
+    @property
+    def dialects(self) -> Collection[str]:
+        """Of the databases that have it."""
+        return QUOTES if self.box.storage is Storage.TABLE else ("postgresql",)
+
+    @property
+    def log(self) -> LogTable | None:
+        """The log beside it, as it would be found."""
+        if self.box.storage is Storage.TABLE:
+            return None
+        return LogTable(
+            log=f"public.{self.box.table}_log",
+            positions=f"public.{self.box.table}_positions",
+            shared=tuple(name for name in (*REQUIRED, *sorted(OPTIONAL), "payload") if is_logged(name)),
+            has_event_name=True,
+            has_options=True,
+        )
 
     def table(self, dialect: str) -> BoxTable:
         """The table as it would be found in a database."""
@@ -50,4 +70,8 @@ SHAPES = {
     "numbered": Shape(replace(PLAIN, sequence=True), numbered=True),
     "inbox": Shape(Box(name="order_inbox_item", type=BoxType.INBOX, table="order_inbox_items", bucket_size=4)),
     "of_sbmt_outbox": Shape(replace(PLAIN, backoff=None), old=True),
+    **{
+        f"log_{order.name.lower()}": Shape(replace(PLAIN, storage=Storage.LOG, strict_order=order))
+        for order in StrictOrder
+    },
 }

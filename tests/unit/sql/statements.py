@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,6 +14,7 @@ from boxengine.adapters.sql import schema
 from boxengine.adapters.sql.dialects.base import BoxStatements
 from boxengine.adapters.sql.dialects.postgresql_inserts import PostgresInserts
 from boxengine.adapters.sql.dialects.registry import inserts_for, statements_for
+from boxengine.adapters.sql.log.tables import log_table
 from boxengine.adapters.sql.models import box_table
 from boxengine.adapters.sql.sequence import counters
 from boxengine.domain.box import BoxType
@@ -26,6 +27,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HELD = {0: 0, 1: 40}
 DIALECTS: dict[str, Dialect] = {"postgresql": postgresql.psycopg.dialect(), "mysql": mysql.pymysql.dialect()}  # type: ignore[no-untyped-call]
 Step = Callable[[BoxStatements, RecordingCursor], object]
+Steps = Mapping[str, tuple[Step, tuple[Sequence[Any], ...]]]
 
 
 def _settle() -> Settlement:
@@ -39,9 +41,10 @@ def _answers(dialect: str) -> tuple[Sequence[Any], ...]:
 
 def delivering(shape: Shape, dialect: str) -> dict[str, list[str]]:
     """What the delivery side executes."""
-    statements = statements_for(dialect, shape.table(dialect), idle_timeout=timedelta(seconds=60), light=1000)
+    table = shape.table(dialect)
+    statements = statements_for(dialect, table, log=shape.log, idle_timeout=timedelta(seconds=60), light=1000)
     window = ([int(Status.DELIVERED)], NOW, NOW, 1000)
-    steps: dict[str, tuple[Step, tuple[Sequence[Any], ...]]] = {
+    steps: Steps = {
         "poll": (lambda on, cursor: on.poll(cursor, [0, 1], 50, regular_only=False), ()),
         "poll, rows that never failed": (lambda on, cursor: on.poll(cursor, [0, 1], 50, regular_only=True), ()),
         "outlook": (lambda on, cursor: on.outlook(cursor, [0, 1]), ()),
@@ -71,16 +74,48 @@ def delivering(shape: Shape, dialect: str) -> dict[str, list[str]]:
         ),
     }
     found = {}
+    if shape.log is not None:
+        steps = _of_a_log(steps)
     for name, (step, answers) in steps.items():
-        cursor = RecordingCursor(*answers)
-        step(statements, cursor)
+        cursor = RecordingCursor(*answers, sets=_found_in_log() if shape.log and "claim" in name else ())
+        step(statements.for_claim(), cursor)
         if cursor.texts:
             found[name] = [text.replace("%%", "%") for text in cursor.texts]
     return found
 
 
+def _of_a_log(steps: Steps) -> Steps:
+    """What is asked of a log, besides what a table is asked."""
+    refused = "later delivered rows of a key"
+
+    def settle(on: BoxStatements, cursor: RecordingCursor) -> None:
+        own = on.for_claim()
+        own.claim(cursor, HELD, 100)
+        cursor.texts.clear()
+        own.finish(cursor, Settlement(delivered=[1, 3], failed=[FailedAttempt(2, Status.PENDING, 1, "timed out")]))
+
+    return {
+        **{name: step for name, step in steps.items() if name not in (refused, "plain claim", "outcomes and commit")},
+        "outcomes of its items and commit, after a claim": (settle, _answers("postgresql")),
+        "pending rows of the log": (lambda on, cursor: on.pending_in_log(cursor, 10), ((0,),)),
+        "oldest pending row": (steps["oldest pending row"][0], ((None,), (None,))),
+        "oldest delivered row": (steps["oldest delivered row"][0], ((None,), (None,))),
+    }
+
+
+def _found_in_log() -> list[list[Any]]:
+    """What a claim finds: more of the first bucket than it takes at once, nothing in the side table, positions, and a measure."""
+    rows = [
+        (number, "", None, "k", 0, 0, None, b"", 0, NOW.replace(tzinfo=None), None, False) for number in range(1, 60)
+    ]
+    positions = [("9:9:", bucket, "3:3:", None, 0, None, None, 0, 0, True, False) for bucket in (0, 1)]
+    return [rows, [], positions, [(0, 1, 59)], rows[:50]]
+
+
 def creating(shape: Shape, dialect: str) -> dict[str, list[str]]:
     """What the create side executes, apart from COPY."""
+    if shape.log is not None:
+        return _appending(shape, DIALECTS[dialect])
     table, compiler = box_table(shape.box, MetaData()), DIALECTS[dialect]
     names = ("dedup_key", "uuid") if shape.box.type is BoxType.INBOX else ("dedup_key",)
     inserts = inserts_for(dialect, table, identities=names, inbox=shape.box.type is BoxType.INBOX)
@@ -97,6 +132,13 @@ def creating(shape: Shape, dialect: str) -> dict[str, list[str]]:
         adding = inserts.add_to(counters(table, MetaData()), [{"event_key": "k", "last": 1}])
         texts["numbers"] = [str(adding.compile(dialect=compiler))]
     return texts
+
+
+def _appending(shape: Shape, compiler: Dialect) -> dict[str, list[str]]:
+    inserts = PostgresInserts(log_table(box_table(shape.box, MetaData())), identities=(), inbox=False)
+    given = ["event_key", "bucket", "payload"]
+    found = {"a row": inserts.insert_one(), "a row and its wake-up": inserts.insert_one(told=True)}
+    return {name: [str(each.compile(dialect=compiler, column_keys=given))] for name, each in found.items()}
 
 
 def tables(shape: Shape, dialect: str) -> dict[str, list[str]]:

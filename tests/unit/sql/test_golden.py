@@ -10,10 +10,12 @@ import os
 import pytest
 
 from tests.unit.sql.golden import FOLDER, REWRITE, by_statement, rendered
-from tests.unit.sql.shapes import QUOTES, SHAPES
+from tests.unit.sql.shapes import SHAPES
 from tests.unit.sql.statements import creating, delivering, tables
 
-PLACES = [pytest.param(dialect, shape, id=f"{dialect}/{shape}") for dialect in QUOTES for shape in SHAPES]
+PLACES = [
+    pytest.param(dialect, name, id=f"{dialect}/{name}") for name, shape in SHAPES.items() for dialect in shape.dialects
+]
 
 
 def now(dialect: str, name: str) -> str:
@@ -35,7 +37,7 @@ def test_every_statement_is_the_one_that_was_reviewed(dialect: str, shape: str) 
 
 
 def test_each_file_belongs_to_a_shape() -> None:
-    known = {f"{dialect}/{shape}.sql" for dialect in QUOTES for shape in SHAPES}
+    known = {f"{dialect}/{name}.sql" for name, shape in SHAPES.items() for dialect in shape.dialects}
     assert {str(file.relative_to(FOLDER)) for file in FOLDER.rglob("*.sql")} == known
 
 

@@ -23,15 +23,13 @@ HELD = "current_setting('boxengine.held')::int[]"
 class Reading:
     """The texts for one log. ``held`` stands for the buckets that are asked about, each with its position and ``upto``."""
 
-    def __init__(self, found: LogTable, columns: str, *, parked: str) -> None:
+    def __init__(self, found: LogTable, columns: str) -> None:
         """Args:
-        columns: of an item, of the row ``t``.
-        parked: a condition in SQL: the row ``t`` must wait for others of its key.
+        columns: of an item, and what else is to be known of the row ``t``.
         """
         self._log = found.log.replace("%", "%%")
         self._positions = found.positions.replace("%", "%%")
         self._columns = columns
-        self._parked = parked
 
     def positions(self, *, blocked: str) -> str:
         """Positions of the held buckets, and the snapshot of this very statement, kept for those after it.
@@ -47,14 +45,15 @@ class Reading:
         )
 
     def next_rows(self, share: str) -> str:
-        """The first rows of each held bucket: of a batch not measured yet one more than the share, or all that there are."""
+        """The first rows of each held bucket, in no order, and perhaps some behind them: of a batch not measured yet one more
+        than the share, or all that there are."""
         held = (
             f"SELECT bucket, passed, coalesce(batch, {NOW}) AS upto, place, floor, ceiling FROM {self._positions} "
             f"WHERE bucket = ANY({HELD})"
         )
         return (
             f"SELECT i.* FROM ({held} AND floor IS NULL) AS held CROSS JOIN LATERAL ("
-            f"{self._between(self._item('span.late'), limit=f'{share} + 1')} LIMIT {share} + 1) AS i UNION ALL "
+            f"{self._between(self._columns, limit=f'{share} + 1')} LIMIT {share} + 1) AS i UNION ALL "
             f"SELECT i.* FROM ({held} AND floor IS NOT NULL) AS held CROSS JOIN LATERAL ({self._by_id(share)}) AS i"
         )
 
@@ -68,7 +67,7 @@ class Reading:
         )
 
     def measured_rows(self, share: str) -> str:
-        """The first rows of buckets whose floors and ceilings are given."""
+        """The same of buckets whose floors and ceilings are given."""
         return (
             f"SELECT i.* FROM (SELECT p.bucket, p.passed, coalesce(p.batch, {NOW}) AS upto, p.place, m.floor, m.ceiling "
             f"FROM unnest(%s::int[], %s::bigint[], %s::bigint[]) AS m(bucket, floor, ceiling) "
@@ -93,9 +92,6 @@ class Reading:
         )
 
     # ── the parts ────────────────────────────────────────────────────────────────────────────────────
-
-    def _item(self, late: str) -> str:
-        return f"{self._columns}, {late}, {self._parked}"
 
     def _between(
         self, columns: str, *, limit: str = "", upto: str = "held.upto", unless: str = "t.id <= held.place"
@@ -126,20 +122,20 @@ class Reading:
         )
 
     def _by_id(self, share: str) -> str:
-        """The next rows of a measured batch by id: below its floor only those of transactions that ended late."""
+        """The next rows of a measured batch, in no order: those by id, and as many of transactions that ended late, which alone
+        have rows below the floor."""
         return (
-            f"SELECT part.* FROM ((SELECT i.* FROM pg_snapshot_xip(held.passed) AS ended CROSS JOIN LATERAL ("
-            f"SELECT {self._item('true AS late')} FROM {self._log} AS t "
+            f"(SELECT late.* FROM pg_snapshot_xip(held.passed) AS ended CROSS JOIN LATERAL ("
+            f"SELECT {self._columns} FROM {self._log} AS t "
             "WHERE (t.bucket, t.xact, t.id) > (held.bucket, ended, held.place) "
             "AND (t.bucket, t.xact, t.id) <= (held.bucket, ended, held.floor) "
-            f"ORDER BY t.bucket, t.xact, t.id LIMIT {share}) AS i "
-            "WHERE held.place < held.floor AND pg_visible_in_snapshot(ended, held.upto) "
-            f"ORDER BY i.id LIMIT {share}) UNION ALL "
-            f"(SELECT {self._item('false AS late')} FROM {self._log} AS t "
+            f"ORDER BY t.bucket, t.xact, t.id LIMIT {share}) AS late "
+            "WHERE held.place < held.floor AND pg_visible_in_snapshot(ended, held.upto)) UNION ALL "
+            f"(SELECT {self._columns} FROM {self._log} AS t "
             f"WHERE ({BUCKET}, t.id) > (held.bucket, greatest(held.place, held.floor)) "
             f"AND ({BUCKET}, t.id) <= (held.bucket, held.ceiling) AND pg_visible_in_snapshot(t.xact, held.upto) "
             "AND NOT pg_visible_in_snapshot(t.xact, held.passed) "
-            f"ORDER BY {BUCKET}, t.id LIMIT {share})) AS part ORDER BY part.id LIMIT {share}"
+            f"ORDER BY {BUCKET}, t.id LIMIT {share})"
         )
 
 

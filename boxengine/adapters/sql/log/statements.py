@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
@@ -25,13 +25,16 @@ from boxengine.domain.outcome import Settlement
 from boxengine.errors import BoxError, StoreUnavailable
 from boxengine.ports import PendingRow
 
-_PARKED = ROW_FIELDS + 1
-"""Behind an item's fields and whether it is of a transaction that ended late."""
+_OF_A_CLAIM = {**ONE_PLAN, "jit": "off"}
+"""Settings of its transaction."""
+_PARKED = ROW_FIELDS
+"""Behind an item's fields, under strict order by key alone."""
 _NUMBERS = ("place", "floor", "ceiling", "high", "turn")
 """Of a position, in the order of its columns."""
-_SHARES_OF_NEXT, _SHARES_BY_ID = 6, 4
+_SHARES_OF_NEXT, _SHARES_BY_ID = 4, 2
 """How often those statements ask for the share."""
 _ID, _BUCKET = 0, Item._fields.index("bucket")
+_id_of, _bucket_of = itemgetter(_ID), itemgetter(_BUCKET)
 
 
 @dataclass(slots=True)
@@ -74,7 +77,9 @@ class LogStatements(PostgresStatements):
         super().__init__(table, idle_timeout_ms=idle_timeout_ms, light=light)
         self._log = found.log.replace("%", "%%")
         self._positions = found.positions.replace("%", "%%")
-        questions = Questions(found, item_columns(found, light=light), parked=self._is_parked())
+        columns = item_columns(found, light=light)
+        self._parks = self.strict_order is StrictOrder.KEY
+        questions = Questions(found, f"{columns}, {self._is_parked()}" if self._parks else columns)
         share = "greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[])))"
         self._where = questions.positions(blocked=self._is_blocked())
         self._next = questions.next_rows(share)
@@ -85,7 +90,7 @@ class LogStatements(PostgresStatements):
             f"SELECT held.bucket FROM {self._positions} AS held, (SELECT pg_current_snapshot() AS snapshot) AS now "
             f"WHERE held.bucket = ANY(%s::int[]) AND ({questions.is_pending()}) AND NOT ({self._is_blocked()})"
         )
-        self._lock_alone = self._take_locks({**ONE_PLAN, "jit": "off"})
+        self._lock_alone = self._take_locks(_OF_A_CLAIM)
         self._copy, self._move = self._copying(found), self._moving()
         self._claimed: _Claimed | None = None
 
@@ -127,12 +132,17 @@ class LogStatements(PostgresStatements):
     # ── a claim ──────────────────────────────────────────────────────────────────────────────────────
 
     def claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
-        return self._claim_both(cursor, buckets, limit, lock=self._lock)
+        # Most claims lend their transaction to nobody, so its settings are undone where one does: see ``anchor``.
+        return self.claim_plain(cursor, buckets, limit)
+
+    def anchor(self, cursor: Cursor) -> None:
+        """Handlers' statements are planned as on any connection."""
+        super().anchor(cursor)
+        with cursor.connection.pipeline():
+            for name in _OF_A_CLAIM:
+                cursor.connection.execute(f"RESET {name}", prepare=False)
 
     def claim_plain(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
-        return self._claim_both(cursor, buckets, limit, lock=self._lock_alone)
-
-    def _claim_both(self, cursor: Cursor, buckets: Mapping[int, int], limit: int, *, lock: str) -> Taken:
         wanted, connection = _numbers(buckets), cursor.connection
         with (
             connection.cursor(binary=True) as locks,
@@ -140,7 +150,7 @@ class LogStatements(PostgresStatements):
             connection.cursor(binary=True) as log,
         ):
             with connection.pipeline():
-                locks.execute(lock, (self._idle_timeout, wanted, self._space), prepare=True)
+                locks.execute(self._lock_alone, (self._idle_timeout, wanted, self._space), prepare=True)
                 # The snapshot comes before anything that gives this transaction a number of its own.
                 places.execute(self._where, (), prepare=True)
                 # Before the side table: what parks a row must not have gone when the rows behind it are looked for.
@@ -152,15 +162,35 @@ class LogStatements(PostgresStatements):
             side, others = self._fetch(cursor, now)
             unreadable |= others
             held = self._held(granted, places.fetchall())
-            of_bucket: dict[int, list[Row]] = defaultdict(list)
-            for row in logged:
-                of_bucket[row[_BUCKET]].append(row)
+            of_bucket = _by_bucket(logged)
             bounds = self._measured_anew(log, held, of_bucket, share, now, unreadable)
-        readings = {
-            position.bucket: _reading(position, held.snapshot, of_bucket, bounds, share) for position in held.positions
-        }
-        rows = [row for bucket in readings for row in of_bucket[bucket] if not row[_PARKED]]
-        return self._taken(_Found(granted, now, share, limit, side, rows, unreadable), readings)
+        readings = {}
+        for position in held.positions:
+            rows = of_bucket.get(position.bucket, [])
+            readings[position.bucket] = self._reading(position, held.snapshot, rows, bounds, share)
+        logged = [row for bucket in readings for row in of_bucket.get(bucket, ())]
+        if self._parks:
+            logged = [row[:ROW_FIELDS] for row in logged if not row[_PARKED]]
+        return self._taken(_Found(granted, now, share, limit, side, logged, unreadable), readings)
+
+    def _reading(
+        self, position: Position, now: str, rows: list[Row], bounds: Mapping[int, tuple[int, int]], share: int
+    ) -> Reading:
+        """What these rows of a bucket are; leaves of them those that a claim may give."""
+        rows.sort(key=_id_of)
+        floor, ceiling = bounds.get(position.bucket, (position.floor, position.ceiling))
+        # Of a batch that was not measured one more was asked for.
+        complete = len(rows) <= share if floor is None else len(rows) < share
+        del rows[share:]
+        return Reading(
+            position=position,
+            upto=position.batch or now,
+            ids=list(map(_id_of, rows)),
+            parked=frozenset(row[_ID] for row in rows if row[_PARKED]) if self._parks else frozenset(),
+            complete=complete,
+            floor=floor,
+            ceiling=ceiling,
+        )
 
     def _held(self, granted: Collection[int], rows: Sequence[Row]) -> _Held:
         """The positions of the held buckets, without those whose log must wait.
@@ -203,7 +233,7 @@ class LogStatements(PostgresStatements):
         large = [
             position.bucket
             for position in held.positions
-            if position.floor is None and len(of_bucket[position.bucket]) > share
+            if position.floor is None and len(of_bucket.get(position.bucket, ())) > share
         ]
         if not large:
             return {}
@@ -217,24 +247,22 @@ class LogStatements(PostgresStatements):
         )
         rows, others = self._fetch(cursor, now)
         unreadable |= others
-        of_bucket.update({bucket: [] for bucket in large})
-        for row in rows:
-            of_bucket[row[_BUCKET]].append(row)
+        of_bucket.update({bucket: [] for bucket in large} | _by_bucket(rows))
         return bounds
 
     def _taken(self, found: _Found, readings: Mapping[int, Reading]) -> Taken:
-        logged = [row[:ROW_FIELDS] for row in found.logged]
         given = give(
             found.side,
-            logged,
+            found.logged,
             readings,
             share=found.share,
             limit=found.limit,
-            id_of=itemgetter(_ID),
-            bucket_of=itemgetter(_BUCKET),
+            id_of=_id_of,
+            bucket_of=_bucket_of,
         )
         self._here.readings = given.readings
-        self._here.bucket_of = {each: bucket for bucket, reading in given.readings.items() for each in reading.ids}
+        for bucket, reading in given.readings.items():
+            self._here.bucket_of.update(dict.fromkeys(reading.ids, bucket))
         return Taken(
             found.granted,
             found.now,
@@ -350,9 +378,9 @@ class LogStatements(PostgresStatements):
         logged = self._here.bucket_of.keys()
         if not logged:
             return settlement, Settlement()
+        if logged >= set(settlement.ids):
+            return Settlement(), settlement
         mine = settlement.only(logged)
-        if len(mine) == len(settlement):
-            return Settlement(), mine
         return settlement.only(frozenset(settlement.ids) - logged), mine
 
     def _step_aside(self, cursor: Cursor, logged: Settlement) -> list[Cursor]:
@@ -411,8 +439,6 @@ class LogStatements(PostgresStatements):
     # ── the texts ────────────────────────────────────────────────────────────────────────────────────
 
     def _is_parked(self) -> str:
-        if self.strict_order is not StrictOrder.KEY:
-            return "false"
         return (
             f"EXISTS (SELECT 1 FROM {self._table.name} AS e WHERE e.bucket = t.bucket AND e.event_key = t.event_key "
             f"AND (e.status = 1 OR (e.status = 0 AND ({self._troubled}))) AND (e.status = 1 OR NOT {self._is_due('e')}))"
@@ -452,25 +478,12 @@ class LogStatements(PostgresStatements):
         )
 
 
-def _reading(
-    position: Position,
-    now: str,
-    of_bucket: Mapping[int, list[Row]],
-    bounds: Mapping[int, tuple[int, int]],
-    share: int,
-) -> Reading:
-    rows = sorted(of_bucket[position.bucket], key=itemgetter(_ID))
-    floor, ceiling = bounds.get(position.bucket, (position.floor, position.ceiling))
-    return Reading(
-        position=position,
-        upto=position.batch or now,
-        ids=[row[_ID] for row in rows],
-        parked=frozenset(row[_ID] for row in rows if row[_PARKED]),
-        # Of a batch that was not measured one more was asked for.
-        complete=len(rows) <= share if floor is None else len(rows) < share,
-        floor=floor,
-        ceiling=ceiling,
-    )
+def _by_bucket(rows: Iterable[Row]) -> dict[int, list[Row]]:
+    # Rows of one bucket come together, but for those of transactions that ended late.
+    found: dict[int, list[Row]] = {}
+    for bucket, together in groupby(rows, _bucket_of):
+        found.setdefault(bucket, []).extend(together)
+    return found
 
 
 def _columns_of(moves: Sequence[Move]) -> list[Any]:
