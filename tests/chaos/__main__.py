@@ -1,4 +1,4 @@
-"""``python -m tests.chaos [--database mariadb] [--faults a,b | --all]``: faults against real servers and workers.
+"""``python -m tests.chaos [--database mariadb | --storage log] [--faults a,b | --all]``: faults against real servers and workers.
 
 Prints a table, writes it as JSON to ``build/chaos/``, and keeps logs and record of what was broken beside it.
 Exit code 1 if a promise did not hold.
@@ -19,9 +19,10 @@ from pathlib import Path
 
 from rich.console import Console
 
+from boxengine.domain.box import Storage
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
 from tests.chaos import report
-from tests.chaos.catalogue import FAULTS, NOT_ON_MARIADB, ON_MARIADB
+from tests.chaos.catalogue import FAULTS, NOT_ON_A_LOG, NOT_ON_MARIADB, ON_MARIADB
 from tests.chaos.database import Database, MariaDB, PostgreSQL
 from tests.chaos.fault import Fault
 from tests.chaos.play import Plan, play
@@ -44,6 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     known = CATALOGUES[options.database]
+    storage = Storage(options.storage)
+    if storage is Storage.LOG:
+        if options.database != "postgres":
+            parser.error("--storage log is PostgreSQL's")
+        known = {name: fault for name, fault in known.items() if name not in NOT_ON_A_LOG}
     unknown = [name for name in options.faults or () if name not in known]
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(known)}")
@@ -52,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print("\n".join(known))
         if options.database == "mariadb":
             console.print("\n".join(f"not {name}: {reason}" for name, reason in NOT_ON_MARIADB.items()))
+        if storage is Storage.LOG:
+            console.print("\n".join(f"not {name}: {reason}" for name, reason in NOT_ON_A_LOG.items()))
         return 0
     began, stamp = time.monotonic(), f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     items = options.items or (4_000 if options.quick else 20_000)
@@ -65,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     faults = options.faults or (list(known) if options.all or options.quick else sample(known, plan.seed))
     console.print(f"seed {plan.seed}, {len(faults)} of {len(known)} faults, {plan.items:,} items or more in each")
     rows = []
-    with running_servers(options.database) as servers:
+    with running_servers(options.database, storage) as servers:
         for number, name in enumerate(faults):
             until = None
             if options.minutes is not None:
@@ -74,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             row = play(name, known[name], servers, (RESULTS / f"{stamp}-{name}").resolve(), plan, until=until)
             console.print(report.sentence(row), highlight=False)
             rows.append(row)
-    console.print(report.table(rows, title=f"boxengine: chaos on {options.database}"))
+    console.print(report.table(rows, title=f"boxengine: chaos on {options.database}, storage: {storage.value}"))
     path = RESULTS / f"{stamp}.json"
     seconds = time.monotonic() - began
     report.write(path, rows, seed=plan.seed, seconds=seconds)
@@ -91,7 +99,7 @@ def sample(known: Mapping[str, Fault], seed: int) -> list[str]:
 
 
 @contextmanager
-def running_servers(database: str) -> Iterator[Servers]:
+def running_servers(database: str, storage: Storage = Storage.TABLE) -> Iterator[Servers]:
     """A database server, a Valkey and a copy of the code of this run's own."""
     with tempfile.TemporaryDirectory(prefix="boxengine-chaos-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -100,7 +108,7 @@ def running_servers(database: str) -> Iterator[Servers]:
             _database(database, folder) as server,
             EmbeddedValkey(folder / "valkey", durable=False) as valkey,
         ):
-            yield Servers(server, valkey, copy_of_the_code(folder / "code"))
+            yield Servers(server, valkey, copy_of_the_code(folder / "code"), storage)
 
 
 @contextmanager
@@ -116,6 +124,7 @@ def _database(name: str, folder: Path) -> Iterator[Database]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--database", choices=list(CATALOGUES), default="postgres", help="postgres unless told")
+    parser.add_argument("--storage", choices=[each.value for each in Storage], default="table", help="of every box")
     parser.add_argument("--faults", type=_names, help="a,b; a sample if left out")
     parser.add_argument("--all", action="store_true", help="every fault, however long it takes")
     parser.add_argument("--items", type=int, help="committed in each fault, at least; 20000, or 4000 with --quick")

@@ -44,3 +44,9 @@ NOT_ON_MARIADB: Mapping[str, str] = {
     "promotion-dns": "the same; of a server that takes no writes any more disk-full tells",
 }
 """Faults of PostgreSQL that have no row there, and why."""
+NOT_ON_A_LOG: Mapping[str, str] = {
+    "deadlocks": "an application has no reason to update rows of a log, and nothing pending stands elsewhere",
+    "two-versions": "versions before 0.2.0 know no log",
+    "ddl": "the side table must be able to take every column of the log, so both are altered together, while no worker runs",
+}
+"""Faults that do not apply to log boxes, and why."""

@@ -19,6 +19,7 @@ from sqlalchemy import Connection, create_engine
 
 from boxengine.adapters.sql import schema
 from boxengine.app.boxes import load
+from boxengine.domain.box import Storage
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
 from tests.chaos.checker import Injection, Order, SourceRow
 from tests.chaos.crew import Crew, Kind
@@ -48,6 +49,8 @@ class Servers:
     redis: EmbeddedValkey
     code: Path
     """Where the workers find boxengine and their transports."""
+    storage: Storage = Storage.TABLE
+    """Of every box; a log is PostgreSQL's."""
 
     @property
     def postgres(self) -> EmbeddedPostgres:
@@ -153,18 +156,38 @@ class Stage:
             yield client
 
     def rows(self) -> list[SourceRow]:
-        """All rows of all boxes."""
+        """All items of all boxes."""
         with self.session() as connection:
             return [
                 SourceRow(box, id_, status)
                 for box in ORDERS
-                for id_, status in connection.exec_driver_sql(f"SELECT id, status FROM {box}s ORDER BY id")
+                for id_, status in connection.exec_driver_sql(f"SELECT id, status FROM {self._items(box)} ORDER BY id")
             ]
+
+    def _items(self, box: str) -> str:
+        """A relation with the id and status of each item. What a log's position has passed is delivered or in the side table."""
+        if self.servers.storage is Storage.TABLE:
+            return f"{box}s"
+        passed = (
+            "pg_visible_in_snapshot(t.xact, p.passed) OR (t.id <= p.place AND pg_visible_in_snapshot(t.xact, p.batch))"
+        )
+        return (
+            f"(SELECT id, status FROM {box}s UNION ALL SELECT t.id, CASE WHEN {passed} THEN 2 ELSE 0 END FROM {box}s_log AS t "
+            f"JOIN {box}s_positions AS p USING (bucket) WHERE NOT EXISTS (SELECT 1 FROM {box}s AS s WHERE s.id = t.id)) AS items"
+        )
+
+    def written_tables(self) -> list[str]:
+        """Those to which workers write outcomes."""
+        names = [f"{box}s" for box in ORDERS]
+        return names if self.servers.storage is Storage.TABLE else [*names, *(f"{name}_positions" for name in names)]
 
     def pending(self) -> int:
         """Rows that wait."""
         with self.session() as connection:
-            counts = [connection.exec_driver_sql(f"SELECT count(*) FROM {box}s WHERE status = 0") for box in ORDERS]
+            counts = [
+                connection.exec_driver_sql(f"SELECT count(*) FROM {self._items(box)} WHERE status = 0")
+                for box in ORDERS
+            ]
             return sum(row[0] for cursor in counts for row in cursor)
 
     def attempts(self) -> list[Attempt]:
@@ -200,7 +223,7 @@ def staged(
         database_proxy = stack.enter_context(FaultProxy.before(url))
         redis_proxy = stack.enter_context(FaultProxy.before(servers.redis.url()))
         config = folder / "outbox.yml"
-        config.write_text(_configuration(url, servers.redis.url(), folder / "record", transports))
+        config.write_text(_configuration(url, servers, folder / "record", transports))
         boxes = load(config)
         engine = create_engine(own_url)
         schema.create(engine, [pipeline.box for pipeline in boxes.resolved.pipelines.values()])
@@ -221,7 +244,7 @@ def staged(
         yield Stage(folder, servers, name, crew, feed, randomness, database_proxy, redis_proxy, application, stack)
 
 
-def _configuration(database: str, redis: str, record_path: Path, transports: Mapping[str, str]) -> str:
+def _configuration(database: str, servers: Servers, record_path: Path, transports: Mapping[str, str]) -> str:
     """JSON is YAML."""
 
     def box(name: str, transport: str, *, pause: float, **options: object) -> dict[str, object]:
@@ -230,13 +253,14 @@ def _configuration(database: str, redis: str, record_path: Path, transports: Map
             "transports": {f"tests.chaos.recorder.{transport}": {"path": str(record_path), "pause": pause}},
             "minimal_retry_interval": 0.1,
             "maximal_retry_interval": 0.2,
+            "storage": servers.storage.value,
             **options,
         }
 
     return json.dumps(
         {
             "database": {"url": f"${{{_DATABASE}:-{database}}}"},
-            "redis": {"url": f"${{{_REDIS}:-{redis}}}"},
+            "redis": {"url": f"${{{_REDIS}:-{servers.redis.url()}}}"},
             "probes": {"enabled": False},
             "processor": {"general_timeout": GENERAL_TIMEOUT, "cutoff_timeout": 5},
             "outbox_items": {

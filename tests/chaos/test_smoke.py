@@ -1,4 +1,4 @@
-"""Three faults of the chaos suite, on a small scale; ``make chaos`` and ``make chaos-mariadb`` play all of them."""
+"""A few faults of the chaos suite, on a small scale; ``make chaos`` and ``make chaos-mariadb`` play all of them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from boxengine.domain.box import Storage
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
-from tests.chaos.catalogue import FAULTS, NOT_ON_MARIADB, ON_MARIADB
+from tests.chaos.catalogue import FAULTS, NOT_ON_A_LOG, NOT_ON_MARIADB, ON_MARIADB
 from tests.chaos.database import MariaDB, PostgreSQL
 from tests.chaos.play import Plan, play
 from tests.chaos.snapshot import copy_of_the_code
@@ -26,6 +27,20 @@ def test_nothing_is_lost_and_nothing_reordered(
     row = play(name, FAULTS[name], servers, tmp_path / "stage", plan)
     assert (row.times, row.items >= 2_000) == (1, True)
     assert (row.lost, row.reordered) == (0, 0), row.problems
+
+
+def test_of_log_boxes_nothing_is_lost_nor_reordered_when_a_worker_is_killed(
+    tmp_path: Path, own_postgres: EmbeddedPostgres, own_redis: EmbeddedValkey
+) -> None:
+    servers = Servers(PostgreSQL(own_postgres), own_redis, copy_of_the_code(tmp_path / "code"), Storage.LOG)
+    plan = Plan(items=600, rate=1_000.0, seed=1, most_times=1)
+    row = play("sigkill-worker", FAULTS["sigkill-worker"], servers, tmp_path / "stage", plan)
+    assert (row.times, row.items >= 600) == (1, True)
+    assert (row.lost, row.reordered) == (0, 0), row.problems
+
+
+def test_a_fault_that_a_log_does_not_have_is_one_that_tables_have() -> None:
+    assert set(NOT_ON_A_LOG) < set(FAULTS)
 
 
 def test_on_mariadb_nothing_is_lost_and_nothing_reordered_either(tmp_path: Path, own_redis: EmbeddedValkey) -> None:

@@ -64,9 +64,9 @@ def _terminate(stage: Stage) -> None:
 def _with_mode(stage: Stage) -> Iterator[None]:
     with stage.sql() as connection:
         connection.execute(_MODE.encode())
-        for box in ORDERS:
+        for table in stage.written_tables():
             connection.execute(
-                f"CREATE TRIGGER chaos BEFORE INSERT OR UPDATE ON {box}s FOR EACH STATEMENT EXECUTE FUNCTION chaos()".encode()
+                f"CREATE TRIGGER chaos BEFORE INSERT OR UPDATE ON {table} FOR EACH STATEMENT EXECUTE FUNCTION chaos()".encode()
             )
     yield
 
