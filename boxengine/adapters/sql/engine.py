@@ -1,4 +1,4 @@
-"""Connections to the database: how the worker's differ from an application's."""
+"""Sets up the worker's database connections, which differ from an application's."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from boxengine.errors import BoxError
 CONNECT_TIMEOUT = 5
 """Seconds."""
 ROW_LOCK_WAIT = 10
-"""Seconds for which a statement waits for rows that somebody else has locked (MySQL)."""
+"""Seconds that a statement waits for rows locked by somebody else (MySQL)."""
 _POOLED = "boxengine_pooled"
 SILENCE_MS = 30_000
-"""For how long the other end of a connection may acknowledge nothing before it is given up."""
+"""How long a connection's peer may acknowledge nothing before the connection is closed."""
 
 
 def connect(
@@ -62,7 +62,7 @@ def connect(
             pool_size=connections,
             max_overflow=4,
             pool_timeout=30,
-            # MySQL's limit also meets connections that lie in the pool: they are renewed well before it.
+            # MySQL's limit also closes idle connections in the pool, so they are renewed well before it.
             pool_recycle=-1 if address.get_backend_name() == "postgresql" else silence / 2,
             pool_reset_on_return=None,  # see ``_reset``
             # What is written may be anybody's business, and errors are for logs.
@@ -134,7 +134,7 @@ def address_of(url: str) -> URL:
     try:
         address = make_url(url)
     except ValueError:
-        # Its message would quote a part of what may be a password.
+        # Its message would quote part of what may be a password.
         raise ArgumentError("the port is not a number, or a character of the password needs percent-encoding") from None
     driver = _OURS.get(address.drivername)
     if driver is None:
@@ -151,7 +151,7 @@ def _translated(address: URL) -> URL:
 
 
 def _stop_preparing(connection: Any, _record: object, *, found_out: bool) -> None:
-    """The driver then ignores that statements ask to be prepared."""
+    """Makes the driver ignore requests to prepare statements."""
     with _closed_on_error(connection):
         if not found_out or is_pooled(connection):
             connection.prepare_threshold = None

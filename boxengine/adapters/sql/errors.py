@@ -1,4 +1,4 @@
-"""Errors of the driver, translated where they enter."""
+"""Translates the driver's errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MYSQL_REFUSALS = frozenset({1292, 1366, 1411, 1441, 1644, 3140, 3819, 4025})
 """The same for MySQL and MariaDB, by number: wrong moments and characters, a trigger's SIGNAL, no JSON, CHECK constraints."""
 
 CONFLICTS = frozenset({1205, 1213})
-"""MySQL and MariaDB: a lock that did not come free in time, a deadlock."""
+"""MySQL and MariaDB: a lock wait that timed out, a deadlock."""
 CONFLICT_STATES = frozenset({"40001", "40P01", "55P03"})
 """The same for PostgreSQL."""
 _GONE = (
@@ -40,7 +40,7 @@ _NEXT_STEPS = {
     2013: _GONE,
     4031: "the server ended a connection that was silent for too long: raise wait_timeout",
 }
-"""What MySQL's and MariaDB's own words leave open, by number."""
+"""By error number, advice that the messages of MySQL and MariaDB lack."""
 
 
 @contextmanager
@@ -72,7 +72,7 @@ def _unavailable(error: BaseException) -> StoreUnavailable:
 
 
 def blames_the_row(engine: Engine, error: Exception) -> bool:
-    """Whether the driver's error is about what a row holds, so that the same statement can work for other rows."""
+    """Whether the error is caused by a row's contents, so that the same statement can succeed for other rows."""
     if isinstance(error, UnicodeError):
         return True
     driver = engine.dialect.loaded_dbapi
@@ -84,7 +84,7 @@ def blames_the_row(engine: Engine, error: Exception) -> bool:
     number = next(iter(error.args), None)
     return (
         str(state).startswith(REFUSALS)
-        # A policy of row security; a missing privilege has the same state.
+        # A row security policy. A missing privilege has the same SQLSTATE.
         or (state == "42501" and "row-level security" in str(error))
         or number in MYSQL_REFUSALS
     )
@@ -92,7 +92,7 @@ def blames_the_row(engine: Engine, error: Exception) -> bool:
 
 @contextmanager
 def blaming_the_row() -> Iterator[None]:
-    """Turns the errors that a row will meet again, however often it is written, into ``InvalidItem``."""
+    """Turns errors that will recur however often the row is written into ``InvalidItem``."""
     try:
         yield
     except DBAPIError as error:
@@ -100,7 +100,7 @@ def blaming_the_row() -> Iterator[None]:
             raise
         raise InvalidItem(sentence(error.orig or error)) from error
     except (StatementError, UnicodeError) as error:
-        # A value that cannot even be sent.
+        # The driver cannot even send the value.
         raise InvalidItem(sentence(getattr(error, "orig", None) or error)) from error
 
 
@@ -109,7 +109,7 @@ def _blames_the_row(error: DBAPIError) -> bool:
         return True
     state = getattr(error.orig, "sqlstate", "")
     if state is None:
-        # The driver speaks, not the server: it cannot send such a value.
+        # The error is the driver's, not the server's: it cannot send such a value.
         return isinstance(error, ProgrammingError)
     number = next(iter(error.orig.args), None) if error.orig is not None else None
     return str(state).startswith(REFUSALS) or number in MYSQL_REFUSALS

@@ -17,7 +17,7 @@ from boxengine.domain.outcome import FailedAttempt, Settlement, Unrecorded
 
 _SAVEPOINT = "boxengine_part"
 _MOST_PARTS = 400
-"""Statements that look for the guilty rows of one batch; a table that refuses everything is not asked row by row."""
+"""Most statements spent on finding the refused rows of a batch: a table that refuses everything is not tried row by row."""
 _NOT_WRITTEN = "the database left the row as it was (a trigger, a rule or row security)"
 
 
@@ -31,7 +31,7 @@ class Narrowing:
         self._parts = 0
 
     def refused(self, settlement: Settlement, problem: Exception | None) -> dict[int, str]:
-        """Records what can be recorded; by id, the reasons of what cannot."""
+        """Records what can be recorded. Returns, by id, why the others cannot."""
         reason = _NOT_WRITTEN if problem is None else sentence(problem)
         refused: dict[int, str] = {}
         waiting = [(settlement, reason)] if settlement else []
@@ -50,7 +50,7 @@ class Narrowing:
         return refused
 
     def record(self, settlement: Settlement, problem: Exception | None) -> Unrecorded:
-        """Records what can be recorded, and makes the other rows failed if they take at least that."""
+        """Records what can be recorded, and makes the other rows failed if they accept that."""
         failed: dict[int, FailedAttempt] = {}
         left: dict[int, str] = {}
         attempts = {attempt.id: attempt for attempt in settlement.failed}
@@ -63,7 +63,7 @@ class Narrowing:
         return Unrecorded(failed=failed, left=left)
 
     def _fail(self, item_id: int, reason: str, attempt: FailedAttempt | None) -> FailedAttempt | None:
-        """Under strict order by bucket an item never fails: its bucket waits."""
+        """Under ``strict_order: bucket`` an item never becomes failed: its bucket waits."""
         if self._statements.strict_order is StrictOrder.BUCKET or self._parts >= _MOST_PARTS:
             return None
         what = "sent, but its delivery" if attempt is None else "failed, but the attempt"
@@ -76,7 +76,7 @@ class Narrowing:
         return None
 
     def _try(self, part: Settlement) -> str | None:
-        """Records the part, or nothing of it; why not."""
+        """Records this part or nothing of it. Returns why not."""
         self._parts += 1
         self._cursor.execute(f"SAVEPOINT {_SAVEPOINT}")
         try:

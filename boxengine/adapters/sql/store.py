@@ -39,7 +39,7 @@ _Kind = TypeVar("_Kind", bound=SqlPlainClaim)
 
 
 class SqlStore:
-    """``Store`` and ``HistoryStore`` over one database, and for polling over its replica where there is one."""
+    """``Store`` and ``HistoryStore`` over one database. Polls read from its replica, if there is one."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class SqlStore:
                     comment.cover(claim.items)
                 yield claim
                 if not claim.items:
-                    # Nothing is there to be undone, and a rollback would cost the driver all its prepared statements.
+                    # There is nothing to undo, and a rollback would discard all of the driver's prepared statements.
                     transaction.commit()
             finally:
                 transaction.end()
@@ -206,7 +206,7 @@ class SqlStore:
             return swept
 
     def stranded(self, box: Box) -> str | None:
-        """What a person should know of pending rows in buckets that the box does not have; None where there are none."""
+        """A message about pending rows in buckets that the box does not have. None: there are no such rows."""
         table = self.table(box)
         with self._cursor(self._replica) as cursor:
             found = stranded(cursor, table)
@@ -246,7 +246,7 @@ class SqlStore:
         return changed
 
     def _forget(self, *boxes: Box) -> None:
-        """The next statement looks at the table anew; statements that were prepared for it go with their connections."""
+        """Makes the next statement inspect the table again, and closes the connections with statements prepared for it."""
         with self._lock:
             for box in boxes:
                 self._tables.pop(box.name, None)
@@ -259,7 +259,7 @@ class SqlStore:
         return self._statements(box)
 
     def _ask(self, box: Box, question: Callable[[Cursor, BoxStatements], T]) -> T:
-        """On the replica; once more where the table turns out to be another than it was."""
+        """Runs it on the replica, and once more if the table has changed."""
         try:
             with self._cursor(self._reading(box)) as cursor:
                 return question(cursor, self._statements(box))
@@ -271,12 +271,12 @@ class SqlStore:
             return question(cursor, self._statements(box))
 
     def close(self) -> None:
-        """Gives all connections back to the database."""
+        """Closes all connections."""
         self.engine.dispose()
         self._replica.dispose()
 
     def _of_one_size(self, box: Box) -> Box:
-        """The box, unless its table is in use with another number of buckets."""
+        """Returns the box, unless its table is in use with another number of buckets."""
         self.table(box).refuse_another_size()
         return box
 
@@ -305,7 +305,7 @@ class SqlStore:
 
     @contextmanager
     def _cursor(self, engine: Engine) -> Iterator[Cursor]:
-        """For statements that each are a transaction of their own."""
+        """A connection on which each statement is a transaction of its own."""
         with translated(engine), engine.connect() as connection:
             if engine.dialect.name == "postgresql":
                 # Spares BEGIN and ROLLBACK; MySQL's driver would spend as much on the setting itself.
@@ -320,7 +320,7 @@ class SqlStore:
 
 
 def _any_pending(tables: Sequence[BoxTable]) -> str:
-    """Gives the places of those tables that have a pending row, each by a look at the beginning of an index."""
+    """A query for the places of the tables that have a pending row. It reads only the beginning of an index of each."""
     return " UNION ALL ".join(
         f"(SELECT {place} AS place FROM {table.name} WHERE status = {Status.PENDING:d} {table.pending_first} LIMIT 1)"
         for place, table in enumerate(tables)

@@ -36,13 +36,13 @@ class ClaimTransaction:
         self.statements = statements
         self._held: list[int] = []
         self.max_bytes = max_bytes
-        """Of the payloads of one claim."""
+        """The most payload bytes in one claim."""
         self.gone = 0
-        """Rows that the claim has deleted already."""
+        """Rows that the claim has already deleted."""
         self._lent = False
 
     def claim(self, wanted: Mapping[int, int], limit: int) -> Taken:
-        """Takes the locks that are free, and reads the due rows of their buckets."""
+        """Takes the free locks among those wanted, and reads the due rows of their buckets."""
         return self._taken(self.statements.claim, wanted, limit)
 
     def claim_plain(self, wanted: Mapping[int, int], limit: int) -> Taken:
@@ -50,7 +50,7 @@ class ClaimTransaction:
         return self._taken(self.statements.claim_plain, wanted, limit)
 
     def lend(self) -> None:
-        """From here on handlers write on this connection, and may do anything to it."""
+        """Hands the connection to handlers, which may do anything to it."""
         self.statements.anchor(self.cursor)
         self._lent = True
 
@@ -88,7 +88,7 @@ class ClaimTransaction:
     def finish_after_handlers(
         self, settlement: Settlement, buckets_of: Callable[[], Mapping[int, int]]
     ) -> Unrecorded | None:
-        """The same, together with what the handlers wrote: all of it, or where a row refuses its outcome nothing of it."""
+        """The same, together with what the handlers wrote. If a row refuses its outcome, all of it is undone."""
         self.statements.take_back(self.cursor)
         self.cursor.execute(f"SAVEPOINT {_BEFORE_OUTCOMES}")
         problem: Exception | None = None
@@ -110,7 +110,7 @@ class ClaimTransaction:
         return Unrecorded(failed=unrecorded.failed, left=unrecorded.left, undone=True)
 
     def end(self) -> None:
-        """Undoes what is not committed and frees the locks; a connection that cannot do both does not go back to the pool."""
+        """Undoes what is not committed and frees the locks. A connection that cannot do both does not return to the pool."""
         if self.connection.invalidated:
             return
         try:
@@ -119,7 +119,7 @@ class ClaimTransaction:
             if self._lent and not self.statements.clean(self.cursor):
                 self.connection.invalidate()
         except self.connection.dialect.loaded_dbapi.Error:
-            # What broke the connection is told by whatever ended the claim; this would hide it.
+            # Whatever ended the claim reports why the connection broke. An error raised here would hide that.
             self.connection.invalidate()
         except BaseException:
             self.connection.invalidate()
@@ -128,7 +128,7 @@ class ClaimTransaction:
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────
 
     def _taken(self, take: Callable[..., Taken], wanted: Mapping[int, int], limit: int) -> Taken:
-        # What breaks off halfway may have taken any of them.
+        # A statement that fails halfway may have taken any of these locks.
         self._held = list(wanted)
         taken = take(self.cursor, wanted, limit)
         self._held, self.gone = taken.granted, len(taken.rows) if taken.gone else 0
@@ -140,7 +140,7 @@ class ClaimTransaction:
         return (self.connection.dialect.loaded_dbapi.Error, UnicodeError)
 
     def _excused(self, error: Exception) -> Exception:
-        """The error, if another attempt at recording makes sense: row by row, or with the table's new statements."""
+        """The error, if recording again may work: row by row, or with new statements for a changed table."""
         if tells_of_a_change(error):
             self.statements = self._renew()
         elif not blames_the_row(self.connection.engine, error):
@@ -149,15 +149,15 @@ class ClaimTransaction:
 
     def _undo(self) -> None:
         self.connection.rollback()
-        # What the driver began beneath SQLAlchemy ends too.
+        # Also ends what the driver began without SQLAlchemy.
         self.connection.connection.rollback()
 
     def _row_by_row(self, settlement: Settlement, buckets: Mapping[int, int], problem: Exception | None) -> Unrecorded:
-        """In a new transaction of its own, for the items whose buckets nobody else has taken meanwhile."""
+        """Records in a new transaction, for the items whose buckets nobody else has taken meanwhile."""
         self._undo()
         granted = set(self.statements.hold_again(self.cursor, sorted({buckets[each] for each in settlement.ids})))
         ids = [each for each in settlement.ids if buckets[each] in granted]
-        # Others are no longer pending: they have their outcome, or somebody else has given them another.
+        # The others are no longer pending: they have this outcome, or somebody else gave them another.
         pending = set(self.statements.hold_pending(self.cursor, ids)) if ids else set()
         narrowing = Narrowing(self.cursor, self.statements, self.connection.engine)
         unrecorded = narrowing.record(settlement.only(pending), problem)
@@ -170,7 +170,7 @@ class ClaimTransaction:
         try:
             self._unlock()
         except self.connection.dialect.loaded_dbapi.Error:
-            # All is written; the locks go with the connection.
+            # Everything is written, and closing the connection frees the locks.
             self.connection.invalidate()
 
     def _unlock(self) -> None:

@@ -12,12 +12,12 @@ from boxengine.adapters.sql.dialects.base import BoxStatements, Cursor, Row
 from boxengine.domain.item import Item
 
 PART = 8 * 1024 * 1024
-"""Bytes that are read at once: the driver holds them twice for a moment."""
+"""Bytes to read at once. The driver holds them twice for a moment."""
 _ID, _BUCKET, _PAYLOAD = 0, Item._fields.index("bucket"), Item._fields.index("payload")
 
 
 class Weighing:
-    """Of one claim's rows, in the order of their ids."""
+    """Reads the payloads of one claim's rows, in id order, as far as there is room."""
 
     def __init__(self, statements: BoxStatements, cursor: Cursor, *, most: int) -> None:
         """Args:
@@ -27,11 +27,11 @@ class Weighing:
         self._cursor = cursor
         self._most = most
         self.left: set[int] = set()
-        """Buckets of which rows were left for the next claim."""
+        """Buckets with rows that are left for the next claim."""
         self.unreadable: dict[int, str] = {}
 
     def fill(self, rows: Sequence[Row], unreadable: Mapping[int, str]) -> list[Row]:
-        """The rows that there is room for, with their payloads."""
+        """The rows that fit, with their payloads."""
         absent = [row[_ID] for row in rows if row[_PAYLOAD] is None and row[_ID] not in unreadable]
         sizes = self._statements.sizes(self._cursor, absent) if absent else {}
         kept = list(self._fitting(rows, sizes))
@@ -48,7 +48,7 @@ class Weighing:
         ]
 
     def _fitting(self, rows: Sequence[Row], sizes: Mapping[int, int]) -> Iterator[Row]:
-        """Of each bucket its first rows, for none may overtake another."""
+        """The first rows of each bucket, because no row may overtake another of its bucket."""
         used, first = 0, True
         for row in rows:
             payload = row[_PAYLOAD]
