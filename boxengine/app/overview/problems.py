@@ -94,9 +94,14 @@ def trouble_of(outage: str) -> Problem:
     return Problem(
         kind="database" if database else "redis",
         severity=Severity.STOPPED,
-        sentence=f"{what} does not answer, so nothing is delivered: {outage.removeprefix('the database: ')}",
+        sentence=f"{what} does not answer, so nothing is delivered: {_told(outage)}.",
         advice=f"Bring {what[0].lower() + what[1:] if database else what} back. Nothing is lost, and no worker needs a restart.",
     )
+
+
+def _told(outage: str) -> str:
+    """Without the name of the server, which the sentence begins with."""
+    return outage.removeprefix("the database: ").removeprefix("Redis: ").rstrip(".")
 
 
 def alarm(remark: Remark) -> Problem:

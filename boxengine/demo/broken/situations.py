@@ -77,7 +77,7 @@ SITUATIONS: Mapping[str, Situation] = {
     ),
     "vacuum": Situation(
         happens=_nothing_is_vacuumed,
-        sentence=f"{2 * DEAD:,} dead rows",
+        sentence="dead rows and",
         outside="What is typed here is run by the database as its owner.",
         typed=lambda scene, line: scene.run_sql(line),
     ),

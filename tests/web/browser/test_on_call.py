@@ -213,14 +213,20 @@ def test_a_poison_item_holds_back_its_key(night: Callable[[str], Night]) -> None
     call.tab.shoot("on-call-poison-item")
     assert "**Discard** it" in section("parked")
     page.get_by_role("button", name="Discard").click()
+    assert "It will not be delivered" in page.locator(".ask").inner_text()
     page.get_by_role("button", name="Discard 1 item").click()
     page.locator(".outcome", has_text="1 item discarded").wait_for()
     call.is_over()
 
 
+def page_state(call: Night) -> str:
+    return str(call.tab.page.locator("td[data-label=State]").first.inner_text())
+
+
 def test_no_worker_runs(night: Callable[[str], Night]) -> None:
     call = night("no-worker")
     assert call.sentence() == "No worker runs for order_outbox_item, and 40 items wait."
+    assert page_state(call) == "no worker"
     call.tab.shoot("on-call-no-worker")
     assert "`boxengine start` must run" in section("no-worker")
     call.type("")
@@ -238,7 +244,8 @@ def test_an_old_transaction_keeps_dead_rows(night: Callable[[str], Night]) -> No
     eventually(lambda: any("monthly report" in each for each in sentences()))
     found = sentences()
     assert "A transaction has been open for" in found[0]
-    assert any("60,000 dead rows and 30,000 living ones" in each for each in found)
+    # A session of the situation before may tell of its last rows late.
+    assert any(re.search(r"60,0\d\d dead rows and 30,0\d\d living ones", each) for each in found)
     call.tab.shoot("on-call-vacuum")
     advice = dict(zip(found, page.locator(".advice").all_inner_texts(), strict=True))
     assert "run the statement that the advice gives" in section("vacuum")
@@ -254,7 +261,9 @@ def test_an_old_transaction_keeps_dead_rows(night: Callable[[str], Night]) -> No
 
 def test_redis_is_lost(night: Callable[[str], Night]) -> None:
     call = night("redis")
-    assert "Redis does not answer, so nothing is delivered" in call.sentence()
+    assert re.fullmatch(
+        r"Redis does not answer, so nothing is delivered: Error \d+ connecting .*[^.]\.", call.sentence()
+    )
     call.tab.shoot("on-call-redis")
     delivered = call.tab.page.locator("td[data-label=Pending]").first.inner_text()
     assert delivered.isdigit(), "the counts on the page are still there"
