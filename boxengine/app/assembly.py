@@ -187,7 +187,7 @@ class _Assembly:
             longest=self._settings.processor.general_timeout,
         )
         processor = self._processor(deliveries, keeper)
-        poller = self._poller(processor.queue)
+        poller = self._poller(processor.dispatch)
         heartbeat = Heartbeat(
             self._servers.workers,
             self._info(),

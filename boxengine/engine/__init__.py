@@ -5,13 +5,14 @@ The journey, with the files in reading order (those of the second half stand in 
 1. **Write** (``create``). The bucket is computed from the event key, the create middlewares run, and the row goes in
    through the caller's own transaction. The caller commits. A hint with the bucket (``polling/listener``) may wake the
    poller; losing it costs a moment, never an item.
-2. **Poll** (``polling``: ``tasks``, ``schedule``, ``poller``, ``tactics``). One partition of one box: ask its tactic, hold
-   its lease, read which rows are due (``looks``), and queue one job for each bucket that has none queued or in work. A
-   bucket that a hint has named is queued without a look. Now and then a check (``checks``) finds what no hint told.
+2. **Poll** (``polling``: ``tasks``, ``schedule``, ``poller``). One partition of one box, which is a fixed share of its
+   buckets: ask the tactic (``tactics``, ``throttlers``), hold the partition's lease (``partition_leases``), read which rows
+   are due (``looks``), and queue one job for each bucket that has none queued or in work. A bucket that a hint has named is
+   queued without a look. Now and then a check (``checks``) finds what no hint told. ``pauses`` knows what people paused.
 3. **Take** (``processor``). One idle thread waits at the queues of all boxes, the others at ``idle``. It takes its share of
-   what is there, a *hold*: buckets of one box with their leases. A few buckets that the poller of this process has just
-   named skip the queue: the poller takes the hold itself and hands it to a thread at ``idle``. ``keeper`` renews the
-   leases and reports to ``holding``, the hold's state.
+   what is there, a *hold*: buckets of one box with their leases. Up to four jobs skip the queue if a thread is idle: the
+   poller queues through ``Processor.dispatch``, which takes their leases and hands them over. ``keeper`` renews the leases
+   and reports to ``holding``, the hold's state.
 4. **Drain** (``drain``, sized by ``sizing``). Batch after batch of the buckets whose turn it is. What is done with a batch
    is a ``work``; for outboxes and inboxes that is ``delivery``.
 5. **Deliver** (``batch``). One transaction: *claim* the buckets' locks in the database and their due rows; *admit* what may
@@ -29,19 +30,20 @@ What happens when ...
 
 - **a worker is killed between a transport's answer and the commit:** the claim's transaction ends with its connection, so
   no outcome is recorded, the rows are pending, and the locks are free. Nobody released the leases: they run out within
-  seconds, and the buckets are queued again with the mark that their holder died. The items that the transport took go out
-  once more, at most one batch for each thread, with the same ``Idempotency-Key``. ``careful`` sends the first batch of
-  each such bucket whole, with a note outside the process. If a second worker dies of it, the items go one by one, and one
-  that was alone in hand at two deaths is failed.
-- **a batch transport refuses the third of five items under ``strict_order: key``:** ``ordering`` cuts the batch into waves
-  that hold no key twice. In the wave with the third item, the others are delivered. The third is a failed attempt with
-  a count and a time to wait, and its key is blocked, so later items of that key are left out of the next waves. All this is
-  committed together. Until the pause is over, the query gives out neither the item nor its followers; ``drain`` asks for a
-  poll by then. With ``max_retries`` used up it is failed, and its key stays parked until somebody decides.
-- **a lease runs out in the middle of a batch:** ``deadline`` looks at the time between any two items or calls. Nothing more
-  is sent; what has gone out is recorded in the same transaction, because the database's lock is still held. The rest stays
-  pending. Another worker that takes the bucket meanwhile is refused that lock, and finds the rows settled once it has it.
-  If the renewal says that the lease was lost, ``holding`` is over for good, whatever later renewals say.
+  seconds, and the buckets are queued again as ``Hold.orphaned``. The items that the transport took go out once more, with
+  the same ``Idempotency-Key``: at most one batch for each thread, of the rows that ``sizing`` allows. ``careful`` sends
+  the first batch of each such bucket whole, with a note outside the process (``care``). If a second worker dies of it,
+  the items go one by one, and one that was alone in hand at two deaths is failed.
+- **a batch transport refuses the third of five items under ``strict_order: key``:** ``ordering`` cuts the batch into
+  waves that hold no key twice. The other items of the third item's wave are delivered. The third is a failed attempt with
+  a count and a backoff, and its key is blocked, so later items of that key are left out of the next waves. All this is
+  committed together. Until the backoff is over, the query gives out neither the item nor its followers; ``follow_up``
+  asks for a poll by then. With ``max_retries`` used up it is failed, and its key stays parked until somebody decides.
+- **a lease runs out in the middle of a batch:** ``deadline`` looks at the time between any two items or waves, never
+  between two transports of one item. Nothing more is sent; what has gone out is recorded in the same transaction, because
+  the database's lock is still held. The rest stays pending. Another worker that takes the bucket meanwhile is refused
+  that lock, and finds the rows settled once it has it. If the renewal says that the lease was lost, ``holding`` is over
+  for good, whatever later renewals say.
 
 Beside the journey: in ``running``, ``threads`` run these turns and outlive whatever they raise, ``health`` knows whether
 each makes progress, ``outages`` tells of a failure once, ``backlog`` measures how far behind the boxes are, and ``worker``

@@ -33,7 +33,7 @@ class Timing:
     fresh: float = 0.7
     """A lease with more than this share left is not renewed yet."""
     new: float = 1.0
-    """No attempt at a row this young can have failed to be recorded: its bucket would still be leased."""
+    """A row this young has no attempt that went unrecorded: the lease of that attempt would still run."""
     stale: float = 2.0
     """How long the mark of a queued bucket is believed without a look at the queue."""
 
@@ -105,11 +105,11 @@ RULES = (
         lambda t: 2 * t.renewal < 1,
     ),
     Rule(
-        "a lease that is passed over as fresh must last until the renewal after the next, which may be the first to succeed",
+        "a lease that was too fresh to renew must survive the next renewal's failure",
         lambda t: t.fresh - t.renewal > t.renewal,
     ),
     Rule(
-        "a row must not count as new any more when the lease runs out under which its attempt was not recorded, or its failures "
+        "a row must stop counting as new before the lease of an attempt at it can run out, or failures that were only remembered "
         "are not looked up",
         lambda t: t.new < (t.fresh - t.renewal) * t.lease,
     ),

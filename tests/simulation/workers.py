@@ -189,7 +189,7 @@ class SimulatedWorker:
             tracer=NullTracer(),
             clock=clock,
             token=name,
-            queue_jobs=self._processor.queue,
+            queue_jobs=self._processor.dispatch,
             limits=PollLimits(regular=4, retryable=2, lease_ttl=scenario.lease_ttl),
         )
         self._listener = Listener(self.wakeups, self._schedule, queue_announced=self._poller.queue_announced)

@@ -169,7 +169,7 @@ class Batches:
         return sending.send(admitted.items)
 
     def _given_up(self, item: Item, claim: Claim) -> Handled:
-        """The one item has ended workers. It has failed for good, unless the box knows no such end."""
+        """The one item has ended workers. It has failed for good; under strict order by bucket it counts as an attempt."""
         recording, failures = self._parts.recording, [Failed(item, ENDED, "worker")]
         if self._box.strict_order is StrictOrder.BUCKET:
             return Handled(Settlement(failed=recording.attempts(failures, now=claim.now)))

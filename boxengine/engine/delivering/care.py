@@ -48,7 +48,7 @@ class Care:
 
     @contextmanager
     def one(self) -> Iterator[Caution | None]:
-        """The caution for one item. None: another thread hangs with its item, so no note can be made."""
+        """The caution for one item. None: another thread hangs with its item, and a second note could accuse an innocent one."""
         if not self._alone.acquire(timeout=ALONE_WITHIN):
             yield None
             return

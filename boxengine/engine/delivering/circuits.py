@@ -39,7 +39,7 @@ class Entry:
     refused: Mapping[str, Unavailable] = field(default_factory=dict)
     """Transports that it must leave alone, and why."""
     probes: frozenset[str] = frozenset()
-    """Those that it tries for all: it should be small."""
+    """Transports for which this batch is the probe, so it should be small."""
     shut: bool = False
     """Whether no transport at all may be called."""
 

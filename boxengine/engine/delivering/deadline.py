@@ -10,7 +10,7 @@ from boxengine.engine.delivering.work import Errand
 
 
 class Deadline:
-    """Of one batch; looked at between any two items or calls."""
+    """Of one batch; looked at between any two items or waves, never between two transports of one item."""
 
     def __init__(
         self,
@@ -40,5 +40,6 @@ class Deadline:
 
     def _passes(self, sent: Sent) -> bool:
         now = self._monotonic()
-        # One item goes out in any case: a cutoff that had passed before the first would let nothing ever be sent.
-        return now >= self._term.valid_until or (now >= self._until and sent.begun) or self._paused(self._box)
+        lease_over, time_over = now >= self._term.valid_until, now >= self._until
+        # The first item goes out even when its time is over, or a batch with slow payload builders would never send any.
+        return lease_over or (time_over and sent.begun) or self._paused(self._box)

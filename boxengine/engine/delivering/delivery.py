@@ -45,7 +45,7 @@ class Limits:
     memory_ttl: timedelta = timedelta(minutes=30)
     """How long a failure that the database would not store is remembered elsewhere."""
     new: timedelta = timedelta(seconds=TIMING.new)
-    """Items that are younger cannot have failed so: the leases of a batch whose commit failed last longer."""
+    """Nothing is remembered of items that are younger: the lease of a batch whose commit failed lasts longer."""
 
 
 class Delivery:

@@ -128,7 +128,7 @@ class Drain:
         wanted = self.holding.release(report.exhausted)
         released = report.exhausted - wanted
         for bucket in wanted:
-            self._positions[bucket] = None  # what was passed over deserves another look
+            self._positions[bucket] = None  # new rows have come: read from the start
         lost = self._positions.keys() - self.holding.buckets
         # The leases of these run out by themselves: the pause before anybody tries again.
         self.holding.leave((lost | report.refused | self._stuck(chosen, report)) - released)

@@ -68,7 +68,7 @@ class Holding:
             self._drop(buckets)
 
     def leave(self, buckets: Collection[int]) -> None:
-        """Lets these leases run out. Nobody is to think that their holder died, unless the holder before it did."""
+        """Lets these leases run out, and tells the coordinator that we live. Buckets that came orphaned stay orphaned."""
         left = frozenset(buckets) - self._hold.orphaned
         if left:
             self._queue.leave(self._hold, left)

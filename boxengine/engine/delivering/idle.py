@@ -28,8 +28,8 @@ class IdleThreads:
         self._changed = threading.Condition()
         self._at_queue = False
         self._waiting = 0
-        self._promised = 0
-        """How many of those that wait somebody has asked to stay."""
+        self._reserved = 0
+        """How many of those that wait are asked to stay for what ``give`` brings."""
         self._given: deque[Hold] = deque()
 
     def wait(self, seconds: float) -> Hold | Turn:
@@ -55,25 +55,25 @@ class IdleThreads:
             self._at_queue = False
             self._changed.notify()
 
-    def promise(self) -> bool:
-        """Asks a thread to stay; False where none can. Follow a True with ``give`` or ``dismiss``."""
+    def reserve(self) -> bool:
+        """Asks a thread to stay; False where none can. Follow a True with ``give`` or ``cancel``."""
         with self._changed:
             if not self._is_free():
                 return False
-            self._promised += 1
+            self._reserved += 1
             return True
 
     def give(self, hold: Hold) -> None:
         """Hands the thread that was asked to stay these buckets."""
         with self._changed:
-            self._promised -= 1
+            self._reserved -= 1
             self._given.append(hold)
             self._changed.notify()
 
-    def dismiss(self) -> None:
+    def cancel(self) -> None:
         """There is nothing for the thread that was asked to stay."""
         with self._changed:
-            self._promised -= 1
+            self._reserved -= 1
             self._changed.notify_all()
 
     # ── under the lock ───────────────────────────────────────────────────────────────────────────────
@@ -82,5 +82,5 @@ class IdleThreads:
         return bool(self._given) or (not self._at_queue and self._is_free())
 
     def _is_free(self) -> bool:
-        """Whether a thread here has been promised nothing."""
-        return self._waiting > self._promised + len(self._given)
+        """Whether a thread here is not reserved."""
+        return self._waiting > self._reserved + len(self._given)

@@ -98,7 +98,7 @@ class Processor:
         """What its threads are at."""
         self._stopping = threading.Event()
         self._unleft: list[Holding] = []
-        """What the coordinator could not be told: this process lives, though it lost these buckets."""
+        """Holdings that could not be left because the coordinator was away."""
 
     def turn(self) -> timedelta:
         """Waits for buckets with work and drains them; returns the pause before the thread's next turn."""
@@ -107,21 +107,21 @@ class Processor:
             self._work(hold)
         return pause
 
-    def queue(self, box: Box, jobs: Sequence[Job]) -> int:
+    def dispatch(self, box: Box, jobs: Sequence[Job]) -> int:
         """Queues each job whose bucket is neither queued nor in work; returns how many.
 
         A few jobs go to a thread of this process that is idle, past the queue: an item that was written a moment ago
         saves two round trips and a thread's waking up. Other workers see the same leases either way.
         """
-        if len(jobs) > FEW or not self._open_boxes([box]) or not self._idle.promise():
+        if len(jobs) > FEW or not self._open_boxes([box]) or not self._idle.reserve():
             return self._queue.push(box, jobs)
         try:
             hold = self._queue.seize(box, jobs, ttl=self._keeper.ttl)
         except BaseException:
-            self._idle.dismiss()
+            self._idle.cancel()
             raise
         if hold is None:
-            self._idle.dismiss()
+            self._idle.cancel()
             return 0
         self.at_work.begin(hold)
         self._idle.give(hold)

@@ -28,9 +28,9 @@ def report(
         sent: None where nothing was to be sent.
     """
     items, exhausted = claim.items, claim.exhausted
-    # Not the last id read: a row with a lower one may be committed after this claim, and a follower of its key after that.
-    # Who reads on from the last id meets the follower first. So does it under strict order when a failed row below is due
-    # again. What is settled is not pending any more and need not be passed over.
+    # Always read on from the old position, and not from the last id. A row with a lower id may be committed after this claim,
+    # or, under strict order, come due again; its follower must not be met first. Settled rows are not pending any more, so
+    # reading from the old position costs nothing.
     read_on = {item.bucket: positions[item.bucket] for item in items}
     if len(settlement) < len(items):
         touched = set(settlement.ids)

@@ -53,7 +53,7 @@ class Checks:
         if self._tactic.minds_pauses and self._pauses.paused(box):
             return self._tactic.unprompted
         began = self._clock.monotonic()
-        # Before the rows: nothing is delivered meanwhile in a bucket that nobody works on, so no job is queued for nothing.
+        # Ask for the free buckets first: what is free now and due afterwards really waits, so no job is queued for nothing.
         free = self._queue.unattended(box, box.buckets)
         outlook = self._store.outlook(box, free)
         pause = self._pause(box, found=bool(outlook.due) or len(free) < len(box.buckets))

@@ -215,7 +215,7 @@ class Poller:
         )
 
     def _put_off(self, task: Poll, decision: Decision) -> Again:
-        # Put off is not answered: whoever asked is still waiting.
+        # Ask again: whoever asked has not been served.
         match task:
             case Announce():
                 self._schedule.announce(task.box_name, task.buckets, within=decision.retry_in)

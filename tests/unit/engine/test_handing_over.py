@@ -63,16 +63,16 @@ def test_the_first_thread_waits_at_the_queue_and_the_next_takes_its_place(idle: 
 
 
 def test_nobody_is_asked_to_stay_where_nobody_waits(idle: IdleThreads) -> None:
-    assert not idle.promise()
+    assert not idle.reserve()
     idle.wait(0)
-    assert not idle.promise(), "who waits at the queue hears of nothing else"
+    assert not idle.reserve(), "who waits at the queue hears of nothing else"
 
 
 def test_a_thread_gets_what_it_stayed_for(idle: IdleThreads) -> None:
     idle.wait(0)
     with ThreadPoolExecutor(1) as pool:
         got = pool.submit(idle.wait, FOREVER)
-        assert eventually(idle.promise)
+        assert eventually(idle.reserve)
         idle.give(HOLD)
         assert got.result() is HOLD
 
@@ -81,7 +81,7 @@ def test_a_thread_that_was_asked_to_stay_outlasts_its_time(idle: IdleThreads) ->
     idle.wait(0)
     with ThreadPoolExecutor(1) as pool:
         got = pool.submit(idle.wait, 0.05)
-        assert eventually(idle.promise)
+        assert eventually(idle.reserve)
         with suppress(TimeoutError):
             got.result(timeout=0.2)
         assert not got.done()
@@ -89,28 +89,28 @@ def test_a_thread_that_was_asked_to_stay_outlasts_its_time(idle: IdleThreads) ->
         assert got.result() is HOLD
 
 
-def test_a_thread_that_is_dismissed_takes_its_turn_at_the_queue(idle: IdleThreads) -> None:
+def test_a_thread_whose_reservation_is_cancelled_takes_its_turn_at_the_queue(idle: IdleThreads) -> None:
     idle.wait(0)
     with ThreadPoolExecutor(1) as pool:
         got = pool.submit(idle.wait, FOREVER)
-        assert eventually(idle.promise)
+        assert eventually(idle.reserve)
         idle.left_queue()
         assert not got.done(), "it stays while it is asked to"
-        idle.dismiss()
+        idle.cancel()
         assert got.result() is Turn.AT_QUEUE
 
 
-def test_each_thread_is_promised_one_thing(idle: IdleThreads) -> None:
+def test_each_thread_is_reserved_one_thing(idle: IdleThreads) -> None:
     idle.wait(0)
     with ThreadPoolExecutor(2) as pool:
         waiting(idle, pool, 2)
-        assert [idle.promise() for _ in range(3)] == [True, True, False]
+        assert [idle.reserve() for _ in range(3)] == [True, True, False]
         idle.give(HOLD)
-        idle.dismiss()
+        idle.cancel()
         idle.left_queue()
 
 
-def test_no_hold_is_lost_and_no_promise_is_left_over_however_threads_come_and_go(idle: IdleThreads) -> None:
+def test_no_hold_is_lost_and_no_reservation_is_left_over_however_threads_come_and_go(idle: IdleThreads) -> None:
     count, got = 300, list[Hold]()
     done = threading.Event()
 
@@ -125,9 +125,9 @@ def test_no_hold_is_lost_and_no_promise_is_left_over_however_threads_come_and_go
                     pass
 
     def give(each: int) -> int:
-        while not idle.promise():
-            if each % 3 == 0 and idle.promise():
-                idle.dismiss()
+        while not idle.reserve():
+            if each % 3 == 0 and idle.reserve():
+                idle.cancel()
         idle.give(Hold(BOX, str(each), (), 0.0))
         return each
 
@@ -138,7 +138,7 @@ def test_no_hold_is_lost_and_no_promise_is_left_over_however_threads_come_and_go
         assert eventually(lambda: len(got) == count)
         done.set()
     assert sorted(int(hold.token) for hold in got) == given
-    assert (idle._waiting, idle._promised) == (0, 0)
+    assert (idle._waiting, idle._reserved) == (0, 0)
 
 
 # ── the processor ────────────────────────────────────────────────────────────────────────────────────
@@ -214,7 +214,7 @@ class Shop:
 
 def test_a_few_jobs_go_to_an_idle_thread_and_leave_no_trace_in_the_queue() -> None:
     with Shop(threads=2) as shop:
-        assert shop.processor.queue(BOX, jobs(1, 2)) == 2
+        assert shop.processor.dispatch(BOX, jobs(1, 2)) == 2
         assert eventually(lambda: shop.work.begun == [{1, 2}])
         assert shop.queue.state(BOX).length == 0
         assert shop.processor.at_work.by_box() == {BOX.name: 1}
@@ -224,15 +224,15 @@ def test_a_few_jobs_go_to_an_idle_thread_and_leave_no_trace_in_the_queue() -> No
 
 def test_what_no_thread_is_idle_for_is_queued() -> None:
     with Shop(threads=2) as shop:
-        assert shop.processor.queue(BOX, jobs(1)) == 1
+        assert shop.processor.dispatch(BOX, jobs(1)) == 1
         assert eventually(lambda: len(shop.work.begun) == 1)
-        assert shop.processor.queue(BOX, jobs(1, 2)) == 1
+        assert shop.processor.dispatch(BOX, jobs(1, 2)) == 1
         assert shop.queue.state(BOX).length == 1
 
 
 def test_many_jobs_are_queued_for_all_threads_to_share() -> None:
     with Shop(threads=2) as shop:
-        assert shop.processor.queue(BOX, jobs(*range(FEW + 1))) == FEW + 1
+        assert shop.processor.dispatch(BOX, jobs(*range(FEW + 1))) == FEW + 1
         assert shop.queue.state(BOX).length == FEW + 1
 
 
@@ -240,9 +240,9 @@ def test_buckets_in_work_elsewhere_are_left_there_and_the_thread_waits_on() -> N
     with Shop(threads=2) as shop:
         other = shop.queue.seize(BOX, jobs(1), ttl=timedelta(seconds=60))
         assert other is not None
-        assert shop.processor.queue(BOX, jobs(1)) == 0
+        assert shop.processor.dispatch(BOX, jobs(1)) == 0
         assert shop.queue.release(other, {1}) == {1}
-        assert shop.processor.queue(BOX, jobs(2)) == 1
+        assert shop.processor.dispatch(BOX, jobs(2)) == 1
         assert eventually(lambda: shop.work.begun == [{2}])
 
 
@@ -255,9 +255,9 @@ def test_an_outage_is_told_to_whoever_queues_and_the_thread_waits_on() -> None:
 
         shop.queue.seize = away  # type: ignore[method-assign]
         with pytest.raises(QueueUnavailable):
-            shop.processor.queue(BOX, jobs(1))
+            shop.processor.dispatch(BOX, jobs(1))
         shop.queue.seize = seize  # type: ignore[method-assign]
-        assert shop.processor.queue(BOX, jobs(1)) == 1
+        assert shop.processor.dispatch(BOX, jobs(1)) == 1
         assert eventually(lambda: shop.work.begun == [{1}])
 
 
@@ -265,7 +265,7 @@ def test_the_last_thread_is_kept_for_the_other_boxes() -> None:
     other = make_box(name="other_outbox_item")
     with Shop(threads=3, boxes=(BOX, other)) as shop:
         for bucket in (1, 2):
-            assert shop.processor.queue(BOX, jobs(bucket)) == 1
+            assert shop.processor.dispatch(BOX, jobs(bucket)) == 1
         assert eventually(lambda: len(shop.work.begun) == 2)
-        assert shop.processor.queue(BOX, jobs(3)) == 1
+        assert shop.processor.dispatch(BOX, jobs(3)) == 1
         assert shop.queue.state(BOX).length == 1

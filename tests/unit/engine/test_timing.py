@@ -43,5 +43,5 @@ def test_leases_twice_as_long_are_fine() -> None:
 
 
 def test_a_lease_cannot_be_shortened_alone() -> None:
-    with pytest.raises(ValueError, match="count as new"):
+    with pytest.raises(ValueError, match="counting as new"):
         Timing(lease=2.0)
