@@ -102,6 +102,15 @@ def test_pages_reach_every_row_once_in_both_directions(bench: Bench) -> None:
         assert bench.walk(which, OLDER)[0] == expected[::-1]
 
 
+def test_a_row_is_found_once_though_it_lies_beyond_what_was_seen_of_another_bucket(harness: SqlHarness) -> None:
+    bench = Bench(harness, window=8, bucket_size=2)
+    first = bench.insert(bucket=0, event_key="x")
+    second = bench.insert(bucket=1, event_key="x")
+    for _ in range(5):
+        bench.insert(bucket=0, event_key="other")
+    assert bench.walk(of(PENDING, event_key="x"), OLDER)[0] == [second, first]
+
+
 def test_a_page_that_is_the_last_says_so(bench: Bench) -> None:
     for _ in range(3):
         bench.insert()
@@ -162,6 +171,8 @@ def test_a_row_that_stands_a_little_away_from_its_time_is_found_by_it(bench: Ben
     for _ in range(5):
         bench.insert(DELIVERED, created_at=bench.harness.ago(hours=1))
     long_in_its_transaction = bench.insert(DELIVERED, created_at=bench.harness.ago(hours=8))
+    for _ in range(10):
+        bench.insert(DELIVERED, created_at=bench.harness.ago(hours=1))
     which = ItemFilter(created_from=bench.harness.ago(hours=8.5), created_before=bench.harness.ago(hours=7.5))
     assert bench.walk(which, OLDER)[0] == [long_in_its_transaction]
 
