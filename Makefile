@@ -74,7 +74,7 @@ chaos-mariadb: $(STAMP) ## the same on MariaDB, all faults that apply (CHAOS_ARG
 proof-django: $(STAMP) ## 10,000 orders of a Django project, a fifth rolled back, its worker killed twice (PROOF_ARGS="--orders 1000")
 	@$(BIN)/python -m tests.integration.django.proof $(PROOF_ARGS)
 
-proof-dashboard: $(STAMP) ## a real Prometheus scrapes a real worker, with and without --processes: which queries of the dashboard have data
+proof-dashboard: $(STAMP) ## a real Prometheus scrapes a real worker and consumer, with and without --processes: every query of the dashboard has data
 	@$(BIN)/python -m tests.deployment.dashboard
 
 proof-image: $(STAMP) ## the Dockerfile's steps in a clean Debian root, and a worker in it; needs root and debootstrap

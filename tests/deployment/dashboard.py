@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a real worker: which queries of the dashboard have data. ``make proof-dashboard``."""
+"""A real Prometheus scrapes a real worker and a consumer: every query of the dashboard has data. ``make proof-dashboard``."""
 
 from __future__ import annotations
 
@@ -12,51 +12,23 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import count
 from pathlib import Path
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import yaml
+from confluent_kafka import Producer
 from sqlalchemy import create_engine
 
 from boxengine.app.boxes import load
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
 from boxengine.embedded.process import free_port
+from tests.deployment.scene import Traffic, write
 from tests.eventually import eventually
+from tests.servers.kafka import KafkaFromJars
 from tests.servers.programs import find_program
 
 DASHBOARD = Path(__file__).parents[2] / "boxengine" / "kits" / "monitoring" / "grafana-dashboard.json"
-ELSEWHERE = (
-    "box_consumer_",
-    "box_worker_job_timeout_total",
-    "box_worker_outages_total",
-    "outbox_deleted_total",
-    "outbox_fetch_error_total",
-)
-"""Metrics whose causes are not played here: Kafka, calls of minutes, outages, items of weeks, batches that cannot be read."""
-TRANSPORTS = '''
-from boxengine import create_outbox_item
-
-
-class Shaky:
-    """Refuses every third item for ever, and another third once. Of each that it takes it tells the other box."""
-
-    def __call__(self, item, payload, *, session):
-        create_outbox_item(session, "good_outbox_item", event_key=item.event_key, payload=payload)
-        return not (item.id % 3 == 0 or (item.id % 3 == 1 and item.errors_count == 0))
-'''
-BOXES = {
-    "good_outbox_item": {"transports": {"log": {}}},
-    "shaky_outbox_item": {
-        "max_retries": 2,
-        "minimal_retry_interval": "PT0.2S",
-        "maximal_retry_interval": "PT0.2S",
-        "retry_strategies": ["exponential_backoff", "latest_available"],
-        "key_index": True,
-        "transports": {"transports.Shaky": {}},
-    },
-}
 
 
 def queries() -> list[str]:
@@ -78,9 +50,9 @@ def _has_data(prometheus: str, query: str) -> bool:
 
 
 @contextmanager
-def _running(command: list[str], folder: Path, name: str, **environ: str) -> Iterator[None]:
+def _running(command: list[str], folder: Path, name: str) -> Iterator[None]:
     with (folder / f"{name}.log").open("w") as log:
-        process = subprocess.Popen(command, cwd=folder, env={**os.environ, **environ}, stdout=log, stderr=log)
+        process = subprocess.Popen(command, cwd=folder, env=os.environ.copy(), stdout=log, stderr=log)
     try:
         yield
         process.send_signal(signal.SIGTERM)
@@ -90,63 +62,51 @@ def _running(command: list[str], folder: Path, name: str, **environ: str) -> Ite
         process.wait()
 
 
-def prove(
-    *, processes: int, postgres: str, redis: str, folder: Path, ports: tuple[int, int], patience: float
-) -> list[str]:
-    """The queries that ought to have data and have none."""
-    folder.mkdir()
-    metrics, web = ports
-    (folder / "transports.py").write_text(TRANSPORTS)
-    settings = {
-        "database": {"url": postgres},
-        "redis": {"url": redis},
-        "metrics": {"enabled": True, "port": metrics},
-        "probes": {"enabled": False},
-        "outbox_items": BOXES,
-    }
-    (folder / "outbox.yml").write_text(yaml.safe_dump(settings))
-    scrape = {"job_name": "boxengine", "static_configs": [{"targets": [f"127.0.0.1:{metrics}"]}]}
-    (folder / "prometheus.yml").write_text(
-        yaml.safe_dump({"global": {"scrape_interval": "1s"}, "scrape_configs": [scrape]})
-    )
+def _scraping(folder: Path, metrics: tuple[int, int], web: int) -> list[str]:
+    """Prometheus's command; its configuration goes into the folder."""
     program = find_program("prometheus")
     if program is None:
         raise SystemExit("prometheus is not installed; Debian: apt-get install prometheus")
+    targets = [f"127.0.0.1:{port}" for port in metrics]
+    scrape = {"job_name": "boxengine", "static_configs": [{"targets": targets}]}
+    (folder / "prometheus.yml").write_text(
+        yaml.safe_dump({"global": {"scrape_interval": "1s"}, "scrape_configs": [scrape]})
+    )
+    here = f"--web.listen-address=127.0.0.1:{web}"
+    return [program, "--config.file=prometheus.yml", "--storage.tsdb.path=data", here]
+
+
+def prove(*, processes: int, postgres: str, redis: str, kafka: str, folder: Path, patience: float) -> list[str]:
+    """The queries that have no data."""
+    topic = f"arrived-{processes}"
+    metrics, web = (free_port(), free_port()), free_port()
+    write(folder, postgres=postgres, redis=redis, kafka=kafka, topic=topic, ports=metrics)
     cli = [sys.executable, "-m", "boxengine"]
     subprocess.run([*cli, "db", "create"], cwd=folder, check=True, capture_output=True)
-    boxes = load(folder / "outbox.yml")
-    engine = create_engine(postgres)
-    scraping = [
-        program,
-        "--config.file=prometheus.yml",
-        "--storage.tsdb.path=data",
-        f"--web.listen-address=127.0.0.1:{web}",
-    ]
-    wanted = [query for query in queries() if not any(name in query for name in ELSEWHERE)]
-    missing = wanted
-    pace, rounds = threading.Event(), count()
+    engine = create_engine(postgres, pool_pre_ping=True)
+    traffic = Traffic(load(folder / "outbox.yml"), engine, Producer({"bootstrap.servers": kafka}), topic)
+    missing = queries()
+    pace = threading.Event()
 
-    def fed_and_answered() -> bool:
+    def everything_has_data() -> bool:
         nonlocal missing
         pace.wait(1.0)  # as often as Prometheus looks
-        if next(rounds) % 40 < 20:  # polls are throttled where there is nothing to find
-            with engine.begin() as connection:
-                for name in BOXES:
-                    boxes.create_outbox_batch(
-                        connection, name, [{"event_key": n % 7, "payload": b"x"} for n in range(30)]
-                    )
+        traffic.go_on()
         try:
             missing = without_data(f"http://127.0.0.1:{web}", missing)
         except OSError:
             return False  # Prometheus starts
         return not missing
 
+    consume = [*cli, "--config", "outbox.yml", "--config", "consumer.yml", "consume"]
+    several = ["--processes", str(processes)]
     with (
-        _running([*cli, "start", "--processes", str(processes)], folder, "worker"),
-        _running(scraping, folder, "prometheus"),
+        _running([*cli, "start", *several], folder, "worker"),
+        _running([*consume, *several], folder, "consumer"),
+        _running(_scraping(folder, metrics, web), folder, "prometheus"),
     ):
         try:
-            eventually(fed_and_answered, patience=patience)
+            eventually(everything_has_data, patience=patience)
         except AssertionError:
             return missing
         finally:
@@ -155,7 +115,7 @@ def prove(
 
 
 def main() -> int:
-    """Without and with ``--processes``; 1 if a query that ought to have data has none."""
+    """Without and with ``--processes``; 1 if a query has no data."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--patience", type=float, default=240.0, help="seconds for each")
     asked = parser.parse_args()
@@ -164,18 +124,19 @@ def main() -> int:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         postgres = stack.enter_context(EmbeddedPostgres(folder / "postgres", durable=False))
         valkey = stack.enter_context(EmbeddedValkey(folder / "valkey", durable=False))
+        kafka = KafkaFromJars(os.environ).start(folder, stack)
+        if not kafka.address:
+            raise SystemExit(f"a consumer needs a real Kafka: {kafka.detail}")
         for processes in (1, 2):
             found = prove(
                 processes=processes,
-                postgres=postgres.url("postgres"),
+                postgres=postgres.create_database(f"with_{processes}"),
                 redis=valkey.url(),
+                kafka=kafka.address,
                 folder=folder / f"with-{processes}",
-                ports=(free_port(), free_port()),
                 patience=asked.patience,
             )
-            print(
-                f"{processes} process(es): {len(queries())} queries, {len(found)} without the data they ought to have"
-            )
+            print(f"{processes} process(es): {len(queries())} queries, {len(found)} without data", flush=True)
             missing += found
     print(*missing, sep="\n")
     return 1 if missing else 0
