@@ -1,1 +1,1 @@
-"""Boxes in a relational database: models, schema, the store, wake-ups. What differs by database is in ``dialects/``."""
+"""Boxes in a relational database: models, schema, the store, wake-ups. ``dialects/`` holds what differs by database."""

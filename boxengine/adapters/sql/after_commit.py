@@ -1,9 +1,9 @@
 """Sends wake-ups after the outermost commit of a transaction, and never after a rollback.
 
 SQLAlchemy has no event for this: a connection's ``commit`` event comes before the driver commits, and a session's
-``after_commit`` also when a savepoint is released, or when the session has joined a transaction that goes on. Every commit of a
-``Session``, a ``Connection`` or their asynchronous forms ends in the public ``commit`` of the connection's root
-transaction, also a two-phase one. So that object gets a class whose ``commit`` sends what was left with it.
+``after_commit`` also fires when a savepoint is released, or when the session has joined a transaction that goes on. Every commit
+of a ``Session``, a ``Connection`` or their asynchronous forms, two-phase ones included, ends in the public ``commit`` of the
+connection's root transaction. So that object gets a class whose ``commit`` also sends the signals stored with it.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from boxengine.ports import Signal
 
 Send = Callable[[list[Signal]], None]
 _LEFT = "boxengine.after_commit"
-"""Where a connection keeps what its transaction has to send."""
+"""The key in a connection's ``info`` under which its transaction's signals wait."""
 
 
 class _Left(NamedTuple):
     transaction: RootTransaction
-    """A transaction that was rolled back leaves its signals behind; they are not those of the next one."""
+    """The signals' transaction. A rollback leaves its signals here, and the next transaction must not send them."""
     signals: dict[Send, dict[Signal, None]]
 
 
 def send_after_commit(connection: Connection, signals: Iterable[Signal], send: Send) -> None:
     """Calls ``send`` with these signals once the connection's transaction has been committed.
 
-    Signals of one transaction are sent together, each once. A savepoint that is rolled back takes nothing away: a signal too
-    many costs one look. ``Unavailable`` is ignored: the hint is lost, the caller's commit stands.
+    Signals of one transaction are sent together, each once. Rolling back a savepoint removes none of them: a needless signal
+    costs one poll. ``Unavailable`` is ignored: the hint is lost, the caller's commit stands.
     """
     transaction = connection.get_transaction()
     if transaction is None or _commits_each_statement(connection):
@@ -49,7 +49,7 @@ def send_after_commit(connection: Connection, signals: Iterable[Signal], send: S
 
 @cache
 def _telling(transactions: type[RootTransaction]) -> type[RootTransaction]:
-    """A class of transactions that send what was left with them."""
+    """A subclass whose ``commit`` also sends the signals stored with the transaction."""
 
     class Telling(transactions):  # type: ignore[misc, valid-type]  # RootTransaction or its subclass for two phases
         __slots__ = ()
@@ -70,10 +70,10 @@ def _send(send: Send, signals: list[Signal]) -> None:
 
 
 def _commits_each_statement(connection: Connection) -> bool:
-    """Whether what has just been written is committed already."""
+    """Whether the connection is in autocommit mode, so that each statement is already committed."""
     if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
         return True
     driver: Any = connection.connection.dbapi_connection
-    # PyMySQL and mysqlclient have a method of that name, which sets it.
+    # In PyMySQL and mysqlclient ``autocommit`` is a method that sets the mode.
     ask = getattr(driver, "get_autocommit", None)
     return bool(ask()) if callable(ask) else getattr(driver, "autocommit", False) is True

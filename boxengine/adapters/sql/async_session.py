@@ -1,8 +1,8 @@
 """An ``AsyncSession`` on a claim's transaction, for handlers that are coroutines.
 
-It is SQLAlchemy's own, over the very session that a plain handler gets: same connection, same savepoints. SQLAlchemy runs
-a session's work in a greenlet, which may await something in the middle of a call. Here it awaits each statement, while the
-thread of the claim executes it. So the event loop goes on during a statement, and the connection stays in one thread.
+It is SQLAlchemy's own class, over the same session that a plain handler gets: same connection, same savepoints. SQLAlchemy runs
+a session's work in a greenlet, which may await something in the middle of a call. Here the greenlet awaits each statement while
+the claim's thread executes it. So a statement does not block the event loop, and the connection stays in one thread.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
 
 _VISIT = "boxengine_visit"
-"""In the ``info`` of a connection: who executes its statements just now."""
+"""The key in a connection's ``info`` that names the visit which executes its statements now."""
 
 
 class Visit(Protocol):
-    """A coroutine, and the thread that works for it meanwhile."""
+    """A running coroutine, and the thread that executes its blocking calls."""
 
     async def errand(self, function: Any, /, *arguments: Any) -> Any:
-        """Has the thread call the function."""
+        """Calls the function in the visit's thread and awaits the result."""
 
 
 @contextmanager
 def lend(session: Session, visit: Visit) -> Iterator[AsyncSession]:
-    """The session, for the coroutine of this visit, and until it ends.
+    """Lends the session to this visit's coroutine until the coroutine ends.
 
     Raises:
-        BoxError: greenlet is not installed, or whatever this is has no session of SQLAlchemy's.
+        BoxError: greenlet is not installed, or the delivery has no SQLAlchemy session.
     """
     connection = session.connection()
     _listen(connection.engine)
@@ -51,7 +51,7 @@ def lend(session: Session, visit: Visit) -> Iterator[AsyncSession]:
 
 
 class _Over:
-    """In place of a session that has been given back."""
+    """Replaces a session that has been given back, so that later use of it fails."""
 
     def __getattr__(self, name: str) -> Any:
         raise BoxError("this session belongs to a call that is over")
@@ -68,7 +68,7 @@ def _asynchronous(session: Session) -> AsyncSession:
         ) from error
 
     class ClaimSession(Base):
-        """Reads what it streams at once: rows that are fetched later would be fetched outside of the claim's thread."""
+        """Buffers streamed results at once: rows fetched later would be fetched outside the claim's thread."""
 
         async def connection(self, *_arguments: Any, **_options: Any) -> Any:
             raise BoxError(
@@ -86,14 +86,14 @@ def _asynchronous(session: Session) -> AsyncSession:
 
 
 def _listen(engine: Engine) -> None:
-    """From now on the statements of this engine are executed by whoever their connection's ``info`` names."""
+    """Routes this engine's statements to the visit that their connection's ``info`` names, if any."""
     for name, listener in _LISTENERS.items():
         if not event.contains(engine, name, listener):
             event.listen(engine, name, listener)
 
 
 def _elsewhere(name: str, *arguments: Any) -> bool:
-    """Whether the statement has been executed by the thread of the claim."""
+    """Executes the statement in the claim's thread, if a visit is on; returns whether it did."""
     context = arguments[-1]
     visit = context.root_connection.info.get(_VISIT)
     if visit is None:

@@ -1,9 +1,9 @@
 """A box's whole table for the audit: pages by key or by id, each in a short transaction of its own.
 
-A page goes on where the one before ended (keyset), so no snapshot is held that would keep dead rows alive, and no
-cursor that a pooler could lose. By key it first reads on within the key at which the last page ended, then the next keys:
-each query is then one range of the index ``(event_key, id)``, on every database. Without that index every such page would
-sort the table again; the table is then read once along its ids, the latest first, and sorted here, on disk.
+Each page starts where the previous one ended (keyset), so no snapshot keeps dead rows alive, and there is no cursor for a
+pooler to lose. By key, a page first reads the rest of the key at which the last page ended, then the next keys: each query is
+one range of the index ``(event_key, id)``, on every database. Without that index every such page would sort the table again;
+so the table is read once by id, the latest first, and sorted here, on disk.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from boxengine.ports.people.audit import AuditedRow, LastDelivered, RowMark, Twi
 PAGE = 5000
 """Rows."""
 ALONG_THE_INDEX = "SELECT set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true)"
-"""For the transaction."""
+"""Makes the planner walk the index; the settings end with the transaction."""
 _NO_ID = 2**63 - 1
-"""Above every id."""
+"""Greater than every id."""
 _RAW_UUID = 16
-"""Bytes; as some MySQL schemas keep it."""
+"""Bytes of a uuid that a MySQL schema stores in binary."""
 Values = tuple[Any, ...]
 
 
@@ -102,7 +102,7 @@ class SqlAudit:
     # ── the parts ────────────────────────────────────────────────────────────────────────────────────
 
     def _latest_first(self, table: _Table, created: str, values: Values) -> Iterator[list[AuditedRow]]:
-        """Along the ids downwards, so that here, too, of two rows of a key the later one is read first."""
+        """Reads by descending id, so that the later of two rows of a key comes first here, too."""
         query = (
             f"SELECT {table.columns} FROM {table.name} AS t WHERE {created} AND t.id < %s ORDER BY t.id DESC LIMIT %s"
         )
@@ -115,7 +115,7 @@ class SqlAudit:
         return _Table(self._store.table(box), self._store.engine.dialect.name)
 
     def _created(self, table: _Table, since: datetime | None) -> tuple[str, Values]:
-        """The condition for rows created since, with the lowest of their ids: an index can tell that without the row."""
+        """The condition for rows created since, with their lowest id: an index can test an id without reading the row."""
         if since is None:
             return "t.id > 0", ()
         moment = table.moment(since)
@@ -123,7 +123,7 @@ class SqlAudit:
         return "t.id >= %s AND t.created_at >= %s", (0 if lowest is None else lowest, moment)
 
     def _walk(self, query: str, values: Values) -> list[Values]:
-        """A page along an index: PostgreSQL, where it thinks the table small, would sort all of it for each page."""
+        """Reads a page along an index. Left alone, PostgreSQL would sort a table that it believes small for each page."""
         return self._ask(
             query, values, first=ALONG_THE_INDEX if self._store.engine.dialect.name == "postgresql" else None
         )
@@ -148,7 +148,7 @@ class SqlAudit:
         return None
 
     def _not_unique(self, box: Box, names: Sequence[str]) -> list[str]:
-        """Those of the columns that the table has and in which nothing keeps a value from being there twice."""
+        """The columns, of those the table has, that no unique index covers."""
         table = self._store.table(box)
         with translated(self._store.engine), self._store.engine.connect() as connection:
             unique = {
@@ -178,16 +178,16 @@ class _Table:
         self.marks = f"t.id, {uuid}, t.status, {event_name}, {self.utc('t.created_at')}"
 
     def utc(self, moment: str) -> str:
-        """The moment without its zone, which is UTC."""
+        """The moment in UTC, without its zone."""
         moment = within_reach(moment)
         return f"({moment}) AT TIME ZONE 'UTC'" if self._postgres and self._zoned else moment
 
     def moment(self, moment: datetime) -> datetime:
-        """As the table has it."""
+        """The moment in the form that the table stores."""
         return moment if self._postgres and self._zoned else moment.astimezone(UTC).replace(tzinfo=None)
 
     def hint(self, index: str) -> str:
-        """MySQL would rather sort the whole table than walk along an index for a part of it."""
+        """An index hint for MySQL, which otherwise sorts the whole table instead of reading part of it by index."""
         return "" if self._postgres else f"FORCE INDEX ({index.replace('%', '%%')})"
 
     def audited_row(self, row: Values) -> AuditedRow:
@@ -220,7 +220,7 @@ def _present(column: str | None) -> str:
 
 
 def _canonical(value: Any) -> str:
-    """A uuid as text, however the table keeps it; other text as it is."""
+    """A uuid as text, however the table stores it; other text unchanged."""
     match value:
         case bytes() if len(value) == _RAW_UUID:
             return str(UUID(bytes=value))

@@ -1,6 +1,6 @@
-"""Room that PostgreSQL keeps in a box's table and its indexes though no row needs it any more.
+"""Finds bloat: disk space in a box's table and indexes that no row uses any more.
 
-Vacuum makes the room of dead rows usable again, but gives it back to the disk only at the table's end. After a backlog, or
+Vacuum makes the space of dead rows reusable, but returns it to the disk only at the table's end. After a backlog, or
 after one large clean-up, a table or an index may stay many times larger than its rows.
 """
 
@@ -14,13 +14,13 @@ from boxengine.adapters.sql.tables import BoxTable
 from boxengine.ports.people.checkup import Remark
 
 MUCH = 256 << 20
-"""Bytes of unused room that are worth a word."""
+"""Bytes of unused space below which nothing is reported."""
 TIMES = 4
-"""How many times larger than its rows need a table or an index has to be."""
+"""Report a table or an index only if it is this many times larger than its rows need."""
 _ROW, _ENTRY = 40, 24
-"""Bytes of a row and of an index entry besides their values: header, pointer, alignment."""
+"""Bytes that a row and an index entry take besides their values: header, pointer, alignment."""
 _USED = 0.7
-"""Of an index's pages that entries fill in the long run."""
+"""The share of an index's pages that entries fill in the long run."""
 
 _TABLE = """
 SELECT c.relpages::bigint * current_setting('block_size')::bigint,
@@ -42,7 +42,7 @@ GROUP BY c.oid, c.relname, c.relpages, c.reltuples, x.indnatts ORDER BY c.relnam
 
 
 def remarks(connection: Connection, table: BoxTable, *, area: str) -> Iterator[Remark]:
-    """By the statistics of the last ANALYZE; nothing where there are none."""
+    """Estimates by the statistics of the last ANALYZE; yields nothing without them."""
     name = table.box.table
     row = connection.execute(text(_TABLE), {"name": table.name, "row": _ROW}).one_or_none()
     if row is not None and row[2] and _is_much(row[0], row[1]):

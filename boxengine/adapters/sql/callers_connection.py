@@ -1,4 +1,4 @@
-"""What a caller passes as its session, and the connection of the transaction that is open in it."""
+"""Finds the connection of the open transaction in what a caller passes as its session."""
 
 from __future__ import annotations
 

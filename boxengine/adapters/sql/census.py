@@ -1,8 +1,8 @@
-"""How many rows of each kind: exactly in small tables, else as far as an index or the database's statistics tell.
+"""Counts rows by status: exactly in small tables, otherwise by index or from the database's statistics.
 
-A count over a table of millions takes seconds and reads it all into the cache. So pending, failed and discarded rows,
-which are what somebody wants to know, are counted by index and up to a limit; delivered ones are what is left of the
-total that the database estimates.
+Counting a table of millions takes seconds and reads all of it into the cache. So pending, failed and discarded rows,
+the ones people ask about, are counted by index and up to a limit; the number of delivered rows is the database's estimate of
+the total less the others.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from boxengine.domain.item import Status
 from boxengine.ports import Count, Counts, Precision
 
 SMALL = 200_000
-"""Rows; a table whose ids span no more is counted whole."""
+"""A table whose ids span no more than this is counted exactly."""
 LIMIT = 100_000
-"""Rows of one kind that are counted in a larger one."""
+"""Rows of one status that are counted at most in a larger table."""
 FIRST = 100
-"""Rows of each bucket, the oldest, among which those with failed attempts are counted in a larger one: items that are tried
-again stand before the new ones."""
+"""In a larger table, rows with failed attempts are counted among so many of each bucket's oldest: retried items come before
+new ones."""
 KNOWN_FOR = 60.0
-"""Seconds for which the indexes of a table are taken for what they were."""
+"""Seconds for which a reading of a table's indexes is trusted."""
 CAPPED_FOR = 10.0
-"""Seconds for which a count that came to its limit is taken to be there still."""
+"""Seconds for which a count that reached its limit is not repeated."""
 _ALL = 2**62
-"""Rows; more than there are."""
+"""More rows than any table has."""
 
 
 class SqlCensus:
@@ -50,7 +50,7 @@ class SqlCensus:
         counts = self._of_table(box, exact=exact)
         if box.storage is Storage.TABLE:
             return counts
-        # The log's rows are counted where they stand; how many of them were delivered, nobody has counted.
+        # The log's pending rows are counted in the log itself. There is no count of those it has delivered.
         return replace(counts, pending=self._with_log(box, counts.pending, exact=exact), delivered=None)
 
     def _with_log(self, box: Box, aside: Count | None, *, exact: bool) -> Count | None:
@@ -74,14 +74,14 @@ class SqlCensus:
 
 
 class Indexes(NamedTuple):
-    """The names of indexes by which rows of a kind are found without others: ours, or one that begins with the status."""
+    """The indexes that find rows of one status without reading others: boxengine's, or one that begins with the status."""
 
     pending: str | None
     given_up: str | None
 
     @classmethod
     def of(cls, found: BoxTable, connection: Connection) -> Indexes:
-        """As the table has them now."""
+        """Reads the table's current indexes."""
         schema, _, name = found.box.table.rpartition(".")
         indexes = inspect(connection).get_indexes(name, schema=schema or None)
         names = {index["name"] for index in indexes}
@@ -98,7 +98,7 @@ class Indexes(NamedTuple):
 
 @dataclass(slots=True)
 class _Known:
-    """What one look at a large table leaves for the next: finding it out takes the database longer than all the rest."""
+    """What one count of a large table caches for the next: finding it out takes the database longer than all the rest."""
 
     indexes: Indexes
     since: float
@@ -116,7 +116,7 @@ class _Rows:
         self._postgresql = connection.dialect.name == "postgresql"
 
     def span(self) -> int:
-        """No table has more rows than its ids span."""
+        """The distance from the lowest to the highest id: an upper limit for the number of rows."""
         (span,) = self._one(f"SELECT coalesce(max(id) - min(id) + 1, 0) FROM {self._found.in_text}")
         return int(span)
 
@@ -142,7 +142,7 @@ class _Rows:
     # ── by index ─────────────────────────────────────────────────────────────────────────────────────
 
     def _of(self, status: Status, index: str | None, capped: dict[Status, float]) -> Count | None:
-        """From the index alone, where the database has its rows for visible."""
+        """Counts from the index alone, where the database has marked the rows as visible to all."""
         if index is None:
             return None
         if status in capped and monotonic() - capped[status] < CAPPED_FOR:
@@ -157,7 +157,7 @@ class _Rows:
         return Count(self._limit, Precision.AT_LEAST)
 
     def _retrying(self, pending: Count, index: str) -> Count:
-        """Of all pending rows, if they are few, else of the first of each bucket."""
+        """Counts retries among all pending rows if these are few, otherwise among the first of each bucket."""
         few = pending.precision is Precision.EXACT
         most = pending.number if few else FIRST * self._found.box.bucket_size
         rows = f"SELECT errors_count FROM {self._source(index)} WHERE status = {Status.PENDING:d}"
@@ -176,7 +176,7 @@ class _Rows:
         return index == index_name("ix", self._name, "pending")
 
     def _order(self, index: str) -> str:
-        """That of our index, so that nothing else can serve it."""
+        """The sort order of boxengine's index, so that the planner can use no other."""
         return "ORDER BY bucket, id" if self._is_ours(index) else ""
 
     def _source(self, index: str) -> str:
@@ -188,7 +188,7 @@ class _Rows:
     # ── by statistics ────────────────────────────────────────────────────────────────────────────────
 
     def _total(self) -> int:
-        """As the planner does it on PostgreSQL: the density at the last look, times the size now."""
+        """Estimates all rows; on PostgreSQL as the planner does, by the density at the last ANALYZE times the current size."""
         schema, _, table = self._found.location.rpartition(".")
         if self._postgresql:
             (total,) = self._one(

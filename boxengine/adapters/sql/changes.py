@@ -1,4 +1,4 @@
-"""What tells that a table is no longer what it was: an error of a statement, or a look at its columns and indexes."""
+"""Detects that a table's definition has changed: from a statement's error, or by reading its columns and indexes."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _MYSQL = text("""
 """).bindparams(bindparam("names", expanding=True))
 
 Shape = frozenset[tuple[object, ...]]
-"""Columns, indexes and comment of a table, as far as they matter to its statements."""
+"""The parts of a table's columns, indexes and comment that its statements depend on."""
 
 
 def tells_of_a_change(error: BaseException | None) -> bool:
-    """Whether the driver's error is one that a table's changed definition explains."""
+    """Whether a change of the table's definition may explain the driver's error."""
     if error is None:
         return False
     if getattr(error, "sqlstate", None) in _CHANGED_STATES or any(words in str(error) for words in _CHANGED_WORDS):
@@ -50,7 +50,7 @@ def tells_of_a_change(error: BaseException | None) -> bool:
 
 
 def shapes(connection: Connection, locations: Collection[str]) -> Mapping[str, Shape]:
-    """What the tables look like, in one statement; those that are gone have no shape.
+    """Reads the tables' definitions in one statement; tables that are gone are left out.
 
     Args:
         locations: ``schema.table``, unquoted.

@@ -1,4 +1,4 @@
-"""What may hurt in the database: privileges, indexes, dead rows, old transactions, settings that lose commits, clocks."""
+"""Finds trouble in the database: privileges, indexes, dead rows, old transactions, settings that lose commits, clocks."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from boxengine.ports.people.checkup import Remark
 
 AREA = "database"
 DEAD_SHARE = 0.5
-"""Of a table's rows that are dead, from which on it is told."""
+"""The share of dead rows from which a table is reported."""
 SUSPICIOUS = timedelta(seconds=10)
-"""A transaction that is older is told of where dead rows lie about: it may be what keeps them."""
+"""Where a table has many dead rows, an older transaction is reported: it may be what keeps vacuum from removing them."""
 FEW = 20_000
-"""Dead rows that are no trouble whatever their share."""
+"""So many dead rows are no trouble, whatever their share."""
 _NEEDED = ("SELECT", "UPDATE", "DELETE")
 _RISKY = {
     "fsync": "off",
@@ -57,7 +57,7 @@ class SqlCheckup:
         return found + self._tables(boxes)
 
     def alarms(self, boxes: Sequence[Box]) -> list[Remark]:
-        """What people should see before they ask, in a few cheap statements."""
+        """Problems to show without being asked, found by a few cheap statements."""
         with translated(self._store.engine), self._store.engine.connect() as connection:
             server = _PostgreSql(connection) if connection.dialect.name == "postgresql" else _MySql(connection)
             return [remark for remark in self.alarms_of(server, boxes) if remark.is_finding]
@@ -72,7 +72,7 @@ class SqlCheckup:
         try:
             return self._store.table(box)
         except SchemaMismatch:
-            return None  # told with the tables
+            return None  # reported with the tables
 
     def _tables(self, boxes: Sequence[Box]) -> list[Remark]:
         found = [
@@ -128,7 +128,7 @@ class _PostgreSql:
         )
 
     def transactions(self, longer_than: timedelta) -> Iterator[Remark]:
-        """What keeps dead rows from being cleared away."""
+        """Transactions that keep vacuum from removing dead rows."""
         query = (
             "SELECT pid, coalesce(application_name, ''), coalesce(state, ''), now() - xact_start FROM pg_stat_activity "
             "WHERE xact_start < now() - make_interval(secs => :long) AND pid <> pg_backend_pid() "
@@ -156,7 +156,7 @@ class _PostgreSql:
             yield Remark(area=AREA, text="No transaction has been open for long.")
 
     def slots(self) -> Iterator[Remark]:
-        """Replication slots that nobody reads, and that keep rows or the log."""
+        """Replication slots that nobody reads, and that hold back vacuum or keep WAL."""
         query = (
             "SELECT slot_name, coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), 0) FROM pg_replication_slots "
             "WHERE NOT active AND NOT pg_is_in_recovery() ORDER BY 1 LIMIT 20"
@@ -224,7 +224,7 @@ class _MySql:
             )
 
     def transactions(self, longer_than: timedelta) -> Iterator[Remark]:
-        # The server tells in its own zone when a transaction began, whatever the session's is.
+        # The server reports a transaction's start in its own zone, whatever the session's zone is.
         now = "CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', 'SYSTEM')"
         query = (
             f"SELECT trx_mysql_thread_id, trx_state, TIMESTAMPDIFF(SECOND, trx_started, {now}) "

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 _ID = itemgetter(0)
 _BUCKET = itemgetter(Item._fields.index("bucket"))
-"""Of a row as of an item, which begins with the row's fields."""
+"""Reads the bucket of a row or of an item, which begins with the same fields."""
 
 
 class SqlPlainClaim:
     """``PlainClaim``: one transaction on one connection. Made by ``SqlStore.plain_claims`` only."""
 
     def __init__(self, transaction: ClaimTransaction, box: Box, wanted: Mapping[int, int], limit: int) -> None:
-        """Claims those of the wanted buckets that nobody else has."""
+        """Claims the wanted buckets that nobody else holds."""
         self._transaction = transaction
         self._engine = transaction.connection.engine
         taken = self._take(wanted, limit)
@@ -63,7 +63,7 @@ class SqlPlainClaim:
 
 
 class SqlClaim(SqlPlainClaim):
-    """``Claim``: users' code may work in the transaction too. Made by ``SqlStore.claims`` only."""
+    """``Claim``: handlers may write in the transaction, too. Made by ``SqlStore.claims`` only."""
 
     def __init__(self, transaction: ClaimTransaction, box: Box, wanted: Mapping[int, int], limit: int) -> None:
         super().__init__(transaction, box, wanted, limit)
@@ -75,7 +75,7 @@ class SqlClaim(SqlPlainClaim):
     def session(self) -> Session:
         if not self._handlers.in_use:
             self._transaction.lend()
-            # SQLAlchemy must know of the open transaction: a session on an idle connection commits for good.
+            # SQLAlchemy must know of the open transaction: a session on an idle connection would really commit.
             self._transaction.connection.begin()
         return self._handlers.get()
 
@@ -101,7 +101,7 @@ Kind_co = TypeVar("Kind_co", bound=SqlPlainClaim, covariant=True)
 
 
 class SqlClaims(Generic[Kind_co]):
-    """``Claims``: those of one box."""
+    """``Claims`` of one box."""
 
     def __init__(self, opened: Callable[[Mapping[int, int], int], AbstractContextManager[Kind_co]]) -> None:
         self._opened = opened
@@ -111,13 +111,13 @@ class SqlClaims(Generic[Kind_co]):
 
 
 def _items(rows: Sequence[Row], box: Box, now: datetime) -> list[Item]:
-    new = tuple.__new__  # what Item._make ends in, without the way there
+    new = tuple.__new__  # what Item._make calls in the end, without its overhead
     if rows and len(rows[0]) > ROW_FIELDS:
         return [new(Item, (*row[:ROW_FIELDS], box, now, *row[ROW_FIELDS:])) for row in rows]
     return list(map(new, repeat(Item), map(add, rows, repeat((box, now, None)))))
 
 
 def _exhausted(granted: Sequence[int], rows: Sequence[Row], share: int) -> frozenset[int]:
-    """The granted buckets of which fewer rows came than were asked for."""
+    """The granted buckets that returned fewer rows than asked for."""
     counts = Counter(map(_BUCKET, rows))
     return frozenset(bucket for bucket in granted if counts[bucket] < share)

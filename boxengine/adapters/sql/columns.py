@@ -43,17 +43,17 @@ class DashedUuid(TypeDecorator[UUID]):
 
 
 class UtcMoment(TypeDecorator[datetime]):
-    """A moment in a column without a zone: stored in UTC, whatever zone it is given in."""
+    """A moment in a column without a zone: converted to UTC before it is stored."""
 
     impl = DateTime
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """To the microsecond, which MySQL has to be told."""
+        """Asks MySQL for microseconds, which it does not store by default."""
         return dialect.type_descriptor(mysql.DATETIME(fsp=6) if dialect.name in _MYSQL else DateTime())
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - see above
-        """Takes a moment with a zone; one without is taken for UTC."""
+        """Converts the moment to UTC; one without a zone counts as UTC."""
         return value if value is None or value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - see above
@@ -61,20 +61,20 @@ class UtcMoment(TypeDecorator[datetime]):
 
 
 def stored_now(dialect: Dialect, *, zoned: bool) -> FunctionElement[Any]:
-    """The database's clock as a column stores it that is, or is not, with a zone."""
+    """The database's clock in the form that a column with, or without, a zone stores."""
     if dialect.name == "postgresql" and not zoned:
         return func.timezone("UTC", func.now())
     return utc_now()
 
 
-# Two keys that differ only in case are two keys: MySQL's default collations would take them for one.
+# Keys that differ only in case are different keys; MySQL's default collations would compare them as equal.
 _EXACT = mysql.VARCHAR(255, charset="utf8mb4", collation="utf8mb4_bin")
 
-# SQLite, which serves documentation examples and nothing else, counts up only plain INTEGER keys.
+# SQLite serves documentation examples and nothing else; it increments only plain INTEGER keys.
 Id = BigInteger().with_variant(Integer(), "sqlite")
 Identity = Uuid().with_variant(DashedUuid(), *_MYSQL)
 Name = String(255).with_variant(_EXACT, *_MYSQL)
-# None is no options at all, and not the JSON value null.
+# None means no options (SQL NULL), not the JSON value null.
 Json = JSON(none_as_null=True).with_variant(postgresql.JSONB(none_as_null=True), "postgresql")
 Payload = LargeBinary().with_variant(mysql.MEDIUMBLOB(), *_MYSQL)
 Log = Text().with_variant(mysql.TEXT(charset="utf8mb4"), *_MYSQL)

@@ -1,4 +1,4 @@
-"""Comments behind the statements of a delivery, in sqlcommenter's form: a slow query then names its box, items and trace."""
+"""Appends comments to a delivery's statements, in sqlcommenter's form: a slow query then names its box, items and trace."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Traceparent = Callable[[], str | None]
 
 
 class DeliveryComment:
-    """What the statements of one delivery say about it."""
+    """The comment that the statements of one delivery carry."""
 
     def __init__(self, box: Box, traceparent: Traceparent) -> None:
         self._fields = {"box": box.name}
         self._traceparent = traceparent
 
     def cover(self, items: Sequence[Item]) -> None:
-        """Names the items, once they are known."""
+        """Adds the items, once they are known."""
         if items:
             ids = [item.id for item in items]
             self._fields["items"] = f"{min(ids)}-{max(ids)}"
@@ -36,7 +36,7 @@ class DeliveryComment:
 
 
 class CommentingCursor:
-    """A driver's cursor whose statements end in a comment. For the rest it is that cursor."""
+    """Wraps a driver's cursor and appends a comment to each statement; otherwise it behaves as that cursor."""
 
     def __init__(self, cursor: Cursor, comment: DeliveryComment, **options: Any) -> None:
         """Args:
@@ -72,7 +72,7 @@ class CommentingCursor:
 
 
 class _Connection:
-    """The driver's connection, whose further cursors comment, too."""
+    """Wraps the driver's connection, so that its further cursors add the comment, too."""
 
     def __init__(self, cursor: CommentingCursor) -> None:
         self.cursor = cursor.beside

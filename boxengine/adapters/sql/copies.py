@@ -1,4 +1,4 @@
-"""Delivered rows once more, made in the database: no payload travels."""
+"""Copies delivered rows as new ones, inside the database, so that no payload travels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _IDENTITY = "Idempotency-Key"
 
 
 class Copies:
-    """Of the rows of one table, within one transaction."""
+    """Makes copies of one table's rows, within one transaction."""
 
     def __init__(self, found: BoxTable, rows: ItemRows) -> None:
         self._found = found
@@ -28,7 +28,7 @@ class Copies:
         self._postgresql = rows.dialect == "postgresql"
 
     def make(self, which: ItemFilter, ids: Sequence[int], copying: Copying) -> int:
-        """How many go out again."""
+        """Copies the rows and returns how many will be delivered again."""
         if not self._found.has("options"):
             raise BoxError(f"table {self._found.box.table} has no column options, so a replay could not be marked")
         if not copying.overtaking:
@@ -79,16 +79,16 @@ class Copies:
         return "UUID()"
 
     def _marks(self, copying: Copying) -> dict[str, Any]:
-        """The values that ``_options`` refers to."""
+        """The parameters of ``_options``."""
         more: dict[str, str | None] = {**copying.options}
         if copying.transport is not None:
             more[ONLY_TO] = copying.transport
         elif not self._postgresql:
-            more[ONLY_TO] = None  # which a merge takes away
+            more[ONLY_TO] = None  # a merge removes the key
         return {"header": copying.header, "more": json.dumps(more, ensure_ascii=False)}
 
     def _options(self, copying: Copying, options: str, uuid: str) -> str:
-        """The row's own, with what marks the copy among the headers; of an earlier replay nothing is left."""
+        """The row's own options, with headers that mark the copy; the marks of an earlier replay are removed."""
         if self._postgresql:
             own = f"CASE WHEN jsonb_typeof({options}::jsonb) = 'object' THEN {options}::jsonb ELSE '{{}}'::jsonb END"
             headers = (
@@ -101,12 +101,12 @@ class Copies:
             return built.replace("::", "\\:\\:")
         own = f"CASE WHEN JSON_TYPE({options}) = 'OBJECT' THEN {options} ELSE JSON_OBJECT() END"
         given = f"NULLIF(JSON_UNQUOTE(JSON_EXTRACT({options}, '$.headers.\"{_IDENTITY}\"')), 'null')"
-        identity = self._identity(copying, given, f"CAST({uuid} AS CHAR)") or "NULL"  # which a merge takes away
+        identity = self._identity(copying, given, f"CAST({uuid} AS CHAR)") or "NULL"  # a merge removes the key
         marks = f":header, CAST({uuid} AS CHAR), '{_IDENTITY}', {identity}"
         return f"JSON_MERGE_PATCH({own}, :more, JSON_OBJECT('headers', JSON_OBJECT({marks})))"
 
     def _identity(self, copying: Copying, given: str, own: str) -> str | None:
-        """The ``Idempotency-Key`` among the headers; None: that which the engine makes of the copy's own uuid."""
+        """The ``Idempotency-Key`` header; None: the engine derives it from the copy's own uuid."""
         if copying.same_identity:
             return f"coalesce({given}, {own})"
         if not copying.overtaking:

@@ -1,8 +1,7 @@
-"""Many rows of one shape at once, through PostgreSQL's COPY: several times as fast as the fastest INSERT.
+"""Inserts many rows of one shape through PostgreSQL's COPY: several times as fast as the fastest INSERT.
 
 COPY returns nothing, so the ids are drawn from the table's sequence first, in the same transaction. Where anything is
-out of the ordinary (a driver other than psycopg, a column of an unusual type, no right to the sequence), the caller
-inserts as ever.
+unusual (a driver other than psycopg, a column of an unexpected type, no right to the sequence), the caller uses INSERT.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from boxengine.adapters.sql.values import default_maker, left_to_sqlalchemy, pro
 from boxengine.ports import Attributes
 
 WORTHWHILE = 50
-"""Rows from which on it gains; below, the extra round trip eats it up."""
+"""Rows from which COPY is faster; with fewer, its extra round trip costs more than it saves."""
 _TYPES: Mapping[str, frozenset[str]] = {
     "id": frozenset({"int4", "int8"}),
     "bucket": frozenset({"int2", "int4", "int8"}),
     "event_key": frozenset({"text", "varchar"}),
 }
-"""What a column's type must be, where not one of the usual."""
+"""By column, the types with which COPY is used; for all others ``_USUAL``."""
 _USUAL = frozenset({"bool", "int2", "int4", "int8", "text", "varchar", "bytea", "uuid", "json", "jsonb", "timestamptz"})
 _FACTS = text("""
     SELECT a.attname, t.typname, CASE WHEN has_sequence_privilege(s.name, 'USAGE') THEN s.name END
@@ -39,7 +38,7 @@ Value = Callable[[Attributes], Any]
 
 
 class Copying:
-    """COPY into one table as it really is."""
+    """COPY into one table, as the database has it."""
 
     def __init__(self, table: Table, name: str, types: Mapping[str, str]) -> None:
         """Args:
@@ -52,14 +51,14 @@ class Copying:
 
     @staticmethod
     def possible(connection: Connection) -> bool:
-        """Whether the driver can: psycopg can, but not beneath an async session."""
+        """Whether the driver supports it: psycopg does, except under an async session."""
         return isinstance(connection.connection.driver_connection, psycopg.Connection) and not translates_schemas(
             connection
         )
 
     @classmethod
     def of(cls, connection: Connection, table: Table) -> Self | None:
-        """None where the table is not up to it, or the account may not draw from its sequence."""
+        """None where a column rules COPY out, or the account may not draw from the table's sequence."""
         name = quoted(connection.dialect, table.schema or "", table.name)
         facts = connection.execute(_FACTS, {"name": name}).all()
         sequence = facts[0][2] if facts else None
@@ -72,7 +71,7 @@ class Copying:
         return cls(table, name, types) if sequence and usual else None
 
     def takes(self, rows: Sequence[Attributes]) -> bool:
-        """Whether the values are such that COPY makes the same of them as INSERT: what a moment without a zone means
+        """Whether COPY would store the same values as INSERT. It might not for a moment without a zone, whose meaning
         depends on the session."""
         moments = [key for key in rows[0] if self._types.get(key) == "timestamptz"]
         return not any(_naive(row[key]) for key in moments for row in rows)
@@ -102,7 +101,7 @@ class Copying:
     ) -> tuple[list[int], dict[str, Any]]:
         """Ids, and the values of defaults that only the database knows; one moment for the whole batch."""
         expressions: list[ColumnElement[Any]] = [column.default.arg for column in fixed]  # type: ignore[union-attr]
-        # Asked for each batch: with another search_path the same name is another tenant's table, with a sequence of its own.
+        # Looked up for each batch: under another search_path the same name is another tenant's table, with its own sequence.
         sequence = select(cast(func.pg_get_serial_sequence(self._name, "id"), REGCLASS)).scalar_subquery()
         drawn = connection.execute(
             select(func.nextval(sequence), *expressions).select_from(func.generate_series(1, count))
@@ -111,7 +110,7 @@ class Copying:
 
     @staticmethod
     def _reader(connection: Connection, column: Column[Any], fixed: Mapping[str, Any]) -> Value:
-        """How a row's value for the column is come by, as the driver takes it."""
+        """Returns a function that reads the column's value from a row, in the form the driver accepts."""
         key = column.key
         if key in fixed:
             value = fixed[key]
