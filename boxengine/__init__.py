@@ -23,23 +23,30 @@ from boxengine.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from boxengine.adapters.payload import Payload
+    from boxengine.adapters.sql.jobs.models import JobItem
     from boxengine.adapters.sql.models import InboxItem, OutboxItem, SequencedItem
     from boxengine.app.boxes import Boxes, load
     from boxengine.app.default import (
         acreate_inbox_batch,
         acreate_inbox_item,
+        acreate_job,
+        acreate_jobs,
         acreate_outbox_batch,
         acreate_outbox_item,
         configure,
         create_inbox_batch,
         create_inbox_item,
+        create_job,
+        create_jobs,
         create_outbox_batch,
         create_outbox_item,
     )
     from boxengine.app.running import running
     from boxengine.domain.attributes import BatchAttributes, ItemAttributes
     from boxengine.domain.item import Item, Status
+    from boxengine.domain.job_attributes import JobAttributes, NewJobAttributes
     from boxengine.domain.outcome import DISCARD, PROCESS, SKIP, Failure
+    from boxengine.engine.jobs.handle import Job
 
 __all__ = [
     "DISCARD",
@@ -51,17 +58,25 @@ __all__ = [
     "InboxItem",
     "Item",
     "ItemAttributes",
+    "Job",
+    "JobAttributes",
+    "JobItem",
+    "NewJobAttributes",
     "OutboxItem",
     "Payload",
     "SequencedItem",
     "Status",
     "acreate_inbox_batch",
     "acreate_inbox_item",
+    "acreate_job",
+    "acreate_jobs",
     "acreate_outbox_batch",
     "acreate_outbox_item",
     "configure",
     "create_inbox_batch",
     "create_inbox_item",
+    "create_job",
+    "create_jobs",
     "create_outbox_batch",
     "create_outbox_item",
     "load",
@@ -70,23 +85,30 @@ __all__ = [
 
 _HOMES = {
     "boxengine.adapters.payload": ("Payload",),
+    "boxengine.adapters.sql.jobs.models": ("JobItem",),
     "boxengine.adapters.sql.models": ("InboxItem", "OutboxItem", "SequencedItem"),
     "boxengine.app.boxes": ("Boxes", "load"),
     "boxengine.app.default": (
         "acreate_inbox_batch",
         "acreate_inbox_item",
+        "acreate_job",
+        "acreate_jobs",
         "acreate_outbox_batch",
         "acreate_outbox_item",
         "configure",
         "create_inbox_batch",
         "create_inbox_item",
+        "create_job",
+        "create_jobs",
         "create_outbox_batch",
         "create_outbox_item",
     ),
     "boxengine.app.running": ("running",),
     "boxengine.domain.attributes": ("BatchAttributes", "ItemAttributes"),
     "boxengine.domain.item": ("Item", "Status"),
+    "boxengine.domain.job_attributes": ("JobAttributes", "NewJobAttributes"),
     "boxengine.domain.outcome": ("DISCARD", "PROCESS", "SKIP", "Failure"),
+    "boxengine.engine.jobs.handle": ("Job",),
 }
 
 

@@ -10,6 +10,8 @@
     ├── SchemaMismatch         a box's table lacks what the box needs
     ├── NoAnswerInTime         a transport's call took longer than its ``timeout``
     ├── PortTaken              a port for probes or metrics cannot be had
+    ├── JobLost                a worker's job was taken away from it, or may be at any moment
+    ├── JobRetry               a handler has asked for another attempt (``job.retry()``)
     └── Unavailable            a server did not answer; the loops wait and try again
         ├── StoreUnavailable   the database
         │   └── StoreConflict  another transaction was in the way; nothing is wrong with the server
@@ -83,6 +85,18 @@ class NoAnswerInTime(BoxError):
 
 class PortTaken(BoxError):
     """A port for probes or metrics cannot be had; the message names the key to change."""
+
+
+class JobLost(BoxError):
+    """The job is no longer this worker's, or its lease is about to end. Nothing can be written for it any more.
+
+    Raised by whatever the handler does with its job, and, in a thread that computes, between two lines of its own code. A
+    handler lets it pass; what it has not committed is undone.
+    """
+
+
+class JobRetry(BoxError):
+    """How ``job.retry()`` ends the handler. A handler lets it pass."""
 
 
 class Unavailable(BoxError):

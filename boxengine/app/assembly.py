@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-import random
 import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from boxengine.adapters.sql.async_session import lend
 from boxengine.adapters.telemetry.combined import CombinedObserver
 from boxengine.adapters.telemetry.logs import report
+from boxengine.app.jobs import JobLoops, chosen_jobs, connect_jobs, job_loops, timing_of
+from boxengine.app.loops import HOUSEKEEPING_LIMIT, LoopMaker
 from boxengine.app.servers import Servers
 from boxengine.domain.box import Box, Storage
 from boxengine.engine.awaiting.event_loop import EventLoop
@@ -47,7 +48,6 @@ from boxengine.engine.running.lease_length import LeaseLength
 from boxengine.engine.running.outages import Outages
 from boxengine.engine.running.recorder import Recorder
 from boxengine.engine.running.table_watch import TableWatch
-from boxengine.engine.running.threads import ThreadGroup
 from boxengine.engine.running.worker import Loop, Worker
 from boxengine.engine.timing import TIMING
 from boxengine.engine.tracking import GuardedTracker
@@ -63,8 +63,6 @@ logger = logging.getLogger("boxengine.worker")
 ROUND_TRIPS = 4
 """To Redis, from a lease's beginning to the first item: the take, the boxes' pauses, remembered failures, the note of an item
 in hand. Before its renewal each of the other threads' may come first."""
-HOUSEKEEPING_LIMIT = timedelta(minutes=2)
-"""A turn of listener, poller or lease keeper that takes longer hangs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,20 +78,29 @@ class Choices:
 
 
 def choose(resolved: Resolved, names: Sequence[str]) -> dict[str, Pipeline]:
-    """The pipelines of the boxes named, of all if none is.
+    """The pipelines of the outboxes and inboxes named, of all if no box is.
 
     Raises:
         UnknownBox: with the names that are known.
     """
     for name in names:
-        if name not in resolved.pipelines:
-            raise UnknownBox(name, resolved.pipelines)
+        if name not in resolved.pipelines and name not in resolved.jobs:
+            raise UnknownBox(name, [*resolved.pipelines, *resolved.jobs])
     return {name: pipeline for name, pipeline in resolved.pipelines.items() if not names or name in names}
 
 
-def health(servers: Servers, **options: Any) -> Health:
-    """What the probes answer from."""
-    checks = {"database": servers.store.ping, "redis": servers.queue.ping}
+def is_coordinated(resolved: Resolved, names: Sequence[str]) -> bool:
+    """Whether there is more to do than long jobs, which need no Redis."""
+    return bool(choose(resolved, names)) or not chosen_jobs(resolved, names)
+
+
+def health(servers: Servers, *, coordinated: bool = True, **options: Any) -> Health:
+    """What the probes answer from.
+
+    Args:
+        coordinated: whether Redis is needed; long jobs do without.
+    """
+    checks = {"database": servers.store.ping} | ({"redis": servers.queue.ping} if coordinated else {})
     return Health(clock=servers.clock, checks=checks, **options)
 
 
@@ -117,7 +124,8 @@ def assemble(
         UnknownBox: a chosen box does not exist.
         BoxError: a transport cannot be made.
     """
-    return _Assembly(resolved, servers, choices, observer, tracer, health, name).worker(services)
+    assembly = _Assembly(resolved, servers, choices, observer, tracer, health, name)
+    return assembly.worker(services) if assembly.coordinated else assembly.worker_of_jobs(services)
 
 
 def _left_in_redis(what: str, release: Callable[[], object]) -> Closing:
@@ -151,6 +159,8 @@ class _Assembly:
         self._pipelines = choose(resolved, choices.boxes)
         self._boxes: list[Box] = [pipeline.box for pipeline in self._pipelines.values()]
         self._outages = Outages(observer=observer, error_tracker=self._track, clock=self._clock, missing=health.missing)
+        self._loops = LoopMaker(health=health, clock=self._clock, outages=self._outages, seed=self._token)
+        self.coordinated = is_coordinated(resolved, choices.boxes)
         partitions = choices.partitions or self._settings.poller.concurrency
         self._schedule = Schedule(self._boxes, partitions=partitions, clock=self._clock)
         self._threads = choices.processor_threads or self._settings.processor.threads_count
@@ -178,7 +188,37 @@ class _Assembly:
         )
         self._middlewares = self._awaiting.middlewares(resolved.middlewares)
 
+    def worker_of_jobs(self, services: Sequence[Service]) -> Worker:
+        """Long jobs alone."""
+        jobs = self._jobs()
+        return Worker(
+            sources=jobs.sources,
+            processors=jobs.processors,
+            housekeeping=jobs.housekeeping,
+            services=services,
+            release=jobs.release,
+            close=[jobs.close, *self._servers.closings()],
+            error_tracker=self._track,
+            health=self._health,
+            clock=self._clock,
+        )
+
+    def _jobs(self) -> JobLoops:
+        pipelines = chosen_jobs(self._resolved, self._choices.boxes)
+        if not pipelines:
+            return JobLoops()
+        return job_loops(
+            pipelines,
+            connect_jobs(self._settings, pipelines),
+            loops=self._loops,
+            clock=self._clock,
+            observer=self._observer,
+            error_tracker=self._track,
+            timing=timing_of(self._settings),
+        )
+
     def worker(self, services: Sequence[Service]) -> Worker:
+        jobs = self._jobs()
         deliveries = {name: self._delivery(pipeline) for name, pipeline in self._pipelines.items()}
         keeper = LeaseKeeper(
             self._servers.queue,
@@ -199,8 +239,8 @@ class _Assembly:
         # Nobody sees what is measured where no metrics are shown.
         measuring = [self._loop("backlog", backlog.turn)] if self._settings.metrics.enabled else []
         return Worker(
-            sources=self._sources(poller),
-            processors=[self._processing(processor)],
+            sources=[*self._sources(poller), *jobs.sources],
+            processors=[self._processing(processor), *jobs.processors],
             housekeeping=[
                 self._loop("lease-keeper", keeper.turn),
                 self._loop("heartbeat", heartbeat.turn),
@@ -209,6 +249,7 @@ class _Assembly:
                 self._loop("tables", TableWatch(self._servers.store, outages=self._outages).turn),
                 *measuring,
                 self._retention(),
+                *jobs.housekeeping,
             ],
             services=services,
             # Given back, the leases let the next worker poll at once.
@@ -221,8 +262,10 @@ class _Assembly:
                     self._recorder.flush,
                     late="Redis does not answer in time for the stop; lost: the last seconds of the history",
                 ),
+                *jobs.release,
             ],
             close=[
+                jobs.close,
                 [closing for delivery in deliveries.values() for closing in delivery.closings()],
                 [Closing("the event loop", self._event_loop.close)],
                 *self._servers.closings(),
@@ -407,14 +450,4 @@ class _Assembly:
         limit: timedelta = HOUSEKEEPING_LIMIT,
         interrupt: Callable[[], None] = lambda: None,
     ) -> Loop:
-        threads = ThreadGroup(
-            name,
-            turn,
-            count=count,
-            limit=limit,
-            health=self._health,
-            clock=self._clock,
-            outages=self._outages,
-            randomness=random.Random(self._token + name),
-        )
-        return Loop(threads, interrupt)
+        return self._loops.make(name, turn, count=count, limit=limit, interrupt=interrupt)

@@ -15,6 +15,7 @@ from boxengine.adapters.builtin import BUILTIN_TRANSPORTS
 from boxengine.adapters.system import SystemClock
 from boxengine.domain.attributes import BatchAttributes, ItemAttributes, P
 from boxengine.domain.box import Box, BoxType
+from boxengine.domain.job_attributes import JobAttributes, NewJobAttributes
 from boxengine.engine.create import Creator
 from boxengine.engine.delivering.pipeline import Pipeline
 from boxengine.engine.observation import NullObserver
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session, scoped_session
 
     from boxengine.adapters.sql.eased_notify import EasedNotify
+    from boxengine.adapters.sql.jobs.models import JobItem
     from boxengine.adapters.sql.models import InboxItem, OutboxItem
+    from boxengine.engine.jobs.create import JobCreator
 
     AnySession = Session | Connection | scoped_session[Session]
     AnyAsyncSession = AsyncSession | AsyncConnection | async_scoped_session[AsyncSession]
@@ -63,6 +66,7 @@ class Boxes:
         self._clock = SystemClock()
         self._given_tracer = tracer
         self._creators: dict[tuple[str, type | None], Creator] = {}
+        self._job_creators: dict[str, JobCreator] = {}
 
     @cached_property
     def resolved(self) -> Resolved:
@@ -203,6 +207,63 @@ class Boxes:
         return await _run_sync(
             session, lambda sync: self.create_inbox_batch(sync, model, items, partition_by=partition_by)
         )
+
+    # ── creating long jobs ───────────────────────────────────────────────────────────────────────────
+
+    def create_job(
+        self, session: AnySession, model: type[JobItem] | str, *, task: str, **attributes: Unpack[JobAttributes]
+    ) -> int:
+        """Inserts one long job through the caller's open transaction and returns its id.
+
+        Args:
+            session: a SQLAlchemy ``Session`` or ``Connection``; the job commits or rolls back with it.
+            model: the box's model class, or its name.
+            task: which of the box's handlers runs it.
+            attributes: ``args``, ``idempotency_key``, ``lock_key``, ``priority``, ``delay`` and others: see ``JobAttributes``.
+
+        Raises:
+            InvalidItem: no such task, or an attribute that is not as expected.
+            UnknownBox: the configuration has no such box of jobs.
+        """
+        return self.job_creator(model).create(session, [{"task": task, **attributes}])[0]
+
+    def create_jobs(
+        self, session: AnySession, model: type[JobItem] | str, jobs: Sequence[NewJobAttributes]
+    ) -> list[int]:
+        """Inserts many jobs and returns their ids in the order given. None is inserted where one of them is refused."""
+        return self.job_creator(model).create(session, cast("Sequence[dict[str, Any]]", jobs))
+
+    async def acreate_job(
+        self, session: AnyAsyncSession, model: type[JobItem] | str, *, task: str, **attributes: Unpack[JobAttributes]
+    ) -> int:
+        """``create_job`` under an ``AsyncSession``."""
+        return await _run_sync(session, lambda sync: self.create_job(sync, model, task=task, **attributes))
+
+    async def acreate_jobs(
+        self, session: AnyAsyncSession, model: type[JobItem] | str, jobs: Sequence[NewJobAttributes]
+    ) -> list[int]:
+        """``create_jobs`` under an ``AsyncSession``."""
+        return await _run_sync(session, lambda sync: self.create_jobs(sync, model, jobs))
+
+    def job_creator(self, model: Model) -> JobCreator:
+        """What puts jobs into the box of this model or name.
+
+        Raises:
+            UnknownBox: the configuration has no such box of jobs.
+        """
+        from boxengine.adapters.sql.jobs.insert import SqlNewJobs  # noqa: PLC0415 - see above
+        from boxengine.engine.jobs.create import JobCreator  # noqa: PLC0415
+
+        name = box_name(model)
+        known = self._job_creators.get(name)
+        if known is None:
+            pipeline = self._creating.jobs.get(name)
+            if pipeline is None:
+                raise UnknownBox(name, self._creating.jobs)
+            own = pipeline.model or (None if isinstance(model, str) else model)
+            known = JobCreator(pipeline.box, SqlNewJobs(pipeline.box, own), tasks=pipeline.tasks)
+            self._job_creators[name] = known
+        return known
 
     # ── looking at the configuration ─────────────────────────────────────────────────────────────────
 

@@ -12,8 +12,10 @@ from typing_extensions import Unpack
 
 from boxengine.app.boxes import Boxes, load
 from boxengine.domain.attributes import BatchAttributes, ItemAttributes, P
+from boxengine.domain.job_attributes import JobAttributes, NewJobAttributes
 
 if TYPE_CHECKING:
+    from boxengine.adapters.sql.jobs.models import JobItem
     from boxengine.adapters.sql.models import InboxItem, OutboxItem
     from boxengine.app.boxes import AnyAsyncSession, AnySession
 
@@ -173,3 +175,29 @@ async def acreate_inbox_batch(
 ) -> list[int]:
     """``create_inbox_batch`` under an ``AsyncSession``."""
     return await _default.get().acreate_inbox_batch(session, model, items, partition_by=partition_by)
+
+
+def create_job(
+    session: AnySession, model: type[JobItem] | str, *, task: str, **attributes: Unpack[JobAttributes]
+) -> int:
+    """``Boxes.create_job`` of the default configuration."""
+    return _default.get().create_job(session, model, task=task, **attributes)
+
+
+def create_jobs(session: AnySession, model: type[JobItem] | str, jobs: Sequence[NewJobAttributes]) -> list[int]:
+    """``Boxes.create_jobs`` of the default configuration."""
+    return _default.get().create_jobs(session, model, jobs)
+
+
+async def acreate_job(
+    session: AnyAsyncSession, model: type[JobItem] | str, *, task: str, **attributes: Unpack[JobAttributes]
+) -> int:
+    """``Boxes.acreate_job`` of the default configuration."""
+    return await _default.get().acreate_job(session, model, task=task, **attributes)
+
+
+async def acreate_jobs(
+    session: AnyAsyncSession, model: type[JobItem] | str, jobs: Sequence[NewJobAttributes]
+) -> list[int]:
+    """``Boxes.acreate_jobs`` of the default configuration."""
+    return await _default.get().acreate_jobs(session, model, jobs)

@@ -93,7 +93,8 @@ class running:  # noqa: N801 - used as a statement: with boxengine.running(...)
         watching = watchers(settings, clock=servers.clock, partitions=settings.poller.concurrency, ledger=None)
         default.offer(Boxes(self.boxes.resolved, observer=watching.observer, tracer=watching.tracer))
         self.registry = watching.registry
-        self._health = assembly.health(servers, **watching.health)
+        coordinated = assembly.is_coordinated(self.boxes.resolved, self._names)
+        self._health = assembly.health(servers, coordinated=coordinated, **watching.health)
         self._worker = assembly.assemble(
             self.boxes.resolved,
             servers,
@@ -105,7 +106,9 @@ class running:  # noqa: N801 - used as a statement: with boxengine.running(...)
         self._worker.start()
         for problem in notices(settings):
             logger.warning("%s", problem)
-        logger.info("started: %s", ", ".join(self._names or self.boxes.resolved.pipelines))
+        logger.info(
+            "started: %s", ", ".join(self._names or [*self.boxes.resolved.pipelines, *self.boxes.resolved.jobs])
+        )
 
     def stop(self) -> None:
         """What leaving the block does. Harmless a second time."""

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,11 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from boxengine.adapters.sql.jobs.store import SqlJobs
     from boxengine.app.boxes import Boxes
     from boxengine.app.servers import Servers
     from boxengine.domain.box import Box
+    from boxengine.engine.jobs.pipeline import JobPipeline
 
 
 _PIPE_WIDTH = 300
@@ -93,10 +95,23 @@ def connect(boxes: Boxes, *, writes: bool = False) -> Servers:
 
 
 def chosen(boxes: Boxes, name: str | None) -> list[Box]:
-    """One box by its name, or all."""
+    """One outbox or inbox by its name, or all; none where the name is a job box's."""
     if name is not None:
-        return [boxes.box(name)]
+        return [] if name in boxes.resolved.jobs else [boxes.box(name)]
     return [pipeline.box for pipeline in boxes.resolved.pipelines.values()]
+
+
+def jobs_chosen(boxes: Boxes, name: str | None) -> Mapping[str, JobPipeline]:
+    """The box of long jobs of this name, or all of them; none where the name is an outbox's or an inbox's."""
+    jobs = boxes.resolved.jobs
+    return jobs if name is None else {name: jobs[name]} if name in jobs else {}
+
+
+def connect_to_jobs(boxes: Boxes) -> SqlJobs:
+    """Where long jobs are kept, for a person's questions."""
+    from boxengine.app.jobs import connect_jobs  # noqa: PLC0415 - see Globals.boxes
+
+    return connect_jobs(boxes.resolved.settings, boxes.resolved.jobs, threads=False)
 
 
 def models(boxes: Boxes, names: Sequence[Box]) -> list[type]:

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from boxengine.cli.context import globals_of, notes, output
+from boxengine.cli.jobs import create_job, job_attributes
 from boxengine.cli.lines import LONGEST_LINE, item_of
 from boxengine.cli.text import counted
 from boxengine.domain.box import BoxType
@@ -41,23 +42,40 @@ def create(
     payload: Annotated[str | None, typer.Option("--payload", help="The payload as text.")] = None,
     payload_file: Annotated[Path | None, typer.Option("--payload-file", help="Or a file that holds it.")] = None,
     event_name: Annotated[str | None, typer.Option("--event-name", help="What happened.")] = None,
+    *,
     jsonl: Annotated[
         str | None, typer.Option("--jsonl", help="A file of JSON lines, one item each, or - for standard input.")
     ] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report bad lines and go on.")] = False,  # noqa: FBT002 - typer's way
+    task: Annotated[str | None, typer.Option("--task", help="Of a job: which handler runs it.")] = None,
+    args: Annotated[str | None, typer.Option("--args", help="Of a job: JSON.")] = None,
+    lock_key: Annotated[
+        str | None, typer.Option("--lock-key", help="Of a job: one runs at a time for each such key.")
+    ] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option("--idempotency-key", help="Of a job: the same key is the same job.")
+    ] = None,
+    priority: Annotated[int, typer.Option("--priority", help="Of a job: lower goes first.")] = 100,
+    delay: Annotated[float | None, typer.Option("--delay", min=0, help="Of a job: seconds before it may run.")] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report bad lines and go on.")] = False,
 ) -> None:
-    """Put items into a box.
+    """Put items into an outbox or an inbox, or a job into a box of long jobs.
 
     A JSON line is an object with event_key and payload (text, or any JSON value, which is stored as JSON; or
     payload_base64), and event_name, options, uuid, dedup_key, available_at where wanted. Lines are written 1,000 to a
     transaction. A bad line ends the command before its batch is written; what came before it is in.
 
     Examples: boxengine create order_outbox_item --event-key 42 --payload '{"id": 42}';
-    boxengine create order_outbox_item --jsonl items.jsonl
+    boxengine create order_outbox_item --jsonl items.jsonl; boxengine create report_job --task export --args '{"day": 1}'
     """
     from boxengine.app.database import connect_store  # noqa: PLC0415 - see Globals.boxes
 
     boxes = globals_of(context).boxes()
+    if box in boxes.resolved.jobs:
+        if task is None:
+            raise typer.BadParameter("is needed for a job", param_hint="--task")
+        attributes = job_attributes(args, lock_key, idempotency_key, priority, delay)
+        output().print(f"job {create_job(boxes, box, task, attributes)} written to {box}")
+        return
     boxes.box(box)
     store = connect_store(boxes.resolved.settings)
     writer = _Writer(boxes, box, store.engine)
@@ -72,10 +90,10 @@ def create(
         if event_key is None:
             raise typer.BadParameter("is needed, or --jsonl", param_hint="--event-key")
         data = payload_file.read_bytes() if payload_file else (payload or "").encode(errors="surrogateescape")
-        attributes: Item = {"event_key": event_key, "payload": data}
+        item: Item = {"event_key": event_key, "payload": data}
         if event_name is not None:
-            attributes["event_name"] = event_name
-        ids = writer.write([attributes])
+            item["event_name"] = event_name
+        ids = writer.write([item])
         output().print(f"item {ids[0]} written to {box}")
     except OSError as error:
         raise BoxError(f"{error.filename or jsonl or payload_file}: {error.strerror}") from error

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from boxengine.cli.context import chosen, globals_of, models, output, print_json, say
+from boxengine.cli.context import chosen, globals_of, jobs_chosen, models, output, print_json, say
 from boxengine.cli.text import counted
 from boxengine.domain.box import Storage
 from boxengine.errors import BoxError
+
+if TYPE_CHECKING:
+    from boxengine.app.boxes import Boxes
+    from boxengine.domain.jobs import JobBox
 
 cli = typer.Typer(help="Make, verify or print the tables of all boxes.", no_args_is_help=True)
 BoxName = Annotated[str | None, typer.Argument(help="One box; all if left out.")]
@@ -19,6 +23,7 @@ BoxName = Annotated[str | None, typer.Argument(help="One box; all if left out.")
 def create(context: typer.Context, box: BoxName = None) -> None:
     """Make what is missing of tables and indexes. Doing it twice changes nothing."""
     from boxengine.adapters.sql import schema, sizes  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.adapters.sql.jobs import schema as job_schema  # noqa: PLC0415
     from boxengine.app.database import connect_store  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
@@ -27,10 +32,12 @@ def create(context: typer.Context, box: BoxName = None) -> None:
     try:
         made = schema.create(store.engine, wanted, models(boxes, wanted))
         sizes.record(store.engine, wanted)
+        made += job_schema.create(store.engine, *_jobs(boxes, box))
     finally:
         store.close()
-    for each in wanted:
-        output().print(f"{each.name}: table {each.table} {'made' if each.table in made else 'is there'}")
+    tables = [(each.name, each.table) for each in wanted] + [(each.name, each.table) for each in _jobs(boxes, box)[0]]
+    for name, table in tables:
+        output().print(f"{name}: table {table} {'made' if table in made else 'is there'}")
 
 
 @cli.command("check")
@@ -41,6 +48,7 @@ def check(
 ) -> None:
     """Compare the database with what the boxes need; exit 1 if a box cannot run."""
     from boxengine.adapters.sql import schema  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.adapters.sql.jobs import schema as job_schema  # noqa: PLC0415
     from boxengine.app.database import connect_store  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
@@ -48,6 +56,7 @@ def check(
     store = connect_store(boxes.resolved.settings)
     try:
         findings = schema.check(store.engine, wanted, models(boxes, wanted))
+        findings += job_schema.check(store.engine, *_jobs(boxes, box))
         broken = {finding.box for finding in findings if finding.severity == "error"}
         for each in wanted:
             stranded = None if each.name in broken else store.stranded(each)
@@ -61,7 +70,7 @@ def check(
         for finding in findings:
             output().print(f"{finding.severity}: {finding.box}: {finding.message}", markup=False)
         if not findings:
-            output().print(f"{counted(len(wanted), 'box')}, all in order")
+            output().print(f"{counted(len(wanted) + len(_jobs(boxes, box)[0]), 'box')}, all in order")
     if any(finding.severity == "error" for finding in findings):
         raise typer.Exit(1)
 
@@ -78,13 +87,20 @@ def ddl(
     from sqlalchemy import make_url  # noqa: PLC0415 - see Globals.boxes
 
     from boxengine.adapters.sql import schema  # noqa: PLC0415
+    from boxengine.adapters.sql.jobs import schema as job_schema  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
     wanted = chosen(boxes, box)
     url = boxes.resolved.settings.database.url
     name = dialect or (make_url(url).get_backend_name() if url else "postgresql")
-    for statement in schema.ddl(name, wanted, models(boxes, wanted)):
+    for statement in schema.ddl(name, wanted, models(boxes, wanted)) + job_schema.ddl(name, *_jobs(boxes, box)):
         output().print(f"{statement};", markup=False)
+
+
+def _jobs(boxes: Boxes, name: str | None) -> tuple[list[JobBox], dict[str, type]]:
+    """The boxes of long jobs that are meant, and the users' classes among their models."""
+    pipelines = jobs_chosen(boxes, name).values()
+    return [each.box for each in pipelines], {each.box.name: each.model for each in pipelines if each.model is not None}
 
 
 @cli.command("rebucket")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from boxengine.app.boxes import Boxes
     from boxengine.cli.context import Globals
     from boxengine.domain.box import Box
+    from boxengine.domain.jobs import JobBox
     from boxengine.engine.running.health import Health
     from boxengine.engine.running.worker import Worker
     from boxengine.ports import Observer, Service, Tracer
@@ -36,7 +37,7 @@ class Work(Protocol):
     """All that a command runs, connected to nothing or to everything, and not started yet."""
 
     @property
-    def boxes(self) -> Sequence[Box]:
+    def boxes(self) -> Sequence[Box | JobBox]:
         """The boxes it works on."""
 
     def health(self, **options: Any) -> Health:

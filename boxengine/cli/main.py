@@ -26,6 +26,7 @@ from boxengine.cli import (
     doctor,
     init,
     items,
+    jobs,
     new,
     pausing,
     servers,
@@ -62,6 +63,7 @@ cli.command("doctor")(doctor.doctor)
 cli.command("demo")(demo.demo)
 cli.command("servers")(servers.servers)
 cli.add_typer(items.cli, name="items")
+cli.add_typer(jobs.cli, name="jobs")
 cli.add_typer(new.cli, name="new")
 cli.add_typer(db.cli, name="db")
 cli.add_typer(config.cli, name="config")

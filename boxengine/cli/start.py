@@ -1,4 +1,4 @@
-"""``boxengine start``: poller and processor."""
+"""``boxengine start``: poller and processor, and what runs long jobs."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from boxengine.app.boxes import Boxes
     from boxengine.app.servers import Servers
     from boxengine.domain.box import Box
+    from boxengine.domain.jobs import JobBox
     from boxengine.engine.running.health import Health
     from boxengine.engine.running.worker import Worker
     from boxengine.ports import Observer, Service, Tracer
@@ -47,7 +48,7 @@ def start(
     processes: Annotated[int, typer.Option("--processes", min=1, help="Worker processes under one parent.")] = 1,
     child: Annotated[str | None, typer.Option("--child", hidden=True)] = None,
 ) -> None:
-    """Deliver items: poller and processor, until SIGTERM, SIGINT, SIGQUIT or SIGHUP.
+    """Deliver items and run long jobs, until SIGTERM, SIGINT, SIGQUIT or SIGHUP.
 
     The first signal lets the batches under way finish and exits with 0; a second one, other than SIGHUP, exits at once.
 
@@ -107,20 +108,24 @@ class Delivering:
         self._place = place
 
     @property
-    def boxes(self) -> list[Box]:
-        """The boxes whose items are delivered."""
+    def boxes(self) -> list[Box | JobBox]:
+        """The boxes that are worked on."""
         from boxengine.app.assembly import choose  # noqa: PLC0415 - see Globals.boxes
+        from boxengine.app.jobs import chosen_jobs  # noqa: PLC0415
 
-        return [pipeline.box for pipeline in choose(self._boxes.resolved, self._choices.boxes).values()]
+        resolved, names = self._boxes.resolved, self._choices.boxes
+        jobs = [pipeline.box for pipeline in chosen_jobs(resolved, names).values()]
+        return [*(pipeline.box for pipeline in choose(resolved, names).values()), *jobs]
 
     def health(self, **options: Any) -> Health:
         """What the probes answer from: the servers, the transports and the loops' progress."""
         from boxengine.app import assembly  # noqa: PLC0415 - see Globals.boxes
 
-        return assembly.health(self._servers, **options)
+        coordinated = assembly.is_coordinated(self._boxes.resolved, self._choices.boxes)
+        return assembly.health(self._servers, coordinated=coordinated, **options)
 
     def worker(self, *, health: Health, services: Sequence[Service]) -> Worker:
-        """Poller and processor."""
+        """Poller and processor, and what runs long jobs."""
         from boxengine.app import assembly, default  # noqa: PLC0415 - see Globals.boxes
         from boxengine.app.boxes import Boxes  # noqa: PLC0415
 

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from boxengine.cli.context import chosen, connect, globals_of, output, print_json, say, width
+from boxengine.cli.context import (
+    chosen,
+    connect,
+    connect_to_jobs,
+    globals_of,
+    jobs_chosen,
+    output,
+    print_json,
+    say,
+    width,
+)
+from boxengine.cli.job_status import JobLook
 from boxengine.cli.status_view import COUNTED, view
 from boxengine.domain.item import rfc3339
 from boxengine.errors import SchemaMismatch
@@ -43,7 +54,11 @@ def status(
     wanted = chosen(boxes, box)
     servers = connect(boxes)
     auto_disabled = boxes.resolved.settings.polling_auto_disabled
-    look = _Look(Lookout(servers, wanted, auto_disabled=auto_disabled, exact=exact))
+    store = connect_to_jobs(boxes) if boxes.resolved.jobs else None
+    look = _Look(
+        Lookout(servers, wanted, auto_disabled=auto_disabled, exact=exact) if wanted else None,
+        None if store is None else JobLook(store, [each.box for each in jobs_chosen(boxes, box).values()]),
+    )
     try:
         if not watch:
             code = _once(look, as_json=as_json)
@@ -52,6 +67,8 @@ def status(
             _watch(look, stop_request().wait, interval, as_json=as_json)
     finally:
         servers.close()
+        if store is not None:
+            store.close()
     raise typer.Exit(code)
 
 
@@ -88,8 +105,9 @@ def _watch(look: _Look, wait: Callable[[float], bool], interval: float, *, as_js
 class _Look:
     """What one look over the boxes says, as one row per box."""
 
-    def __init__(self, lookout: Lookout) -> None:
+    def __init__(self, lookout: Lookout | None, jobs: JobLook | None) -> None:
         self._lookout = lookout
+        self._jobs = jobs
         self.problems: list[str] = []
         """Of the last look; so the hints."""
         self.hints: list[str] = []
@@ -100,9 +118,15 @@ class _Look:
         Raises:
             SchemaMismatch: the table of a box cannot serve.
         """
-        look = self._lookout.look()
-        self.problems, self.hints = list(look.outages), list(look.hints)
-        return [_row(each, look.taken_at) for each in look.boxes]
+        rows: list[dict[str, Any]] = []
+        self.problems, self.hints = [], []
+        if self._lookout is not None:
+            look = self._lookout.look()
+            self.problems, self.hints = list(look.outages), list(look.hints)
+            rows += [_row(each, look.taken_at) for each in look.boxes]
+        if self._jobs is not None:
+            rows += self._jobs.rows(self.problems)
+        return rows
 
 
 def _row(seen: BoxView, now: datetime) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from boxengine.cli.job_status import JOB, job_table
 from boxengine.cli.text import aligned, printable
 from boxengine.ports import Precision
 
@@ -23,7 +24,11 @@ _NUMBERS = frozenset({*COUNTED, "oldest pending", "queue", "lag", "workers", "pi
 
 def view(rows: Sequence[Mapping[str, Any]], *, width: int) -> str:
     """The boxes, the workers and the open circuits, in lines of at most this width where words allow."""
-    parts = [_fitting(_HEAD, [_cells(row) for row in rows], width) or _narrow(rows, width)]
+    jobs = [row for row in rows if row["type"] == JOB]
+    rows = [row for row in rows if row["type"] != JOB]
+    parts = [_fitting(_HEAD, [_cells(row) for row in rows], width) or _narrow(rows, width)] if rows or not jobs else []
+    if jobs:
+        parts.append(job_table(jobs))
     workers = list(_workers(rows))
     if workers:
         parts.append(_fitting(_WORKERS, workers, width) or "\n".join(_wrapped(_told(each), width) for each in workers))

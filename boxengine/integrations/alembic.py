@@ -28,6 +28,7 @@ from sqlalchemy.types import TypeEngine
 
 from boxengine.adapters.sql import columns, now, schema, upgrade
 from boxengine.adapters.sql.index_names import index_names
+from boxengine.adapters.sql.jobs import schema as job_schema
 from boxengine.adapters.sql.sizes import without_size
 from boxengine.adapters.sql.tables import counters_of
 from boxengine.domain.box import Box
@@ -122,12 +123,14 @@ class _BoxTables:
         self._models = [pipeline.model for pipeline in resolved.pipelines.values() if pipeline.model is not None]
         self._tables = {table.fullname for table in schema.tables(self._boxes, self._models)}
         self._counters = {counters_of(name) for name in self._tables}
+        self._without_model = _job_tables_without_model(resolved)
 
     def includes(self, item: Any, name: str | None, kind: str, *, only_in_database: bool) -> bool:
         """Whether Alembic compares it."""
         if kind == "table" and isinstance(item, Table):
             # A box without a model has a table that the application's metadata does not know.
-            return item.fullname not in self._counters and not (only_in_database and item.fullname in self._tables)
+            ours = self._tables | self._without_model
+            return item.fullname not in self._counters and not (only_in_database and item.fullname in ours)
         if (
             kind == "index"
             and isinstance(item, Index)
@@ -175,6 +178,12 @@ class _BoxTables:
 def _tables_of(metadata: MetaData | Sequence[MetaData] | None) -> dict[str, Table]:
     several = [metadata] if isinstance(metadata, MetaData) else metadata or ()
     return {name: table for each in several for name, table in each.tables.items()}
+
+
+def _job_tables_without_model(resolved: Resolved) -> set[str]:
+    """Those that ``db create`` makes: of a job box with a model, Alembic sees both tables in the model's metadata."""
+    boxes = [pipeline.box for pipeline in resolved.jobs.values() if pipeline.model is None]
+    return {table.fullname for _, table in job_schema.tables(boxes, {})}
 
 
 class CompleteBoxes(ops.MigrateOperation):

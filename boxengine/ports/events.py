@@ -16,6 +16,7 @@ from boxengine.domain.item import Item
 from boxengine.domain.item_id import ItemId
 from boxengine.domain.outcome import Settlement
 from boxengine.ports.coordination.workers import OpenCircuit
+from boxengine.ports.jobs import JobEvent
 from boxengine.ports.receiving import Consumed, TopicPartition
 
 # ── create ───────────────────────────────────────────────────────────────────────────────────────────
@@ -309,4 +310,5 @@ Event = (
     | OutageEnded
     | CoordinatorSlow
     | CoordinatorQuick
+    | JobEvent
 )

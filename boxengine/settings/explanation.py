@@ -31,10 +31,14 @@ class Row:
 
 def explain(settings: Settings) -> list[Row]:
     """Every value in force, in the order of the schema, each with its source."""
-    dumped = settings.model_dump(mode="json", exclude={"outbox_items", "inbox_items"}, fallback=str)
+    dumped = settings.model_dump(mode="json", exclude={"outbox_items", "inbox_items", "job_items"}, fallback=str)
     rows = [_row(settings, path, value) for path, value in _leaves((), dumped)]
     for path, name, box in rules.boxes_with_paths(settings):
         rows += _box_rows(settings, path, name, box)
+    for name, job_box in settings.job_items.items():
+        here = ("job_items", name)
+        dumped = job_box.model_dump(mode="json", fallback=str)
+        rows += [_row(settings, path, value) for path, value in _leaves(here, dumped)]
     return rows
 
 

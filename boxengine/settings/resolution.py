@@ -15,12 +15,14 @@ from boxengine.domain.partitioning import PartitionStrategy
 from boxengine.domain.retry import RetryStrategy
 from boxengine.engine.answers import ASYNC, never_runs
 from boxengine.engine.delivering.pipeline import Middleware, Middlewares, Pipeline, TransportSpec
+from boxengine.engine.jobs.pipeline import JobPipeline
 from boxengine.errors import ConfigurationError, Problem, described
 from boxengine.ports import ErrorTracker
 from boxengine.settings import loading, rules, transports
 from boxengine.settings.boxes import BoxSettings
 from boxengine.settings.call_shapes import misfit
 from boxengine.settings.diagnosis import Finding
+from boxengine.settings.job_resolution import JobResolver
 from boxengine.settings.names import CannotImport, box_name, import_module, load_object
 from boxengine.settings.origin import Path
 from boxengine.settings.rules import Rules, boxes_with_paths, table_taken
@@ -61,6 +63,8 @@ class Resolved:
     """By the name of an inbox box: the arguments of its Kafka consumers (``topics``, ``group``, ``concurrency``,
     ``bootstrap_servers``, ``config``), the top level's ``kafka`` worked in, and ``attributes``: callables of a message
     by the item's attribute. Boxes without a source are left out."""
+    jobs: Mapping[str, JobPipeline] = field(default_factory=dict)
+    """Boxes of long jobs, by name."""
 
 
 def resolve(settings: Settings, *, builtin_transports: Mapping[str, str]) -> Resolved:
@@ -132,7 +136,7 @@ def _read_by_creators(path: Path, settings: Settings) -> bool:
             return settings.wakes_by_redis
         case ("middlewares", kind, *_):
             return str(kind).startswith("create")
-        case (("outbox_items" | "inbox_items"), _, key, *_):
+        case (("outbox_items" | "inbox_items" | "job_items"), _, key, *_):
             return key not in _OF_THE_WORKER
         case (section, *_):
             return section in _OF_ALL
@@ -156,7 +160,14 @@ class _Resolver:
     def run(self) -> Resolved:
         self._import_app()
         pipelines = {name: self._pipeline(path, name, box) for path, name, box in boxes_with_paths(self._settings)}
-        return Resolved(self._settings, pipelines, self._middlewares(), self._error_tracker(), self._sources())
+        return Resolved(
+            self._settings,
+            pipelines,
+            self._middlewares(),
+            self._error_tracker(),
+            self._sources(),
+            self._jobs(handlers=True),
+        )
 
     def run_for_creating(self) -> Resolved:
         """Without what only a worker calls."""
@@ -171,7 +182,11 @@ class _Resolver:
             for path, name, box in boxes_with_paths(self._settings)
         }
         creating = {kind: self._middleware(kind) for kind in ("create_item", "create_batch")}
-        return Resolved(self._settings, pipelines, Middlewares(**creating), None)
+        jobs = self._jobs(handlers=False)
+        return Resolved(self._settings, pipelines, Middlewares(**creating), None, jobs=jobs)
+
+    def _jobs(self, *, handlers: bool) -> dict[str, JobPipeline]:
+        return JobResolver(self._settings, load=self._load, found=self.found).run(handlers=handlers)
 
     def _import_app(self) -> None:
         for position, name in enumerate(self._settings.app):

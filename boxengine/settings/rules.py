@@ -11,6 +11,7 @@ from typing import Any
 from boxengine.domain import partitioning, retry
 from boxengine.domain.box import Storage, StrictOrder
 from boxengine.errors import Problem
+from boxengine.settings import job_rules
 from boxengine.settings.boxes import BoxSettings
 from boxengine.settings.diagnosis import Finding
 from boxengine.settings.durations import format_iso
@@ -39,6 +40,7 @@ Rules = Callable[[Settings], list[Finding]]
 def check(settings: Settings) -> list[Finding]:
     """All contradictions between keys that anybody would meet."""
     found = [*_servers(settings), *_timing(settings), *_names(settings), *_tables(settings), *_dead_letters(settings)]
+    found += job_rules.check(settings)
     for path, name, box in boxes_with_paths(settings):
         found += [*_name(path, name), *_order(path, box), *_strategies(path, box), *_pauses(path, box)]
         found += [*_retention(path, box), *_storage(path, box, settings.database.url)]
@@ -97,6 +99,9 @@ def notices(settings: Settings) -> list[Problem]:
             found.append(((*path, "max_retries"), message))
         if not box.transports:
             found.append(((*path, "transports"), "there are none: every item of this box will fail"))
+    for name, job_box in settings.job_items.items():
+        if not job_box.tasks:
+            found.append((("job_items", name, "tasks"), "there are none: no job can be created in this box"))
     return [Problem(settings.origin.file(path), dotted(path), message) for path, message in found]
 
 

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, PrivateAttr, WithJsonSchema
 
 from boxengine.settings.boxes import BoxSettings, InboxSettings, KafkaSettings, Section, TransportSettings
+from boxengine.settings.jobs import JobBoxSettings, JobsSettings
 from boxengine.settings.origin import Origin
 from boxengine.settings.values import (
     Count,
@@ -205,6 +206,9 @@ class Settings(Section):
     kafka: KafkaSettings = Field(default_factory=KafkaSettings)
     outbox_items: Mapping[str, BoxSettings] = Field(default_factory=dict)
     inbox_items: Mapping[str, InboxSettings] = Field(default_factory=dict)
+    job_items: Mapping[str, JobBoxSettings] = Field(default_factory=dict)
+    """Long jobs."""
+    jobs: JobsSettings = Field(default_factory=JobsSettings)
 
     _origin: Origin = PrivateAttr(default_factory=Origin)
 

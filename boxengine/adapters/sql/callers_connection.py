@@ -32,7 +32,7 @@ def _advice(given: Any) -> str:
     kind = f"{type(given).__module__.partition('.')[0]}.{type(given).__name__}"
     needed = f"a SQLAlchemy Session or Connection is needed, not {kind}"
     if hasattr(given, "run_sync"):
-        return f"{needed}; with an AsyncSession use acreate_outbox_item, or session.run_sync"
+        return f"{needed}; with an AsyncSession use acreate_outbox_item, acreate_job and so on, or session.run_sync"
     if isinstance(given, Engine | sessionmaker):
         return f"{needed}; open one: with Session(engine) as session, session.begin()"
     if hasattr(given, "cursor"):

@@ -75,6 +75,8 @@ _RUNTIME = (
     600,
 )
 
+_JOB = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400)
+
 
 def _counter(name: str, labels: tuple[str, ...], text: str) -> Family:
     return Family(name, Kind.COUNTER, labels, text)
@@ -192,6 +194,19 @@ BATCH_RUNTIME = _histogram(
 CONSUMER_LAG = _gauge(
     "box_consumer_lag_messages", SOURCE, "Messages in the topic that are not stored yet.", lifetime=MEASURED
 )
+
+JOB_CYCLE = _histogram(
+    "queue_job_processor_cycle_duration_seconds", BOX, "Time of a long job from its claim to its recorded end.", _JOB
+)
+JOBS_ENDED = _counter(
+    "queue_jobs_ended", (*BOX, "end"), "Attempts at long jobs: succeeded, requeued, failed, canceled or lost."
+)
+JOBS_REAPED = _counter(
+    "queue_jobs_reaped", (*BOX, "state"), "Long jobs taken away from workers that fell silent: requeued or lost."
+)
+JOBS_IN_PROGRESS = _gauge("queue_tasks_in_progress", BOX, "Long jobs that a worker runs.", lifetime=MEASURED)
+JOB_PROCESSORS = _gauge("queue_running_job_processors", BOX, "Threads of a worker for long jobs.", lifetime=MEASURED)
+JOB_WORKERS = _gauge("queue_running_workers", BOX, "1 while a worker process serves the box.", lifetime=MEASURED)
 
 ALL = tuple(value for value in tuple(globals().values()) if isinstance(value, Family))
 

@@ -15,12 +15,14 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
 from boxengine.adapters.telemetry.background import BackgroundHandler
+from boxengine.adapters.telemetry.job_logs import log_jobs
 from boxengine.adapters.telemetry.tags import STANDARD, TagFilter, safe
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status, rfc3339
 from boxengine.domain.masking import masked, masked_text
 from boxengine.domain.outcome import Settlement
 from boxengine.ports import events
+from boxengine.ports.jobs import JobEnded, JobLoad, JobsReaped
 
 Format = Literal["auto", "json", "text"]
 logger = logging.getLogger(__name__)
@@ -195,6 +197,8 @@ class LogObserver:
             case events.CoordinatorQuick():
                 lease = event.lease.total_seconds()
                 logger.info("Redis: answers after %.1f s again; leases last %.0f s", event.seconds, lease)
+            case JobEnded() | JobsReaped() | JobLoad():
+                log_jobs(event)
             case _:
                 pass  # numbers, which metrics show
 

@@ -20,11 +20,13 @@ from prometheus_client.registry import Collector
 
 from boxengine.adapters.telemetry import families
 from boxengine.adapters.telemetry.families import SUM, Family
+from boxengine.adapters.telemetry.jobs import JobNumbers
 from boxengine.adapters.telemetry.ledger import Key, Ledger, Reading
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import DiscardCause, Settlement
 from boxengine.ports import Clock, events
+from boxengine.ports.jobs import JobEnded, JobLoad, JobsReaped
 
 Amounts = dict[Key, float]
 Groups = Mapping[int, Sequence[Item]]
@@ -81,11 +83,12 @@ class PrometheusObserver:
         self._clock = clock
         self._partitions = partitions
         self._ledger = ledger or Ledger()
+        self._jobs = JobNumbers(self._ledger, clock=clock)
         self._keys: dict[tuple[str | int, ...], Key] = {}
         if registry is not None:
             registry.register(NumbersCollector(self._ledger, clock=clock))
 
-    def see(self, event: events.Event) -> None:  # noqa: C901, PLR0912 - one branch for each event
+    def see(self, event: events.Event) -> None:  # noqa: C901, PLR0912, PLR0915 - one branch for each event
         match event:
             case events.Settled():
                 self._settled(event)
@@ -134,6 +137,8 @@ class PrometheusObserver:
                 self._lagging(event)
             case events.OutageBegan():  # nor is its reason a label
                 self._add({(families.OUTAGES.name, event.what): 1})
+            case JobEnded() | JobsReaped() | JobLoad():
+                self._jobs.see(event)
             case events.KeptBack() | events.OutageEnded() | events.CoordinatorSlow() | events.CoordinatorQuick():
                 pass
             case _:

@@ -8,8 +8,10 @@ from typing import Any
 
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.item import Item, Status
+from boxengine.domain.jobs import JobBox
 from boxengine.domain.outcome import Discard, DiscardCause, FailedAttempt, Settlement
 from boxengine.ports import Consumed, OpenCircuit, events
+from boxengine.ports.jobs import JobEnded, JobLoad, JobsReaped
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 BOX = Box(name="shop/order_outbox_item", type=BoxType.OUTBOX, table="order_outbox_items", owner="shop-team")
@@ -49,6 +51,8 @@ SETTLEMENT = Settlement(
     failed=[FailedAttempt(3, Status.FAILED, 1, "boom"), FailedAttempt(4, Status.PENDING, 1, "boom")],
 )
 
+JOB_BOX = JobBox(name="report_job", table="report_jobs", owner="analytics")
+
 EVENTS: tuple[events.Event, ...] = (
     events.Created(BOX, ids=[1], buckets=[0], seconds=1.0),
     events.Polled(BOX, 1, found=1, pushed=1, seconds=1.0),
@@ -74,5 +78,8 @@ EVENTS: tuple[events.Event, ...] = (
     events.OutageEnded("redis", seconds=1.0),
     events.CoordinatorSlow(seconds=2.1, lease=timedelta(seconds=13)),
     events.CoordinatorQuick(seconds=0.01, lease=timedelta(seconds=4)),
+    JobEnded(JOB_BOX, end="lost", seconds=1.0),
+    JobsReaped(JOB_BOX, requeued=2, lost=1),
+    JobLoad(JOB_BOX, running=1, threads=2),
 )
 """One of each."""

@@ -1,0 +1,17 @@
+"""Long jobs in PostgreSQL and MariaDB: one table for a box's jobs, one for their journal.
+
+**Claim** (``claims``). One short transaction locks rows of the ready index with ``SKIP LOCKED`` and marks them running.
+Jobs that wait for their time or for their ``lock_key`` are not in the range that it reads (column ``waits``), however many
+there are.
+
+**One at a time.** A running job holds its ``lock_key`` in the column ``holds``, which is unique: two running jobs of one key
+cannot be written at all. A claim that meets a job whose key is held sets it aside (``waits`` = 2), without an attempt. When
+the holder goes, the statement after it lets the next one of its key go. Between the two there is no gap: a claim keeps a
+share lock on the holder's row while it sets jobs aside, so the holder goes either before, and the claim sees that, or after,
+and then finds the jobs set aside. Nothing here outlives its transaction, so a pooler in transaction mode does no harm.
+
+**Fence** (``writes``). Each claim raises ``token``. Every later write says ``WHERE id AND token AND status = 'running'``,
+and a worker whose write meets no row has lost the job.
+
+**Cost.** Neither the lease nor the heartbeat stands in an index, so on PostgreSQL a heartbeat changes no index at all.
+"""

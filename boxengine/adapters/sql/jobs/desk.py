@@ -1,0 +1,143 @@
+"""``JobDesk`` over PostgreSQL and MariaDB: what people look at and do."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Select, func, select, update
+
+from boxengine.adapters.sql.jobs.moments import clock_now
+from boxengine.adapters.sql.jobs.rows import JobRows, short
+from boxengine.adapters.sql.jobs.store import SqlJobs
+from boxengine.domain.jobs import FINAL, EventKind, JobBox, JobStat, JobState, Waits
+from boxengine.ports.jobs import JobFilter
+
+AT_ONCE = 500
+"""Rows in one transaction."""
+COUNTED_TO = 100_000
+"""Finished jobs, the latest ones."""
+
+
+class SqlJobDesk:
+    """Over the tables of a ``SqlJobs``."""
+
+    def __init__(self, jobs: SqlJobs) -> None:
+        self._jobs = jobs
+
+    def list(self, box: JobBox, which: JobFilter, *, limit: int) -> Sequence[Mapping[str, Any]]:
+        rows = self._jobs.rows(box)
+        query = _filtered(select(rows.jobs), rows, which).order_by(rows.jobs.c.id.desc()).limit(limit)
+        with short(self._jobs.engine) as connection:
+            return [dict(row) for row in connection.execute(query).mappings()]
+
+    def show(self, box: JobBox, job_id: int) -> Mapping[str, Any] | None:
+        rows = self._jobs.rows(box)
+        journal = rows.journal.c
+        with short(self._jobs.engine) as connection:
+            found = connection.execute(select(rows.jobs).where(rows.jobs.c.id == job_id)).mappings().one_or_none()
+            if found is None:
+                return None
+            told = select(journal.ts, journal.kind, journal.payload).where(journal.job_id == job_id)
+            events = connection.execute(told.order_by(journal.id)).mappings()
+            return {**found, "events": [dict(event) for event in events]}
+
+    def cancel(self, box: JobBox, which: JobFilter) -> int:
+        rows, changed = self._jobs.rows(box), 0
+        while True:
+            with short(self._jobs.engine) as connection:
+                part = _cancel_queued(connection, rows, which)
+            changed += part
+            if part < AT_ONCE:
+                break
+        with short(self._jobs.engine) as connection:
+            return changed + _ask_to_stop(connection, rows, which)
+
+    def retry(self, box: JobBox, which: JobFilter) -> int:
+        rows, changed = self._jobs.rows(box), 0
+        while True:
+            with short(self._jobs.engine) as connection:
+                part = _retry(connection, rows, which)
+            changed += part
+            if part < AT_ONCE:
+                return changed
+
+    def stat(self, box: JobBox) -> JobStat:
+        rows = self._jobs.rows(box)
+        jobs = rows.jobs.c
+        with short(self._jobs.engine) as connection:
+            waiting = {waits: connection.scalar(select(func.count()).where(rows.queued(waits))) or 0 for waits in Waits}
+            taken = connection.scalar(select(func.count()).where(rows.is_in(JobState.RUNNING))) or 0
+            latest = select(jobs.status).where(jobs.finished_at.is_not(None)).order_by(jobs.finished_at.desc())
+            ended = latest.limit(COUNTED_TO).subquery()
+            finished = {
+                JobState(state): count
+                for state, count in connection.execute(select(ended.c.status, func.count()).group_by(ended.c.status))
+            }
+        return JobStat(
+            total=sum(waiting.values()) + taken,
+            ready=waiting[Waits.NOTHING],
+            taken=taken,
+            delayed=waiting[Waits.TIME],
+            blocked=waiting[Waits.LOCK],
+            finished=finished,
+        )
+
+
+def _filtered(query: Select[Any], rows: JobRows, which: JobFilter) -> Select[Any]:
+    jobs = rows.jobs.c
+    if which.ids is not None:
+        query = query.where(jobs.id.in_(which.ids))
+    if which.states is not None:
+        query = query.where(rows.is_in(*which.states))
+    if which.task is not None:
+        query = query.where(jobs.task == which.task)
+    if which.lock_key is not None:
+        query = query.where(jobs.lock_key == which.lock_key)
+    return query
+
+
+def _locked(connection: Connection, rows: JobRows, which: JobFilter, *states: JobState) -> builtins.list[Any]:
+    jobs = rows.jobs.c
+    query = select(jobs.id, jobs.lock_key, jobs.waits).where(rows.is_in(*states))
+    query = _filtered(query, rows, which).order_by(jobs.id).limit(AT_ONCE).with_for_update()
+    return builtins.list(connection.execute(query))
+
+
+def _cancel_queued(connection: Connection, rows: JobRows, which: JobFilter) -> int:
+    found = _locked(connection, rows, which, JobState.QUEUED)
+    if found:
+        ids = [row.id for row in found]
+        values = {"status": str(JobState.CANCELED), "cancel_requested": True, "finished_at": clock_now()}
+        connection.execute(update(rows.jobs).where(rows.jobs.c.id.in_(ids)).values(values))
+        # One that had been let go for its key, and now will not run, passes its turn on.
+        rows.let_go(connection, {row.lock_key for row in found if row.waits == Waits.NOTHING})
+        rows.tell(connection, [(job_id, EventKind.CANCELED, {"by": "hand"}) for job_id in ids])
+    return len(found)
+
+
+def _ask_to_stop(connection: Connection, rows: JobRows, which: JobFilter) -> int:
+    jobs = rows.jobs.c
+    query = select(jobs.id).where(rows.is_in(JobState.RUNNING), jobs.cancel_requested.is_(False))
+    ids = builtins.list(connection.scalars(_filtered(query, rows, which).order_by(jobs.id).with_for_update()))
+    if ids:
+        connection.execute(update(rows.jobs).where(jobs.id.in_(ids)).values(cancel_requested=True))
+    return len(ids)
+
+
+def _retry(connection: Connection, rows: JobRows, which: JobFilter) -> int:
+    found = _locked(connection, rows, which, *FINAL)
+    if found:
+        ids = [row.id for row in found]
+        values = {
+            "status": str(JobState.QUEUED),
+            "waits": int(Waits.NOTHING),
+            "attempt": 0,
+            "available_at": clock_now(),
+            "cancel_requested": False,
+            "finished_at": None,
+        }
+        connection.execute(update(rows.jobs).where(rows.jobs.c.id.in_(ids)).values(values))
+        rows.tell(connection, [(job_id, EventKind.REQUEUE, {"by": "hand"}) for job_id in ids])
+    return len(found)

@@ -1,0 +1,89 @@
+"""Inserts jobs through the caller's own transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, func, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from boxengine.adapters.sql.callers_connection import callers_connection
+from boxengine.adapters.sql.jobs.moments import later
+from boxengine.adapters.sql.jobs.rows import JobRows
+from boxengine.domain.jobs import EventKind, JobBox, Waits
+from boxengine.ports.jobs import NewJob
+
+
+class SqlNewJobs:
+    """``NewJobs`` of one box."""
+
+    def __init__(self, box: JobBox, model: type | None = None) -> None:
+        self._rows = JobRows(box, model)
+        jobs = self._rows.jobs
+        # One shape for all rows, so that many go in one statement.
+        available_at = func.coalesce(
+            bindparam("given_at", type_=jobs.c.available_at.type), later(bindparam("delay_seconds"))
+        )
+        self._insert = insert(jobs).values(available_at=available_at)
+
+    def insert(self, session: Any, jobs: Sequence[NewJob]) -> list[int]:
+        connection = callers_connection(session)
+        plain = [job for job in jobs if job.idempotency_key is None]
+        new = self._insert_plain(connection, plain)
+        made = iter(list(new))
+        ids = [next(made) if job.idempotency_key is None else self._insert_keyed(connection, job, new) for job in jobs]
+        self._rows.tell(connection, [(job_id, EventKind.QUEUED, None) for job_id in new])
+        return ids
+
+    def _insert_plain(self, connection: Connection, jobs: Sequence[NewJob]) -> list[int]:
+        if len(jobs) > 1 and connection.dialect.insert_executemany_returning_sort_by_parameter_order:
+            statement = self._insert.returning(self._rows.jobs.c.id, sort_by_parameter_order=True)
+            return list(connection.scalars(statement, [_values(job) for job in jobs]))
+        return [self._insert_one(connection, job) for job in jobs]
+
+    def _insert_one(self, connection: Connection, job: NewJob) -> int:
+        key = connection.execute(self._insert, _values(job)).inserted_primary_key
+        return int(key[0])  # type: ignore[index] # of an INSERT there is one
+
+    def _insert_keyed(self, connection: Connection, job: NewJob, new: list[int]) -> int:
+        """Adds the id to ``new`` where the job was not there already."""
+        known = self._known(connection, job.idempotency_key)
+        if known is not None:
+            return known
+        try:
+            with connection.begin_nested():
+                made = self._insert_one(connection, job)
+        except IntegrityError:
+            # Somebody else was quicker, and has committed by now.
+            known = self._known(connection, job.idempotency_key, latest=True)
+            if known is None:
+                raise
+            return known
+        new.append(made)
+        return made
+
+    def _known(self, connection: Connection, key: str | None, *, latest: bool = False) -> int | None:
+        jobs = self._rows.jobs.c
+        query = select(jobs.id).where(jobs.idempotency_key == key)
+        # A transaction of REPEATABLE READ sees what came after its beginning only in a locking read.
+        return connection.scalar(query.with_for_update(read=True) if latest else query)
+
+
+def _values(job: NewJob) -> Mapping[str, Any]:
+    delayed = job.available_at is not None or job.delay is not None
+    return {
+        "task": job.task,
+        "args": job.args,
+        "idempotency_key": job.idempotency_key,
+        "lock_key": job.lock_key,
+        "partition_key": job.partition_key,
+        "priority": job.priority,
+        "waits": int(Waits.TIME if delayed else Waits.NOTHING),
+        "max_attempts": job.max_attempts,
+        "lease_ttl": int(job.lease_ttl.total_seconds()),
+        "producer": job.producer,
+        "consumer_group": job.consumer_group,
+        "given_at": job.available_at,
+        "delay_seconds": 0.0 if job.delay is None else job.delay.total_seconds(),
+    }

@@ -1,0 +1,151 @@
+"""The mixin for a table of jobs, its indexes, and the table of its journal."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Index,
+    Integer,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    TextClause,
+    false,
+    text,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, declared_attr, mapped_column
+
+from boxengine.adapters.sql.columns import Id, Json, Log, Moment, Name
+from boxengine.adapters.sql.index_names import index_name
+from boxengine.adapters.sql.now import utc_now
+from boxengine.domain.jobs import JobBox
+
+
+class JobItem:
+    """Mixin: a long job. ``class ReportJob(JobItem, Base): __tablename__ = "report_jobs"``.
+
+    Its journal is a second table, ``report_jobs_events``, which SQLAlchemy and Alembic see as well.
+    """
+
+    id: Mapped[int] = mapped_column(Id, primary_key=True, autoincrement=True)
+    task: Mapped[str] = mapped_column(Name)
+    args: Mapped[Any] = mapped_column(Json, nullable=True)
+    idempotency_key: Mapped[str | None] = mapped_column(Name)
+    lock_key: Mapped[str | None] = mapped_column(Name)
+    partition_key: Mapped[str] = mapped_column(Name, server_default=text("''"))
+    priority: Mapped[int] = mapped_column(Integer, server_default=text("100"))
+    available_at: Mapped[datetime] = mapped_column(Moment, server_default=utc_now())
+    status: Mapped[str] = mapped_column(String(16), server_default=text("'queued'"))
+    waits: Mapped[int] = mapped_column(SmallInteger, server_default=text("0"))
+    """Why a queued job cannot be claimed: 0 it can, 1 it is not due, 2 another job holds its ``lock_key``."""
+    attempt: Mapped[int] = mapped_column(Integer, server_default=text("0"))
+    max_attempts: Mapped[int] = mapped_column(Integer, server_default=text("5"))
+    lease_ttl: Mapped[int] = mapped_column(Integer, server_default=text("60"))
+    """Seconds."""
+    token: Mapped[int] = mapped_column(Id, server_default=text("0"))
+    """The fence: how often the job was claimed."""
+    holds: Mapped[str | None] = mapped_column(Name)
+    """The ``lock_key``, while the job runs."""
+    worker: Mapped[str | None] = mapped_column(Name)
+    """Who claimed it last."""
+    lease_expires_at: Mapped[datetime | None] = mapped_column(Moment)
+    heartbeat_at: Mapped[datetime | None] = mapped_column(Moment)
+    cancel_requested: Mapped[bool] = mapped_column(Boolean, server_default=false())
+    progress: Mapped[Any] = mapped_column(Json, nullable=True)
+    checkpoint: Mapped[Any] = mapped_column(Json, nullable=True)
+    result: Mapped[Any] = mapped_column(Json, nullable=True)
+    error: Mapped[str | None] = mapped_column(Log)
+    producer: Mapped[str | None] = mapped_column(Name)
+    consumer_group: Mapped[str | None] = mapped_column(Name)
+    created_at: Mapped[datetime] = mapped_column(Moment, server_default=utc_now())
+    started_at: Mapped[datetime | None] = mapped_column(Moment)
+    """Of the first claim."""
+    finished_at: Mapped[datetime | None] = mapped_column(Moment)
+
+    @classmethod
+    def __table_cls__(cls, *arguments: Any, **options: Any) -> Table:
+        """Makes the table, and that of its journal."""
+        table = Table(*arguments, **options)
+        journal_table(table)
+        return table
+
+    @declared_attr.directive
+    def __table_args__(cls) -> tuple[Any, ...]:  # noqa: N805 - SQLAlchemy passes the class
+        return job_indexes(cls.__tablename__)  # type: ignore[attr-defined]
+
+
+def job_indexes(table: str) -> tuple[Index, ...]:
+    """The indexes of a box's table besides the primary key. MySQL has no partial ones and takes them whole."""
+    return (
+        # Of queued jobs each stands in one of the next three, so that no plan takes the wrong one, not even without statistics.
+        Index(index_name("ix", table, "ready"), "status", "waits", "priority", "id", postgresql_where=_queued(0)),
+        Index(index_name("ix", table, "due"), "status", "waits", "available_at", postgresql_where=_queued(1)),
+        Index(
+            index_name("ix", table, "blocked"),
+            "lock_key",
+            "status",
+            "waits",
+            "priority",
+            "id",
+            postgresql_where=_queued(2),
+        ),
+        Index(index_name("ix", table, "running"), "status", "id", postgresql_where=text("status = 'running'")),
+        Index(
+            index_name("ix", table, "finished"),
+            "finished_at",
+            "id",
+            postgresql_where=text("finished_at IS NOT NULL"),
+        ),
+        Index(index_name("ux", table, "idempotency"), "idempotency_key", unique=True),
+        # Not partial: only then does PostgreSQL's FOR KEY SHARE stand in the way of whoever lets go, and of no heartbeat.
+        Index(index_name("ux", table, "holds"), "holds", unique=True),
+    )
+
+
+def _queued(waits: int) -> TextClause:
+    return text(f"status = 'queued' AND waits = {waits}")
+
+
+def journal_table(jobs: Table) -> Table:
+    """The table of the journal, in the same metadata.
+
+    Without a foreign key: each event would lock its job's row once more. Retention deletes events with their jobs.
+    """
+    name = f"{jobs.name}_events"
+    known = jobs.metadata.tables.get(f"{jobs.schema}.{name}" if jobs.schema else name)
+    if known is not None:
+        return known
+    return Table(
+        name,
+        jobs.metadata,
+        Column("id", Id, primary_key=True, autoincrement=True),
+        Column("job_id", Id, nullable=False),
+        Column("ts", Moment, nullable=False, server_default=utc_now()),
+        Column("kind", String(16), nullable=False),
+        Column("payload", Json),
+        Index(index_name("ix", name, "job"), "job_id", "id"),
+        schema=jobs.schema,
+    )
+
+
+def job_table(box: JobBox, metadata: MetaData) -> Table:
+    """The table of a box for which the user wrote no class."""
+    known = metadata.tables.get(box.table)
+    if known is not None:
+        return known
+
+    class Base(DeclarativeBase):
+        pass
+
+    Base.metadata = metadata
+    schema, _, name = box.table.rpartition(".")
+    attributes: dict[str, Any] = {"__tablename__": name, "__box_name__": box.name}
+    if schema:
+        attributes["__table_args__"] = (*job_indexes(name), {"schema": schema})
+    table: Table = type("Job", (JobItem, Base), attributes).__table__  # type: ignore[attr-defined]
+    return table

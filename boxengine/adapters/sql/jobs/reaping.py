@@ -1,0 +1,108 @@
+"""What happens to jobs without their workers: their time comes, their lease ends, their retention is over."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, select, update
+
+from boxengine.adapters.sql.jobs.moments import ago, clock_now, seconds_until
+from boxengine.adapters.sql.jobs.rows import JobRows
+from boxengine.adapters.sql.now import utc_now
+from boxengine.domain.jobs import Due, EventKind, JobState, Reaped, Waits
+
+AT_ONCE = 1000
+"""Rows in one transaction."""
+SILENT = "its worker fell silent, and the lease ran out"
+
+
+def next_due(connection: Connection, rows: JobRows) -> Due:
+    """When the next job's time comes."""
+    seconds = connection.scalar(
+        select(seconds_until(func.min(rows.jobs.c.available_at))).where(rows.queued(Waits.TIME))
+    )
+    return Due(next_due=None if seconds is None else timedelta(seconds=float(seconds)))
+
+
+def promote(connection: Connection, rows: JobRows) -> int:
+    """Lets jobs go whose time has come; how many."""
+    jobs = rows.jobs.c
+    due = list(
+        connection.scalars(
+            select(jobs.id)
+            .where(rows.queued(Waits.TIME), jobs.available_at <= utc_now())
+            .order_by(jobs.available_at)
+            .limit(AT_ONCE)
+            .with_for_update(skip_locked=True)
+        )
+    )
+    if due:
+        connection.execute(update(rows.jobs).where(jobs.id.in_(due)).values(waits=int(Waits.NOTHING)))
+    return len(due)
+
+
+def reap(connection: Connection, rows: JobRows) -> Reaped:
+    """Takes jobs away from workers whose leases are over."""
+    jobs = rows.jobs.c
+    silent = connection.execute(
+        select(jobs.id, jobs.attempt, jobs.max_attempts, jobs.lock_key, jobs.cancel_requested, jobs.worker)
+        .where(rows.is_in(JobState.RUNNING), jobs.lease_expires_at < clock_now())
+        .order_by(jobs.id)
+        .limit(AT_ONCE)
+        .with_for_update(skip_locked=True)
+    ).all()
+    canceled = [row.id for row in silent if row.cancel_requested]
+    again = [row.id for row in silent if not row.cancel_requested and row.attempt < row.max_attempts]
+    lost = [row.id for row in silent if row.id not in {*canceled, *again}]
+    over = {"finished_at": clock_now(), "error": SILENT}
+    for ids, state, values in (
+        (canceled, JobState.CANCELED, over),
+        (lost, JobState.LOST, over),
+        (again, JobState.QUEUED, {"waits": int(Waits.NOTHING), "error": SILENT}),
+    ):
+        _take_away(connection, rows, ids, {"status": str(state), **values})
+    rows.let_go(connection, {row.lock_key for row in silent})
+    kinds = {**dict.fromkeys(canceled, EventKind.CANCELED), **dict.fromkeys(lost, EventKind.LOST)}
+    rows.tell(
+        connection,
+        [
+            (
+                row.id,
+                kinds.get(row.id, EventKind.REQUEUE),
+                {"reason": SILENT, "worker": row.worker, "attempt": row.attempt},
+            )
+            for row in silent
+        ],
+    )
+    return Reaped(requeued=tuple(again), lost=tuple(lost), next_expiry=_next_expiry(connection, rows))
+
+
+def delete_finished(connection: Connection, rows: JobRows) -> int:
+    """Deletes a batch whose retention is over."""
+    jobs, retention = rows.jobs.c, rows.box.retention.total_seconds()
+    old = list(
+        connection.scalars(
+            select(jobs.id)
+            .where(jobs.finished_at < ago(retention))
+            .order_by(jobs.finished_at)
+            .limit(rows.box.deletion_batch_size)
+            .with_for_update(skip_locked=True)
+        )
+    )
+    if old:
+        connection.execute(delete(rows.journal).where(rows.journal.c.job_id.in_(old)))
+        connection.execute(delete(rows.jobs).where(jobs.id.in_(old)))
+    return len(old)
+
+
+def _take_away(connection: Connection, rows: JobRows, ids: list[int], values: dict[str, Any]) -> None:
+    if ids:
+        changes = {**values, "holds": None, "lease_expires_at": None}
+        connection.execute(update(rows.jobs).where(rows.jobs.c.id.in_(ids)).values(changes))
+
+
+def _next_expiry(connection: Connection, rows: JobRows) -> timedelta | None:
+    first = select(seconds_until(func.min(rows.jobs.c.lease_expires_at))).where(rows.is_in(JobState.RUNNING))
+    seconds = connection.scalar(first)
+    return None if seconds is None else timedelta(seconds=float(seconds))

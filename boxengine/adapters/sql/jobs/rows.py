@@ -1,0 +1,96 @@
+"""What the statements over a table of jobs have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    MetaData,
+    Table,
+    and_,
+    insert,
+    literal_column,
+    select,
+    tuple_,
+    update,
+)
+
+from boxengine.adapters.sql.errors import translated
+from boxengine.adapters.sql.jobs.models import job_table, journal_table
+from boxengine.domain.jobs import EventKind, Held, JobBox, JobState, Waits
+
+SILENCE = 10
+"""Seconds. A worker that is suspended in the middle of a short transaction keeps its locks for no longer."""
+Events = Iterable[tuple[int, EventKind, Mapping[str, Any] | None]]
+
+
+class JobRows:
+    """The two tables of one box."""
+
+    def __init__(self, box: JobBox, model: type | None = None) -> None:
+        self.box = box
+        self.jobs: Table = job_table(box, MetaData()) if model is None else model.__table__  # type: ignore[attr-defined]
+        self.journal = journal_table(self.jobs)
+
+    # ── conditions ───────────────────────────────────────────────────────────────────────────────────
+
+    def is_in(self, *states: JobState) -> ColumnElement[bool]:
+        """Written out, not bound: a partial index serves a plan only where the plan knows the state."""
+        status = self.jobs.c.status
+        written: list[ColumnElement[Any]] = [literal_column(f"'{state}'") for state in states]
+        return status == written[0] if len(written) == 1 else status.in_(written)
+
+    def queued(self, waits: Waits) -> ColumnElement[bool]:
+        return and_(self.is_in(JobState.QUEUED), self.jobs.c.waits == literal_column(str(int(waits))))
+
+    def held(self, held: Sequence[Held]) -> ColumnElement[bool]:
+        """The fence: running, under these tokens."""
+        columns = self.jobs.c
+        pairs = [(each.id, each.token) for each in held]
+        return and_(self.is_in(JobState.RUNNING), tuple_(columns.id, columns.token).in_(pairs))
+
+    # ── steps of several transactions ────────────────────────────────────────────────────────────────
+
+    def tell(self, connection: Connection, events: Events) -> None:
+        """Writes into the journal."""
+        rows = [{"job_id": job_id, "kind": str(kind), "payload": payload} for job_id, kind, payload in events]
+        if rows:
+            connection.execute(insert(self.journal), rows)
+
+    def let_go(self, connection: Connection, keys: Collection[str | None]) -> None:
+        """Of each key the first job that waits for it may be claimed. Called after the key's holder was changed."""
+        jobs = self.jobs
+        for key in sorted({key for key in keys if key is not None}):
+            first = connection.scalar(
+                select(jobs.c.id)
+                .where(self.queued(Waits.LOCK), jobs.c.lock_key == key)
+                .order_by(jobs.c.priority, jobs.c.id)
+                .limit(1)
+                .with_for_update(skip_locked=True)
+            )
+            if first is not None:
+                connection.execute(update(jobs).where(jobs.c.id == first).values(waits=int(Waits.NOTHING)))
+
+
+@contextmanager
+def short(engine: Engine) -> Iterator[Connection]:
+    """A transaction that must not stay open, whatever happens to this process."""
+    with translated(engine), engine.begin() as connection:
+        limit_silence(connection, timedelta(seconds=SILENCE))
+        yield connection
+
+
+def limit_silence(connection: Connection, span: timedelta) -> None:
+    """The server ends the transaction when the client says nothing for so long; zero: it does not."""
+    dialect, seconds = connection.dialect, span.total_seconds()
+    if dialect.name == "postgresql":
+        # SET LOCAL: behind a pooler the connection is somebody else's in a moment.
+        connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = {int(seconds * 1000)}")
+    elif getattr(dialect, "is_mariadb", False):
+        connection.exec_driver_sql(f"SET SESSION idle_transaction_timeout = {int(seconds)}")

@@ -1,0 +1,96 @@
+"""The tables of job boxes: made, verified, printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import DDL, Engine, Table, create_mock_engine, inspect
+from sqlalchemy.engine.interfaces import Dialect
+
+from boxengine.adapters.sql.errors import translated
+from boxengine.adapters.sql.jobs.rows import JobRows
+from boxengine.adapters.sql.schema import Finding
+from boxengine.adapters.sql.tables import unescaped
+from boxengine.domain.jobs import JobBox
+
+Models = Mapping[str, type]
+"""The users' classes, by box."""
+
+
+def tables(boxes: Iterable[JobBox], models: Models) -> list[tuple[JobBox, Table]]:
+    """Of each box both its tables, the jobs' first."""
+    found = []
+    for box in boxes:
+        rows = JobRows(box, models.get(box.name))
+        found += [(box, rows.jobs), (box, rows.journal)]
+    return found
+
+
+def create(engine: Engine, boxes: Sequence[JobBox], models: Models) -> list[str]:
+    """Makes what is missing of tables and indexes; returns the names of tables made. Doing it twice changes nothing."""
+    made = []
+    with translated(engine), engine.begin() as connection:
+        present = inspect(connection)
+        for _, table in tables(boxes, models):
+            if not present.has_table(table.name, schema=table.schema):
+                table.create(connection)
+                made.append(table.fullname)
+            else:
+                known = {
+                    unescaped(index["name"] or "") for index in present.get_indexes(table.name, schema=table.schema)
+                }
+                for index in table.indexes:
+                    if index.name not in known:
+                        index.create(connection)
+            for statement in _tuning(engine.dialect, table):
+                connection.execute(DDL(statement))  # type: ignore[no-untyped-call] # SQLAlchemy's
+    return made
+
+
+def ddl(dialect_name: str, boxes: Sequence[JobBox], models: Models) -> list[str]:
+    """The same as SQL text, one statement each, without their semicolons."""
+    statements: list[str] = []
+    url = "mysql+pymysql://" if dialect_name in ("mysql", "mariadb") else "postgresql+psycopg://"
+
+    def keep(statement: Any, *_: Any, **__: Any) -> None:
+        statements.append(str(statement.compile(dialect=engine.dialect)).strip())
+
+    engine = create_mock_engine(url, keep)
+    for _, table in tables(boxes, models):
+        begin = len(statements)
+        table.create(engine, checkfirst=False)
+        # SQLAlchemy keeps indexes in a set: without an order of its own, the text would be another one each time.
+        statements[begin + 1 :] = sorted(statements[begin + 1 :])
+        statements += _tuning(engine.dialect, table)
+    return [statement.replace("%%", "%") for statement in statements]
+
+
+def check(engine: Engine, boxes: Sequence[JobBox], models: Models) -> list[Finding]:
+    """Compares the database with what the boxes need."""
+    findings = []
+    with translated(engine), engine.connect() as connection:
+        present = inspect(connection)
+        for box, table in tables(boxes, models):
+            if not present.has_table(table.name, schema=table.schema):
+                findings.append(Finding(box.name, "error", f"table {table.fullname} does not exist: db create"))
+                continue
+            columns = {column["name"] for column in present.get_columns(table.name, schema=table.schema)}
+            indexes = {unescaped(index["name"] or "") for index in present.get_indexes(table.name, schema=table.schema)}
+            missing = sorted({column.name for column in table.columns} - columns)
+            findings += [Finding(box.name, "error", f"table {table.fullname} has no column {name}") for name in missing]
+            for index in sorted(table.indexes, key=lambda each: str(each.name)):
+                if index.name not in indexes:
+                    # Without the unique ones two jobs of one key could run, or one job be created twice.
+                    severity = "error" if index.unique else "warning"
+                    findings.append(Finding(box.name, severity, f"no index {index.name}: db create"))
+    return findings
+
+
+def _tuning(dialect: Dialect, table: Table) -> list[str]:
+    """Every job leaves several dead row versions behind; the default of 20 % of a large table comes too late."""
+    if dialect.name != "postgresql":
+        return []
+    name = dialect.identifier_preparer.format_table(table)
+    settings = "autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, fillfactor = 80"
+    return [f"ALTER TABLE {name} SET ({settings})"]

@@ -1,0 +1,22 @@
+"""What long jobs tell, as log lines."""
+
+from __future__ import annotations
+
+import logging
+
+from boxengine.ports.jobs import JobEnded, JobEvent, JobsReaped
+
+logger = logging.getLogger("boxengine.jobs")
+
+
+def log_jobs(event: JobEvent) -> None:
+    """What a person should know; an end that was expected is no line."""
+    match event:
+        case JobEnded(box=box, end="lost"):
+            message = "a job's lease was over before its handler had ended; another attempt begins, if one is left"
+            logger.warning(message, extra={"box": box.name, "seconds": round(event.seconds, 1)})
+        case JobsReaped(box=box, requeued=requeued, lost=lost):
+            message = "workers fell silent: %d of their jobs are queued again, %d are lost"
+            logger.warning(message, requeued, lost, extra={"box": box.name})
+        case _:
+            pass

@@ -1,0 +1,50 @@
+"""What long jobs tell, as metrics."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from boxengine.adapters.telemetry import families
+from boxengine.adapters.telemetry.families import SUM, Family
+from boxengine.adapters.telemetry.ledger import Key, Ledger
+from boxengine.domain.jobs import JobBox
+from boxengine.ports import Clock
+from boxengine.ports.jobs import JobEnded, JobEvent, JobLoad, JobsReaped
+
+
+class JobNumbers:
+    """``JobObserver`` that counts in a ledger."""
+
+    def __init__(self, ledger: Ledger, *, clock: Clock) -> None:
+        self._ledger = ledger
+        self._clock = clock
+
+    def see(self, event: JobEvent) -> None:
+        match event:
+            case JobEnded(box=box, end=end, seconds=seconds):
+                runtime = families.JOB_CYCLE
+                bucket = str(bisect_left(runtime.bounds, seconds))
+                amounts = {
+                    _key(families.JOBS_ENDED, box, end): 1.0,
+                    _key(runtime, box, bucket): 1.0,
+                    _key(runtime, box, SUM): seconds,
+                }
+                self._ledger.add(amounts)
+            case JobsReaped(box=box):
+                self._ledger.add(
+                    {
+                        _key(families.JOBS_REAPED, box, "requeued"): float(event.requeued),
+                        _key(families.JOBS_REAPED, box, "lost"): float(event.lost),
+                    }
+                )
+            case JobLoad(box=box):
+                values = {
+                    _key(families.JOBS_IN_PROGRESS, box): float(event.running),
+                    _key(families.JOB_PROCESSORS, box): float(event.threads),
+                    _key(families.JOB_WORKERS, box): 1.0,
+                }
+                self._ledger.put(values, stamp=self._clock.monotonic())
+
+
+def _key(family: Family, box: JobBox, *rest: str) -> Key:
+    return (family.name, "job", box.label, box.owner or "", *rest)

@@ -1,0 +1,142 @@
+"""Long jobs: their connections, and the loops that run them beside those of outboxes and inboxes."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+
+from boxengine.adapters.sql.engine import connect as connect_database
+from boxengine.adapters.sql.jobs.store import SqlJobs
+from boxengine.app.loops import LoopMaker
+from boxengine.engine.jobs.claimer import Claimer
+from boxengine.engine.jobs.handover import Handover
+from boxengine.engine.jobs.keeper import Keeper
+from boxengine.engine.jobs.pipeline import JobPipeline
+from boxengine.engine.jobs.reaper import Reaper
+from boxengine.engine.jobs.run import Runs
+from boxengine.engine.jobs.runner import Runner
+from boxengine.engine.jobs.timing import JobTiming
+from boxengine.engine.jobs.watchdog import Watchdog
+from boxengine.engine.running.closing import Closing
+from boxengine.engine.running.worker import Loop
+from boxengine.errors import BoxError
+from boxengine.ports import Clock, ErrorTracker
+from boxengine.ports.jobs import JobObserver
+from boxengine.settings import Resolved, Settings
+
+SPARE_CONNECTIONS = 3
+"""Per box: claimer, keeper, reaper."""
+SILENT_AT_MOST = timedelta(hours=8)
+"""For which a handler on MySQL may leave its session alone: the server's own default."""
+NO_LIMIT = timedelta(days=36_500)
+"""A job may take as long as it takes; whether its worker lives, its lease tells."""
+
+
+def connect_jobs(settings: Settings, pipelines: Mapping[str, JobPipeline], *, threads: bool = True) -> SqlJobs:
+    """The store of these boxes; no connection is made yet.
+
+    Args:
+        threads: whether jobs are to be run; else a few connections are enough.
+
+    Raises:
+        BoxError: ``database.url`` is missing or makes no sense.
+    """
+    if settings.database.url is None:
+        raise BoxError("database.url is missing: set DATABASE_URL, or add the key to the configuration")
+    running = sum(pipeline.box.concurrency for pipeline in pipelines.values()) if threads else 0
+    engine = connect_database(
+        settings.database.url,
+        connections=running + SPARE_CONNECTIONS * max(1, len(pipelines)),
+        idle_timeout=SILENT_AT_MOST,
+        prepared=settings.database.prepared_statements,
+        writes=threads,
+    )
+    models = {name: pipeline.model for name, pipeline in pipelines.items() if pipeline.model is not None}
+    return SqlJobs(engine, models)
+
+
+def chosen_jobs(resolved: Resolved, names: Sequence[str]) -> dict[str, JobPipeline]:
+    """The job boxes among those named, all if none is."""
+    return {name: pipeline for name, pipeline in resolved.jobs.items() if not names or name in names}
+
+
+def timing_of(settings: Settings) -> JobTiming:
+    """What ``jobs`` says, for the engine."""
+    configured = settings.jobs
+    return JobTiming(
+        heartbeat=configured.heartbeat.total_seconds(),
+        reaper=configured.reaper_period.total_seconds(),
+        poll=configured.poll_interval.total_seconds(),
+    )
+
+
+@dataclass(slots=True)
+class JobLoops:
+    """What a worker runs for its job boxes, by when it is stopped."""
+
+    sources: list[Loop] = field(default_factory=list)
+    processors: list[Loop] = field(default_factory=list)
+    housekeeping: list[Loop] = field(default_factory=list)
+    release: list[Closing] = field(default_factory=list)
+    close: list[Closing] = field(default_factory=list)
+
+
+def job_loops(
+    pipelines: Mapping[str, JobPipeline],
+    store: SqlJobs,
+    *,
+    loops: LoopMaker,
+    clock: Clock,
+    observer: JobObserver,
+    error_tracker: ErrorTracker,
+    timing: JobTiming,
+) -> JobLoops:
+    """The loops of these boxes; none where there is no box."""
+    made = JobLoops()
+    if not pipelines:
+        return made
+    runs = Runs()
+    worker = f"{socket.gethostname()}:{os.getpid()}"
+    for name, pipeline in pipelines.items():
+        handover = Handover(pipeline.box.concurrency)
+        claimer = Claimer(
+            pipeline.box, store=store, handover=handover, runs=runs, clock=clock, worker=worker, timing=timing
+        )
+        runner = Runner(
+            pipeline.box,
+            pipeline.handlers,
+            store=store,
+            handover=handover,
+            runs=runs,
+            clock=clock,
+            observer=observer,
+            error_tracker=error_tracker,
+            pause_after_outage=partial(loops.outages.failed, f"job-runner-{name}"),
+        )
+        keeper = Keeper(
+            pipeline.box,
+            store=store,
+            runs=runs,
+            clock=clock,
+            pause_after_outage=partial(loops.outages.failed, f"job-keeper-{name}"),
+            worked=partial(loops.outages.worked, f"job-keeper-{name}"),
+            timing=timing,
+        )
+        reaper = Reaper(pipeline.box, store=store, handover=handover, observer=observer, timing=timing)
+        made.sources.append(loops.make(f"job-claimer-{name}", claimer.turn, interrupt=claimer.stop))
+        made.processors.append(
+            loops.make(f"job-runner-{name}", runner.turn, count=pipeline.box.concurrency, limit=NO_LIMIT)
+        )
+        made.housekeeping += [
+            loops.make(f"job-keeper-{name}", keeper.turn),
+            loops.make(f"job-reaper-{name}", reaper.turn),
+        ]
+        late = f"the database does not answer in time for the stop; left to their leases: jobs of {name} not begun"
+        made.release.append(Closing(f"jobs of {name} not begun", claimer.give_back, late=late))
+    made.housekeeping.append(loops.make("job-watchdog", Watchdog(runs, timing=timing).turn))
+    made.close.append(Closing("the connections for jobs", store.close))
+    return made

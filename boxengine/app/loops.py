@@ -1,0 +1,50 @@
+"""Makes the loops of a worker, all of which share its health, clock and outages."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from boxengine.engine.running.health import Health
+from boxengine.engine.running.outages import Outages
+from boxengine.engine.running.threads import ThreadGroup
+from boxengine.engine.running.worker import Loop
+from boxengine.ports import Clock
+
+HOUSEKEEPING_LIMIT = timedelta(minutes=2)
+"""A turn of listener, poller or lease keeper that takes longer hangs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopMaker:
+    """What all loops of a worker have in common."""
+
+    health: Health
+    clock: Clock
+    outages: Outages
+    seed: str
+    """Of the pauses after failures, so that workers that fail together do not come back together."""
+
+    def make(
+        self,
+        name: str,
+        turn: Callable[[], timedelta],
+        *,
+        count: int = 1,
+        limit: timedelta = HOUSEKEEPING_LIMIT,
+        interrupt: Callable[[], None] = lambda: None,
+    ) -> Loop:
+        """A loop of ``count`` threads, not started."""
+        threads = ThreadGroup(
+            name,
+            turn,
+            count=count,
+            limit=limit,
+            health=self.health,
+            clock=self.clock,
+            outages=self.outages,
+            randomness=random.Random(self.seed + name),
+        )
+        return Loop(threads, interrupt)

@@ -1,0 +1,243 @@
+"""``boxengine jobs``: look at long jobs, cancel them, run them again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from boxengine.cli.context import connect_to_jobs, globals_of, jobs_chosen, print_json, say
+from boxengine.cli.job_status import JobLook, job_table
+from boxengine.cli.text import aligned, counted, printable
+from boxengine.domain.item import rfc3339
+from boxengine.domain.jobs import FINAL, JobBox, JobState
+from boxengine.errors import BoxError, InvalidItem, UnknownBox
+from boxengine.ports.jobs import JobDesk, JobFilter
+
+if TYPE_CHECKING:
+    from boxengine.app.boxes import Boxes
+
+cli = typer.Typer(help="Look at long jobs, cancel them, run them again.", no_args_is_help=True)
+BoxName = Annotated[str, typer.Argument(help="Name of the box.")]
+Ids = Annotated[str | None, typer.Option("--ids", help="These ids: 1,2,3.")]
+States = Annotated[list[JobState] | None, typer.Option("--status", "-s", help="Of this status; repeatable.")]
+Task = Annotated[str | None, typer.Option("--task", help="Of this task.")]
+LockKey = Annotated[str | None, typer.Option("--lock-key", help="Of this lock key.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+_SHOWN = ("id", "task", "status", "attempt", "priority", "lock_key", "created_at", "progress")
+
+
+@cli.command("list")
+def list_(
+    context: typer.Context,
+    box: BoxName,
+    *,
+    status: States = None,
+    task: Task = None,
+    lock_key: LockKey = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List jobs, the newest first.
+
+    Example: boxengine jobs list report_job --status failed
+    """
+    with _desk(globals_of(context).boxes(), box) as (desk, found):
+        rows = desk.list(found, JobFilter(states=status, task=task, lock_key=lock_key), limit=limit)
+    if as_json:
+        print_json([_plain(row) for row in rows])
+    elif rows:
+        head = [name.removesuffix("_at") for name in _SHOWN]
+        cells = [[printable(_text(row[name])) for name in _SHOWN] for row in rows]
+        say("\n".join(aligned([head, *cells], right=[name in ("id", "attempt", "priority") for name in _SHOWN])))
+
+
+@cli.command("show")
+def show(
+    context: typer.Context,
+    box: BoxName,
+    job_id: Annotated[int, typer.Argument(metavar="ID", help="The job's id.")],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Show one job with its progress and its journal."""
+    with _desk(globals_of(context).boxes(), box) as (desk, found):
+        row = desk.show(found, job_id)
+    if row is None:
+        raise BoxError(f"box {box} has no job {job_id}")
+    if as_json:
+        print_json(_plain(row))
+        return
+    fields = [(name, value) for name, value in row.items() if name != "events" and value is not None]
+    say("\n".join(f"{name:18}{printable(_text(value), lines=True)}" for name, value in fields))
+    say("")
+    for event in row["events"]:
+        say(f"{_text(event['ts'])}  {event['kind']:10}{printable(_text(event['payload']))}".rstrip())
+
+
+@cli.command("cancel")
+def cancel(
+    context: typer.Context,
+    box: BoxName,
+    *,
+    ids: Ids = None,
+    status: States = None,
+    task: Task = None,
+    lock_key: LockKey = None,
+    yes: Yes = False,
+) -> None:
+    """Cancel queued jobs, and ask the handlers of running ones to stop.
+
+    A handler hears of it with its next heartbeat, ten seconds later at most as configured, and stops where it looks at
+    job.cancelled. One that never looks goes on to its end.
+
+    Examples: boxengine jobs cancel report_job --ids 42; boxengine jobs cancel report_job --task export --yes
+    """
+    which = JobFilter(ids=_ids(ids), states=status, task=task, lock_key=lock_key)
+    with _desk(globals_of(context).boxes(), box) as (desk, found):
+        _agreed(which, yes=yes, what="cancel")
+        say(f"{counted(desk.cancel(found, which), 'job')} canceled or asked to stop")
+
+
+@cli.command("retry")
+def retry(
+    context: typer.Context,
+    box: BoxName,
+    *,
+    ids: Ids = None,
+    status: States = None,
+    task: Task = None,
+    lock_key: LockKey = None,
+    yes: Yes = False,
+) -> None:
+    """Queue finished jobs again, with all their attempts and their last checkpoint.
+
+    Takes failed and lost jobs; with --ids or --status also others that are finished.
+
+    Example: boxengine jobs retry report_job --ids 42
+    """
+    chosen = [state for state in status or () if state in FINAL] if status else None
+    states = chosen if chosen is not None or ids else [JobState.FAILED, JobState.LOST]
+    which = JobFilter(ids=_ids(ids), states=states, task=task, lock_key=lock_key)
+    with _desk(globals_of(context).boxes(), box) as (desk, found):
+        _agreed(which, yes=yes, what="retry")
+        say(f"{counted(desk.retry(found, which), 'job')} queued again")
+
+
+@cli.command("stat")
+def stat(
+    context: typer.Context,
+    box: Annotated[str | None, typer.Argument(help="One box; all if left out.")] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Count jobs: ready, taken, delayed, blocked behind a lock key; and the last 100,000 that finished, by their end."""
+    boxes = globals_of(context).boxes()
+    if box is not None:
+        _box(boxes, box)
+    store, problems = connect_to_jobs(boxes), list[str]()
+    try:
+        rows = JobLook(store, [each.box for each in jobs_chosen(boxes, box).values()]).rows(problems)
+    finally:
+        store.close()
+    if problems:
+        raise BoxError("; ".join(problems))
+    if as_json:
+        print_json(rows)
+    else:
+        say(job_table(rows))
+
+
+# ── for boxengine create ─────────────────────────────────────────────────────────────────────────────
+
+
+def job_attributes(
+    args: str | None, lock_key: str | None, idempotency_key: str | None, priority: int, delay: float | None
+) -> dict[str, Any]:
+    """What the options say of a job."""
+    try:
+        parsed = {} if args is None else json.loads(args)
+    except ValueError as error:
+        raise InvalidItem(f"--args: expected JSON: {error}") from error
+    return {
+        "args": parsed,
+        "lock_key": lock_key,
+        "idempotency_key": idempotency_key,
+        "priority": priority,
+        "delay": delay,
+    }
+
+
+def create_job(boxes: Boxes, box: str, task: str, attributes: Mapping[str, Any]) -> int:
+    """In a transaction of its own."""
+    from boxengine.adapters.sql.errors import blaming_the_row, translated  # noqa: PLC0415 - see Globals.boxes
+
+    store = connect_to_jobs(boxes)
+    try:
+        with translated(store.engine), blaming_the_row(), store.engine.begin() as connection:
+            return boxes.job_creator(box).create(connection, [{"task": task, **attributes}])[0]
+    finally:
+        store.close()
+
+
+# ── parts ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def _desk(boxes: Boxes, name: str) -> Iterator[tuple[JobDesk, JobBox]]:
+    from boxengine.adapters.sql.jobs.desk import SqlJobDesk  # noqa: PLC0415 - see Globals.boxes
+
+    box, store = _box(boxes, name), connect_to_jobs(boxes)
+    try:
+        yield SqlJobDesk(store), box
+    finally:
+        store.close()
+
+
+def _box(boxes: Boxes, name: str) -> JobBox:
+    pipeline = boxes.resolved.jobs.get(name)
+    if pipeline is None:
+        raise UnknownBox(name, boxes.resolved.jobs)
+    return pipeline.box
+
+
+def _ids(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        return [int(each) for each in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter("expected ids such as 1,2,3", param_hint="--ids") from None
+
+
+def _agreed(which: JobFilter, *, yes: bool, what: str) -> None:
+    """Many jobs that nobody has named one by one are a matter to ask about."""
+    if which.ids is None and not yes:
+        raise typer.BadParameter(f"is needed to {what} jobs that --ids does not name", param_hint="--yes")
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: rfc3339(value) if isinstance(value, datetime) else _inner(value) for name, value in row.items()}
+
+
+def _inner(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(each) if isinstance(each, Mapping) and "ts" in each else each for each in value]
+    return value
+
+
+def _text(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case datetime():
+            return rfc3339(value)
+        case str():
+            return value
+        case _:
+            return json.dumps(value, default=str, ensure_ascii=False)

@@ -1,0 +1,185 @@
+"""Long jobs: a box of them, a claimed one, and how an attempt can end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import IntEnum, StrEnum
+from typing import Any
+
+
+class JobState(StrEnum):
+    """Where a job stands. The last four are final, until somebody asks for a retry."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    """Its handler raised, and no attempt was left."""
+    CANCELED = "canceled"
+    LOST = "lost"
+    """Its worker fell silent, and no attempt was left. Nobody knows how far it came."""
+
+
+FINAL = (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELED, JobState.LOST)
+
+
+class Waits(IntEnum):
+    """What a queued job waits for besides a free thread. Claims look only at jobs that wait for nothing."""
+
+    NOTHING = 0
+    TIME = 1
+    """For its ``available_at``."""
+    LOCK = 2
+    """For another job of its ``lock_key``, whose end lets the next one go."""
+
+
+class EventKind(StrEnum):
+    """What a job's journal tells. Heartbeats are too many for it; the last one stands in the job's row."""
+
+    QUEUED = "queued"
+    PICKED = "picked"
+    REQUEUE = "requeue"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELED = "canceled"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobBox:
+    """One table of jobs with one policy. Immutable; made by the settings."""
+
+    name: str
+    table: str
+    owner: str | None = None
+    concurrency: int = 2
+    """Jobs that one process runs at once."""
+    max_attempts: int = 5
+    """Of a job that does not say otherwise; so with the lease."""
+    lease_ttl: timedelta = timedelta(seconds=60)
+    retry_interval: timedelta = timedelta(seconds=30)
+    """The pause after a failed attempt, times the attempt's number."""
+    retention: timedelta = timedelta(weeks=1)
+    """How long finished jobs stay."""
+    deletion_batch_size: int = 1000
+
+    @property
+    def label(self) -> str:
+        """The name in metrics and URLs: a namespace is set off with a dash."""
+        return self.name.replace("/", "-")
+
+    def pause_after(self, attempt: int) -> timedelta:
+        """How long to wait after so many attempts, the last of which failed."""
+        return self.retry_interval * max(1, attempt)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedJob:
+    """A job that a worker holds, as it was when it was claimed."""
+
+    id: int
+    token: int
+    """The fence: it rises with every claim of the job, and every later write carries it."""
+    task: str
+    args: Any
+    attempt: int
+    """1 for the first."""
+    max_attempts: int
+    lease_ttl: timedelta
+    priority: int = 100
+    idempotency_key: str | None = None
+    lock_key: str | None = None
+    partition_key: str = ""
+    checkpoint: Any = None
+    """What an earlier attempt left behind."""
+    created_at: datetime | None = None
+
+    @property
+    def held(self) -> Held:
+        """What its writes are fenced with."""
+        return Held(self.id, self.token)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A job, and the token under which somebody believes to hold it."""
+
+    id: int
+    token: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Succeeded:
+    """The handler returned."""
+
+    result: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requeued:
+    """The job goes back to the queue."""
+
+    pause: timedelta
+    error: str | None = None
+    counts: bool = True
+    """False: as if the attempt had not begun."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """It is given up."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Canceled:
+    """Somebody had asked for it, and the handler has stopped."""
+
+
+Ending = Succeeded | Requeued | Failed | Canceled
+"""How an attempt ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A sign of life for one job."""
+
+    held: Held
+    progress: Mapping[str, Any] | None = None
+    """None: as before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reaped:
+    """What became of jobs whose lease had run out."""
+
+    requeued: tuple[int, ...] = ()
+    lost: tuple[int, ...] = ()
+    next_expiry: timedelta | None = None
+    """Until the first of the others' leases runs out, if nobody prolongs it; None: nothing runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """What came of a look at jobs that wait for their time."""
+
+    promoted: int = 0
+    next_due: timedelta | None = None
+    """Until the next one; None: none waits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStat:
+    """A box's jobs, counted."""
+
+    total: int
+    """Not finished."""
+    ready: int
+    taken: int
+    delayed: int
+    blocked: int
+    """Behind another job of their ``lock_key``."""
+    finished: Mapping[JobState, int] = field(default_factory=dict)

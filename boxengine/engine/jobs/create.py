@@ -1,0 +1,115 @@
+"""Checks jobs, and inserts them through the caller's own transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from boxengine.domain.jobs import JobBox
+from boxengine.engine.jobs.timing import SHORTEST_LEASE
+from boxengine.errors import InvalidItem
+from boxengine.ports.jobs import NewJob, NewJobs
+
+LONGEST_TEXT = 255
+_LARGEST = 2**31 - 1
+_TEXTS = ("idempotency_key", "lock_key", "producer", "consumer_group")
+_KNOWN = frozenset(
+    {"task", "args", "partition_key", "priority", "available_at", "delay", "max_attempts", "lease_ttl", *_TEXTS}
+)
+
+
+class JobCreator:
+    """Of one box."""
+
+    def __init__(self, box: JobBox, rows: NewJobs, *, tasks: Collection[str]) -> None:
+        """Args:
+        tasks: those that have handlers; any other is refused.
+        """
+        self.box = box
+        self._rows = rows
+        self._tasks = tasks
+
+    def create(self, session: Any, batch: Sequence[Mapping[str, Any]]) -> list[int]:
+        """The ids in the order given.
+
+        Raises:
+            InvalidItem: one of them cannot be a job. None is inserted then.
+        """
+        jobs = [self._checked(attributes) for attributes in batch]
+        return self._rows.insert(session, jobs) if jobs else []
+
+    def _checked(self, given: Mapping[str, Any]) -> NewJob:
+        unknown = sorted(given.keys() - _KNOWN)
+        if unknown:
+            raise self._refused(f"unknown attribute {unknown[0]!r}; known: {', '.join(sorted(_KNOWN))}")
+        delay, available_at = self._times(given)
+        max_attempts = given.get("max_attempts")
+        return NewJob(
+            task=self._task(given),
+            args=self._args(given.get("args")),
+            max_attempts=self.box.max_attempts
+            if max_attempts is None
+            else self._whole("max_attempts", max_attempts, 1),
+            lease_ttl=self._lease(given.get("lease_ttl")),
+            priority=self._whole("priority", given.get("priority", 100), -_LARGEST),
+            partition_key=self._text("partition_key", given.get("partition_key", "")) or "",
+            available_at=available_at,
+            delay=delay,
+            **{name: self._key(name, given.get(name)) for name in _TEXTS},
+        )
+
+    def _task(self, given: Mapping[str, Any]) -> str:
+        task = given.get("task")
+        if task not in self._tasks:
+            known = ", ".join(sorted(self._tasks)) or "none is configured"
+            raise self._refused(f"no task {task!r}; known: {known}")
+        return str(task)
+
+    def _args(self, args: Any) -> Any:
+        try:
+            json.dumps(args, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise self._refused(f"args: expected what JSON can hold: {error}") from error
+        return {} if args is None else args
+
+    def _times(self, given: Mapping[str, Any]) -> tuple[timedelta | None, datetime | None]:
+        delay, moment = given.get("delay"), given.get("available_at")
+        if delay is not None and moment is not None:
+            raise self._refused("delay and available_at exclude each other")
+        if isinstance(delay, int | float) and not isinstance(delay, bool):
+            delay = timedelta(seconds=delay)
+        if delay is not None and (not isinstance(delay, timedelta) or delay < timedelta(0)):
+            raise self._refused(f"delay: expected a timedelta, or seconds, not below zero; got {delay!r}")
+        if moment is not None and (not isinstance(moment, datetime) or moment.tzinfo is None):
+            raise self._refused(f"available_at: expected a datetime with a zone; got {moment!r}")
+        return delay, moment
+
+    def _lease(self, given: Any) -> timedelta:
+        seconds = self.box.lease_ttl if given is None else given
+        if isinstance(seconds, timedelta):
+            seconds = seconds.total_seconds()
+        if not isinstance(seconds, int | float) or seconds != int(seconds) or not SHORTEST_LEASE <= seconds <= _LARGEST:
+            raise self._refused(f"lease_ttl: expected whole seconds from {SHORTEST_LEASE:g} up; got {given!r}")
+        return timedelta(seconds=seconds)
+
+    def _whole(self, name: str, value: Any, least: int) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _LARGEST:
+            raise self._refused(f"{name}: expected a whole number from {least} to {_LARGEST}; got {value!r}")
+        return value
+
+    def _key(self, name: str, value: Any) -> str | None:
+        if value == "":
+            raise self._refused(f"{name}: expected text that is not empty, or None")
+        return self._text(name, value)
+
+    def _text(self, name: str, value: Any) -> str | None:
+        if value is not None and (not isinstance(value, str) or len(value) > LONGEST_TEXT or "\0" in value):
+            raise self._refused(
+                f"{name}: expected text of at most {LONGEST_TEXT} characters, without NUL; got {value!r:.80}"
+            )
+        return value
+
+    def _refused(self, message: str) -> InvalidItem:
+        return InvalidItem(f"box {self.box.name}: {message}")

@@ -1,0 +1,189 @@
+"""The job as its handler sees it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, Generic, NoReturn
+
+from typing_extensions import TypeVar
+
+from boxengine.engine.jobs.run import Run
+from boxengine.errors import InvalidItem, JobLost, JobRetry
+from boxengine.ports.jobs import JobUnit
+
+A = TypeVar("A", default=Any)
+
+
+class Job(Generic[A]):
+    """What a handler is called with. Everything it does raises ``JobLost`` once the job is no longer this worker's.
+
+    Example::
+
+        def import_orders(job: Job[ImportArgs]) -> dict[str, int]:
+            done = job.state or 0
+            for chunk in chunks_of(job.args["file"], after=done):
+                if job.cancelled:
+                    return {"imported": done}
+                job.session.add_all(orders_in(chunk))
+                done += len(chunk)
+                job.checkpoint(done)
+                job.progress(done=done)
+            return {"imported": done}
+    """
+
+    def __init__(self, run: Run, unit: JobUnit) -> None:
+        self._run = run
+        self._unit = unit
+        self._state = run.job.checkpoint
+        self.retry_asked: timedelta | None = None
+        """How long to wait before the attempt that the handler has asked for."""
+
+    # ── what it is ───────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def id(self) -> int:
+        return self._run.job.id
+
+    @property
+    def box_name(self) -> str:
+        return self._run.box.name
+
+    @property
+    def task(self) -> str:
+        return self._run.job.task
+
+    @property
+    def args(self) -> A:
+        """What the job was created with."""
+        args: A = self._run.job.args
+        return args
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first."""
+        return self._run.job.attempt
+
+    @property
+    def max_attempts(self) -> int:
+        return self._run.job.max_attempts
+
+    @property
+    def lock_key(self) -> str | None:
+        return self._run.job.lock_key
+
+    @property
+    def partition_key(self) -> str:
+        return self._run.job.partition_key
+
+    @property
+    def idempotency_key(self) -> str | None:
+        return self._run.job.idempotency_key
+
+    @property
+    def created_at(self) -> datetime | None:
+        return self._run.job.created_at
+
+    @property
+    def token(self) -> int:
+        """Rises with every claim of this job. A receiver that remembers the highest it has seen can refuse a worker that was
+        suspended and does not know yet that the job is another's."""
+        return self._run.job.token
+
+    # ── what happens to it ───────────────────────────────────────────────────────────────────────────
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody wants it canceled. A handler that has seen ``True`` and returns has canceled it.
+
+        Known with the heartbeat after the request.
+        """
+        self.ensure_held()
+        self._run.saw_cancel = self._run.saw_cancel or self._run.canceled
+        return self._run.canceled
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the worker is about to stop. A handler may make a checkpoint then, and ``retry()``."""
+        return self._run.stopping
+
+    def ensure_held(self) -> None:
+        """To be called before an effect elsewhere that must not happen twice at once.
+
+        Raises:
+            JobLost: the lease has no time left, or somebody else has the job.
+        """
+        self._run.demand()
+
+    # ── what the handler tells ───────────────────────────────────────────────────────────────────────
+
+    @property
+    def state(self) -> Any:
+        """The last checkpoint, of this attempt or an earlier one; None: there is none."""
+        return self._state
+
+    def progress(self, **values: Any) -> None:
+        """How far it has come, for people: any JSON values, in place of those before. Costs nothing: it goes out with a
+        heartbeat, two seconds later at most.
+
+        Raises:
+            InvalidItem: a value that JSON has no words for.
+        """
+        self.ensure_held()
+        _demand_json(values, "progress")
+        self._run.tell(values)
+
+    def checkpoint(self, state: Any) -> None:
+        """Keeps ``state`` for later attempts, and commits what ``session`` has written with it: both, or neither.
+
+        Args:
+            state: any JSON value; ``job.state`` of the next attempt.
+
+        Raises:
+            JobLost: nothing was written.
+            InvalidItem: JSON has no words for the state.
+            StoreUnavailable: the database did not answer; what ``session`` wrote since the last checkpoint may be undone.
+        """
+        self.ensure_held()
+        _demand_json(state, "checkpoint")
+        sent = self._run.now()
+        if not self._unit.checkpoint(state):
+            self._run.lose()
+            raise JobLost(f"job {self.id} of {self.box_name}: it was given to another worker")
+        self._run.prolonged(sent)
+        self._state = state
+
+    @property
+    def session(self) -> Any:
+        """A SQLAlchemy session. What it writes commits with the next checkpoint or with the job's success, else not at all.
+
+        Leave out ``commit()``. From its first statement to the next checkpoint a transaction is open.
+        """
+        self.ensure_held()
+        return self._unit.session
+
+    def retry(self, *, in_: timedelta | float | None = None) -> NoReturn:
+        """Ends this attempt and asks for another one, whatever ``max_attempts`` says.
+
+        Args:
+            in_: a timedelta, or seconds; None: as after a failed attempt.
+        """
+        if in_ is None:
+            pause = self._run.box.pause_after(self.attempt)
+        else:
+            pause = in_ if isinstance(in_, timedelta) else timedelta(seconds=in_)
+        if pause < timedelta(0):
+            raise InvalidItem(f"retry: in_ is {pause}; expected nothing below zero")
+        self.retry_asked = pause
+        raise JobRetry(f"job {self.id} of {self.box_name}: another attempt in {pause}")
+
+
+Handler = Callable[[Job[Any]], object]
+
+
+def _demand_json(value: Any, what: str) -> None:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidItem(f"{what}: expected what JSON can hold: {error}") from error

@@ -1,0 +1,66 @@
+"""Keeps the leases of running jobs: one heartbeat for all of a box."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from boxengine.domain.jobs import JobBox
+from boxengine.engine.jobs.run import Run, Runs
+from boxengine.engine.jobs.timing import JobTiming
+from boxengine.errors import StoreUnavailable
+from boxengine.ports import Clock
+from boxengine.ports.jobs import JobStore
+
+
+class Keeper:
+    """Of one process and one box."""
+
+    def __init__(
+        self,
+        box: JobBox,
+        *,
+        store: JobStore,
+        runs: Runs,
+        clock: Clock,
+        pause_after_outage: Callable[[BaseException], float],
+        worked: Callable[[], object],
+        timing: JobTiming,
+    ) -> None:
+        """Args:
+        pause_after_outage: told that the store did not answer; seconds until the next try.
+        worked: told that it did.
+        """
+        self._box = box
+        self._store = store
+        self._runs = runs
+        self._clock = clock
+        self._pause_after_outage = pause_after_outage
+        self._worked = worked
+        self._timing = timing
+
+    def turn(self) -> timedelta:
+        """Sends a heartbeat for all jobs as soon as one of them is due, so that they stay together."""
+        now = self._clock.monotonic()
+        runs = [run for run in self._runs.of(self._box) if not run.is_lost()]
+        if not any(run.is_due(now) for run in runs):
+            return timedelta(seconds=self._timing.watch)
+        return self._beat(runs, now)
+
+    def _beat(self, runs: Sequence[Run], sent: float) -> timedelta:
+        beats = [run.beat(sent) for run in runs]
+        try:
+            answer = self._store.beat(self._box, beats)
+        except StoreUnavailable as error:
+            for run, beat in zip(runs, beats, strict=True):
+                run.not_sent(beat)
+            # A short lease does not last through a long pause.
+            return timedelta(seconds=min(self._timing.watch, self._pause_after_outage(error)))
+        self._worked()
+        for run in runs:
+            if run.job.id not in answer:
+                run.lose()
+            else:
+                run.prolonged(sent)
+                run.canceled = run.canceled or answer[run.job.id]
+        return timedelta(seconds=self._timing.watch)

@@ -1,0 +1,21 @@
+"""A box of jobs and the code that runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from boxengine.domain.jobs import JobBox
+from boxengine.engine.jobs.handle import Handler
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPipeline:
+    """What the configuration says of one box."""
+
+    box: JobBox
+    model: type | None
+    """The user's class; None: the engine makes one."""
+    tasks: frozenset[str]
+    handlers: Mapping[str, Handler] = field(default_factory=dict)
+    """By task; empty in a process that only creates jobs."""

@@ -1,0 +1,35 @@
+"""Takes jobs away from workers that fell silent, and deletes finished ones."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from boxengine.domain.jobs import JobBox
+from boxengine.engine.jobs.handover import Handover
+from boxengine.engine.jobs.timing import JobTiming
+from boxengine.ports.jobs import JobLoad, JobObserver, JobsReaped, JobStore
+
+
+class Reaper:
+    """Of one box. Every worker has one: whoever comes first takes what there is."""
+
+    def __init__(
+        self, box: JobBox, *, store: JobStore, handover: Handover, observer: JobObserver, timing: JobTiming
+    ) -> None:
+        self._box = box
+        self._store = store
+        self._handover = handover
+        self._observer = observer
+        self._timing = timing
+
+    def turn(self) -> timedelta:
+        """Comes back when the next lease ends, or sooner."""
+        reaped = self._store.reap(self._box)
+        if reaped.requeued or reaped.lost:
+            self._observer.see(JobsReaped(self._box, requeued=len(reaped.requeued), lost=len(reaped.lost)))
+        self._observer.see(JobLoad(self._box, running=self._handover.busy, threads=self._handover.threads))
+        self._store.delete_finished(self._box)
+        if reaped.next_expiry is None:
+            return timedelta(seconds=self._timing.reaper)
+        seconds = max(self._timing.reaper_shortest, reaped.next_expiry.total_seconds())
+        return timedelta(seconds=min(self._timing.reaper, seconds))

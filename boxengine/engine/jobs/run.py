@@ -1,0 +1,129 @@
+"""What this process knows of the jobs that it runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from boxengine.domain.jobs import Beat, ClaimedJob, Ending, JobBox
+from boxengine.engine.jobs.timing import JobTiming
+from boxengine.errors import JobLost
+from boxengine.ports import Clock
+
+
+class Run:
+    """One claimed job, from its claim to its end. The runner's thread works on it; keeper and watchdog look after it."""
+
+    def __init__(self, box: JobBox, job: ClaimedJob, *, sent: float, clock: Clock, timing: JobTiming) -> None:
+        """Args:
+        sent: monotonic time before the claim was sent: its lease began no earlier.
+        """
+        self.box = box
+        self.job = job
+        self.began = sent
+        self.canceled = False
+        """Whether somebody wants it canceled, as of the last heartbeat."""
+        self.saw_cancel = False
+        """Whether the handler knows."""
+        self.stopping = False
+        """Whether this process is about to stop."""
+        self.ending: Ending | None = None
+        """How the handler ended, once it has."""
+        self.interrupt: Callable[[], None] = lambda: None
+        """Stops the handler. Set while it runs."""
+        self._clock = clock
+        self._timing = timing
+        self._lease = job.lease_ttl.total_seconds()
+        self._lost = False
+        self._progress: Mapping[str, Any] | None = None
+        self._progress_told = sent
+        self._beaten = sent
+        self._until = sent + timing.usable(self._lease)
+
+    # ── the handler's side ───────────────────────────────────────────────────────────────────────────
+
+    def demand(self) -> None:
+        """Raises ``JobLost`` unless the lease has time left."""
+        if self.is_lost():
+            raise JobLost(f"job {self.job.id} of {self.box.name}: its lease is over or was given to another worker")
+
+    def now(self) -> float:
+        """Monotonic seconds."""
+        return self._clock.monotonic()
+
+    def tell(self, progress: Mapping[str, Any]) -> None:
+        """Progress, to go out with a later heartbeat."""
+        self._progress = progress
+
+    def take_progress(self) -> Mapping[str, Any] | None:
+        """What has not gone out yet."""
+        progress, self._progress = self._progress, None
+        return progress
+
+    # ── keeper and watchdog ──────────────────────────────────────────────────────────────────────────
+
+    def is_lost(self) -> bool:
+        """Once it is, it stays so: somebody else may have the job, whatever a late heartbeat says."""
+        if not self._lost and self._clock.monotonic() >= self._until:
+            self._lost = True
+        return self._lost
+
+    def lose(self) -> None:
+        """The store says that somebody else has it."""
+        self._lost = True
+
+    def is_due(self, now: float) -> bool:
+        """Whether a heartbeat is due at this monotonic time."""
+        untold = self._progress is not None and now - self._progress_told >= self._timing.progress
+        return untold or now - self._beaten >= self._timing.beat_every(self._lease)
+
+    def beat(self, now: float) -> Beat:
+        """The sign of life to send now."""
+        progress = self.take_progress()
+        if progress is not None:
+            self._progress_told = now
+        return Beat(self.job.held, progress)
+
+    def not_sent(self, beat: Beat) -> None:
+        """The store did not answer: what has been told goes out later, unless there is news."""
+        if self._progress is None:
+            self._progress = beat.progress
+
+    def prolonged(self, sent: float) -> None:
+        """The store has prolonged the lease; ``sent``: monotonic time before it was asked to."""
+        self._beaten = max(self._beaten, sent)
+        self._until = max(self._until, sent + self._timing.usable(self._lease))
+
+
+class Runs:
+    """All of them. Safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs: list[Run] = []
+        self._stopping = False
+
+    def add(self, run: Run) -> None:
+        with self._lock:
+            run.stopping = self._stopping
+            self._runs.append(run)
+
+    def remove(self, run: Run) -> None:
+        with self._lock:
+            self._runs.remove(run)
+
+    def all(self) -> list[Run]:
+        with self._lock:
+            return list(self._runs)
+
+    def of(self, box: JobBox) -> list[Run]:
+        with self._lock:
+            return [run for run in self._runs if run.box.name == box.name]
+
+    def stop(self) -> None:
+        """From now on handlers see that the process is about to stop."""
+        with self._lock:
+            self._stopping = True
+            for run in self._runs:
+                run.stopping = True

@@ -1,0 +1,39 @@
+"""How often jobs' loops look, and how much of a lease a handler may use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SHORTEST_LEASE = 3.0
+"""Seconds. A shorter one would be over between two looks of the watchdog."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTiming:
+    """All in seconds."""
+
+    heartbeat: float = 10.0
+    """Between two signs of life; of a job with a short lease a third of that."""
+    reaper: float = 10.0
+    """Between two looks for silent workers, at most: the reaper comes when the next lease ends."""
+    reaper_shortest: float = 0.5
+    poll: float = 1.0
+    """Between two looks for new jobs while threads are idle."""
+    watch: float = 0.25
+    """Between two looks of the watchdog, and of the keeper at what is due."""
+    progress: float = 2.0
+    """Between two writes of a job's progress."""
+
+    def beat_every(self, lease: float) -> float:
+        """One heartbeat may fail: the next still comes before ``usable`` is over, for two thirds are less than three quarters."""
+        return min(self.heartbeat, lease / 3)
+
+    def usable(self, lease: float) -> float:
+        """For how long after the last heartbeat was sent a handler may go on.
+
+        The rest is for the watchdog to stop it, and for clocks that do not run alike: several looks of the watchdog.
+        """
+        return lease - min(5.0, lease / 4)
+
+
+JOB_TIMING = JobTiming()

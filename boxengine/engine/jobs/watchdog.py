@@ -1,0 +1,23 @@
+"""Stops handlers that have lost their job, or are about to."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from boxengine.engine.jobs.run import Runs
+from boxengine.engine.jobs.timing import JobTiming
+
+
+class Watchdog:
+    """Looks at this process's own clock and asks nobody, so that nothing can keep it waiting."""
+
+    def __init__(self, runs: Runs, *, timing: JobTiming) -> None:
+        self._runs = runs
+        self._timing = timing
+
+    def turn(self) -> timedelta:
+        """Stops those whose time is up; again at each turn, for a handler may have caught what should have ended it."""
+        for run in self._runs.all():
+            if run.is_lost():
+                run.interrupt()
+        return timedelta(seconds=self._timing.watch)

@@ -1,0 +1,116 @@
+"""From the settings of job boxes to their models and handlers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from boxengine.engine.answers import never_runs
+from boxengine.engine.jobs.handle import Handler
+from boxengine.engine.jobs.pipeline import JobPipeline
+from boxengine.errors import described
+from boxengine.settings.call_shapes import misfit
+from boxengine.settings.diagnosis import Finding
+from boxengine.settings.jobs import JobBoxSettings
+from boxengine.settings.names import box_name
+from boxengine.settings.origin import Path
+from boxengine.settings.schema import Settings
+
+_COLUMNS = ("task", "lock_key", "token", "lease_expires_at")
+"""What no table of jobs lacks."""
+SHAPE = "(job)"
+
+
+class JobResolver:
+    """Adds what is wrong to ``found``."""
+
+    def __init__(self, settings: Settings, *, load: Callable[[Path, str], Any], found: list[Finding]) -> None:
+        """Args:
+        load: what a dotted path names; None where that was told to be wrong.
+        """
+        self._settings = settings
+        self._load = load
+        self._found = found
+
+    def run(self, *, handlers: bool) -> dict[str, JobPipeline]:
+        """The boxes by name.
+
+        Args:
+            handlers: whether to import the handlers, which only a worker needs.
+        """
+        return {name: self._pipeline(name, box, handlers) for name, box in self._settings.job_items.items()}
+
+    def _pipeline(self, name: str, box: JobBoxSettings, handlers: bool) -> JobPipeline:  # noqa: FBT001 - see run
+        path = ("job_items", name)
+        model = None if box.model is None else self._model((*path, "model"), box.model, name)
+        mapped = None if model is None else model.__table__.fullname  # type: ignore[attr-defined]
+        if mapped and box.table and mapped != box.table:
+            message = f"is {box.table!r}, but the model's is {mapped!r}; leave this key out"
+            self._found.append(Finding((*path, "table"), message))
+        owner = self._settings.owner if box.owner is None else box.owner
+        loaded: dict[str, Handler] = {}
+        if handlers:
+            for task, dotted_path in box.tasks.items():
+                handler = self._handler((*path, "tasks", task), dotted_path)
+                if handler is not None:
+                    loaded[task] = handler
+        return JobPipeline(
+            box=box.box(name, table=str(mapped or box.table_for(name)), owner=owner),
+            model=model,
+            tasks=frozenset(box.tasks),
+            handlers=loaded,
+        )
+
+    def _model(self, path: Path, dotted_path: str, box: str) -> type | None:
+        found = self._load(path, dotted_path)
+        if found is None:
+            return None
+        fault = _fault_of_model(found, box)
+        if fault is None and isinstance(found, type):
+            return found
+        self._found.append(Finding(path, f"{dotted_path} {fault}"))
+        return None
+
+    def _handler(self, path: Path, dotted_path: str) -> Handler | None:
+        found = self._load(path, dotted_path)
+        if found is None:
+            return None
+        name = dotted_path
+        if isinstance(found, type):
+            try:
+                found, name = found().handle, f"{dotted_path}.handle"
+            except Exception as error:
+                message = (
+                    f"{dotted_path}().handle raised {described(error)}; expected a class without arguments that has it"
+                )
+                self._found.append(Finding(path, message))
+                return None
+        mistake = _mistake(found)
+        if mistake is None:
+            handler: Handler = found
+            return handler
+        self._found.append(Finding(path, f"{name} {mistake}"))
+        return None
+
+
+def _mistake(found: Any) -> str | None:
+    if not callable(found):
+        return f"is {type(found).__name__}; expected a function {SHAPE}, or a class with a method handle{SHAPE}"
+    kind = never_runs(found)
+    if kind is not None:
+        return f"is {kind}, whose code nobody would run; write a plain def"
+    return misfit(found, SHAPE)
+
+
+def _fault_of_model(found: Any, box: str) -> str | None:
+    """Why this is no model of the box; None if it is one."""
+    columns = getattr(getattr(found, "__table__", None), "columns", None)
+    if columns is None:
+        return "is no SQLAlchemy model; expected a class with the mixin boxengine.JobItem and a __tablename__"
+    lacking = [name for name in _COLUMNS if name not in columns]
+    if lacking:
+        return f"has no {', '.join(lacking)}; expected the mixin boxengine.JobItem among its bases"
+    own = box_name(found)
+    if own != box:
+        return f"belongs to the box {own}; rename this box, or write __box_name__ = {box!r} in the class"
+    return None

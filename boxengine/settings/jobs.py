@@ -1,0 +1,65 @@
+"""The keys of ``job_items.NAME`` and of ``jobs``: long jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from pydantic import Field
+
+from boxengine.domain.jobs import JobBox
+from boxengine.settings.boxes import Section
+from boxengine.settings.names import default_table
+from boxengine.settings.values import Count, Duration, Seconds, SecondsOrZero, Text
+
+
+class JobBoxSettings(Section):
+    """One box of jobs."""
+
+    model: Text | None = None
+    """Dotted path of a model class; left out, the engine makes one over ``table``."""
+    table: Text | None = None
+    """Left out: the model's, or the box's name in the plural."""
+    owner: Text | None = None
+    tasks: Mapping[str, Text] = Field(default_factory=dict)
+    """Task name -> dotted path of its handler, a function or a class with a method ``handle``."""
+    concurrency: Count = 2
+    """Jobs that one process runs at once, each in a thread."""
+    max_attempts: Count = 5
+    """Of jobs that do not say otherwise; so with ``lease_ttl``."""
+    lease_ttl: Seconds = timedelta(seconds=60)
+    """After so long without a heartbeat a job is taken away from its worker. Whole seconds, 3 at least."""
+    retry_interval: SecondsOrZero = timedelta(seconds=30)
+    """The pause after a failed attempt, times the attempt's number."""
+    retention: Duration = timedelta(weeks=1)
+    """How long finished jobs stay."""
+    deletion_batch_size: Count = 1000
+
+    def table_for(self, name: str) -> str:
+        """The table of the box of this name, where no model says otherwise."""
+        return self.table or default_table(name)
+
+    def box(self, name: str, *, table: str, owner: str | None) -> JobBox:
+        """The same for the engine."""
+        return JobBox(
+            name=name,
+            table=table,
+            owner=owner,
+            concurrency=self.concurrency,
+            max_attempts=self.max_attempts,
+            lease_ttl=self.lease_ttl,
+            retry_interval=self.retry_interval,
+            retention=self.retention,
+            deletion_batch_size=self.deletion_batch_size,
+        )
+
+
+class JobsSettings(Section):
+    """How workers look after long jobs."""
+
+    heartbeat: Seconds = timedelta(seconds=10)
+    """Between two signs of life; of a job with a short lease a third of that. A request to cancel is heard of with it."""
+    reaper_period: Seconds = timedelta(seconds=10)
+    """Between two looks for silent workers, at most: the reaper comes when the next lease ends."""
+    poll_interval: Seconds = timedelta(seconds=1)
+    """Between two looks for new jobs while threads are idle."""

@@ -1,0 +1,78 @@
+"""``boxengine jobs``, and what other commands do with boxes of long jobs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.project import Project
+from tests.eventually import eventually
+
+JOBS = """
+jobs: {poll_interval: 0.05, heartbeat: 0.2}
+job_items:
+  report_job:
+    tasks: {export: reports.export}
+"""
+REPORTS = """
+def export(job):
+    job.progress(seen=job.args["n"])
+    return job.args["n"] + 1
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Project:
+    (tmp_path / "reports.py").write_text(REPORTS)
+    # No Redis answers there: long jobs need none.
+    return Project(tmp_path, database=postgres_url, redis="redis://127.0.0.1:1/0", more=JOBS)
+
+
+def test_a_job_from_its_creation_to_its_end(project: Project) -> None:
+    assert "report_job: table report_jobs made" in project.run("db", "create", "report_job")
+    assert "all in order" in project.run("db", "check", "report_job")
+    assert "CREATE TABLE report_jobs_events" in project.run("db", "ddl", "report_job")
+    created = project.run("create", "report_job", "--task", "export", "--args", '{"n": 1}', "--lock-key", "k")
+    assert created == "job 1 written to report_job\n"
+    project.run("create", "report_job", "--task", "export", "--args", '{"n": 1}', "--delay", "3600")
+    with project.worker("-b", "report_job"):
+        eventually(
+            lambda: json.loads(project.run("jobs", "show", "report_job", "1", "--json"))["status"] == "succeeded"
+        )
+    shown = project.run("jobs", "show", "report_job", "1")
+    assert "result            2" in shown
+    assert [line.split()[1] for line in shown.splitlines()[-3:]] == ["queued", "picked", "done"]
+    listed = json.loads(project.run("jobs", "list", "report_job", "--status", "queued", "--json"))
+    assert [row["id"] for row in listed] == [2]
+    assert project.run("jobs", "cancel", "report_job", "--ids", "2") == "1 job canceled or asked to stop\n"
+    assert project.run("jobs", "retry", "report_job", "--ids", "2") == "1 job queued again\n"
+    (row,) = json.loads(project.run("jobs", "stat", "--json"))
+    assert {name: row[name] for name in ("ready", "taken", "delayed", "succeeded", "canceled")} == {
+        "ready": 1,
+        "taken": 0,
+        "delayed": 0,
+        "succeeded": 1,
+        "canceled": 0,
+    }
+    (row,) = json.loads(project.run("status", "report_job", "--json"))
+    assert (row["box"], row["type"], row["ready"]) == ("report_job", "job", 1)
+    head, line = project.run("status", "report_job").splitlines()
+    assert head.split()[1:] == ["ready", "taken", "delayed", "blocked", "succeeded", "failed", "canceled", "lost"]
+    assert line.split() == ["report_job", "1", "0", "0", "0", "1", "0", "0", "0"]
+
+
+@pytest.mark.parametrize(
+    ("command", "message", "code"),
+    [
+        (["jobs", "list", "order_outbox_item"], "unknown box 'order_outbox_item'; known boxes: report_job", 2),
+        (["jobs", "cancel", "report_job"], "is needed to cancel jobs that --ids does not name", 2),
+        (["create", "report_job"], "is needed for a job", 2),
+        (["create", "report_job", "--task", "nope"], "no task 'nope'; known: export", 1),
+        (["create", "report_job", "--task", "export", "--args", "{"], "--args: expected JSON", 1),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line(project: Project, command: list[str], message: str, code: int) -> None:
+    project.run(*command, expect=code)
+    assert message in " ".join(project.errors.replace("│", " ").split())

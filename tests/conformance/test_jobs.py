@@ -1,0 +1,386 @@
+"""The contract of ``JobStore`` and ``JobDesk``, over memory, PostgreSQL and MariaDB."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from boxengine.domain.jobs import (
+    Beat,
+    Canceled,
+    ClaimedJob,
+    Ending,
+    Failed,
+    Held,
+    JobState,
+    Requeued,
+    Succeeded,
+)
+from boxengine.ports.jobs import JobFilter
+from tests.conformance.jobs import BOX, NAMES, JobHarness, MemoryHarness, SqlHarness, new
+
+
+@pytest.fixture(params=NAMES)
+def jobs(request: pytest.FixtureRequest) -> Iterator[JobHarness]:
+    match request.param:
+        case "memory":
+            harness: JobHarness = MemoryHarness()
+        case "postgresql":
+            harness = SqlHarness(request.getfixturevalue("postgres_url"))
+        case _:
+            harness = SqlHarness(request.getfixturevalue("mysql_url"))
+    yield harness
+    harness.close()
+
+
+def claim(jobs: JobHarness, count: int = 10, worker: str = "w") -> list[ClaimedJob]:
+    return list(jobs.store.claim(BOX, count, worker=worker))
+
+
+def end(jobs: JobHarness, job: ClaimedJob, ending: Ending) -> bool:
+    return jobs.store.unit(BOX, job).end(ending)
+
+
+# ── claims ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_lowest_priority_number_goes_first_then_the_oldest(jobs: JobHarness) -> None:
+    a, b, c, d = jobs.create(new(), new(), new(priority=5), new(priority=200))
+    assert [job.id for job in claim(jobs, 3)] == [c, a, b]
+    assert [job.id for job in claim(jobs)] == [d]
+    assert claim(jobs) == []
+
+
+def test_a_claimed_job_has_what_it_was_created_with(jobs: JobHarness) -> None:
+    (made,) = jobs.create(
+        new("export", args={"day": "2026-01-01", "n": [1, 2]}, partition_key="p", idempotency_key="i")
+    )
+    (job,) = claim(jobs, worker="host:1")
+    assert (job.id, job.task, job.args) == (made, "export", {"day": "2026-01-01", "n": [1, 2]})
+    assert (job.attempt, job.max_attempts, job.lease_ttl) == (1, 3, timedelta(seconds=60))
+    assert (job.partition_key, job.idempotency_key, job.checkpoint) == ("p", "i", None)
+    row = jobs.row(made)
+    assert (row["status"], row["attempt"], row["worker"]) == ("running", 1, "host:1")
+    assert row["lease_expires_at"] - row["heartbeat_at"] == pytest.approx(
+        timedelta(seconds=60), abs=timedelta(seconds=1)
+    )
+    assert row["started_at"] is not None
+    assert jobs.kinds(made) == ["queued", "picked"]
+
+
+def test_a_delayed_job_is_claimed_when_its_time_has_come(jobs: JobHarness) -> None:
+    jobs.create(new(delay=timedelta(seconds=3600)), new(delay=timedelta(seconds=7200)))
+    due = jobs.store.promote(BOX)
+    assert due.promoted == 0
+    assert due.next_due is not None
+    assert timedelta(seconds=3590) < due.next_due <= timedelta(seconds=3600)
+    assert claim(jobs) == []
+    jobs.pass_time(3601)
+    assert jobs.store.promote(BOX).promoted == 1
+    assert len(claim(jobs)) == 1
+
+
+def test_two_claims_at_once_share_the_jobs(jobs: JobHarness) -> None:
+    made = jobs.create(*(new() for _ in range(40)))
+    taken = at_once(jobs, 20)
+    assert sorted(taken) == made
+
+
+def test_two_claims_at_once_never_take_two_jobs_of_one_lock_key(jobs: JobHarness) -> None:
+    # Later ones go first, so that two claims see different jobs at the head of a key.
+    for round_number in range(5):
+        jobs.create(*(new(lock_key=f"{round_number}-{number % 3}", priority=100 - number) for number in range(12)))
+        assert len(at_once(jobs, 6)) == 3
+
+
+def at_once(jobs: JobHarness, count: int) -> list[int]:
+    """What two processes claim in the same moment."""
+    begin, taken = threading.Barrier(2), list[int]()
+
+    def take(store: object) -> None:
+        begin.wait()
+        taken.extend(job.id for job in store.claim(BOX, count, worker="w"))  # type: ignore[attr-defined]
+
+    threads = [threading.Thread(target=take, args=[store]) for store in (jobs.store, jobs.other)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return taken
+
+
+# ── lock keys ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_job_behind_its_lock_costs_no_attempt_and_goes_when_the_holder_has_ended(jobs: JobHarness) -> None:
+    first, second, third = jobs.create(new(lock_key="k"), new(lock_key="k"), new())
+    taken = claim(jobs)
+    assert [job.id for job in taken] == [first, third]
+    assert claim(jobs) == []
+    assert jobs.row(second)["attempt"] == 0
+    assert jobs.kinds(second) == ["queued"]
+    assert end(jobs, taken[0], Succeeded())
+    assert [job.id for job in claim(jobs)] == [second]
+
+
+def test_many_jobs_behind_one_lock_do_not_hide_the_others(jobs: JobHarness) -> None:
+    jobs.create(*(new(lock_key="k", priority=1) for _ in range(50)))
+    (other,) = jobs.create(new())
+    assert len(claim(jobs, 1)) == 1
+    assert [job.id for job in claim(jobs, 1)] == [other]
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        Succeeded(),
+        Failed(error="no"),
+        Canceled(),
+        Requeued(pause=timedelta(seconds=30)),
+    ],
+)
+def test_however_the_holder_ends_the_next_of_its_key_goes(jobs: JobHarness, ending: Ending) -> None:
+    first, second, third = jobs.create(*(new(lock_key="k") for _ in range(3)))
+    (holder,) = claim(jobs)
+    assert holder.id == first
+    assert end(jobs, holder, ending)
+    assert [job.id for job in claim(jobs)] == [second]
+    assert jobs.row(third)["status"] == "queued"
+
+
+def test_a_canceled_job_passes_its_turn_on(jobs: JobHarness) -> None:
+    _, second, third = jobs.create(*(new(lock_key="k") for _ in range(3)))
+    (holder,) = claim(jobs)
+    assert end(jobs, holder, Succeeded())
+    assert jobs.desk.cancel(BOX, JobFilter(ids=[second])) == 1
+    assert [job.id for job in claim(jobs)] == [third]
+
+
+# ── the fence ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_claim_heartbeat_done_succeeded(jobs: JobHarness) -> None:
+    job = jobs.one()
+    before = jobs.row(job.id)["lease_expires_at"]
+    jobs.pass_time(30)
+    assert jobs.store.beat(BOX, [Beat(job.held, {"done": 3})]) == {job.id: False}
+    row = jobs.row(job.id)
+    assert row["progress"] == {"done": 3}
+    assert row["lease_expires_at"] >= before - timedelta(seconds=1)
+    assert jobs.store.unit(BOX, job).end(Succeeded(result={"rows": 7}), progress={"done": 9})
+    row = jobs.row(job.id)
+    assert (row["status"], row["result"], row["progress"]) == ("succeeded", {"rows": 7}, {"done": 9})
+    assert row["lease_expires_at"] is None
+    assert row["finished_at"] is not None
+    assert jobs.kinds(job.id) == ["queued", "picked", "done"]
+
+
+def test_one_heartbeat_serves_many_jobs_and_names_those_that_are_lost(jobs: JobHarness) -> None:
+    jobs.create(*(new() for _ in range(3)))
+    first, second, third = claim(jobs)
+    jobs.desk.cancel(BOX, JobFilter(ids=[second.id]))
+    end(jobs, third, Succeeded())
+    beats = [Beat(job.held, {"of": job.id}) for job in (first, second, third)]
+    assert jobs.store.beat(BOX, beats) == {first.id: False, second.id: True}
+    assert [jobs.row(job.id)["progress"] for job in (first, second, third)] == [
+        {"of": first.id},
+        {"of": second.id},
+        None,
+    ]
+
+
+def test_an_expired_lease_is_queued_again(jobs: JobHarness) -> None:
+    job = jobs.one()
+    assert jobs.store.reap(BOX).requeued == ()
+    jobs.pass_time(61)
+    assert jobs.store.reap(BOX).requeued == (job.id,)
+    row = jobs.row(job.id)
+    assert (row["status"], row["attempt"]) == ("queued", 1)
+    assert jobs.kinds(job.id)[-1] == "requeue"
+    (again,) = claim(jobs)
+    assert (again.id, again.attempt) == (job.id, 2)
+    assert again.token > job.token
+
+
+def test_the_reaper_says_when_the_next_lease_ends(jobs: JobHarness) -> None:
+    assert jobs.store.reap(BOX).next_expiry is None
+    jobs.one()
+    expiry = jobs.store.reap(BOX).next_expiry
+    assert expiry is not None
+    assert timedelta(seconds=30) < expiry <= timedelta(seconds=60)
+
+
+def test_a_job_without_attempts_left_is_lost(jobs: JobHarness) -> None:
+    job = jobs.one(new(max_attempts=1, lock_key="k"), new(lock_key="k"))
+    jobs.pass_time(61)
+    assert claim(jobs) == []
+    assert jobs.store.reap(BOX).lost == (job.id,)
+    row = jobs.row(job.id)
+    assert (row["status"], row["finished_at"] is None) == ("lost", False)
+    assert jobs.kinds(job.id)[-1] == "lost"
+    assert len(claim(jobs)) == 1  # the next of the key
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["queued", "running elsewhere"])
+def test_who_has_lost_a_job_can_write_nothing(jobs: JobHarness, again: bool) -> None:
+    zombie = jobs.one()
+    unit = jobs.store.unit(BOX, zombie)
+    jobs.write(unit.session, "of the zombie")
+    jobs.pass_time(61)
+    jobs.store.reap(BOX)
+    if again:
+        claim(jobs)
+    before = jobs.row(zombie.id)
+    assert jobs.store.beat(BOX, [Beat(zombie.held, {"zombie": True})]) == {}
+    assert unit.checkpoint({"zombie": True}) is False
+    for ending in (Succeeded(), Failed(error="no"), Requeued(pause=timedelta(0)), Canceled()):
+        assert end(jobs, zombie, ending) is False
+    jobs.store.give_back(BOX, [zombie.held])
+    unit.close()
+    assert jobs.row(zombie.id) == before
+    assert list(jobs.effects()) == []
+
+
+def test_the_token_alone_decides(jobs: JobHarness) -> None:
+    job = jobs.one()
+    assert jobs.store.beat(BOX, [Beat(Held(job.id, job.token - 1))]) == {}
+    assert jobs.store.beat(BOX, [Beat(job.held)]) == {job.id: False}
+
+
+# ── what handlers write ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_sessions_writes_commit_with_checkpoints_and_success(jobs: JobHarness) -> None:
+    job = jobs.one()
+    unit = jobs.store.unit(BOX, job)
+    jobs.write(unit.session, "a")
+    assert list(jobs.effects()) == []
+    assert unit.checkpoint({"at": 1})
+    assert list(jobs.effects()) == ["a"]
+    jobs.write(unit.session, "b")
+    assert unit.end(Succeeded())
+    unit.close()
+    assert list(jobs.effects()) == ["a", "b"]
+    assert jobs.kinds(job.id) == ["queued", "picked", "done"]
+
+
+@pytest.mark.parametrize("ending", [Failed(error="no"), Requeued(pause=timedelta(seconds=1)), Canceled()])
+def test_without_success_what_follows_the_last_checkpoint_is_undone(jobs: JobHarness, ending: Ending) -> None:
+    job = jobs.one()
+    unit = jobs.store.unit(BOX, job)
+    jobs.write(unit.session, "a")
+    unit.checkpoint([1, 2])
+    jobs.write(unit.session, "b")
+    assert unit.end(ending)
+    unit.close()
+    assert list(jobs.effects()) == ["a"]
+    assert jobs.row(job.id)["checkpoint"] == [1, 2]
+
+
+def test_a_later_attempt_finds_the_checkpoint(jobs: JobHarness) -> None:
+    job = jobs.one()
+    jobs.store.unit(BOX, job).checkpoint({"row": 500})
+    end(jobs, job, Requeued(pause=timedelta(0), error="broke off"))
+    (again,) = claim(jobs)
+    assert (again.attempt, again.checkpoint) == (2, {"row": 500})
+    assert jobs.row(job.id)["error"] == "broke off"
+
+
+def test_a_requeued_job_waits_for_its_pause(jobs: JobHarness) -> None:
+    job = jobs.one()
+    end(jobs, job, Requeued(pause=timedelta(seconds=30)))
+    jobs.store.promote(BOX)
+    assert claim(jobs) == []
+    jobs.pass_time(31)
+    jobs.store.promote(BOX)
+    assert [each.attempt for each in claim(jobs)] == [2]
+
+
+def test_a_job_that_is_given_back_was_never_begun(jobs: JobHarness) -> None:
+    job = jobs.one()
+    jobs.store.give_back(BOX, [job.held])
+    (again,) = claim(jobs)
+    assert (again.id, again.attempt) == (job.id, 1)
+    assert again.token > job.token
+
+
+# ── people ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_queued_job_is_canceled_at_once_and_a_running_one_is_asked(jobs: JobHarness) -> None:
+    running = jobs.one()
+    (queued,) = jobs.create(new())
+    assert jobs.desk.cancel(BOX, JobFilter(ids=[running.id, queued])) == 2
+    assert jobs.row(queued)["status"] == "canceled"
+    assert (jobs.row(running.id)["status"], jobs.row(running.id)["cancel_requested"]) == ("running", True)
+    assert claim(jobs) == []
+    assert end(jobs, running, Canceled())
+    assert jobs.kinds(running.id)[-1] == "canceled"
+
+
+def test_a_job_that_is_to_be_canceled_is_not_queued_again(jobs: JobHarness) -> None:
+    for ends in ("by itself", "by the reaper"):
+        job = jobs.one()
+        jobs.desk.cancel(BOX, JobFilter(ids=[job.id]))
+        if ends == "by itself":
+            assert end(jobs, job, Requeued(pause=timedelta(0)))
+        else:
+            jobs.pass_time(61)
+            jobs.store.reap(BOX)
+        assert jobs.row(job.id)["status"] == "canceled"
+
+
+def test_a_retry_by_hand_gives_all_attempts_back(jobs: JobHarness) -> None:
+    job = jobs.one(new(max_attempts=1))
+    end(jobs, job, Failed(error="no"))
+    assert jobs.desk.retry(BOX, JobFilter(states=[JobState.FAILED])) == 1
+    (again,) = claim(jobs)
+    assert (again.id, again.attempt) == (job.id, 1)
+    assert jobs.desk.retry(BOX, JobFilter(ids=[job.id])) == 0  # it runs
+
+
+def test_the_counts(jobs: JobHarness) -> None:
+    jobs.create(new(lock_key="k"), new(lock_key="k"), new(delay=timedelta(hours=1)))
+    claim(jobs)
+    jobs.create(new(), new())
+    done = jobs.one(new(priority=1))
+    end(jobs, done, Succeeded())
+    stat = jobs.desk.stat(BOX)
+    assert (stat.total, stat.ready, stat.taken, stat.delayed, stat.blocked) == (5, 2, 1, 1, 1)
+    assert stat.finished == {JobState.SUCCEEDED: 1}
+
+
+def test_lists_are_filtered_and_begin_with_the_newest(jobs: JobHarness) -> None:
+    a, b, c = jobs.create(new("x"), new("y", lock_key="k"), new("x"))
+    assert [row["id"] for row in jobs.desk.list(BOX, JobFilter(), limit=2)] == [c, b]
+    assert [row["id"] for row in jobs.desk.list(BOX, JobFilter(task="x"), limit=9)] == [c, a]
+    assert [row["id"] for row in jobs.desk.list(BOX, JobFilter(lock_key="k"), limit=9)] == [b]
+    assert jobs.desk.list(BOX, JobFilter(states=[JobState.RUNNING]), limit=9) == []
+    assert jobs.desk.show(BOX, 999_999) is None
+
+
+def test_finished_jobs_go_when_their_retention_is_over(jobs: JobHarness) -> None:
+    job = jobs.one()
+    (queued,) = jobs.create(new())
+    end(jobs, job, Succeeded())
+    assert jobs.store.delete_finished(BOX) == 0
+    jobs.pass_time(86_401)
+    assert jobs.store.delete_finished(BOX) == 1
+    assert jobs.desk.show(BOX, job.id) is None
+    assert jobs.row(queued)["status"] == "queued"
+
+
+# ── creating ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_same_idempotency_key_is_the_same_job(jobs: JobHarness) -> None:
+    (first,) = jobs.create(new(idempotency_key="a"))
+    again = jobs.create(new(idempotency_key="a"), new(), new(idempotency_key="b"), new(idempotency_key="b"))
+    assert again[0] == first
+    assert again[2] == again[3]
+    assert len({first, *again}) == 3
+    assert len(claim(jobs)) == 3
+    assert jobs.kinds(first) == ["queued", "picked"]

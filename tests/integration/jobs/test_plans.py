@@ -1,0 +1,77 @@
+"""What the statements of long jobs read of a large table that nobody has analysed: the ends of indexes, never all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from boxengine.domain.jobs import Beat, Succeeded
+from tests.conformance.jobs import BOX, SqlHarness, new
+
+ROWS = 4000
+
+
+@pytest.fixture(params=["postgres_url", "mysql_url"])
+def jobs(request: pytest.FixtureRequest) -> Iterator[SqlHarness]:
+    harness = SqlHarness(request.getfixturevalue(request.param))
+    if harness.engine.dialect.name == "postgresql":
+        numbers, tomorrow = f"generate_series(1, {ROWS})", "now() + interval '1 day'"
+    else:
+        numbers, tomorrow = f"seq_1_to_{ROWS}", "utc_timestamp(6) + INTERVAL 1 DAY"
+    insert = (
+        "INSERT INTO report_jobs (task, args, lock_key, waits, status, available_at, finished_at) SELECT 't', '{}',"
+    )
+    with harness.engine.begin() as connection:
+        for values in (
+            f"NULL, 1, 'queued', {tomorrow}, NULL",
+            f"'k', 2, 'queued', {tomorrow}, NULL",
+            f"NULL, 0, 'succeeded', {tomorrow}, {tomorrow}",
+        ):
+            connection.execute(sa.text(f"{insert} {values} FROM {numbers}".replace(":", "\\:")))
+    yield harness
+    harness.close()
+
+
+def test_no_statement_of_a_worker_walks_over_the_table(jobs: SqlHarness) -> None:
+    explained = Explaining(jobs.engine)
+    jobs.create(new(lock_key="k"), new(), new(delay=timedelta(hours=1)))
+    with explained:
+        jobs.store.promote(BOX)
+        first, second = jobs.store.claim(BOX, 2, worker="w")
+        jobs.store.beat(BOX, [Beat(first.held, {"n": 1}), Beat(second.held)])
+        jobs.store.unit(BOX, first).checkpoint({"at": 1})
+        jobs.store.unit(BOX, first).end(Succeeded())
+        jobs.store.reap(BOX)
+        jobs.store.delete_finished(BOX)
+    assert len(explained.plans) >= 9
+    for statement, plan in explained.plans.items():
+        assert not explained.walks(plan), f"{statement}\n{plan}"
+
+
+class Explaining:
+    """While it is open, each statement over the jobs is explained before it runs."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+        self._postgresql = engine.dialect.name == "postgresql"
+        self.plans: dict[str, str] = {}
+
+    def __enter__(self) -> None:
+        sa.event.listen(self._engine, "before_cursor_execute", self._explain)
+
+    def __exit__(self, *_: object) -> None:
+        sa.event.remove(self._engine, "before_cursor_execute", self._explain)
+
+    def walks(self, plan: str) -> bool:
+        return "Seq Scan on report_jobs" in plan if self._postgresql else "'ALL'" in plan
+
+    def _explain(self, _connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        if "report_jobs" in statement and not statement.startswith("INSERT"):
+            own = cursor.connection.cursor()
+            own.execute(f"EXPLAIN {statement}", parameters)
+            self.plans[statement] = "\n".join(map(str, own.fetchall()))
+            own.close()

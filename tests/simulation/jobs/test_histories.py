@@ -1,0 +1,99 @@
+"""Short histories of long jobs keep every promise, and deliberate bugs break them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from boxengine.adapters.memory.jobs import MemoryJobs
+from boxengine.domain.jobs import Due, Reaped
+from boxengine.engine.jobs.handle import Job
+from boxengine.engine.jobs.run import Run
+from boxengine.engine.jobs.timing import JobTiming
+from tests.simulation.jobs.world import World
+from tests.simulation.mutation import Surgery
+
+HISTORIES = 200
+CHUNK = 50
+SEEDS = 400
+
+
+@pytest.mark.parametrize("first", range(0, HISTORIES, CHUNK))
+def test_every_history_of_long_jobs_keeps_every_promise(first: int) -> None:
+    broken = {seed: found for seed in range(first, first + CHUNK) if (found := World(seed).run())}
+    assert not broken, "\n".join(f"seed {seed}: {found[0]}" for seed, found in broken.items())
+
+
+def test_a_seed_replays_exactly() -> None:
+    first, second = World(7), World(7)
+    first.run()
+    second.run()
+    assert first.scheduler.now == second.scheduler.now
+    assert first.store.effects == second.store.effects
+
+
+# ── mutants ──────────────────────────────────────────────────────────────────────────────────────────
+
+Mutation = Callable[[Surgery], None]
+MUTANTS: list[Mutation] = []
+
+
+def mutant(mutation: Mutation) -> Mutation:
+    MUTANTS.append(mutation)
+    return mutation
+
+
+@mutant
+def the_token_is_not_looked_at(surgery: Surgery) -> None:
+    surgery.setattr(MemoryJobs, "holds", lambda self, box, held: self._rows(box).get(held.id))
+
+
+@mutant
+def a_handler_may_use_more_than_its_lease(surgery: Surgery) -> None:
+    surgery.setattr(JobTiming, "usable", lambda _self, lease: 2 * lease)
+
+
+@mutant
+def a_late_heartbeat_revives_a_lost_job(surgery: Surgery) -> None:
+    surgery.setattr(Run, "is_lost", lambda _self: False)
+
+
+@mutant
+def a_held_key_does_not_stop_a_claim(surgery: Surgery) -> None:
+    surgery.setattr(MemoryJobs, "_held_keys", lambda _self, box: set())
+
+
+@mutant
+def the_next_of_a_key_is_forgotten(surgery: Surgery) -> None:
+    surgery.setattr(MemoryJobs, "_let_go", lambda _self, box, key: None)
+
+
+@mutant
+def nobody_reaps(surgery: Surgery) -> None:
+    surgery.setattr(MemoryJobs, "reap", lambda _self, box: Reaped())
+
+
+@mutant
+def nobody_promotes(surgery: Surgery) -> None:
+    surgery.setattr(MemoryJobs, "promote", lambda _self, box: Due())
+
+
+@mutant
+def a_checkpoint_does_not_carry_the_session(surgery: Surgery) -> None:
+    original = Job.checkpoint
+
+    def checkpoint(self: Job[Any], state: Any) -> None:
+        original(self, state)
+        self._unit.session.append((self.id, (self.state or 1) - 1))
+
+    surgery.setattr(Job, "checkpoint", checkpoint)
+
+
+@pytest.mark.parametrize("mutation", MUTANTS, ids=lambda mutation: mutation.__name__)
+def test_a_deliberate_bug_is_seen(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
+    surgery = Surgery(monkeypatch)
+    mutation(surgery)
+    assert any(World(seed).run() for seed in range(SEEDS))
+    assert not surgery.misfits

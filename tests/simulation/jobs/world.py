@@ -1,0 +1,320 @@
+"""One history: the real loops of several workers over a store in memory, interleaved by a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from random import Random
+from typing import Any
+
+from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.memory.jobs import MemoryJobs
+from boxengine.domain.jobs import FINAL, JobBox, JobState
+from boxengine.engine.jobs.claimer import Claimer
+from boxengine.engine.jobs.handle import Job
+from boxengine.engine.jobs.handover import Handover
+from boxengine.engine.jobs.keeper import Keeper
+from boxengine.engine.jobs.reaper import Reaper
+from boxengine.engine.jobs.run import Runs
+from boxengine.engine.jobs.runner import Runner
+from boxengine.engine.jobs.timing import JobTiming
+from boxengine.engine.jobs.watchdog import Watchdog
+from boxengine.errors import JobLost, StoreUnavailable
+from boxengine.ports.jobs import JobEvent, JobFilter, NewJob
+from tests.simulation.record import Record
+from tests.simulation.scheduler import Process, Scheduler, SimulatedCondition
+
+LEASE = 6.0
+TIMING = JobTiming(heartbeat=2.0, reaper=3.0, poll=0.5, watch=0.4)
+BOX = JobBox(
+    name="report_job",
+    table="report_jobs",
+    concurrency=2,
+    max_attempts=50,
+    lease_ttl=timedelta(seconds=LEASE),
+    retry_interval=timedelta(seconds=0.5),
+)
+TROUBLE = 15.0
+"""Virtual seconds in which faults happen. After them everything must come to its end."""
+AT_LAST = 900.0
+TASKS = ("plain", "fails", "asks")
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A handler at work, as the world outside sees it."""
+
+    job: int
+    key: str | None
+    worker: Process
+    over: bool = False
+    later: int = 0
+    """Attempts at the job, or at its key, that have had an effect since."""
+
+
+class World:
+    """What is outside the engine, and what it sees: ``violations`` are sentences."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.clock = ManualClock()
+        self.scheduler = Scheduler(self.random, self.clock, Record(), steps=60_000)
+        self.store = MemoryJobs(self.clock)
+        self.violations: list[str] = []
+        self.attempts: list[Attempt] = []
+        self.jumped = False
+        self.quiet = False
+        """Whether the time of faults is over."""
+        self.cut: dict[str, float] = {}
+        """Until when a worker does not reach the store."""
+        self._workers: list[Process] = []
+        self._number = 0
+        self._jobs = [self._new() for _ in range(self.random.randint(3, 9))]
+
+    def run(self) -> list[str]:
+        """Plays the history; returns what was broken."""
+        self.store.insert(BOX, self._jobs)
+        for _ in range(2):
+            self._start_worker()
+        self.scheduler.spawn("outside", Process("outside"), self._outside)
+        try:
+            self.scheduler.run(lambda: self.quiet and (self._all_final() or self.scheduler.now > AT_LAST))
+        finally:
+            self.scheduler.kill_all()
+        self._check_the_end()
+        return self.violations
+
+    # ── jobs ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _new(self) -> NewJob:
+        random = self.random
+        return NewJob(
+            task=random.choice(TASKS),
+            args={"steps": random.randint(1, 4)},
+            max_attempts=BOX.max_attempts,
+            lease_ttl=BOX.lease_ttl,
+            priority=random.choice((1, 100)),
+            lock_key=random.choice((None, "a", "a", "b")),
+            delay=timedelta(seconds=random.random() * 5) if random.random() < 0.2 else None,
+        )
+
+    def handle(self, job: Job[Any], process: Process) -> int:
+        """One handler for all tasks. Each step has an effect outside and one in the store, and perhaps a checkpoint."""
+        attempt = Attempt(job.id, job.lock_key, process)
+        self.attempts.append(attempt)
+        try:
+            for step in range(job.state or 0, job.args["steps"]):
+                self._step()
+                if job.cancelled:
+                    return step
+                job.ensure_held()
+                self._effect(attempt)
+                job.session.append((job.id, step))
+                self._step()
+                job.progress(step=step)
+                if self.random.random() < 0.6:
+                    job.checkpoint(step + 1)
+                elif job.task == "fails" and not self.quiet and self.random.random() < 0.3:
+                    raise ValueError("no luck")
+                elif job.task == "asks" and not self.quiet and self.random.random() < 0.2:
+                    job.retry(in_=self.random.random())
+            return int(job.args["steps"])
+        finally:
+            attempt.over = True
+
+    def _step(self) -> None:
+        """Some computation, in which the watchdog may hit."""
+        self.scheduler.sleep(self.random.random() * (3.0 if self.random.random() < 0.2 else 0.3))
+        strand = self.scheduler.current
+        if strand is not None and strand.context.pop("hit", False):
+            raise JobLost("hit")
+
+    def _effect(self, attempt: Attempt) -> None:
+        """Outside it can be seen which attempts are at it: one that goes on when a later one has begun overlaps it."""
+        if attempt.later and not self.jumped:
+            self.violations.append(f"job {attempt.job}: two attempts at once, of it or of its key {attempt.key}")
+        for other in self.attempts:
+            same = other.job == attempt.job or (attempt.key is not None and other.key == attempt.key)
+            if other is not attempt and not other.over and same:
+                other.later += 1
+
+    # ── workers ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _start_worker(self) -> None:
+        self._number += 1
+        process = Process(f"w{self._number}")
+        self._workers.append(process)
+        store = FlakyStore(self, process)
+        runs, handover = Runs(), Handover(BOX.concurrency, condition=SimulatedCondition(self.scheduler))  # type: ignore[arg-type]
+        common: dict[str, Any] = {"store": store, "runs": runs, "clock": self.clock}
+        claimer = Claimer(BOX, **common, handover=handover, worker=process.name, timing=TIMING)
+        runner = Runner(
+            BOX,
+            dict.fromkeys(TASKS, partial(self._handled, process)),
+            **common,
+            handover=handover,
+            observer=Nobody(),
+            error_tracker=_track,
+            pause_after_outage=lambda _error: 0.2,
+            interruptible=self._interruptible,
+        )
+        keeper = Keeper(BOX, **common, pause_after_outage=lambda _error: 0.2, worked=lambda: None, timing=TIMING)
+        reaper = Reaper(BOX, store=store, handover=handover, observer=Nobody(), timing=TIMING)
+        turns = [claimer.turn, runner.turn, runner.turn, keeper.turn, reaper.turn, Watchdog(runs, timing=TIMING).turn]
+        for turn in turns:
+            self.scheduler.spawn(turn.__qualname__, process, partial(self._loop, turn))
+
+    def _handled(self, process: Process, job: Job[Any]) -> int:
+        return self.handle(job, process)
+
+    def _loop(self, turn: Callable[[], timedelta]) -> None:
+        while True:
+            pause = 0.2
+            with suppress(StoreUnavailable):
+                pause = turn().total_seconds()
+            self.scheduler.sleep(pause)
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[Callable[[], None]]:
+        strand = self.scheduler.current
+        assert strand is not None
+        strand.context.pop("hit", None)
+        yield lambda: strand.context.update(hit=True)
+
+    # ── faults and people ────────────────────────────────────────────────────────────────────────────
+
+    def _outside(self) -> None:
+        random = self.random
+        while self.scheduler.now < TROUBLE:
+            self.scheduler.sleep(random.random() * 3)
+            worker = random.choice([each for each in self._workers if each.alive])
+            random.choice((self._crash, self._pause, self._cut, self._cut, self._jump, self._interfere, self._another))(
+                worker
+            )
+        self.quiet = True
+        self.cut.clear()
+        for worker in self._workers:
+            worker.paused_until = min(worker.paused_until, self.scheduler.now)
+
+    def _crash(self, worker: Process) -> None:
+        self.scheduler.kill(worker)
+        for attempt in self.attempts:
+            attempt.over = attempt.over or attempt.worker is worker
+        self._start_worker()
+
+    def _pause(self, worker: Process) -> None:
+        worker.paused_until = self.scheduler.now + self.random.random() * 3 * LEASE
+
+    def _cut(self, worker: Process) -> None:
+        self.cut[worker.name] = self.scheduler.now + self.random.random() * 3 * LEASE
+
+    def _jump(self, _worker: Process) -> None:
+        if self.random.random() < 0.3:
+            self.jumped = True
+            self.clock.jump(timedelta(seconds=self.random.uniform(-20, 60)))
+
+    def _interfere(self, _worker: Process) -> None:
+        job = [self.random.randint(1, len(self._jobs))]
+        if self.random.random() < 0.5:
+            self.store.cancel(BOX, JobFilter(ids=job))
+        else:  # one that succeeded would write its last steps again, as it should
+            self.store.retry(BOX, JobFilter(ids=job, states=[JobState.CANCELED]))
+
+    def _another(self, _worker: Process) -> None:
+        self._jobs.append(self._new())
+        self.store.insert(BOX, self._jobs[-1:])
+
+    # ── the end ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _all_final(self) -> bool:
+        return all(row.status in FINAL for row in self.store.tables[BOX.name].values())
+
+    def _check_the_end(self) -> None:
+        for row in self.store.tables[BOX.name].values():
+            if row.status not in FINAL:
+                self.violations.append(f"job {row.id} is {row.status} at the end (waits {row.waits!r})")
+            if row.status in (JobState.LOST, JobState.FAILED):
+                self.violations.append(f"job {row.id} is {row.status}, with attempts left")
+            steps = [step for job_id, step in self.store.effects if job_id == row.id]
+            wanted = list(range(row.args["steps"]))
+            if row.status is JobState.SUCCEEDED and steps != wanted:
+                self.violations.append(f"job {row.id} wrote the steps {steps}; expected {wanted}, each once")
+            if steps != wanted[: len(steps)]:
+                self.violations.append(f"job {row.id} wrote the steps {steps}, some twice or none")
+
+
+def _track(_error: BaseException | str, /, **_context: Any) -> None:
+    """Nobody is interested in these either."""
+
+
+class Nobody:
+    """A ``JobObserver`` that is not interested."""
+
+    def see(self, event: JobEvent) -> None:
+        return
+
+
+class FlakyStore:
+    """A worker's way to the store: it takes time, and now and then an answer or a request does not arrive."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._process = process
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return partial(self.call, getattr(self._world.store, name))
+
+    def unit(self, *arguments: Any) -> FlakyUnit:
+        return FlakyUnit(self, self._world.store.unit(*arguments))
+
+    def call(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        self._travel(slow=0.03)
+        if self._is_cut():
+            raise StoreUnavailable("out of reach")
+        answer = method(*arguments, **options)
+        self._travel(slow=0.2 if self._is_cut() else 0.03)
+        if not self._world.quiet and self._world.random.random() < 0.02:
+            raise StoreUnavailable("gone with its answer")
+        return answer
+
+    def _is_cut(self) -> bool:
+        return self._world.scheduler.now < self._world.cut.get(self._process.name, 0.0)
+
+    def _travel(self, *, slow: float) -> None:
+        world = self._world
+        late = not world.quiet and world.random.random() < slow
+        world.scheduler.sleep(world.random.random() * (LEASE if late else 0.01))
+
+
+class FlakyUnit:
+    """The same for an attempt's writes. A session does not outlive its connection."""
+
+    def __init__(self, way: FlakyStore, unit: Any) -> None:
+        self._way, self._unit = way, unit
+
+    @property
+    def session(self) -> Any:
+        return self._unit.session
+
+    @property
+    def in_use(self) -> bool:
+        return bool(self._unit.in_use)
+
+    def checkpoint(self, state: Any) -> bool:
+        return bool(self._sent(self._unit.checkpoint, state))
+
+    def end(self, ending: Any, **options: Any) -> bool:
+        return bool(self._sent(self._unit.end, ending, **options))
+
+    def close(self) -> None:
+        self._unit.close()
+
+    def _sent(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        try:
+            return self._way.call(method, *arguments, **options)
+        except StoreUnavailable:
+            self._unit.lose()
+            raise

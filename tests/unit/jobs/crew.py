@@ -1,0 +1,80 @@
+"""One worker's loops over a store in memory, taken turn by turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.memory.jobs import MemoryJobs, Row
+from boxengine.domain.jobs import JobBox
+from boxengine.engine.jobs.claimer import Claimer
+from boxengine.engine.jobs.handle import Handler, Job
+from boxengine.engine.jobs.handover import Handover
+from boxengine.engine.jobs.keeper import Keeper
+from boxengine.engine.jobs.reaper import Reaper
+from boxengine.engine.jobs.run import Runs
+from boxengine.engine.jobs.runner import Runner
+from boxengine.engine.jobs.timing import JobTiming
+from boxengine.engine.jobs.watchdog import Watchdog
+from boxengine.ports.jobs import JobEvent, NewJob
+
+BOX = JobBox(name="report_job", table="report_jobs", concurrency=2, max_attempts=3)
+TIMING = JobTiming(poll=0.0)
+
+
+class Crew:
+    """``handler`` serves the task ``report``. Nothing waits, and time passes when it is told to."""
+
+    def __init__(self, handler: Callable[[Job[Any]], object], *, jobs: MemoryJobs | None = None) -> None:
+        self.clock = ManualClock() if jobs is None else jobs._clock
+        self.jobs = jobs or MemoryJobs(self.clock)
+        self.events: list[JobEvent] = []
+        self.told: list[tuple[Any, Mapping[str, Any]]] = []
+        self.pauses: list[BaseException] = []
+        self.runs = Runs()
+        self.handover = Handover(BOX.concurrency)
+        handlers: dict[str, Handler] = {"report": handler}
+        shared: dict[str, Any] = {"store": self.jobs, "runs": self.runs, "clock": self.clock}
+        self.claimer = Claimer(BOX, **shared, handover=self.handover, worker="w", timing=TIMING)
+        self.runner = Runner(
+            BOX,
+            handlers,
+            **shared,
+            handover=self.handover,
+            observer=self,
+            error_tracker=self._track,
+            pause_after_outage=self._pause,
+        )
+        self.keeper = Keeper(BOX, **shared, pause_after_outage=self._pause, worked=lambda: None, timing=TIMING)
+        self.watchdog = Watchdog(self.runs, timing=TIMING)
+        self.reaper = Reaper(BOX, store=self.jobs, handover=self.handover, observer=self, timing=TIMING)
+
+    def see(self, event: JobEvent) -> None:
+        self.events.append(event)
+
+    def _track(self, error: BaseException | str, /, **context: Any) -> None:
+        self.told.append((error, context))
+
+    def _pause(self, error: BaseException) -> float:
+        self.pauses.append(error)
+        return 0.5
+
+    def create(self, task: str = "report", **attributes: Any) -> int:
+        values = {"args": {}, "max_attempts": 3, "lease_ttl": timedelta(seconds=60), **attributes}
+        return self.jobs.insert(BOX, [NewJob(task=task, **values)])[0]
+
+    def work(self) -> timedelta:
+        """Claims, and runs one job."""
+        self.claimer.turn()
+        return self.runner.turn()
+
+    def row(self, job_id: int = 1) -> Row:
+        return self.jobs.tables[BOX.name][job_id]
+
+    def ends(self) -> list[str]:
+        return [event.end for event in self.events if hasattr(event, "end")]
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(timedelta(seconds=seconds))  # type: ignore[attr-defined]

@@ -1,0 +1,85 @@
+"""What can be a job, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from boxengine.engine.jobs.create import JobCreator
+from boxengine.errors import InvalidItem
+from boxengine.ports.jobs import NewJob
+from tests.unit.jobs.crew import BOX
+
+
+class Kept:
+    """``NewJobs`` that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.jobs: list[NewJob] = []
+
+    def insert(self, session: Any, jobs: Sequence[NewJob]) -> list[int]:
+        self.jobs += jobs
+        return list(range(1, len(jobs) + 1))
+
+
+def create(**attributes: Any) -> NewJob:
+    kept = Kept()
+    JobCreator(BOX, kept, tasks={"report", "export"}).create(None, [{"task": "report", **attributes}])
+    return kept.jobs[0]
+
+
+def test_what_is_left_out_is_the_boxs() -> None:
+    job = create()
+    assert (job.args, job.priority, job.max_attempts, job.lease_ttl) == ({}, 100, 3, timedelta(seconds=60))
+    assert (job.lock_key, job.idempotency_key, job.partition_key, job.delay, job.available_at) == (
+        None,
+        None,
+        "",
+        None,
+        None,
+    )
+
+
+def test_times_are_taken_as_seconds_or_spans() -> None:
+    assert create(delay=1.5).delay == create(delay=timedelta(seconds=1.5)).delay == timedelta(seconds=1.5)
+    assert create(lease_ttl=30).lease_ttl == create(lease_ttl=timedelta(seconds=30)).lease_ttl == timedelta(seconds=30)
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    assert create(available_at=moment).available_at == moment
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"task": "reprt"}, "no task 'reprt'; known: export, report"),
+        ({"lock": "k"}, "unknown attribute 'lock'; known: args, "),
+        ({"args": {1, 2}}, "args: expected what JSON can hold"),
+        ({"args": float("inf")}, "args: expected what JSON can hold"),
+        ({"delay": 1, "available_at": datetime(2026, 1, 1, tzinfo=UTC)}, "exclude each other"),
+        ({"delay": -1}, "delay: expected"),
+        ({"delay": True}, "delay: expected"),
+        ({"available_at": datetime(2026, 1, 1)}, "available_at: expected a datetime with a zone"),  # noqa: DTZ001
+        ({"lease_ttl": 2}, "lease_ttl: expected whole seconds from 3 up"),
+        ({"lease_ttl": 4.5}, "lease_ttl: expected whole seconds from 3 up"),
+        ({"max_attempts": 0}, "max_attempts: expected a whole number from 1"),
+        ({"priority": "high"}, "priority: expected a whole number"),
+        ({"priority": 2**31}, "priority: expected a whole number"),
+        ({"lock_key": ""}, "lock_key: expected text that is not empty"),
+        ({"lock_key": "k" * 256}, "lock_key: expected text of at most 255"),
+        ({"idempotency_key": 42}, "idempotency_key: expected text"),
+        ({"producer": "a\0b"}, "producer: expected text"),
+    ],
+)
+def test_what_cannot_be_a_job_is_refused(attributes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidItem, match="box report_job: ") as refused:
+        create(**attributes)
+    assert message in str(refused.value)
+
+
+def test_of_a_batch_with_a_mistake_nothing_is_inserted() -> None:
+    kept = Kept()
+    with pytest.raises(InvalidItem):
+        JobCreator(BOX, kept, tasks={"report"}).create(None, [{"task": "report"}, {"task": "nope"}])
+    assert kept.jobs == []

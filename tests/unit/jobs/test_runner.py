@@ -1,0 +1,409 @@
+"""How an attempt at a long job ends."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from boxengine.domain.jobs import JobState, Requeued, Succeeded
+from boxengine.engine.jobs.handle import Job
+from boxengine.errors import InvalidItem, JobLost, StoreUnavailable
+from boxengine.ports.jobs import JobFilter
+from tests.unit.jobs.crew import BOX, Crew
+
+
+def test_what_the_handler_returns_is_the_result() -> None:
+    crew = Crew(lambda job: {"n": job.args["n"] + 1})
+    crew.create(args={"n": 1})
+    crew.work()
+    assert (crew.row().status, crew.row().result) == (JobState.SUCCEEDED, {"n": 2})
+    assert crew.ends() == ["succeeded"]
+
+
+def test_a_failed_attempt_waits_thirty_seconds_times_its_number() -> None:
+    crew = Crew(raising(ValueError("no good")))
+    crew.create()
+    for attempt in (1, 2):
+        crew.work()
+        assert crew.row().available_at - crew.clock.now() == timedelta(seconds=30 * attempt)
+        assert "ValueError: no good" in str(crew.row().error)
+        crew.pass_time(30 * attempt)
+    crew.work()
+    assert crew.row().status is JobState.FAILED
+    assert crew.ends() == ["requeued", "requeued", "failed"]
+    assert [context["job"] for _, context in crew.told] == [1]
+
+
+def test_a_task_without_a_handler_fails_the_attempt() -> None:
+    crew = Crew(lambda _job: None)
+    crew.create("export")
+    crew.work()
+    assert "has no task 'export'; known: report" in str(crew.row().error)
+
+
+def test_a_result_that_is_no_json_fails_the_attempt() -> None:
+    crew = Crew(lambda _job: object())
+    crew.create()
+    crew.work()
+    assert crew.row().status is JobState.QUEUED
+    assert "expected what JSON can hold" in str(crew.row().error)
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), KeyError("x"), MemoryError()])
+def test_whatever_a_handler_raises_ends_its_attempt_alone(error: BaseException) -> None:
+    crew = Crew(raising(error))
+    crew.create()
+    crew.work()
+    assert crew.row().status is JobState.QUEUED
+    assert crew.handover.idle(0) == 2
+
+
+def test_retry_asks_for_another_attempt_beyond_max_attempts() -> None:
+    crew = Crew(lambda job: job.retry(in_=7))
+    crew.create(max_attempts=1)
+    crew.work()
+    assert crew.row().status is JobState.QUEUED
+    assert crew.row().available_at - crew.clock.now() == timedelta(seconds=7)
+
+
+def test_retry_holds_where_the_handler_catches_it() -> None:
+    def handler(job: Job[Any]) -> None:
+        try:
+            job.retry()
+        except Exception:
+            return
+
+    crew = Crew(handler)
+    crew.create()
+    crew.work()
+    assert crew.row().status is JobState.QUEUED
+    assert crew.row().available_at - crew.clock.now() == timedelta(seconds=30)
+
+
+# ── cancel ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_handler_that_sees_the_request_and_returns_has_canceled_the_job() -> None:
+    def handler(job: Job[Any]) -> str:
+        cancel(crew)
+        job.session.append("undone")
+        return "stopped" if job.cancelled else "went on"
+
+    crew = Crew(handler)
+    crew.create()
+    crew.work()
+    assert (crew.row().status, crew.row().result) == (JobState.CANCELED, None)
+    assert crew.jobs.effects == []
+
+
+def test_a_handler_that_does_not_look_succeeds() -> None:
+    def handler(job: Job[Any]) -> str:
+        cancel(crew)
+        return "done"
+
+    crew = Crew(handler)
+    crew.create()
+    crew.work()
+    assert crew.row().status is JobState.SUCCEEDED
+
+
+def test_a_handler_that_fails_after_it_saw_the_request_is_canceled() -> None:
+    def handler(job: Job[Any]) -> None:
+        cancel(crew)
+        assert not job.cancelled
+
+    crew = Crew(handler)
+    crew.create()
+    crew.work()
+    assert crew.row().status is JobState.CANCELED
+
+
+def cancel(crew: Crew) -> None:
+    crew.jobs.cancel(BOX, JobFilter(ids=[1]))
+    crew.pass_time(10)
+    crew.keeper.turn()
+
+
+# ── progress and checkpoints ─────────────────────────────────────────────────────────────────────────
+
+
+def test_progress_goes_out_with_a_heartbeat_and_the_last_with_the_end() -> None:
+    seen: list[Any] = []
+
+    def handler(job: Job[Any]) -> None:
+        job.progress(done=1)
+        crew.keeper.turn()
+        seen.append(crew.row().progress)
+        crew.pass_time(2)
+        crew.keeper.turn()
+        seen.append(crew.row().progress)
+        job.progress(done=2)
+
+    crew = Crew(handler)
+    crew.create()
+    crew.work()
+    assert seen == [None, {"done": 1}]
+    assert crew.row().progress == {"done": 2}
+
+
+def test_progress_and_checkpoints_take_what_json_can_hold() -> None:
+    def handler(job: Job[Any]) -> None:
+        with pytest.raises(InvalidItem, match="progress"):
+            job.progress(done={1})
+        with pytest.raises(InvalidItem, match="checkpoint"):
+            job.checkpoint(float("nan"))
+
+    crew = Crew(handler)
+    crew.create()
+    crew.work()
+    assert crew.row().status is JobState.SUCCEEDED
+
+
+def test_the_next_attempt_goes_on_from_the_checkpoint() -> None:
+    begun = []
+
+    def handler(job: Job[Any]) -> None:
+        begun.append(job.state)
+        job.session.append("first half")
+        job.checkpoint({"at": 1})
+        assert job.state == {"at": 1}
+        job.session.append("second half")
+        if job.attempt == 1:
+            raise ValueError("broke off")
+
+    crew = Crew(handler)
+    crew.create()
+    crew.work()
+    crew.pass_time(30)
+    crew.work()
+    assert begun == [None, {"at": 1}]
+    assert crew.jobs.effects == ["first half", "first half", "second half"]
+
+
+# ── leases ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_lease_counts_from_the_moment_its_claim_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    crew = Crew(lambda job: pytest.fail("the lease is over"))
+    crew.create()
+    claim = crew.jobs.claim
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        claimed = claim(*arguments, **options)
+        crew.pass_time(56)
+        return claimed
+
+    monkeypatch.setattr(crew.jobs, "claim", slow)
+    crew.claimer.turn()
+    (run,) = crew.runs.all()
+    with pytest.raises(JobLost):
+        run.demand()
+
+
+def test_a_lease_is_prolonged_from_the_moment_its_heartbeat_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    crew = Crew(lambda job: None)
+    crew.create()
+    crew.claimer.turn()
+    (run,) = crew.runs.all()
+    beat = crew.jobs.beat
+
+    def slow(*arguments: Any) -> Any:
+        answer = beat(*arguments)
+        crew.pass_time(30)
+        return answer
+
+    monkeypatch.setattr(crew.jobs, "beat", slow)
+    crew.pass_time(10)
+    crew.keeper.turn()  # sent at 10, answered at 40
+    crew.pass_time(24.9)
+    run.demand()
+    crew.pass_time(0.2)
+    with pytest.raises(JobLost):
+        run.demand()
+
+
+def test_one_heartbeat_goes_out_for_all_jobs_as_soon_as_one_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    crew = Crew(lambda job: None)
+    crew.create()
+    crew.claimer.turn()
+    crew.pass_time(5)
+    crew.create()
+    crew.claimer.turn()
+    sent = []
+    beat = crew.jobs.beat
+
+    def counted(box: Any, beats: Any) -> Any:
+        sent.append(len(beats))
+        return beat(box, beats)
+
+    monkeypatch.setattr(crew.jobs, "beat", counted)
+    for _ in range(20):
+        crew.pass_time(1)
+        crew.keeper.turn()
+    assert sent == [2, 2]
+
+
+def test_one_lost_heartbeat_is_no_death(monkeypatch: pytest.MonkeyPatch) -> None:
+    crew = Crew(lambda job: None)
+    crew.create(lease_ttl=timedelta(seconds=12))
+    crew.claimer.turn()
+    (run,) = crew.runs.all()
+    crew.pass_time(4)
+    with monkeypatch.context() as patch:
+        patch.setattr(crew.jobs, "beat", raising(StoreUnavailable("gone")))
+        crew.keeper.turn()
+    crew.pass_time(4)
+    crew.keeper.turn()
+    crew.pass_time(4)
+    run.demand()
+    assert crew.jobs.reap(BOX).requeued == ()
+
+
+def test_a_worker_that_was_suspended_beyond_its_lease_writes_nothing_and_learns_of_it() -> None:
+    def handler(job: Job[Any]) -> None:
+        job.session.append("of the zombie")
+        crew.pass_time(61)
+        crew.jobs.reap(BOX)
+        for use in (job.ensure_held, lambda: job.checkpoint(1), lambda: job.progress(n=1), lambda: job.session):
+            with pytest.raises(JobLost):
+                use()
+        raise JobLost("as it should")
+
+    crew = Crew(handler)
+    crew.create()
+    crew.work()
+    assert (crew.row().status, crew.row().checkpoint, crew.row().error) == (
+        JobState.QUEUED,
+        None,
+        "its worker fell silent, and the lease ran out",
+    )
+    assert crew.jobs.effects == []
+    assert crew.ends() == ["lost"]
+
+
+def test_a_heartbeat_tells_that_somebody_else_has_the_job() -> None:
+    def handler(job: Job[Any]) -> None:
+        crew.row().token += 1
+        crew.pass_time(10)
+        crew.keeper.turn()
+        job.ensure_held()
+
+    crew = Crew(handler)
+    crew.create()
+    crew.work()
+    assert crew.ends() == ["lost"]
+
+
+def test_the_watchdog_stops_a_handler_that_only_computes() -> None:
+    def handler(_job: Job[Any]) -> None:
+        crew.pass_time(56)
+        crew.watchdog.turn()
+        while True:  # where JobLost rises
+            pass
+
+    crew = Crew(handler)
+    crew.create()
+    crew.work()
+    assert crew.ends() == ["lost"]
+
+
+def test_a_hit_that_comes_too_late_does_not_meet_the_next_job() -> None:
+    hits = []
+
+    def handler(job: Job[Any]) -> None:
+        hits.append(crew.runs.all()[0].interrupt)
+
+    crew = Crew(handler)
+    crew.create()
+    crew.create()
+    crew.work()
+    hits[0]()
+    crew.runner.turn()
+    assert crew.ends() == ["succeeded", "succeeded"]
+
+
+# ── the end, and a store that does not answer ────────────────────────────────────────────────────────
+
+
+def test_an_end_that_could_not_be_recorded_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    crew = Crew(lambda job: "once")
+    crew.create()
+    with monkeypatch.context() as patch:
+        patch.setattr("boxengine.adapters.memory.jobs.MemoryUnit.end", raising(StoreUnavailable("gone")))
+        assert crew.work() == timedelta(seconds=0.5)
+    assert crew.row().status is JobState.RUNNING
+    assert crew.runner.turn() == timedelta(0)
+    assert (crew.row().status, crew.row().result, crew.row().attempt) == (JobState.SUCCEEDED, "once", 1)
+    assert crew.runs.all() == []
+
+
+def test_success_is_not_recorded_without_what_the_session_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
+    def handler(job: Job[Any]) -> None:
+        job.session.append("gone with its connection")
+
+    crew = Crew(handler)
+    crew.create()
+    with monkeypatch.context() as patch:
+        patch.setattr("boxengine.adapters.memory.jobs.MemoryUnit.end", raising(StoreUnavailable("gone")))
+        crew.work()
+    crew.runner.turn()
+    assert crew.row().status is JobState.QUEUED
+    assert crew.jobs.effects == []
+
+
+def test_what_cannot_be_stored_fails_the_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    from boxengine.adapters.memory.jobs import MemoryUnit
+
+    end = MemoryUnit.end
+
+    def refusing(self: MemoryUnit, ending: Any, **options: Any) -> bool:
+        if isinstance(ending, Succeeded):
+            raise InvalidItem("a constraint")
+        assert isinstance(ending, Requeued)
+        return end(self, ending, **options)
+
+    monkeypatch.setattr(MemoryUnit, "end", refusing)
+    crew = Crew(lambda job: None)
+    crew.create()
+    crew.work()
+    assert "a constraint" in str(crew.row().error)
+
+
+def test_jobs_that_nobody_has_begun_are_given_back_at_the_end() -> None:
+    crew = Crew(lambda job: None)
+    crew.create()
+    crew.claimer.turn()
+    crew.claimer.stop()
+    crew.claimer.give_back()
+    assert (crew.row().status, crew.row().attempt) == (JobState.QUEUED, 0)
+
+
+def test_a_handler_sees_that_the_worker_is_about_to_stop() -> None:
+    seen: list[Any] = []
+
+    def handler(job: Job[Any]) -> None:
+        seen.append(job.stopping)
+        crew.claimer.stop()
+        seen.append(job.stopping)
+
+    crew = Crew(handler)
+    crew.create()
+    crew.work()
+    assert seen == [False, True]
+
+
+def test_no_more_is_claimed_than_threads_are_idle() -> None:
+    crew = Crew(lambda job: None)
+    for _ in range(5):
+        crew.create()
+    crew.claimer.turn()
+    assert crew.jobs.stat(BOX).taken == 2
+
+
+def raising(error: BaseException) -> Any:
+    def function(*_arguments: Any, **_options: Any) -> Any:
+        raise error
+
+    return function

@@ -1,0 +1,86 @@
+"""Boxes of long jobs in the configuration."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from boxengine import Job
+from boxengine.settings import notices
+from tests.integration.jobs.handlers import ReportJob
+from tests.unit.settings.folder import Folder
+
+HERE = "tests.unit.settings.test_jobs"
+NEVER_CALLED = "nobody calls it"
+
+
+def good(job: Job[Any]) -> None:
+    raise AssertionError(NEVER_CALLED)
+
+
+def two(job: Job[Any], more: object) -> None:
+    raise AssertionError(NEVER_CALLED)
+
+
+async def coroutine(job: Job[Any]) -> None:
+    raise AssertionError(NEVER_CALLED)
+
+
+class WithHandle:
+    def handle(self, job: Job[Any]) -> None:
+        raise AssertionError(NEVER_CALLED)
+
+
+def test_a_box_has_its_handlers_and_its_policy(folder: Folder) -> None:
+    resolved = folder.resolved(
+        f"""
+        owner: analytics
+        job_items:
+          report_job:
+            tasks: {{a: {HERE}.good, b: {HERE}.WithHandle}}
+            lease_ttl: 30
+            retention: P2D
+          import_job: {{}}
+        """
+    )
+    pipeline = resolved.jobs["report_job"]
+    box = pipeline.box
+    assert (box.table, box.owner, box.concurrency, box.max_attempts) == ("report_jobs", "analytics", 2, 5)
+    assert (box.lease_ttl, box.retention) == (timedelta(seconds=30), timedelta(days=2))
+    assert pipeline.tasks == {"a", "b"}
+    assert pipeline.handlers["a"] is good
+    assert pipeline.handlers["b"].__name__ == "handle"
+    assert [problem.path for problem in notices(resolved.settings)] == ["job_items.import_job.tasks"]
+
+
+def test_a_model_gives_its_table(folder: Folder) -> None:
+    model = "tests.integration.jobs.handlers.ReportJob"
+    pipeline = folder.resolved(f"job_items: {{report_job: {{model: {model}}}}}").jobs["report_job"]
+    assert (pipeline.model, pipeline.box.table) == (ReportJob, "report_jobs")
+
+
+def test_all_mistakes_are_told_at_once(folder: Folder) -> None:
+    problems = folder.problems(
+        f"""
+        outbox_items:
+          order_outbox_item: {{transports: {{log: }}}}
+        job_items:
+          order_outbox_item: {{}}
+          first_job: {{table: order_outbox_items, lease_ttl: 2, tasks: {{a: {HERE}.two, b: {HERE}.coroutine, c: {HERE}.gone}}}}
+          second_job: {{lease_ttl: 4.5, model: {HERE}.WithHandle, concurency: 3}}
+          Third: {{}}
+        """
+    )
+    assert {path: message.partition(";")[0].partition(",")[0] for path, message in problems.items()} == {
+        "job_items.order_outbox_item": "the name is used by another box too",
+        "job_items.order_outbox_item.table": "works on table 'order_outbox_items'",
+        "job_items.first_job.table": "works on table 'order_outbox_items'",
+        "job_items.first_job.lease_ttl": "expected whole seconds from 3 up",
+        "job_items.first_job.tasks.a": f"{HERE}.two is called as (job)",
+        "job_items.first_job.tasks.b": f"{HERE}.coroutine is async def",
+        "job_items.first_job.tasks.c": f"cannot import '{HERE}.gone': module '{HERE}' has no 'gone'",
+        "job_items.second_job.concurency": "unknown key",
+        "job_items.second_job.lease_ttl": "expected whole seconds from 3 up",
+        "job_items.second_job.model": f"{HERE}.WithHandle is no SQLAlchemy model",
+        "job_items.Third": "not a box name",
+    }
