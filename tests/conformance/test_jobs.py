@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import timedelta
 
 import pytest
@@ -21,17 +22,30 @@ from boxengine.domain.jobs import (
 )
 from boxengine.ports.jobs import JobFilter
 from tests.conformance.jobs import BOX, NAMES, JobHarness, MemoryHarness, SqlHarness, new
+from tests.conftest import ServerLookup
+from tests.servers.databases import fresh_mysql_database, fresh_postgres_database
+
+SERVERS = {"postgresql": (fresh_postgres_database, "postgres"), "mysql": (fresh_mysql_database, "mariadb")}
+
+
+@pytest.fixture(scope="module")
+def databases(server_lookup: ServerLookup) -> Iterator[Callable[[str], SqlHarness]]:
+    """The harness of each server, made at its first use and shared by these tests."""
+    made: dict[str, SqlHarness] = {}
+    with ExitStack() as stack:
+
+        def harness(name: str) -> SqlHarness:
+            if name not in made:
+                fresh, server = SERVERS[name]
+                made[name] = SqlHarness(stack.enter_context(fresh(server_lookup(server).address)))
+            return made[name]
+
+        yield harness
 
 
 @pytest.fixture(params=NAMES)
-def jobs(request: pytest.FixtureRequest) -> Iterator[JobHarness]:
-    match request.param:
-        case "memory":
-            harness: JobHarness = MemoryHarness()
-        case "postgresql":
-            harness = SqlHarness(request.getfixturevalue("postgres_url"))
-        case _:
-            harness = SqlHarness(request.getfixturevalue("mysql_url"))
+def jobs(request: pytest.FixtureRequest, databases: Callable[[str], SqlHarness]) -> Iterator[JobHarness]:
+    harness = MemoryHarness() if request.param == "memory" else databases(request.param)
     yield harness
     harness.close()
 
