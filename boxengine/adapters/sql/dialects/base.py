@@ -14,18 +14,18 @@ from boxengine.ports import PendingRow
 Cursor = Any
 """A DBAPI cursor of the driver: psycopg, PyMySQL, mysqlclient."""
 LOOKED_AT = 20
-"""Rows of each bucket among which the one that has waited longest is looked for: they stand in the order of their ids, and
-a delayed row may stand before others that have waited longer."""
+"""The row that has waited longest is looked for among so many of each bucket's first rows: they are in id order, and
+a delayed row may come before others that have waited longer."""
 LOOKED_THROUGH = 20
-"""Times its limit: so many rows of its statuses, by id, a deletion looks at. What is old stands first, so that none is missed;
-without an end, the last look of each pass would be through the whole table."""
+"""A deletion reads its statuses' rows by id, at most this many times its limit. Old rows come first, so none is missed;
+without the cap, the last query of each pass would read the whole table."""
 Row = tuple[Any, ...]
 """The first eleven fields of ``Item``, ``id`` to ``processed_at``, in their order; of a numbered table also ``seq``."""
 ROW_FIELDS = 11
 
 
 class Taken(NamedTuple):
-    """What a claim has."""
+    """What a claim got: its buckets and their due rows."""
 
     granted: list[int]
     """Buckets whose locks were free."""
@@ -37,9 +37,9 @@ class Taken(NamedTuple):
     gone: bool = False
     """Whether the rows are deleted already, under a savepoint, as if all had been delivered."""
     unreadable: Mapping[int, str] = {}
-    """By id, those of the rows that could not be read, and why; in ``rows`` they are as far as they can be made out."""
+    """Rows that could not be read, by id, with the reason; ``rows`` has those of their values that could be decoded."""
     exhausted: frozenset[int] | None = None
-    """Granted buckets with nothing else that is due; None: those of which fewer rows came than were asked for."""
+    """Granted buckets with nothing else due; None: those that returned fewer rows than asked for."""
 
 
 class BoxStatements(Protocol):
@@ -48,13 +48,13 @@ class BoxStatements(Protocol):
     strict_order: StrictOrder
 
     def errors_count(self, cursor: Cursor, item_id: int) -> int:
-        """Of a row that is there."""
+        """The ``errors_count`` of an existing row."""
 
     def poll(self, cursor: Cursor, buckets: Sequence[int], share: int, *, regular_only: bool) -> list[PendingRow]:
         """Due rows, at most ``share`` of each bucket."""
 
     def outlook(self, cursor: Cursor, buckets: Sequence[int]) -> list[tuple[int | None, float]]:
-        """Buckets with a due row; and None with the seconds until the first row that waits for its time has it."""
+        """Buckets with a due row; and None with the seconds until the first delayed row is due."""
 
     def for_claim(self) -> Self:
         """The statements of one claim and its settlement, which may remember what the claim has read."""
@@ -62,8 +62,8 @@ class BoxStatements(Protocol):
     def claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
         """Takes the locks that are free, until the transaction ends, and then reads the due rows, locked.
 
-        The rows are read in a statement after that which took the locks: so it sees all that the previous holder
-        committed before it let go.
+        A second statement reads the rows, after the one that took the locks: so it sees everything the previous holder
+        committed before it released them.
 
         Args:
             buckets: each with the id after which to read.
@@ -80,55 +80,55 @@ class BoxStatements(Protocol):
         """These rows' payloads, by id."""
 
     def bring_back(self, cursor: Cursor) -> None:
-        """Undoes the deletion of a claim's rows; its locks stay. From here on others may touch the rows again."""
+        """Undoes the deletion of a claim's rows and keeps its bucket locks. From here on others may change the rows again."""
 
     def later_delivered(self, cursor: Cursor, items: Sequence[Item]) -> dict[int, int]:
-        """Of items that a delivered one of their key has overtaken, by id, the id of one that has."""
+        """The items that a delivered one of their key has overtaken: by id, the id of one that has."""
 
     def record(self, cursor: Cursor, settlement: Settlement) -> int:
-        """Writes all outcomes; returns how many rows took theirs."""
+        """Writes all outcomes; returns how many rows were changed."""
 
     def finish(self, cursor: Cursor, settlement: Settlement) -> int:
-        """Writes all outcomes and commits, in one round trip where the driver can; returns how many rows took theirs.
+        """Writes all outcomes and commits, in one round trip where the driver can; returns how many rows were changed.
 
-        Where a statement fails, nothing is committed.
+        If a statement fails, nothing is committed.
         """
 
     def seal(self, cursor: Cursor) -> None:
-        """Writes what is left to be written behind the outcomes of a claim, before its transaction is committed."""
+        """Writes what must follow a claim's outcomes, before its transaction is committed."""
 
     def hold_again(self, cursor: Cursor, buckets: Sequence[int]) -> list[int]:
-        """Takes the locks of a claim once more after its transaction was undone; those buckets that nobody has taken."""
+        """Takes a claim's locks again after its transaction was rolled back; returns the buckets that nobody else has taken."""
 
     def hold_pending(self, cursor: Cursor, ids: Sequence[int]) -> list[int]:
-        """Locks those of the rows that are still pending."""
+        """Locks the rows that are still pending and returns their ids."""
 
     def unlock(self, cursor: Cursor, buckets: Sequence[int]) -> None:
-        """Frees the locks, after the transaction has ended, where its end does not free them."""
+        """Frees the locks after the transaction, on databases where its end does not free them."""
 
     def anchor(self, cursor: Cursor) -> None:
-        """Marks the transaction before a handler's session joins it, where the database may end it behind its back."""
+        """Marks the transaction before a handler's session joins it, on databases that may end it without being asked to."""
 
     def take_back(self, cursor: Cursor) -> None:
         """Prepares for outcomes after a handler's session has used the transaction.
 
-        Undoes what the handlers set (roles, paths, limits), so that it cannot touch the outcomes.
+        Undoes what the handlers set (roles, paths, limits), so that it cannot affect the outcomes.
 
         Raises:
             StoreUnavailable: the transaction is not the one that was marked. Or the driver's error, which says the same.
         """
 
     def clean(self, cursor: Cursor) -> bool:
-        """After a transaction that a handler's session used: frees whatever the handlers left on the connection.
+        """After a transaction that a handler's session used, clears what the handlers left on the connection.
 
-        False where only a new connection is a clean one.
+        False if only a new connection would be clean.
         """
 
     def pending_in_log(self, cursor: Cursor, limit: int) -> int:
-        """How many rows of the box's log no delivery has passed, where it has one; from the limit on it counts no further."""
+        """How many rows of the box's log, if it has one, no delivery has passed; counts no further than the limit."""
 
     def oldest_pending(self, cursor: Cursor) -> datetime | None:
-        """Since when (zone UTC) the first rows of the buckets have waited; see ``HistoryStore.oldest_pending``."""
+        """Since when (zone UTC) the row has waited that has waited longest; see ``HistoryStore.oldest_pending``."""
 
     def oldest(self, cursor: Cursor, statuses: Sequence[int]) -> datetime | None:
         """``created_at`` (zone UTC) of the row with the lowest id among those statuses."""
@@ -139,4 +139,4 @@ class BoxStatements(Protocol):
         """Deletes finished rows of a span of creation, at most ``limit``."""
 
     def sweep(self, cursor: Cursor, before: Mapping[int, datetime], after: int, limit: int) -> tuple[int, int | None]:
-        """Deletes the old ones among the next rows by id, at most ``limit``; how many, and the last id looked at."""
+        """Deletes the old ones among the next rows by id, at most ``limit``; returns how many, and the last id it read."""

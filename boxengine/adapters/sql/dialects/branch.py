@@ -1,4 +1,4 @@
-"""Rows of many buckets in one statement, for databases without ``LATERAL``."""
+"""Reads rows of many buckets in one statement, for databases without ``LATERAL``."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from boxengine.adapters.sql.dialects.base import Cursor, Row
 
 
 class Branch(NamedTuple):
-    """The query of one bucket's rows, to be joined with those of others."""
+    """The query of one bucket's rows, one branch of a ``UNION ALL``."""
 
     text: str
     order: tuple[str, ...]
-    """Which values the placeholders stand for, one after the other."""
+    """The names of the placeholders' values, in their order."""
 
     @classmethod
     def of(cls, text: str) -> Branch:
-        """From a text with ``:bucket``, ``:after`` and ``:share``, which inside of quoted names mean nothing."""
+        """Parses a text with ``:bucket``, ``:after`` and ``:share``, which are left alone inside quoted names."""
         order: list[str] = []
 
         def place(found: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""How rows go into a table, where databases differ. The create side's counterpart of ``BoxStatements``."""
+"""The insert statements that differ by database: the create side's counterpart of ``BoxStatements``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from boxengine.errors import InvalidItem
 from boxengine.ports import Attributes
 
 ROWS_AT_ONCE, BYTES_AT_ONCE = 500, 1_000_000
-"""In one statement, where SQLAlchemy does not divide rows into statements itself."""
+"""The most for one statement, where SQLAlchemy does not divide rows into statements itself."""
 
 
 class Inserts(ABC):
@@ -22,33 +22,33 @@ class Inserts(ABC):
     """Whether ``new`` returns the rows that it inserted."""
 
     notifies = False
-    """Whether a statement can wake the poller, if and only if its transaction commits."""
+    """Whether a statement can wake the poller exactly when its transaction commits."""
 
     def __init__(self, table: Table, *, identities: Sequence[str], inbox: bool) -> None:
         """Args:
-        identities: columns of which each tells that two rows are one.
-        inbox: whether all of them are meant by ``new``, and not only ``dedup_key``.
+        identities: columns; two rows with the same value in one of them are the same item.
+        inbox: whether ``new`` considers all of them, and not only ``dedup_key``.
         """
         self.table = table
         self.identities = tuple(identities)
         self.inbox = inbox
 
     def one(self, connection: Connection, row: Attributes) -> int:
-        """Inserts one row; its id."""
+        """Inserts one row; returns its id."""
         key = connection.execute(insert(self.table), row).inserted_primary_key
         if key is None:
             raise InvalidItem(f"the database returned no id for the new row of {self.table.fullname}")
         return int(key[0])
 
     def run(self, connection: Connection, rows: Sequence[Attributes]) -> list[int]:
-        """Inserts rows of one shape; their ids, in the order given."""
+        """Inserts rows of one shape; returns their ids in the order given."""
         statement = insert(self.table).returning(self.table.c.id, sort_by_parameter_order=True)
         return list(connection.execute(statement, rows).scalars().all())
 
     def new(self, connection: Connection, rows: Sequence[Attributes]) -> Sequence[Any]:
-        """Inserts those of the rows, all of one shape, that are not there already.
+        """Inserts the rows, all of one shape, that the table does not have yet.
 
-        Id and identities of each inserted row, where ``tells_new``; else nothing.
+        Returns id and identities of each inserted row if ``tells_new``; otherwise nothing.
         """
         found = connection.execute(self.insert_new(), rows)
         return found.all() if self.tells_new else ()
@@ -58,12 +58,12 @@ class Inserts(ABC):
         """The statement of ``new``."""
 
     def latest(self, query: Select[Any]) -> Select[Any]:
-        """The query, in a form that finds rows committed after this transaction's snapshot, too."""
-        # Locking reads look past the snapshot.
+        """The query in a form that also finds rows committed after this transaction's snapshot."""
+        # Locking reads ignore the snapshot.
         return query.with_for_update(read=True)
 
     def move_on(self, connection: Connection, counters: Table, steps: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-        """Adds each ``last`` to the counter of its ``event_key``, made where there is none; what the counters stand at."""
+        """Adds each ``last`` to its ``event_key``'s counter, which is created if missing; returns the counters' new values."""
         return dict(connection.execute(self.add_to(counters, steps)).all())
 
     @abstractmethod
@@ -72,7 +72,7 @@ class Inserts(ABC):
 
 
 def runs(rows: Sequence[Attributes]) -> list[list[Attributes]]:
-    """The rows in their order, cut where the set of columns changes: one statement takes rows of one shape."""
+    """Splits the rows, in their order, where the set of columns changes: one statement takes rows of one shape."""
     found: list[list[Attributes]] = []
     for row in rows:
         if found and found[-1][-1].keys() == row.keys():
@@ -83,7 +83,7 @@ def runs(rows: Sequence[Attributes]) -> list[list[Attributes]]:
 
 
 def chunks(run: Sequence[Attributes]) -> Iterator[list[Attributes]]:
-    """Parts that fit a statement: a server takes a few megabytes at once."""
+    """Splits a run into parts that fit a statement: a server accepts a few megabytes at once."""
     chunk: list[Attributes] = []
     size = 0
     for row in run:

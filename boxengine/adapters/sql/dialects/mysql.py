@@ -1,10 +1,10 @@
 """MySQL 8 and MariaDB: user-level locks for buckets, an index that begins with the status, one SELECT per bucket.
 
-MariaDB knows no ``LATERAL``, so the buckets' rows come from a ``UNION ALL`` of one ordered and limited ``SELECT`` each.
-They are found without locks, and then locked by primary key: a locking scan of an index range also locks the entry
-behind its end, which belongs to another bucket and so to another worker. For the same reason whatever is written names
+MariaDB has no ``LATERAL``, so the buckets' rows come from a ``UNION ALL`` of one ordered and limited ``SELECT`` each.
+Rows are found without locks, and then locked by primary key: a locking scan of an index range also locks the entry
+after its end, which belongs to another bucket and so to another worker. For the same reason every write names
 ids, and the primary key's index. User-level locks (``GET_LOCK``) belong to the connection, not to the transaction:
-the store frees them after the commit, and the server when the connection goes.
+the store frees them after the commit, and the server when the connection closes.
 Moments are stored without a zone, in UTC, whatever the session's zone is.
 """
 
@@ -30,14 +30,14 @@ from boxengine.domain.outcome import Settlement
 from boxengine.ports import PendingRow
 
 _MAX_EXPONENT = 64
-"""Past it every pause has long reached its maximum, and the power still fits a double."""
+"""With this exponent every pause has long reached its maximum, and the power still fits a double."""
 _NO_ID = 2**63 - 1
-"""Beyond every id."""
+"""Greater than every id."""
 _NO_BUCKET = -1
 _NOW = "UTC_TIMESTAMP(6)"
 _READ_ONLY = "@@global.read_only"
 _MOMENTS = 9
-"""The first of a row's moments."""
+"""The position of the first moment in a row."""
 _SAVEPOINT = "boxengine_claim"
 
 
@@ -46,13 +46,13 @@ class MySqlStatements:
 
     def __init__(self, table: BoxTable, *, light: int = light(MAX_BATCH_BYTES)) -> None:
         """Args:
-        light: bytes up to which a payload is read with its row; of heavier ones there comes NULL.
+        light: bytes up to which a payload is read with its row; a heavier one is returned as NULL.
         """
         self._light = light
         self._table = table
         self._name = table.name.replace("%", "%%")
         self.strict_order = table.box.strict_order
-        # The server's locks are of no database: the name must tell it, in at most 64 characters.
+        # The server's locks belong to no database, so the name must contain it, in at most 64 characters.
         self._lock_prefix = f"boxengine:{hashlib.sha256(table.location.lower().encode()).hexdigest()[:32]}:"
         columns = f"t.id, t.bucket, {self._errors('t')}"
         self._poll = self._pending(columns)
@@ -77,7 +77,7 @@ class MySqlStatements:
         return [(bucket, float(seconds)) for bucket, seconds in cursor.fetchall()]
 
     def for_claim(self) -> Self:
-        """Itself: each step is told all that it needs."""
+        """Itself: every step gets all it needs as arguments."""
         return self
 
     def claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
@@ -108,7 +108,7 @@ class MySqlStatements:
         return dict(cursor.fetchall())
 
     def bring_back(self, cursor: Cursor) -> None:
-        """Nothing: claims delete nothing ahead."""
+        """Does nothing: claims never delete rows as they read them."""
 
     def _take_locks(self, cursor: Cursor, buckets: Sequence[int]) -> tuple[list[int], datetime]:
         cursor.execute(f"SELECT {_NOW}, {_READ_ONLY}" + ", GET_LOCK(%s, 0)" * len(buckets), self._lock_names(buckets))
@@ -132,7 +132,7 @@ class MySqlStatements:
         return _one_by_one(raw, absent, now)
 
     def later_delivered(self, cursor: Cursor, items: Sequence[Item]) -> dict[int, int]:
-        # The keys are compared where they are stored, so that no character set comes between them.
+        # The stored keys are compared with each other, so no conversion between character sets can change them.
         same_event = "AND t.event_name <=> i.event_name" if self._table.has("event_name") else ""
         cursor.execute(
             f"SELECT i.id, (SELECT t.id FROM {self._name} AS t WHERE {_same_key('t', 'i')} AND t.id > i.id "
@@ -170,7 +170,7 @@ class MySqlStatements:
         return written
 
     def seal(self, cursor: Cursor) -> None:
-        """Nothing: the outcomes are all there is."""
+        """Does nothing: the outcomes are all there is to write."""
 
     def hold_again(self, cursor: Cursor, buckets: Sequence[int]) -> list[int]:  # noqa: ARG002 - see base
         return list(buckets)  # these locks are the connection's and outlive its transactions
@@ -204,7 +204,7 @@ class MySqlStatements:
     # ── finished rows ────────────────────────────────────────────────────────────────────────────────
 
     def pending_in_log(self, cursor: Cursor, limit: int) -> int:  # noqa: ARG002 - a log's statements use them
-        """None: there is no log."""
+        """Zero: there is no log."""
         return 0
 
     def oldest_pending(self, cursor: Cursor) -> datetime | None:
@@ -222,7 +222,7 @@ class MySqlStatements:
     ) -> int:
         if not statuses:
             return 0
-        # A DELETE that looks for its rows waits for every locked one on its way, those of open claims too.
+        # A DELETE that searches for its rows waits for every locked one that it passes, those of open claims too.
         cursor.execute(
             f"SELECT first.id FROM (SELECT id, created_at FROM {self._finished(statuses)} LIMIT %s) AS first "
             "WHERE first.created_at >= %s AND first.created_at < %s ORDER BY first.id LIMIT %s",
@@ -238,11 +238,11 @@ class MySqlStatements:
         return int(cursor.rowcount)
 
     def sweep(self, cursor: Cursor, before: Mapping[int, datetime], after: int, limit: int) -> tuple[int, int | None]:
-        # A moment before all others is no age: a row that failed because of it waits for somebody to look at it.
+        # An infinitely early moment is no age: a row that failed because of it must stay until somebody has looked at it.
         real = f"t.created_at >= {EARLIEST}"
         old = " OR ".join(f"(t.status = {int(status)} AND t.created_at < %s AND {real})" for status in before)
         moments = [_naive(moment) for moment in before.values()]
-        # As in delete: what looks for its rows in a DELETE waits for every locked one on its way.
+        # As in delete: a DELETE that searches for its rows waits for every locked one that it passes.
         looked = (
             f"SELECT id, status, created_at FROM {self._name} FORCE INDEX (PRIMARY) WHERE id > %s ORDER BY id LIMIT %s"
         )
@@ -257,8 +257,8 @@ class MySqlStatements:
         return int(cursor.rowcount), last
 
     def _finished(self, statuses: Sequence[int], *, condition: str = "") -> str:
-        """Rows of these statuses from the first id on: delivered ones stand at the beginning of the primary key, and for the
-        others it would lead through all of them."""
+        """Rows of these statuses by ascending id. Delivered ones are at the beginning of the primary key; to reach the
+        others it would have to walk through all of those."""
         hint = "FORCE INDEX (PRIMARY)" if Status.DELIVERED in statuses else self._index
         return f"{self._name} {hint} WHERE status IN ({_places(statuses)}) {condition} ORDER BY id"
 
@@ -296,7 +296,7 @@ class MySqlStatements:
 
     @property
     def _index(self) -> str:
-        """Without it, for the order's sake, the optimizer may walk the primary key through all delivered rows."""
+        """Names the index. Otherwise the optimizer, to get the order, may walk the primary key through all delivered rows."""
         index = self._table.status_index
         return "" if index is None else f"FORCE INDEX ({index.replace('%', '%%')})"
 
@@ -322,7 +322,7 @@ class MySqlStatements:
 
     @property
     def _first_delayed(self) -> str:
-        """To be joined to the due buckets: the seconds until the first row that waits for its ``available_at`` has it."""
+        """A query to be joined to the due buckets: the seconds until the first delayed row's ``available_at``."""
         index = self._table.delayed_index
         if index is None:
             return ""
@@ -366,8 +366,8 @@ class MySqlStatements:
     def _bucket_is_free(self, *, regular_only: bool) -> Iterable[str]:
         """No earlier pending row of the bucket waits.
 
-        Among those up to ``after`` there are few, and of the others no more than are asked for need looking at: either
-        one of them waits, and nothing after it is wanted, or none does, and they are the answer.
+        Few rows have ids up to ``after``. Of the others only as many as are asked for need reading: either one of them
+        waits, and no row after it is wanted, or none does, and they are the answer.
         """
         pending = (
             f"FROM {self._name} AS e {self._index} WHERE e.status = {Status.PENDING:d} AND e.bucket = :bucket AND e.id"
@@ -390,7 +390,7 @@ class MySqlStatements:
 
     @property
     def _by_id(self) -> str:
-        """Of a small table the optimizer would rather read every row, and wait for those that others have locked."""
+        """Forces the primary key: the optimizer reads every row of a small table, and would wait for rows others have locked."""
         return f"{self._name} AS t FORCE INDEX (PRIMARY)"
 
     def _fail(self, count: int) -> str:
@@ -400,12 +400,12 @@ class MySqlStatements:
         ]
         log = ""
         if self._table.has("error_log"):
-            # Converted: a column of another character set, such as latin1, does not mix with the connection's texts.
+            # Converted: a column in another character set, such as latin1, cannot be combined with the connection's texts.
             discarded = "CONCAT_WS('\\n', f.error_log, CONVERT(t.error_log USING utf8mb4))"
             if (limit := self._table.log.always_fit) is not None:
                 discarded = f"LEFT({discarded}, {limit})"
             log = f"t.error_log = IF(f.status = {Status.DISCARDED:d}, {discarded}, f.error_log), "
-        # STRAIGHT_JOIN: from the attempts to their rows by primary key, never by way of other rows.
+        # STRAIGHT_JOIN: goes from the attempts to their rows by primary key, and never reads other rows.
         return (
             f"UPDATE ({' UNION ALL '.join(rows)}) AS f STRAIGHT_JOIN {self._name} AS t ON t.id = f.id SET {log}"
             f"t.status = f.status, t.errors_count = f.errors_count, t.processed_at = {_NOW}, t.updated_at = {_NOW}"
@@ -416,7 +416,7 @@ class MySqlStatements:
 
 
 def _item_row(row: Row) -> Row:
-    """With the uuid as its canonical text, the key as text (it may be a number), and moments with their zone."""
+    """The row with its uuid as canonical text, its key as text (it may be a number), and its moments with a zone."""
     item_id, uuid, event_name, event_key, *middle = row[:_MOMENTS]
     created_at, processed_at, *number = row[_MOMENTS:]
     created = created_at.replace(tzinfo=UTC)
@@ -425,7 +425,7 @@ def _item_row(row: Row) -> Row:
 
 
 def _one_by_one(raw: Sequence[Row], absent: Mapping[int, str], now: datetime) -> tuple[list[Row], dict[int, str]]:
-    """The rows that can be read, what can be made out of the others, and the reasons of those."""
+    """Decodes row by row: the readable rows, the others as far as they can be decoded, and why those failed."""
     rows: list[Row] = []
     unreadable = dict(absent)
     for row in raw:
@@ -454,7 +454,7 @@ def _canonical(uuid: Any) -> str:
 
 
 def _same_key(one: str, other: str) -> str:
-    """Equal to the byte: the first comparison uses the index, whose collation may take different keys for one."""
+    """Compares to the byte. The first comparison uses the index, whose collation may equate different keys."""
     return (
         f"{one}.event_key = {other}.event_key AND CAST({one}.event_key AS BINARY) = CAST({other}.event_key AS BINARY)"
     )

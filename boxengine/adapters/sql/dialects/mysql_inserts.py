@@ -1,4 +1,4 @@
-"""Inserting on MySQL and MariaDB, which do not say which rows a statement has inserted."""
+"""Inserts on MySQL and MariaDB, which do not report which rows a statement has inserted."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class MySqlInserts(Inserts):
         return ids
 
     def insert_new(self) -> Insert:
-        # Unlike INSERT IGNORE this forgives nothing but duplicates.
+        # Unlike INSERT IGNORE this ignores duplicates only.
         return mysql.insert(self.table).on_duplicate_key_update(id=self.table.c.id)
 
     def move_on(self, connection: Connection, counters: Table, steps: Sequence[Mapping[str, Any]]) -> dict[str, int]:
         connection.execute(self.add_to(counters, steps))
-        # The rows are this transaction's own now, so it sees them as they are.
+        # This transaction has now written the rows, so it sees their current values.
         keys = [step["event_key"] for step in steps]
         query = select(counters.c.event_key, counters.c.last).where(counters.c.event_key.in_(keys))
         return dict(connection.execute(query).all())

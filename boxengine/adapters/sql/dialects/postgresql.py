@@ -1,8 +1,8 @@
 """PostgreSQL: advisory locks for buckets, one partial index for pending rows, arrays for parameters.
 
-How the plans are kept: every query for pending rows goes bucket by bucket (``LATERAL``) and asks for the order
+How the plans are kept stable: every query for pending rows goes bucket by bucket (``LATERAL``) and asks for the order
 ``bucket, id`` over a range instead of an equal bucket. Only the partial index ``(bucket, id) WHERE status = 0`` can
-serve that order, so no staleness of statistics leads the planner to walk the primary key through all delivered rows.
+serve that order, so stale statistics cannot make the planner walk the primary key through all delivered rows.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from boxengine.errors import StoreUnavailable
 from boxengine.ports import PendingRow
 
 _MAX_EXPONENT = 64
-"""Past it every pause has long reached its maximum, and the power still fits a float."""
+"""With this exponent every pause has long reached its maximum, and the power still fits a float."""
 _NO_ID = 2**63 - 1
-"""Beyond every id."""
+"""Greater than every id."""
 _LONG = 10**9
-"""Seconds; longer than anybody waits for a row's time."""
+"""Seconds; a cap for the time until a delayed row is due, which may be infinite."""
 _SAVEPOINT = "boxengine_claim"
 _RESETS = ("RESET SESSION AUTHORIZATION", "RESET ROLE", "RESET ALL")
 """Back to what the connection was opened with."""
 _LEFTOVERS = ("CLOSE ALL", "UNLISTEN *", "DISCARD TEMP", "SELECT pg_advisory_unlock_all()")
-"""What outlives a transaction beside settings."""
+"""Clear what outlives a transaction, besides settings."""
 ENDED = (
     "a handler has ended the transaction of its batch (COMMIT, ROLLBACK): its items' outcomes cannot be recorded with what it "
     "wrote; use session.begin_nested(), or leave commit and rollback to the engine"
 )
 ONE_PLAN = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_bitmapscan": "off"}
-"""For a transaction with none but our own statements: planned once for a connection, by index, whatever the table held then.
-The server would plan them anew for each batch, half a millisecond, for it takes the arrays to be longer than they are."""
+"""For a transaction with only boxengine's statements: planned once per connection, by index, whatever the table held then.
+Otherwise the server plans them again for each batch, half a millisecond, because it expects longer arrays."""
 
 
 class PostgresStatements:
@@ -50,10 +50,10 @@ class PostgresStatements:
 
     def __init__(self, table: BoxTable, *, idle_timeout_ms: int, light: int = light(MAX_BATCH_BYTES)) -> None:
         """Args:
-        light: bytes up to which a payload is read with its row; of heavier ones there comes NULL.
+        light: bytes up to which a payload is read with its row; a heavier one is returned as NULL.
         """
         self._light = light
-        # Doubled, for the driver looks for placeholders.
+        # Doubled, because the driver looks for placeholders.
         self._table = replace(table, name=table.name.replace("%", "%%"))
         self._space = _lock_space(table)
         self.strict_order = table.box.strict_order
@@ -61,11 +61,11 @@ class PostgresStatements:
         columns = f"t.id, t.bucket, {self._errors('t')}"
         self._poll = self._pending(columns)
         self._poll_regular = self._pending(columns, extra=f"AND {self._errors('t')} = 0")
-        # Both statements of a claim travel together, so what the first has got reaches the second within the server.
+        # A claim's two statements travel together, so the first hands its result to the second inside the server.
         held = "current_setting('boxengine.held')::int[]"
         share, of = f"greatest(1, %s / greatest(1, cardinality({held})))", f"WHERE held.bucket = ANY({held})"
         self._read = self._pending(self._item_columns(), share=share, suffix="FOR UPDATE OF t", of=of)
-        # Asked again whether they are due: somebody else may have changed a row since the inner query found it.
+        # The condition is tested again: somebody else may have changed a row since the inner query found it.
         self._remove = (
             f"DELETE FROM {self._table.name} AS t WHERE t.id = ANY(ARRAY({self._pending('t.id', share=share, of=of)})) "
             f"AND {_still_pending('t.')} AND {self._is_due('t')} RETURNING {self._item_columns()}"
@@ -90,21 +90,21 @@ class PostgresStatements:
         return rows
 
     def for_claim(self) -> Self:
-        """Itself: each step is told all that it needs."""
+        """Itself: every step gets all it needs as arguments."""
         return self
 
     def claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
         return self._claim(cursor, buckets, limit, lock=self._lock, remove=False)
 
     def claim_plain(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
-        # One pass over the rows instead of two, and no ids to send back, in the case that nearly always comes.
+        # Where all rows are delivered, nearly always, this takes one pass over them instead of two and sends no ids back.
         remove = self._table.box.retention.deletes_on_delivery
         return self._claim(cursor, buckets, limit, lock=self._lock_alone, remove=remove)
 
     def _claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int, *, lock: str, remove: bool) -> Taken:
         wanted = _array(buckets)
         with cursor.connection.cursor(binary=True) as locks:
-            # What is fetched within a pipeline costs a round trip of its own, before the one that ends it.
+            # A fetch inside a pipeline costs a round trip of its own, before the one that ends the pipeline.
             with cursor.connection.pipeline():
                 locks.execute(lock, (self._idle_timeout, wanted, self._space), prepare=True)
                 if remove:
@@ -115,7 +115,7 @@ class PostgresStatements:
         now = moment.astimezone(UTC)
         rows, unreadable = self._fetch(cursor, now)
         if remove and None in map(payload_of, rows):
-            # A payload that is too heavy to come with its row cannot be read of a row that is gone.
+            # A payload too heavy to come with its row cannot be read later, because the row is deleted.
             self.bring_back(cursor)
             cursor.execute(self._read, (wanted, _array(buckets.values()), limit))
             (rows, unreadable), remove = self._fetch(cursor, now), False
@@ -155,7 +155,7 @@ class PostgresStatements:
         return sum(each.rowcount for each in self._write(cursor, settlement))
 
     def _write(self, cursor: Cursor, settlement: Settlement) -> list[Cursor]:
-        """Within a pipeline the cursors do not know yet how many rows they changed."""
+        """Executes the writes. Inside a pipeline the cursors do not know yet how many rows they changed."""
         used: list[Cursor] = []
         if settlement.delivered:
             used.append(cursor.execute(self._deliver, (_array(settlement.delivered),), prepare=True))
@@ -173,12 +173,12 @@ class PostgresStatements:
     def finish(self, cursor: Cursor, settlement: Settlement) -> int:
         with cursor.connection.pipeline():
             used = self._write(cursor, settlement)
-            # The connection's own commit() would make two round trips of it, before and after.
+            # The connection's own commit() would cost two round trips.
             cursor.connection.execute("COMMIT", prepare=False)
         return sum(each.rowcount for each in used)
 
     def seal(self, cursor: Cursor) -> None:
-        """Nothing: the outcomes are all there is."""
+        """Does nothing: the outcomes are all there is to write."""
 
     def hold_again(self, cursor: Cursor, buckets: Sequence[int]) -> list[int]:
         cursor.execute(self._lock, (self._idle_timeout, _array(buckets), self._space))
@@ -197,10 +197,10 @@ class PostgresStatements:
         return int(cursor.fetchone()[0] or 0)
 
     def unlock(self, cursor: Cursor, buckets: Sequence[int]) -> None:
-        """Nothing: transaction-scoped advisory locks go with the transaction."""
+        """Does nothing: transaction-scoped advisory locks end with the transaction."""
 
     def anchor(self, cursor: Cursor) -> None:
-        """Nothing: the claim has set something that lasts as long as its transaction."""
+        """Does nothing: the claim has already made a setting that lasts as long as its transaction."""
 
     def take_back(self, cursor: Cursor) -> None:
         with cursor.connection.pipeline():
@@ -219,7 +219,7 @@ class PostgresStatements:
     # ── finished rows ────────────────────────────────────────────────────────────────────────────────
 
     def pending_in_log(self, cursor: Cursor, limit: int) -> int:  # noqa: ARG002 - a log's statements use them
-        """None: there is no log."""
+        """Zero: there is no log."""
         return 0
 
     def oldest_pending(self, cursor: Cursor) -> datetime | None:
@@ -258,21 +258,21 @@ class PostgresStatements:
         return int(deleted), last
 
     def _old(self, before: Mapping[int, datetime]) -> str:
-        # A moment before all others is no age: a row that failed because of it waits for somebody to look at it.
+        # An infinitely early moment is no age: a row that failed because of it must stay until somebody has looked at it.
         real = f"created_at >= {EARLIEST}"
         return " OR ".join(
             f"(status = {int(status)} AND created_at < {self._moment('%s')} AND {real})" for status in before
         )
 
     def _finished(self, statuses: Sequence[int], *, condition: str = "") -> str:
-        """Rows of these statuses from the first id on. Delivered ones stand at the beginning of the primary key; failed and
-        discarded ones have an index of their own, which is used only if the statuses stand in the statement's text."""
+        """Rows of these statuses by ascending id. Delivered ones are at the beginning of the primary key; failed and
+        discarded ones have their own index, which is used only if the statuses are literals in the statement."""
         return f"{self._table.name} WHERE status IN ({_listed(statuses)}) {condition} ORDER BY id"
 
     # ── the texts ────────────────────────────────────────────────────────────────────────────────────
 
     def _take_locks(self, settings: Mapping[str, str]) -> str:
-        """The locks of a claim; its limits, and these settings, are the transaction's own."""
+        """Takes a claim's locks; sets its limits, and these settings, for the transaction only."""
         others = "".join(f"set_config('{name}', '{value}', true), " for name, value in settings.items())
         return (
             "SELECT coalesce(array_agg(wanted.bucket), '{}') AS granted, now(), "
@@ -306,7 +306,7 @@ class PostgresStatements:
             since = "greatest(t.created_at, t.available_at)"
             condition = f"AND (t.available_at IS NULL OR t.available_at <= {self._now})"
         return (
-            # Within the limit, the planner takes few rows to be within reach, and reads the whole table to find them.
+            # If the condition were inside the limit, the planner would expect few rows to meet it and read the whole table.
             f"SELECT min(i.since) FILTER (WHERE {is_within_reach('i.since')}) "
             f"FROM unnest(%s::int[]) AS held(bucket) CROSS JOIN LATERAL ("
             f"SELECT {since} AS since FROM {self._table.name} AS t WHERE t.status = 0 "
@@ -339,7 +339,7 @@ class PostgresStatements:
                 "t.options::text AS options" if table.has("options") else "NULL::text AS options",
                 f"CASE WHEN octet_length(t.{table.payload}) <= {self._light} THEN t.{table.payload} END",
                 self._errors("t"),
-                # Without its zone, which is UTC: the driver takes ten times as long to make a moment with one.
+                # In UTC without its zone: the driver takes ten times as long to decode a moment with a zone.
                 "t.created_at AT TIME ZONE 'UTC'" if table.zoned else "t.created_at",
                 self._zoned("processed_at"),
                 *(["t.seq"] if table.numbered else []),
@@ -376,7 +376,7 @@ class PostgresStatements:
         )
 
     def _holding_back_bucket(self) -> str:
-        """The id of the bucket's first pending row that is not due, looked up once per bucket (that is what OFFSET 0 is for)."""
+        """The id of the bucket's first pending row that is not due. OFFSET 0 makes PostgreSQL look it up once per bucket."""
         first = (
             f"SELECT e.id FROM {self._table.name} AS e WHERE e.status = 0 AND ({self._troubled}) "
             f"AND (e.bucket, e.id) > (held.bucket, 0) AND e.bucket <= held.bucket AND NOT {self._is_due('e')} "
@@ -386,12 +386,12 @@ class PostgresStatements:
 
     @property
     def _troubled(self) -> str:
-        """What a row must be for it to be able to wait; the predicate of the index that serves strict order."""
+        """The condition that every waiting row meets; also the predicate of the index that serves strict order."""
         delayed = " OR e.available_at IS NOT NULL" if self._table.has("available_at") else ""
         return f"e.errors_count > 0{delayed}"
 
     def _later_delivered(self) -> str:
-        # The keys are compared where they are stored: in old tables they are numbers.
+        # The stored keys are compared with each other: in old tables they are numbers.
         name = self._table.name
         same_event = "AND t.event_name IS NOT DISTINCT FROM i.event_name" if self._table.has("event_name") else ""
         return (
@@ -401,8 +401,8 @@ class PostgresStatements:
         )
 
     def _outcomes(self) -> tuple[str, str]:
-        # One moment for all rows of a statement: an audit tells from it that none of them overtook another. What did not go out
-        # must still be pending: rows that were brought back are not locked, and an operator may have discarded one.
+        # One moment for all rows of a statement tells an audit that none of them overtook another. An undelivered row
+        # must still be pending: rows whose deletion was undone are not locked, and an operator may have discarded one.
         name, now = self._table.name, self._moment("statement_timestamp()")
         touched = f"processed_at = {now}, updated_at = {now}"
         deliver = (
@@ -438,11 +438,11 @@ class PostgresStatements:
 
 
 def _one_by_one(cursor: Cursor, now: datetime) -> tuple[list[Row], dict[int, str]]:
-    """The rows of a result that cannot be read as a whole, and the reasons of those that cannot be read at all."""
+    """Decodes row by row a result that fails as a whole: its rows, and why those failed that cannot be read."""
     rows: list[Row] = []
     unreadable: dict[int, str] = {}
     for place in range(cursor.rowcount):
-        # To the row, not past the one that failed: behind the last there is no place to go to.
+        # Scrolls to each row, not one past the row that failed: there is no position after the last.
         cursor.scroll(place, mode="absolute")
         try:
             rows.append(cursor.fetchone())
@@ -455,8 +455,8 @@ def _one_by_one(cursor: Cursor, now: datetime) -> tuple[list[Row], dict[int, str
 
 
 def _still_pending(row: str = "") -> str:
-    """That a row, found by its id, is pending. Said so that the planner does not take the index on pending rows, which it would
-    walk from end to end for a few ids."""
+    """Tests that a row found by its id is pending, in a form that keeps the planner from using the index on pending rows: it
+    would walk all of it for a few ids."""
     return f"{row}status + 0 = {Status.PENDING:d}"
 
 
@@ -471,7 +471,7 @@ def _lock_space(table: BoxTable) -> int:
 
 
 def _array(numbers: Iterable[int]) -> str:
-    """An array as PostgreSQL writes it: the driver's own dumper takes ten times as long for a list."""
+    """An array in PostgreSQL's text form: the driver's own dumper takes ten times as long for a list."""
     return "{" + ",".join(map(str, numbers)) + "}"
 
 

@@ -1,4 +1,4 @@
-"""Inserting on PostgreSQL: ids come back with the rows, and a wake-up may ride along."""
+"""Inserts on PostgreSQL: the statement returns the ids, and may also send the wake-up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from boxengine.adapters.sql.one_row import OneRow
 from boxengine.ports import Attributes
 
 TOLD = "boxengine_told"
-"""The wake-up among a statement's parameters; no column is called so."""
+"""The name of the wake-up's parameter; no column has it."""
 
 
 class PostgresInserts(Inserts):
@@ -30,13 +30,13 @@ class PostgresInserts(Inserts):
         self._one_row = OneRow(table, self.insert_one())
         self._one_told_row = OneRow(table, self.insert_one(told=True))
         self._copied: tuple[Copying | None] | None = None
-        """What was found out about COPY, once it was asked."""
+        """Whether COPY is possible, once that has been looked up."""
 
     def insert_one(self, *, told: bool = False) -> Any:
-        """The statement of ``one``; ``told``: with the wake-up, which the database sends only if it commits."""
+        """The statement of ``one``; ``told``: with the wake-up, which the database sends only if the transaction commits."""
         returned: list[Any] = [self.table.c.id]
         if told:
-            # Not put together from the row's bucket: an application may be allowed to read its ids and nothing else.
+            # A parameter, not built from the row's bucket: an application may be allowed to read only the id column.
             returned.append(func.pg_notify(literal_column(f"'{CHANNEL}'"), bindparam(TOLD, type_=String)))
         return insert(self.table).returning(*returned)
 
@@ -50,7 +50,7 @@ class PostgresInserts(Inserts):
         try:
             return copying.insert(connection, rows)
         except DBAPIError:
-            # The table may have been altered since it was looked at; the next batch looks again.
+            # The table may have been altered since it was looked up; the next batch looks it up again.
             self._copied = None
             raise
 

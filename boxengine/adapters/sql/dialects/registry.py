@@ -1,4 +1,4 @@
-"""Which dialect serves which database. Each is imported where it serves: it brings a driver, or a dialect of SQLAlchemy's."""
+"""Chooses the dialect for a database. Each is imported only when needed: it imports a driver, or a SQLAlchemy dialect."""
 
 # ruff: noqa: PLC0415
 from __future__ import annotations
@@ -23,7 +23,7 @@ def statements_for(
     """The statements of a box's table in this database's dialect.
 
     Args:
-        log: what there is beside the table, where the box has ``storage: log``.
+        log: the log's tables, if the box has ``storage: log``.
         light: bytes up to which a payload is read with its row.
 
     Raises:
@@ -48,7 +48,7 @@ def statements_for(
 
 
 def inserts_for(dialect: str, table: Table, *, identities: Sequence[str], inbox: bool) -> Inserts:
-    """How rows go into a table of this database.
+    """The insert statements of a table in this database's dialect.
 
     Raises:
         BoxError: a database that boxengine does not write to.
@@ -71,7 +71,7 @@ def inserts_for(dialect: str, table: Table, *, identities: Sequence[str], inbox:
 
 
 def cursor_of(connection: Connection) -> Cursor:
-    """A cursor of the driver beneath; on PostgreSQL one that reads results in binary form, which spares decoding."""
+    """A cursor of the underlying driver; on PostgreSQL one that reads results in binary form, which saves decoding."""
     driver: Any = connection.connection.driver_connection
     if connection.dialect.name == "postgresql":
         return driver.cursor(binary=True)
@@ -79,8 +79,8 @@ def cursor_of(connection: Connection) -> Cursor:
 
 
 def commented(connection: Connection, cursor: Cursor, comment: DeliveryComment) -> Cursor:
-    """The cursor, with the comment behind each of its statements."""
+    """Wraps the cursor so that each of its statements ends in the comment."""
     if connection.dialect.name == "postgresql":
-        # Each comment makes another text, and each text would be another prepared statement that is never used again.
+        # Each comment changes the text, and each text would become a prepared statement that is never used again.
         return CommentingCursor(cursor, comment, prepare=False)
     return CommentingCursor(cursor, comment)
