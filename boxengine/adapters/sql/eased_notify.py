@@ -1,10 +1,9 @@
-"""Takes NOTIFY out of the application's transactions while many of them commit.
+"""Moves NOTIFY out of the application's transactions while many of them commit.
 
 PostgreSQL lets one notifying transaction commit at a time, its wait for the disk included: with 16 writers a fifth as many
-transactions commit as without. A lone transaction pays nothing, and nothing wakes a worker sooner than a NOTIFY in it. So
-that is what a process does while its commits are far apart; while they are not, one thread notifies after them, for all
-that were committed meanwhile together; on an event loop a task does. A transaction that does nothing but notify does not
-wait for the disk.
+transactions commit as without. A lone transaction pays nothing, and a NOTIFY in it wakes a worker soonest. So
+a process notifies in its transactions while its commits are far apart. While they are close, one thread (on an event loop, a
+task) notifies after the commits, once for all since its last time. A transaction that only notifies does not wait for the disk.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from boxengine.adapters.sql.listen import CHANNEL
 from boxengine.ports import Clock, Signal
 
 FAR_APART = 0.04
-"""Seconds between two items of a process, from which on each transaction notifies by itself."""
+"""With this many seconds between two items of a process, each transaction notifies by itself."""
 BROKEN_FOR = 10.0
-"""Seconds for which transactions notify by themselves after the thread could not."""
+"""Seconds for which transactions notify by themselves after the thread has failed to."""
 
 
 class EasedNotify:
@@ -44,10 +43,10 @@ class EasedNotify:
         if far_apart or now < self._broken_until:
             return None
         engine = connection.engine
-        # It takes a connection that is nobody else's: a pool that shares its only one would not do.
+        # The thread needs a connection of its own, which a pool that shares its only connection cannot give.
         if not isinstance(engine.pool, QueuePool):
             return None
-        # On a loop, one writer alone would only wait for the task.
+        # On a loop, a single writer would gain nothing and only wait for the task.
         if engine.dialect.is_async and engine.pool.checkedout() <= 1:
             return None
         with self._lock:
@@ -69,13 +68,13 @@ class EasedNotify:
                 connection.execution_options(isolation_level="AUTOCOMMIT")
                 connection.execute(_notifying(signals))
                 if engine.pool is not pool:
-                    # The application has disposed of its engine: what goes back to the pool now is never closed.
+                    # The application has disposed of its engine: nobody closes a connection returned to the old pool.
                     connection.invalidate()
         except SQLAlchemyError:
             # These hints are lost, which costs one poll interval.
             self._broken_until = self._clock.monotonic() + BROKEN_FOR
         if pool is not None and engine.pool is not pool:
-            pool.dispose()  # it did so while the connection was on its way back to the pool
+            pool.dispose()  # it was disposed of while the connection was being returned
 
     async def _notify_on_loop(self, engine: Engine, known: ref[Pool], signals: list[Signal]) -> None:
         from sqlalchemy.ext.asyncio import AsyncEngine  # noqa: PLC0415 - there already where an application has such an engine
@@ -92,6 +91,6 @@ class EasedNotify:
 
 
 def _notifying(signals: list[Signal]) -> Select[tuple[None]]:
-    """One statement that notifies of them all."""
+    """One statement that sends all of them."""
     texts = [signal.encode() for signal in signals]
     return select(func.pg_notify(CHANNEL, func.unnest(literal(texts, ARRAY(String)))))

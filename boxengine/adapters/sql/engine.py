@@ -21,10 +21,10 @@ from boxengine.errors import BoxError
 CONNECT_TIMEOUT = 5
 """Seconds."""
 ROW_LOCK_WAIT = 10
-"""Seconds that a statement waits for rows locked by somebody else (MySQL)."""
+"""Seconds that a statement waits for rows locked by another transaction (MySQL)."""
 _POOLED = "boxengine_pooled"
 SILENCE_MS = 30_000
-"""How long a connection's peer may acknowledge nothing before the connection is closed."""
+"""Milliseconds without an acknowledgement from the peer after which a connection is closed."""
 
 
 def connect(
@@ -40,13 +40,13 @@ def connect(
 
     Args:
         url: SQLAlchemy URL; ``postgresql://`` means psycopg, ``mysql://`` PyMySQL.
-        connections: kept open at most; a few more for a short while.
-        idle_timeout: after which MySQL closes a connection that has fallen silent, and with it ends its claim.
-            PostgreSQL is told in each claim.
-        prepared: whether statements are prepared on the server; None: unless a connection pooler stands before it,
+        connections: how many are kept open at most; a few more may be open for a short while.
+        idle_timeout: MySQL closes a connection that has been silent for so long, which ends its claim.
+            On PostgreSQL each claim sets it.
+        prepared: whether statements are prepared on the server; None: only if there is no connection pooler before it,
             which may send a statement to a server that has not prepared it.
-        statement_limit: after which the database breaks a statement off; None: its own setting.
-        writes: whether a server that takes no writes counts as out of reach. The address is looked up anew for each connection.
+        statement_limit: the database cancels a statement after this time; None: its own setting applies.
+        writes: whether a read-only server counts as unavailable. The address is resolved again for each connection.
 
     Raises:
         BoxError: the URL makes no sense, or its driver is not installed.
@@ -56,16 +56,16 @@ def connect(
         silence = max(1, math.ceil(idle_timeout.total_seconds()))
         engine = create_engine(
             address,
-            # Between the locks and the rows the snapshot must move on, whatever the database's default is.
+            # Rows must be read under a newer snapshot than the locks, whatever the database's default isolation level is.
             isolation_level="READ COMMITTED",
             poolclass=DisposablePool,
             pool_size=connections,
             max_overflow=4,
             pool_timeout=30,
-            # MySQL's limit also closes idle connections in the pool, so they are renewed well before it.
+            # MySQL's limit also closes idle connections in the pool, so the pool replaces them well before it.
             pool_recycle=-1 if address.get_backend_name() == "postgresql" else silence / 2,
             pool_reset_on_return=None,  # see ``_reset``
-            # What is written may be anybody's business, and errors are for logs.
+            # Parameters may be confidential, and errors end up in logs.
             hide_parameters=True,
             connect_args=_connect_args(address.get_backend_name(), silence=silence)
             | (connect_arguments(address) if writes else {}),
@@ -85,7 +85,7 @@ def connect(
 
 
 def _limit_statements(engine: Engine, limit: timedelta) -> None:
-    """Behind a pooler the session is somebody else's too, so there the limit is set for each transaction."""
+    """Sets the limit for each transaction: behind a pooler, other clients share the session."""
     milliseconds = max(1, round(limit.total_seconds() * 1000))
 
     def on_connect(connection: Any, record: Any) -> None:
@@ -116,7 +116,7 @@ def _run(connection: Any, statement: str) -> Any:
 
 
 def _reset(engine: Engine, connection: Any, record: Any, state: PoolResetState) -> None:
-    """As the pool does it itself, but that a connection which was lost meanwhile leaves no traceback in the log."""
+    """Resets a connection as the pool itself would, but logs no traceback for one that has been lost."""
     if state.terminate_only or state.transaction_was_reset:
         return
     try:
@@ -126,15 +126,15 @@ def _reset(engine: Engine, connection: Any, record: Any, state: PoolResetState) 
 
 
 def address_of(url: str) -> URL:
-    """The URL as SQLAlchemy takes it apart, with the worker's driver where it names none, or one that only applications use.
+    """Parses the URL; uses the worker's driver if it names none, or one that only applications use.
 
     Raises:
-        ArgumentError: it makes no sense.
+        ArgumentError: the URL makes no sense.
     """
     try:
         address = make_url(url)
     except ValueError:
-        # Its message would quote part of what may be a password.
+        # The original message would quote a part of the URL that may be a password.
         raise ArgumentError("the port is not a number, or a character of the password needs percent-encoding") from None
     driver = _OURS.get(address.drivername)
     if driver is None:
@@ -143,7 +143,7 @@ def address_of(url: str) -> URL:
 
 
 def _translated(address: URL) -> URL:
-    """What asyncpg calls otherwise than libpq, in libpq's words; what only asyncpg or SQLAlchemy's dialect knows goes."""
+    """Renames asyncpg's options to libpq's; drops those that only asyncpg or SQLAlchemy's dialect knows."""
     if not address.drivername.endswith("+asyncpg"):
         return address
     query = {_IN_LIBPQ.get(name, name): value for name, value in address.query.items() if name not in _ONLY_ASYNCPG}
@@ -159,7 +159,7 @@ def _stop_preparing(connection: Any, _record: object, *, found_out: bool) -> Non
 
 @contextmanager
 def _closed_on_error(connection: Any) -> Iterator[None]:
-    """Closes a new connection that cannot be set up; an older pool would just forget it."""
+    """Closes a new connection that cannot be set up; older versions of the pool would leave it open."""
     try:
         yield
     except BaseException:
@@ -191,8 +191,8 @@ def _connect_args(backend: str, *, silence: int) -> dict[str, Any]:
     if backend == "postgresql":
         return {
             "application_name": "boxengine",
-            # Whatever the server keeps texts in, it converts them, and the driver reads text as text: from a database without
-            # an encoding (SQL_ASCII) it would hand out bytes.
+            # The server converts texts from its own encoding, and the driver returns text as str: from a database without
+            # an encoding (SQL_ASCII) it would otherwise return bytes.
             "client_encoding": "utf8",
             "connect_timeout": CONNECT_TIMEOUT,
             "keepalives_idle": 15,
@@ -202,7 +202,7 @@ def _connect_args(backend: str, *, silence: int) -> dict[str, Any]:
         }
     return {
         "connect_timeout": CONNECT_TIMEOUT,
-        # Longer than any statement of boxengine's, lock waits included: the other end has gone.
+        # Longer than any of boxengine's statements takes, lock waits included: past it, the peer has gone.
         "read_timeout": max(silence, 2 * ROW_LOCK_WAIT),
         "write_timeout": max(silence, 2 * ROW_LOCK_WAIT),
         "init_command": f"SET SESSION innodb_lock_wait_timeout = {ROW_LOCK_WAIT}, wait_timeout = {silence}",

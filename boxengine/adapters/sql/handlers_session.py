@@ -21,7 +21,7 @@ class HandlersSession:
 
     @property
     def in_use(self) -> bool:
-        """Whether a handler has had it."""
+        """Whether a handler has asked for the session."""
         return self._session is not None
 
     def get(self) -> Session:
@@ -41,7 +41,7 @@ class HandlersSession:
         try:
             yield
             if self._session is not None:
-                # Flushes: an error in the handler's rows must show here, where it can still be undone.
+                # Flushes: an error in the handler's rows must surface here, where it can still be undone.
                 self._session.commit()
                 self._session.expunge_all()
         except BaseException:

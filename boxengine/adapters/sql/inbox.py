@@ -61,7 +61,7 @@ class SqlInboxTransaction:
 
     def reject(self, item_id: int, reason: str) -> None:
         log = ", error_log = :reason" if self._table.has("error_log") else ""
-        # Whatever has been tried or delivered meanwhile stays as it is.
+        # Leaves rows alone that have been tried or delivered meanwhile.
         statement = text(
             f"UPDATE {self._table.in_text} SET status = {Status.FAILED:d}, errors_count = 1{log} "
             f"WHERE id = :id AND status = {Status.PENDING:d} AND errors_count = 0"
@@ -86,7 +86,7 @@ class SqlInboxTransaction:
 
 
 def _parsed(options: Any) -> Any:
-    """What the driver gave for a JSON column: some parse it, and a row may hold no JSON object at all."""
+    """Parses the value of a JSON column: some drivers have done so already, and the value may be no JSON object."""
     if not isinstance(options, str | bytes):
         return options
     try:

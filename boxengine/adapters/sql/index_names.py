@@ -1,4 +1,4 @@
-"""What the indexes of a box's table are called. Apart from the models, which need SQLAlchemy's ORM."""
+"""The names of the indexes of a box's table. Not with the models, which need SQLAlchemy's ORM."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LONGEST_IDENTIFIER = 63
 
 
 def index_name(kind: str, table: str, purpose: str) -> str:
-    """``ix_TABLE_pending``; that of a long table is cut and has a digest, for databases take 63 characters."""
+    """For example ``ix_TABLE_pending``; a long table's name is cut and gets a digest, because databases allow 63 characters."""
     name = f"{kind}_{table}_{purpose}"
     if len(name.encode()) <= LONGEST_IDENTIFIER:
         return name
@@ -19,7 +19,7 @@ def index_name(kind: str, table: str, purpose: str) -> str:
 
 
 def index_names(table: str) -> frozenset[str]:
-    """All that indexes of boxengine's may be called on a table, on any database."""
+    """Every name that one of boxengine's indexes may have on the table, on any database."""
     plain = ("pending", "status", "failed", "delayed", "key", "troubled")
     unique = ("dedup", "uuid")
     return frozenset(index_name(kind, table, name) for kind, names in (("ix", plain), ("ux", unique)) for name in names)

@@ -1,7 +1,7 @@
 """Inserts rows through the caller's own transaction: a ``Session``, a ``Connection``, or what ``run_sync`` passes on.
 
 The same call wakes the poller. On PostgreSQL the statement itself calls ``pg_notify``; the database sends the notification
-once per transaction, and only if it commits (``eased_notify`` says when another thread notifies instead). On other databases
+once per transaction, and only if it commits (``eased_notify`` describes when another thread notifies instead). On other databases
 the wake-up goes through Redis after the commit.
 """
 
@@ -63,13 +63,13 @@ class SqlRows:
         self._adapted = logged or model is not None
 
     def _use(self, table: Table) -> None:
-        """Inserts into this table from now on. Looks up once what every row needs to know about it."""
+        """Inserts into this table from now on. Computes once what every row needs to know about it."""
         self._table = table
         self._columns = frozenset(table.columns.keys()) - ENGINE_OWNED
         self._known = KnownRows(self._box, table)
         self._numeric = isinstance(table.c.event_key.type, Integer)
         self._inserts: dict[str, Inserts] = {}
-        """By the name of the database's dialect."""
+        """Keyed by the name of the database's dialect."""
 
     def _into(self, connection: Connection) -> Inserts:
         """The statements for the database of this connection."""
@@ -126,14 +126,14 @@ class SqlRows:
         return Inserted([row_id for run in runs(rows) for row_id in inserts.run(connection, run)])
 
     def _insert_mixed(self, connection: Connection, rows: Sequence[Attributes]) -> Inserted:
-        """Rows that may be there already, among others that cannot, in their order."""
+        """Inserts rows, some of which the table may already have, and keeps their order."""
         inserts = self._into(connection)
         ids: list[int] = []
         known: set[int] = set()
         for keyed, part in groupby(rows, self._known.may_know):
             run = list(part)
             inserted = self._known.insert(connection, inserts, run) if keyed else self._insert_new(connection, run)
-            # A later part knows what an earlier part has just inserted, but it was not there before.
+            # A later part finds rows that an earlier part has just inserted; these do not count as known before.
             known |= inserted.known.difference(ids)
             ids += inserted.ids
         return Inserted(ids, frozenset(known))
@@ -144,7 +144,7 @@ class SqlRows:
         return Signal(self._box.name, row["bucket"], due=row.get("available_at") is None)
 
     def _sender(self, connection: Connection) -> Send | None:
-        """What to call after the commit. None: nothing, or the transaction notifies by itself."""
+        """The function to call after the commit. None: there is nothing to send, or the transaction notifies by itself."""
         if not self._notify or not self._into(connection).notifies:
             return self._signal
         return None if self._eased is None else self._eased.sender(connection)

@@ -1,4 +1,4 @@
-"""``Inspector``: rows for people, by index where one leads to them, else through windows of ids (see ``windows``)."""
+"""``Inspector``: finds rows for people, by index where there is one, otherwise through windows of ids (see ``windows``)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from boxengine.ports import Count, ItemFilter, ItemRow, Precision
 from boxengine.ports.people.inspection import Found, TableState, Towards
 
 WINDOW = 5_000
-"""Ids among which a look searches; also by how many ids a row may stand away from others of its time and be found by it."""
+"""Ids that one search reads. A search by time also finds a row whose id is up to this far from others of its time."""
 PAGE = 50
-"""Rows of which a window is at least wide enough to hold them."""
+"""Rows; every window has room for at least a page."""
 _TROUBLED_PER_BOX = 2_000
-"""Pending rows that are looked at for failed attempts."""
+"""Pending rows of a box that are searched for failed attempts."""
 _FIRST, _WIDER = 500, 5
-"""Rows of the first window of a search, and how much wider each next one is."""
+"""Rows of a search's first window, and the factor by which each next one is wider."""
 
 
 class SqlInspector:
@@ -134,11 +134,11 @@ class _Look:
         window: int,
         enough: Callable[[], bool] = lambda: True,
     ) -> tuple[list[int], int | None]:
-        """The ids that are meant, the nearest first, and up to which id was searched; None: to the end.
+        """The matching ids, the nearest first, and the id up to which it searched; None: to the end.
 
         Args:
             window: rows of the largest window.
-            enough: asked after each window that did not bring all; whether to leave it at that.
+            enough: called after each window that did not complete the search; true ends it there.
         """
         if which.ids:
             some = [each for each in which.ids if start is None or _lies(each, start, towards)]
@@ -156,13 +156,13 @@ class _Look:
             start, size = seen.horizon, min(max(window, size), _WIDER * size)
 
     def _first_size(self, which: ItemFilter, window: int, limit: int) -> int:
-        """What an index alone finds needs no wider look; nor, often, what many rows have."""
+        """The first window's rows. A search that an index answers needs no wide window; nor, often, one that many rows match."""
         if not self._windows.is_tested(which):
             return limit + 1
         return max(limit + 1, min(window, _FIRST))
 
     def count(self, which: ItemFilter, window: int) -> Count:
-        """How many of the rows of one window are meant, or of all rows, if those are no more."""
+        """How many rows of the latest window match: at least so many, and exactly if nothing lies beyond the window."""
         if which.ids:
             return Count(self._rows.count_among(which, which.ids))
         seen = self._windows.look(which, self._span(which), Towards.OLDER, size=max(window, PAGE + 1), limit=1)
@@ -173,7 +173,7 @@ class _Look:
         return self._windows.of_statuses(which, self._span(which), limit=limit)
 
     def _span(self, which: ItemFilter) -> Span:
-        """Ids between which rows of these moments lie."""
+        """The span of ids that contains the rows of the filter's period."""
         low, high = 0, BEYOND if which.up_to is None else which.up_to + 1
         if which.created_from is not None:
             low = max(low, self._place(which.created_from).after - self._untidy)
@@ -187,14 +187,14 @@ class _Look:
     # ── rows ─────────────────────────────────────────────────────────────────────────────────────────
 
     def rows(self, which: ItemFilter, ids: Sequence[int], towards: Towards, limit: int) -> list[ItemRow]:
-        """Those of the ids that are meant, the nearest first."""
+        """The matching rows with these ids, the nearest first."""
         if not ids:
             return []
         newest_first = towards is Towards.OLDER
         try:
             found = self._rows.among(which, ids, newest_first=newest_first, limit=limit)
         except (DataError, ValueError):
-            # A value that the driver cannot read is no reason not to show the row.
+            # The row is shown even if the driver cannot read one of its values.
             found = self._rows.among(which, ids, newest_first=newest_first, limit=limit, as_text=True)
         return [item_row(row) for row in found]
 
@@ -308,7 +308,7 @@ class _Look:
 
 
 def _after_windows(number: int) -> Callable[[], bool]:
-    """Enough is what so many windows bring."""
+    """Returns a function that ends a search after so many windows: it is true from that call on."""
     seen = itertools.count(1)
     return lambda: next(seen) >= number
 
@@ -326,7 +326,7 @@ def _limited(number: int, limit: int) -> Count:
 
 
 def _literal(name: str) -> str:
-    """A quoted name in SQLAlchemy's ``text``, to which a colon begins a parameter."""
+    """A quoted name escaped for SQLAlchemy's ``text``, where a colon begins a parameter."""
     return name.replace(":", "\\:")
 
 

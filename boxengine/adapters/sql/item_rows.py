@@ -1,7 +1,7 @@
 """The statements behind ``items``: SQLAlchemy Core, the same for every database but for a hint and a cast.
 
-A change locks its rows in id order and passes over those that a worker holds, so it neither waits for a delivery nor
-deadlocks with one; whether a row is still meant is decided under its lock.
+A change locks its rows in id order and skips those that a worker holds, so it neither waits for a delivery nor
+deadlocks with one. It tests under the lock whether a row still matches.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ SHOWN = (
     "options",
     "error_log",
 )
-"""What people see of a row, without its payload."""
+"""The columns that people see, without the payload."""
 _NUMBERS = {"id": BigInteger(), "bucket": Integer(), "status": Integer(), "errors_count": Integer()}
 _MOMENTS = ("created_at", "processed_at", "available_at", "updated_at")
 
 
 class ItemRows:
-    """The table of one box as it really is, in one transaction."""
+    """One box's table, with the columns it really has, in one transaction."""
 
     def __init__(self, found: BoxTable, connection: Connection) -> None:
         _, _, name = found.box.table.rpartition(".")
@@ -102,7 +102,7 @@ class ItemRows:
     def among(
         self, which: ItemFilter, ids: Sequence[int], *, newest_first: bool, limit: int, as_text: bool = False
     ) -> Sequence[Any]:
-        """Rows of these ids that are meant."""
+        """The rows with these ids that match."""
         identity = self._columns.id
         order = identity.desc() if newest_first else identity
         query = (
@@ -114,12 +114,12 @@ class ItemRows:
         return self.connection.execute(query).mappings().all()
 
     def count_among(self, which: ItemFilter, ids: Sequence[int]) -> int:
-        """How many of these ids are meant."""
+        """How many rows with these ids match."""
         query = select(func.count()).select_from(self.table).where(self._one_of(ids), *self.meant(which))
         return int(self.connection.execute(query).scalar_one())
 
     def meant_among(self, which: ItemFilter, ids: Sequence[int]) -> list[int]:
-        """Those of these ids that are meant."""
+        """The ids, of these, whose rows match."""
         identity = self._columns.id
         if not ids:
             return []
@@ -127,7 +127,7 @@ class ItemRows:
         return list(self.connection.execute(query).scalars())
 
     def _one_of(self, ids: Sequence[int]) -> ColumnElement[bool]:
-        """One value for PostgreSQL, which would take each of thousands by itself."""
+        """Tests for one of the ids; on PostgreSQL with one array parameter instead of thousands of single ones."""
         if self.dialect == "postgresql":
             return self._columns.id == any_(cast(literal("{" + ",".join(map(str, ids)) + "}"), ARRAY(BigInteger)))
         return self._columns.id.in_(ids)
@@ -135,7 +135,7 @@ class ItemRows:
     # ── acting: each returns the ids of the rows it changed ──────────────────────────────────────────
 
     def retry(self, which: ItemFilter, ids: Sequence[int]) -> list[int]:
-        # Without an errors_count a row is due at once; with a processed_at it counts as tried before.
+        # Without an errors_count the row is due at once; with a processed_at it counts as tried before.
         return self._make_due(which, ids, processed_at=func.coalesce(self._columns.processed_at, self._now))
 
     def restart(self, which: ItemFilter, ids: Sequence[int]) -> list[int]:
@@ -157,7 +157,7 @@ class ItemRows:
         if held:
             statement = delete(self.table).where(self._columns.id.in_(held))
             if self.dialect != "postgresql":
-                # Only a DELETE that names its table twice takes a hint.
+                # Only a DELETE that names its table twice accepts an index hint.
                 statement = statement.prefix_with(self._found.in_text).with_hint(_BY_ID, dialect_name=self.dialect)
             self.connection.execute(statement)
         return held
@@ -174,7 +174,7 @@ class ItemRows:
         return self._update(held, status=int(Status.PENDING), errors_count=0, **values)
 
     def _lock(self, which: ItemFilter, ids: Sequence[int], *allowed: ColumnElement[bool]) -> list[int]:
-        """Locks those of the rows that are meant, allowed and free."""
+        """Locks the rows that match, meet ``allowed`` and are not locked by others; returns their ids."""
         if not ids:
             return []
         identity = self._columns.id
@@ -198,7 +198,7 @@ class ItemRows:
         return select(*columns).where(identity > after, *self.meant(which)).order_by(identity).limit(limit)
 
     def meant(self, which: ItemFilter, *, key: bool = True) -> list[ColumnElement[bool]]:
-        """The filter as conditions; without the one on the key where an index has seen to that."""
+        """The filter's conditions; without the one on the key if an index has already applied it."""
         columns = self._columns
         conditions: list[ColumnElement[bool]] = []
         if which.statuses:
@@ -232,10 +232,10 @@ class ItemRows:
         stored = self._columns.event_key
         if self.dialect == "postgresql" and self._found.numeric_keys and not _is_number(key):
             return [false()]
-        # Without a type of its own the value takes that of the column, which in old tables may be a number.
+        # An untyped value takes the column's type, which in old tables may be a number.
         conditions = [stored == bindparam(None, key, type_=NullType())]
         if self.dialect != "postgresql":
-            # Equal to the byte: the first comparison uses the index, whose collation may take different keys for one.
+            # Compares to the byte. The first comparison uses the index, whose collation may equate different keys.
             conditions.append(cast(stored, LargeBinary) == cast(bindparam(None, key, type_=NullType()), LargeBinary))
         return conditions
 
@@ -243,22 +243,22 @@ class ItemRows:
         stored = self._columns.uuid
         if self.dialect == "postgresql":
             return stored == cast(text, Uuid(as_uuid=False))
-        # Some schemas of MySQL keep its bytes, which no text may be compared with.
+        # Some MySQL schemas store a uuid as bytes, which cannot be compared with text.
         return (stored == bindparam(None, text, type_=NullType())) | (func.hex(stored) == text.replace("-", "").upper())
 
     def _says(self, text: str) -> ColumnElement[bool]:
-        """Whether the text stands in the ``error_log``."""
+        """Whether the ``error_log`` contains the text."""
         if not self._found.has("error_log"):
             return false()
         return func.lower(self._columns.error_log).contains(text.lower(), autoescape=True)
 
     @property
     def _waiting(self) -> ColumnElement[bool]:
-        """Rows with failed attempts that are to be tried again."""
+        """Matches pending rows with failed attempts."""
         return (self._columns.status == int(Status.PENDING)) & (self._columns.errors_count > 0)
 
     def _shown(self, *, as_text: bool) -> list[ColumnElement[Any]]:
-        """The columns that people see and the table has."""
+        """The columns that people see, as far as the table has them."""
         shown: list[ColumnElement[Any]] = []
         for name in SHOWN:
             if self._found.has(name):
@@ -285,4 +285,4 @@ def _is_number(key: str) -> bool:
 _DIGITS = 19
 """A number with fewer fits into a ``bigint``."""
 _BY_ID = "FORCE INDEX (PRIMARY)"
-"""MySQL would read every row of a small table rather than the index, and wait for those that a worker has locked."""
+"""Without the hint MySQL reads every row of a small table instead of the index, and waits for rows that a worker has locked."""

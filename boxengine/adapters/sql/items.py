@@ -1,4 +1,4 @@
-"""Rows as people look at them and act on them: one transaction at a time, and who is told of it."""
+"""Shows rows to people and applies their changes, each in a transaction of its own; wakes the workers where that helps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from boxengine.errors import BoxError, QueueUnavailable, StoreUnavailable
 from boxengine.ports import Copying, ItemFilter, ItemRow, Signal
 
 _RAW_UUID = 16
-"""Bytes; as some MySQL schemas keep it."""
+"""Bytes of a uuid that a MySQL schema stores in binary."""
 
 
 class SqlItems:
@@ -66,7 +66,7 @@ class SqlItems:
             with self._rows(box) as rows:
                 found = rows.get(item_id)
         except (StoreUnavailable, ValueError):
-            # A value that the driver cannot read is no reason not to show the row.
+            # The row is shown even if the driver cannot read one of its values.
             with self._rows(box) as rows:
                 found = rows.get(item_id, as_text=True)
         return None if found is None else item_row(found)
@@ -114,25 +114,25 @@ class SqlItems:
 
     @contextmanager
     def _rows(self, box: Box) -> Iterator[ItemRows]:
-        """One transaction over the box's table."""
+        """Opens a transaction over the box's table."""
         found = self._store.table(box)
         with translated(self._store.engine), self._store.engine.begin() as connection:
             yield ItemRows(found, connection)
 
 
 def _frees_others(box: Box) -> bool:
-    """Whether a row that goes away lets others go on."""
+    """Whether removing a row may free others that wait for it."""
     return box.strict_order is not StrictOrder.NONE
 
 
 def item_row(row: Any) -> ItemRow:
-    """A row as the driver gives it, as people look at it."""
+    """Converts the driver's row to the form shown to people."""
     values: dict[str, Any] = dict.fromkeys((*SHOWN, "payload"))
     values |= row
     values |= {name: _moment(values[name]) for name in ("created_at", "processed_at", "available_at")}
     options = values["options"]
     if isinstance(options, str | bytes):
-        with suppress(ValueError):  # no JSON: shown as it is
+        with suppress(ValueError):  # not JSON: shown unchanged
             values["options"] = json.loads(options)
     uuid = values["uuid"]
     values["uuid"] = str(UUID(bytes=uuid)) if isinstance(uuid, bytes) and len(uuid) == _RAW_UUID else str(uuid)
@@ -143,7 +143,7 @@ def item_row(row: Any) -> ItemRow:
 
 
 def _moment(value: Any) -> Any:
-    """With its zone; one that comes as text stays text if Python cannot hold it."""
+    """The moment with its zone; one read as text stays text if Python cannot represent it."""
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)

@@ -1,4 +1,4 @@
-"""Rows brought into the order of their keys on disk, for tables that have no index by key."""
+"""Sorts rows by key on disk, for tables that have no index by key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _IN_ORDER = "SELECT * FROM audited ORDER BY event_key DESC, id DESC"
 
 
 def by_key(pages: Iterable[Sequence[AuditedRow]], *, page: int) -> Iterator[Sequence[AuditedRow]]:
-    """The rows of all pages, those of a key together, the latest id first, in pages of so many.
+    """Yields all rows grouped by key, within a key the latest id first, in pages of ``page`` rows.
 
     Raises:
         BoxError: the temporary files cannot be written.

@@ -1,4 +1,4 @@
-"""Inserts rows that the table may have already: with a ``dedup_key``, and in an inbox with the uuid of a message."""
+"""Inserts rows that the table may already have: those with a ``dedup_key``, and in an inbox those with a message's uuid."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from boxengine.errors import InvalidItem
 from boxengine.ports import Attributes, Inserted
 
 Mark: TypeAlias = tuple[str, Any]
-"""A column and a value by which a row is known."""
+"""A column and a value that identify a row."""
 
 
 class KnownRows:
-    """Tells rows of one table apart by their identities."""
+    """Recognises rows that one table already has, by their identities."""
 
     def __init__(self, box: Box, table: Table) -> None:
         self._box = box
         self._table = table
-        # An inbox knows a message by its uuid too: tables of sbmt-outbox have nothing else.
+        # An inbox also identifies a message by its uuid: tables of sbmt-outbox have nothing else.
         names = ("dedup_key", "uuid") if box.type is BoxType.INBOX else ("dedup_key",)
         self.identities = tuple(name for name in names if name in table.columns)
         """The columns that identify a row."""
 
     def may_know(self, row: Attributes) -> bool:
-        """Whether the row has an identity, so that it may be in the table already."""
+        """Whether the row has an identity, so that the table may already have it."""
         return any(row.get(name) is not None for name in self.identities)
 
     def insert(self, connection: Connection, inserts: Inserts, rows: Sequence[Attributes]) -> Inserted:
-        """Inserts what is not there. For a duplicate, of the table or of an earlier row, returns the first row's id."""
-        # A database that does not report which rows it inserted must be asked first which are there.
+        """Inserts the new rows. For a duplicate of one in the table, or of an earlier one here, returns the first row's id."""
+        # A database that does not report which rows it inserted must be asked beforehand which ones exist.
         before = set() if inserts.tells_new else set(self.look_up(connection, inserts, rows, {}, locked=False).values())
         found: dict[Mark, int] = {}
         for run in runs(rows):
@@ -55,7 +55,7 @@ class KnownRows:
         *,
         locked: bool,
     ) -> dict[Mark, int]:
-        """Finds the ids of rows that are there, by their marks. Skips rows that ``known`` has."""
+        """Finds the ids of existing rows by their marks. Skips rows that ``known`` has."""
         found: dict[Mark, int] = {}
         for name in self.identities:
             unknown = [row for row in rows if self._found(known, row) is None and self._found(found, row) is None]
@@ -70,7 +70,7 @@ class KnownRows:
         return found
 
     def id_of(self, known: dict[Mark, int], row: Attributes) -> int:
-        """The id of the row that ``known`` has in this one's place.
+        """The id of the existing row of which this one is a duplicate.
 
         Raises:
             InvalidItem: there is none, so another unique constraint refused the row.
@@ -82,7 +82,7 @@ class KnownRows:
         return row_id
 
     def marks_of(self, row: Attributes) -> list[Mark]:
-        """What the row is known by."""
+        """The marks that identify the row."""
         return list(_marks(self.identities, [row.get(name) for name in self.identities]))
 
     def _found(self, known: dict[Mark, int], row: Attributes) -> int | None:
@@ -90,7 +90,7 @@ class KnownRows:
 
 
 def _marks(names: Sequence[str], values: Sequence[Any]) -> Iterator[Mark]:
-    """Each in one spelling."""
+    """Pairs names and values; each value is spelled one way."""
     for name, value in zip(names, values, strict=True):
         if value is not None:
             yield name, str(UUID(str(value))) if name == "uuid" else value

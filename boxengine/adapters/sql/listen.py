@@ -1,7 +1,7 @@
-"""Wake-ups through PostgreSQL's LISTEN and NOTIFY: the database itself tells of commits, and of nothing else.
+"""Wake-ups through PostgreSQL's LISTEN and NOTIFY: the database itself announces commits, and only commits.
 
 The listener needs a connection of its own that stays with one server process; behind a connection pooler that pools by
-transaction it would hear nothing. Where it finds a pooler it says so and listens no further; the poller's own checks
+transaction it would hear nothing. If it finds a pooler, it reports that and stops listening; the poller's own checks
 take over.
 """
 
@@ -35,16 +35,16 @@ class PostgresWakeups:
 
         Args:
             engine: of the database.
-            listen_url: another address of the same database, which is known to lead to one server process.
+            listen_url: another address of the same database, known to lead to a single server process.
         """
         self._may_be_pooled = listen_url is None
         address = engine.url if listen_url is None else address_of(listen_url)
         arguments, options = engine.dialect.create_connect_args(address)
         self._connect_args: tuple[Any, ...] = tuple(arguments)
-        # A listener only ever reads: a silent network must not leave it waiting on a dead connection.
+        # A listener only reads, so without keepalives a dead network would leave it waiting for ever.
         self._options = {
             "connect_timeout": CONNECT_TIMEOUT,
-            # A standby tells nothing, and refuses LISTEN.
+            # A standby sends no notifications, and refuses LISTEN.
             **connect_arguments(address),
             **options,
             "keepalives_idle": 15,
@@ -74,7 +74,7 @@ class PostgresWakeups:
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None:
-            # Kept from the first moment on: whatever fails from here on, ``_disconnect`` closes it.
+            # Stored at once, so that ``_disconnect`` closes it whatever fails from here on.
             self._connection = psycopg.connect(*self._connect_args, **self._options, autocommit=True)
             if self._may_be_pooled and is_pooled(self._connection):
                 self._disconnect()
