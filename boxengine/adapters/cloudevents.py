@@ -1,16 +1,27 @@
-"""CloudEvents 1.0, binary mode: the event's attributes travel as headers, the payload stays as it is.
+"""CloudEvents 1.0. In binary mode the event's attributes travel as headers, and the payload stays as it is.
 
-Kafka and HTTP spell them differently: the CloudEvents Kafka binding prefixes ``ce_`` and sends UTF-8, the HTTP binding
+Kafka and HTTP spell the headers differently: the CloudEvents Kafka binding prefixes ``ce_`` and sends UTF-8, the HTTP binding
 prefixes ``ce-`` and percent-encodes what a header cannot carry (section 3.1.3.2 of the HTTP binding).
+
+In structured mode, attributes and payload are one JSON object, the same in Kafka and HTTP.
 """
 
 from __future__ import annotations
 
+import json
+from base64 import b64encode
 from dataclasses import dataclass
+from typing import Literal, Self
 from urllib.parse import quote
 
+from boxengine.domain.cloud_event import DECODER, STRUCTURED, declares_json
 from boxengine.domain.item import Item, rfc3339
+from boxengine.errors import BoxError
 
+STRUCTURED_TYPE = f"{STRUCTURED}; charset=UTF-8"
+"""Content type of an event in structured mode."""
+Format = Literal["plain", "cloudevents", "cloudevents_structured"]
+FORMATS: tuple[Format, ...] = ("plain", "cloudevents", "cloudevents_structured")
 PRINTABLE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 
 
@@ -22,6 +33,20 @@ class CloudEvents:
     """URI reference of where events come from; default ``/boxengine/BOX``."""
     content_type: str | None = "application/json"
     """Media type of the payload; None: none is sent."""
+    structured: bool = False
+
+    @classmethod
+    def of(cls, format: Format, *, transport: str, source: str | None, content_type: str | None) -> Self | None:  # noqa: A002 - see transports
+        """What the format needs; None where it is plain.
+
+        Raises:
+            BoxError: there is no such format.
+        """
+        if format not in FORMATS:
+            raise BoxError(f"{transport}: format {format!r}: expected plain, cloudevents or cloudevents_structured")
+        if format == "plain":
+            return None
+        return cls(source=source, content_type=content_type, structured=format == "cloudevents_structured")
 
     def attributes(self, item: Item) -> dict[str, str]:
         """The event's attributes: ``type`` is the event name (else the box), ``subject`` and ``partitionkey`` the event key."""
@@ -34,6 +59,23 @@ class CloudEvents:
             "subject": item.event_key,
             "partitionkey": item.event_key,
         }
+
+    def envelope(self, item: Item, data: bytes | None) -> bytes:
+        """The event in structured mode. Data of a JSON type stays as it is, digit for digit; any other is in base64.
+
+        Raises:
+            ValueError: the content type says JSON, and the data is none.
+        """
+        members = self.attributes(item)
+        if self.content_type is not None:
+            members["datacontenttype"] = self.content_type
+        if data and not declares_json(self.content_type):
+            members["data_base64"] = b64encode(data).decode()
+        event = json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode()
+        if not data or "data_base64" in members:
+            return event
+        _check_json(data, self.content_type)
+        return event[:-1] + b',"data":' + data + b"}"
 
     def kafka_headers(self, item: Item) -> dict[str, str]:
         """Headers of a Kafka message."""
@@ -50,3 +92,11 @@ class CloudEvents:
         if self.content_type is not None:
             headers["content-type"] = self.content_type
         return headers
+
+
+def _check_json(data: bytes, content_type: str | None) -> None:
+    try:
+        DECODER.decode(data.decode())
+    except (ValueError, RecursionError) as error:
+        said = "no content_type" if content_type is None else f"content_type {content_type}"
+        raise ValueError(f"{said} promises JSON, and the payload is none: {error}") from error

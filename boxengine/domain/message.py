@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import NAMESPACE_URL, UUID, uuid5
 
+from boxengine.domain.cloud_event import is_structured, opened
 from boxengine.domain.item import rfc3339
 from boxengine.errors import InvalidItem
 
@@ -18,6 +20,7 @@ NAMESPACE = uuid5(NAMESPACE_URL, "boxengine:inbox")
 IDEMPOTENCY_KEY = "idempotency-key"
 EVENT_NAMES = ("event-name", "ce_type")
 CLOUD_EVENT = ("ce_source", "ce_id")
+CONTENT_TYPE = "content-type"
 
 
 class ReceivedMessage(NamedTuple):
@@ -56,13 +59,15 @@ def item_attributes(message: ReceivedMessage, *, max_payload: int | None = None)
 
     ``event_key`` is the message's key, so that its bucket, and with it the order, follows the key; without one it is the
     ``Idempotency-Key`` header, else topic and partition. ``dedup_key`` is that header, else ``source`` and ``id`` of a
-    CloudEvent, else the message's identity; ``uuid`` follows from it.
+    CloudEvent, else the message's identity; ``uuid`` follows from it. A CloudEvent in structured mode becomes the item that
+    it would have become in binary mode; without a key in the message, its own is the event key.
 
     Args:
         max_payload: bytes; None for no limit.
 
     Raises:
-        InvalidItem: the message is unreadable, its key or a header is not UTF-8, or its value is too large.
+        InvalidItem: the message is unreadable, its key or a header is not UTF-8, its value is too large, or it is not the
+            CloudEvent that its content type says.
     """
     if message.unreadable:
         raise InvalidItem(message.unreadable)
@@ -71,7 +76,7 @@ def item_attributes(message: ReceivedMessage, *, max_payload: int | None = None)
         raise InvalidItem(f"value of {size} bytes is over the limit of {max_payload} (max_payload_bytes)")
     key = None if message.key is None else _decoded(message.key, "the key")
     headers = {name: _decoded(value or b"", f"header {name!r}") for name, value in message.headers}
-    return _attributes(message, key, headers)
+    return _attributes(*_opened(message, key, headers))
 
 
 def remains(message: ReceivedMessage) -> dict[str, Any]:
@@ -80,9 +85,10 @@ def remains(message: ReceivedMessage) -> dict[str, Any]:
     Bytes that are not UTF-8 are written as ``\\xNN``, names that are too long end in their hash.
     """
     key = None if message.key is None else legible(message.key)
-    attributes = _attributes(
-        message, key, {legible_text(name): legible(value or b"") for name, value in message.headers}
-    )
+    parts = message, key, {name: legible(value or b"") for name, value in message.headers}
+    with suppress(InvalidItem):  # a value that is no event is kept as it came
+        parts = _opened(*parts)
+    attributes = _attributes(*_legible(*parts))
     for name in ("event_key", "event_name"):
         if attributes.get(name) is not None:
             attributes[name] = fitted(attributes[name])
@@ -94,13 +100,24 @@ def former_identity(message: ReceivedMessage) -> str | None:
 
     None: the message brings a key.
     """
-    return None if brings_a_key(message) else fitted(message.place)
+    # Those versions did not open events in structured mode, and knew them by their places.
+    return None if _has_key_in(_lowered(message)) else fitted(message.place)
 
 
 def brings_a_key(message: ReceivedMessage) -> bool:
     """Whether its producer says what it is known by; else it is known by its place and time."""
-    known = {name.lower(): value for name, value in message.headers}
-    return bool(known.get(IDEMPOTENCY_KEY)) or all(known.get(name) for name in CLOUD_EVENT)
+    headers = _lowered(message)
+    if _has_key_in(headers):
+        return True
+    return message.value is not None and is_structured((headers.get(CONTENT_TYPE) or b"").decode(errors="replace"))
+
+
+def _lowered(message: ReceivedMessage) -> dict[str, bytes | None]:
+    return {name.lower(): value for name, value in message.headers}
+
+
+def _has_key_in(headers: Mapping[str, bytes | None]) -> bool:
+    return bool(headers.get(IDEMPOTENCY_KEY)) or all(headers.get(name) for name in CLOUD_EVENT)
 
 
 def fitted(text: str) -> str:
@@ -119,6 +136,29 @@ def legible(raw: bytes) -> str:
 def legible_text(text: str) -> str:
     """Without the one character that PostgreSQL's text cannot hold."""
     return text.replace("\x00", "\\x00")
+
+
+def _opened(
+    message: ReceivedMessage, key: str | None, headers: dict[str, str]
+) -> tuple[ReceivedMessage, str | None, dict[str, str]]:
+    """The message in binary mode, where it is a CloudEvent in structured mode."""
+    if message.value is None or not _is_structured(headers):
+        return message, key, headers
+    event = opened(message.value)
+    replaced = {CONTENT_TYPE, *(name.lower() for name in event.headers)}
+    kept = {name: value for name, value in headers.items() if name.lower() not in replaced}
+    return message._replace(value=event.data), key or event.key, kept | event.headers
+
+
+def _legible(
+    message: ReceivedMessage, key: str | None, headers: dict[str, str]
+) -> tuple[ReceivedMessage, str | None, dict[str, str]]:
+    texts = {legible_text(name): legible_text(value) for name, value in headers.items()}
+    return message, None if key is None else legible_text(key), texts
+
+
+def _is_structured(headers: Mapping[str, str]) -> bool:
+    return any(name.lower() == CONTENT_TYPE and is_structured(value) for name, value in headers.items())
 
 
 def _attributes(message: ReceivedMessage, key: str | None, headers: dict[str, str]) -> dict[str, Any]:

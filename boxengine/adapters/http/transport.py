@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from http import HTTPStatus
 from threading import Lock
-from typing import Any, Literal
+from typing import Any
 
-from boxengine.adapters.cloudevents import CloudEvents
+from boxengine.adapters.cloudevents import STRUCTURED_TYPE, CloudEvents, Format
 from boxengine.adapters.http.endpoint import Answer, BrokenOff, Endpoint, NotConnected, NotInTime
 from boxengine.adapters.http.guard import AddressRefused
 from boxengine.adapters.http.headers import of_an_item, of_the_configuration
@@ -49,7 +49,7 @@ class HttpTransport:
         timeout: seconds for connecting, and for each wait for the receiver.
         allow_private: whether the host may be on a private network, or this machine.
         concurrency: requests under way at once, over all threads of the process.
-        format: ``plain``, or ``cloudevents`` for CloudEvents headers (binary mode).
+        format: ``plain``; ``cloudevents`` for CloudEvents in binary mode, ``cloudevents_structured`` in structured mode.
         source: of the CloudEvents.
         content_type: media type of the payload.
         serializer: ``json``, ``bytes`` or a dotted path; see ``boxengine.adapters.serializers``.
@@ -70,7 +70,7 @@ class HttpTransport:
         timeout: float = 10.0,
         allow_private: bool = False,
         concurrency: int = 8,
-        format: Literal["plain", "cloudevents"] = "plain",  # noqa: A002 - the name of the YAML key
+        format: Format = "plain",  # noqa: A002 - the name of the YAML key
         source: str | None = None,
         content_type: str = "application/json",
         serializer: str | Serializer = "json",
@@ -79,8 +79,6 @@ class HttpTransport:
     ) -> None:
         if concurrency < 1 or timeout <= 0:
             raise BoxError("http: concurrency must be at least 1, timeout more than 0 seconds")
-        if format not in {"plain", "cloudevents"}:
-            raise BoxError(f"http: format {format!r}: expected plain or cloudevents")
         secrets = [secret] if isinstance(secret, str) else list(secret or ())
         self._endpoint = Endpoint(
             url,
@@ -96,7 +94,7 @@ class HttpTransport:
         except ValueError as error:
             raise BoxError(f"http: {error}") from error
         self._signer = Signer(secrets) if secrets else None
-        self._cloud_events = CloudEvents(source=source, content_type=content_type) if format == "cloudevents" else None
+        self._cloud_events = CloudEvents.of(format, transport="http", source=source, content_type=content_type)
         self._content_type = content_type
         self._serializer = find_serializer(serializer)
         self._now = now
@@ -169,7 +167,10 @@ class HttpTransport:
         body = self._serializer(payload, SerializationContext(item, self._url, own)) or b""
         headers: dict[str, str] = {"content-type": self._content_type}
         headers |= of_an_item(own)
-        if self._cloud_events is not None:
+        if self._cloud_events is not None and self._cloud_events.structured:
+            body = self._cloud_events.envelope(item, body)
+            headers["content-type"] = STRUCTURED_TYPE
+        elif self._cloud_events is not None:
             headers |= self._cloud_events.http_headers(item)
         headers |= self._headers
         if self._signer is not None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from boxengine.adapters.cloudevents import CloudEvents
+from boxengine.adapters.cloudevents import STRUCTURED_TYPE, CloudEvents
 from boxengine.adapters.serializers import SerializationContext, Serializer, to_bytes, to_json
 from boxengine.adapters.template import ItemTemplate
 from boxengine.domain.item import Item
@@ -55,6 +55,7 @@ class MessageEncoder:
         self._serializer = serializer
         self._needs_context = serializer not in {to_bytes, to_json}
         self._cloud_events = cloud_events
+        self._structured = cloud_events if cloud_events is not None and cloud_events.structured else None
 
     def __call__(self, item: Item) -> Message:
         """The item's message.
@@ -64,7 +65,7 @@ class MessageEncoder:
         """
         topic = self._constant_topic or self._topic(item)
         headers: Any = item.headers
-        if self._cloud_events is not None:
+        if self._cloud_events is not None and self._structured is None:
             headers |= self._cloud_events.kafka_headers(item)
         options = item.options if item.raw_options else {}
         if options.get("headers"):
@@ -74,6 +75,8 @@ class MessageEncoder:
             value = self._serializer(item.payload, SerializationContext(item, topic, headers))
         else:
             value = self._serializer(item.payload, None)
+        if self._structured is not None:
+            value, headers = _in_structured_mode(self._structured, item, value, headers)
         # Most items have no options, and reading them parses JSON.
         if not options:
             return Message(topic, value, item.event_key if self._key is None else self._key(item), headers)
@@ -91,6 +94,16 @@ class MessageEncoder:
             return self._key(item)
         key = options.get("key")
         return item.event_key if key is None else str(key)
+
+
+def _in_structured_mode(
+    events: CloudEvents, item: Item, value: bytes | None, headers: Any
+) -> tuple[bytes | None, list[tuple[str, Any]]]:
+    """A tombstone stays one, or compaction would keep the key; its attributes travel as headers, as in binary mode."""
+    own = events.kafka_headers(item) if value is None else {"content-type": STRUCTURED_TYPE}
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    kept = [(name, each) for name, each in pairs if name.lower() not in own]
+    return (None if value is None else events.envelope(item, value)), [*kept, *own.items()]
 
 
 def _partition(options: Mapping[str, Any]) -> int:

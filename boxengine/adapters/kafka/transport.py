@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from threading import Lock
-from typing import Any, Literal
+from typing import Any
 
-from boxengine.adapters.cloudevents import CloudEvents
+from boxengine.adapters.cloudevents import CloudEvents, Format
 from boxengine.adapters.kafka.config import producer_config
 from boxengine.adapters.kafka.messages import Message, MessageEncoder
 from boxengine.adapters.kafka.pool import ProducerPool, Sender
@@ -35,7 +35,7 @@ class KafkaTransport:
         key: template of the message's key; default: the item's ``options.key``, else its event key.
         bootstrap_servers: ``host:port``, several separated by commas or as a list.
         config: librdkafka's own settings, passed on untouched and over all others. Keep credentials in the environment.
-        format: ``plain``, or ``cloudevents`` for CloudEvents headers (binary mode).
+        format: ``plain``; ``cloudevents`` for CloudEvents in binary mode, ``cloudevents_structured`` in structured mode.
         source, content_type: attributes of the CloudEvents.
         serializer: ``bytes``, ``json`` or a dotted path; see ``boxengine.adapters.serializers``.
         transactional: one Kafka transaction per batch; see ``boxengine.adapters.kafka.transactions``.
@@ -56,7 +56,7 @@ class KafkaTransport:
         bootstrap_servers: str | Sequence[str] | None = None,
         key: str | None = None,
         config: Mapping[str, Any] | None = None,
-        format: Literal["plain", "cloudevents"] = "plain",  # noqa: A002 - the name of the YAML key
+        format: Format = "plain",  # noqa: A002 - the name of the YAML key
         source: str | None = None,
         content_type: str | None = "application/json",
         serializer: str | Serializer = "bytes",
@@ -67,15 +67,13 @@ class KafkaTransport:
         max_retries: int | None = None,
         producers: ProducerPool | None = None,
     ) -> None:
-        if format not in {"plain", "cloudevents"}:
-            raise BoxError(f"kafka: format {format!r}: expected plain or cloudevents")
         if transactional and not transactional_id:
             raise BoxError("kafka: transactional needs transactional_id, a name that is this worker's own")
         self._encode = MessageEncoder(
             topic=topic,
             key=key,
             serializer=find_serializer(serializer),
-            cloud_events=CloudEvents(source=source, content_type=content_type) if format == "cloudevents" else None,
+            cloud_events=CloudEvents.of(format, transport="kafka", source=source, content_type=content_type),
         )
         self._config = producer_config(
             bootstrap_servers=bootstrap_servers,

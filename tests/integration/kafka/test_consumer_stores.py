@@ -72,6 +72,9 @@ def test_a_message_sent_again_is_stored_once_whatever_it_is_known_by(make_inbox:
     ]
     cloud_event = {"ce_id": b"1", "ce_source": b"/orders", "ce_type": b"order_paid"}
     messages += [{"key": "1", "value": "x", "headers": cloud_event}] * 3
+    envelope = '{"specversion":"1.0","id":"%d","source":"/orders","type":"order_paid","datacontenttype":"text/plain","data":"x"}'
+    structured = {"content-type": b"application/cloudevents+json; charset=UTF-8"}
+    messages += [{"key": "1", "value": envelope % number, "headers": structured} for number in (1, 2, 2)]
     messages += [{"key": "1", "value": "last"}]
     produce(inbox.bootstrap, inbox.topic, messages)
     with inbox.consuming():
@@ -80,8 +83,10 @@ def test_a_message_sent_again_is_stored_once_whatever_it_is_known_by(make_inbox:
     assert [row.dedup_key for row in rows[:2]] == repeated[:2]
     assert len(rows[2].dedup_key) == LONGEST_NAME
     assert (rows[3].dedup_key, rows[3].event_name) == ("/orders#1", "order_paid")
-    assert rows[4].dedup_key.startswith(f"{inbox.topic}:")
-    assert len(rows) == 5
+    assert (rows[4].dedup_key, rows[4].event_name, bytes(rows[4].payload)) == ("/orders#2", "order_paid", b"x")
+    assert rows[4].options["headers"]["ce_source"] == "/orders"
+    assert rows[5].dedup_key.startswith(f"{inbox.topic}:")
+    assert len(rows) == 6
 
 
 def test_messages_without_key_or_value_are_items_of_their_partition(make_inbox: MakeInbox) -> None:

@@ -125,6 +125,22 @@ def test_cloudevents_travel_in_binary_mode_with_percent_encoding(make: Make, hoo
     assert headers["ce-subject"] == "%C3%A4%20%22%25"
 
 
+def test_a_cloudevent_in_structured_mode_is_the_body_and_the_signature_is_of_it(make: Make, hook: Receiver) -> None:
+    secret = "whsec_" + base64.b64encode(b"k" * 24).decode()
+    transport = make(format="cloudevents_structured", source="/shop", secret=secret)
+    item = make_item(options={"headers": {"Content-Type": "text/plain"}})
+    assert transport(item, b'{"total": 1.10}') is None
+    request = hook.requests[0]
+    assert request.body.endswith(b',"data":{"total": 1.10}}')
+    assert json.loads(request.body)["id"] == item.uuid
+    assert request.headers["content-type"] == "application/cloudevents+json; charset=UTF-8"
+    assert not [name for name in request.headers if name.startswith("ce-")]
+    stamp = request.headers["webhook-timestamp"]
+    signed = f"{item.uuid}.{stamp}.".encode() + request.body
+    wanted = "v1," + base64.b64encode(hmac.digest(b"k" * 24, signed, "sha256")).decode()
+    assert request.headers["webhook-signature"] == wanted
+
+
 def test_a_batch_is_sent_concurrently(make: Make, hook: Receiver) -> None:
     together = Barrier(4)
 
@@ -425,7 +441,7 @@ def test_the_connection_goes_to_the_checked_address_whatever_the_name_resolves_t
         ({"url": "/relative"}, "expected http://"),
         ({"url": "https://me:secret@a/"}, "credentials in the url"),
         ({"concurrency": 0}, "at least 1"),
-        ({"format": "soap"}, "expected plain or cloudevents"),
+        ({"format": "soap"}, "expected plain, cloudevents or cloudevents_structured"),
         ({"secret": "whsec_%%"}, "must go on in base64"),
         ({"secret": ""}, "an empty secret signs nothing"),
         ({"secret": "whsk_abc"}, "expected one for v1: whsec_"),

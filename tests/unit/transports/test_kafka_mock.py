@@ -1,5 +1,6 @@
 """The kafka transport against librdkafka's MOCK cluster; the real broker is in ``tests/integration/transports``."""
 
+import json
 import logging
 import socket
 from collections.abc import Callable, Iterator
@@ -108,6 +109,34 @@ def test_cloudevents_travel_in_binary_mode(make: Make, mock_kafka: str) -> None:
         "ce_partitionkey": "key-1",
     }
     assert headers["content-type"] == "application/json"
+
+
+def test_a_cloudevent_in_structured_mode_is_one_json_object_and_a_tombstone_stays_one(
+    make: Make, mock_kafka: str
+) -> None:
+    item = make_item(options={"headers": {"own": "header", "Content-Type": "text/plain"}})
+    transport = make(format="cloudevents_structured", source="/shop")
+    transport(item, b'{"total": 1.10}')
+    transport(item, None)
+    message, tombstone = read_all(mock_kafka, "orders")
+    assert message.value().endswith(b',"data":{"total": 1.10}}')
+    assert json.loads(message.value())["source"] == "/shop"
+    headers = headers_of(message)
+    assert headers["own"] == "header"
+    assert {name: value for name, value in headers.items() if name.lower() == "content-type"} == {
+        "content-type": "application/cloudevents+json; charset=UTF-8"
+    }
+    assert not [name for name in headers if name.startswith("ce_")]
+    assert (tombstone.value(), headers_of(tombstone)["ce_id"]) == (None, item.uuid)
+
+
+def test_a_payload_that_is_no_json_fails_its_item_alone_in_structured_mode(make: Make, mock_kafka: str) -> None:
+    items = [make_item(1), make_item(2, payload=b"no json"), make_item(3)]
+    sent, failed, sent_too = make(format="cloudevents_structured").call_batch(items)
+    assert sent is sent_too is None
+    assert isinstance(failed, Failure)
+    assert "content_type application/json promises JSON" in failed.reason
+    assert len(read_all(mock_kafka, "orders")) == 2
 
 
 def test_the_order_of_a_key_is_kept_within_and_between_batches(make: Make, mock_kafka: str) -> None:

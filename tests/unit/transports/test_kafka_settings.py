@@ -52,7 +52,7 @@ def test_the_references_names_are_understood() -> None:
         ({"topic": "orders.{event}"}, "no item has 'event'; there are box_name"),
         ({"topic": "orders.{event_name"}, "expected '}'"),
         ({"key": "{payload}"}, "no item has 'payload'"),
-        ({"format": "avro"}, "expected plain or cloudevents"),
+        ({"format": "avro"}, "expected plain, cloudevents or cloudevents_structured"),
         ({"serializer": "no.such.thing"}, "expected bytes, json or a dotted path"),
         ({"transactional": True}, "transactional needs transactional_id"),
         ({"config": {"delivery.report.only.error": True}}, "nothing would say that a message was delivered"),

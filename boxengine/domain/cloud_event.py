@@ -1,0 +1,139 @@
+"""CloudEvents 1.0 in structured mode, JSON format: attributes and data are one JSON object, the message's value.
+
+The event is read into what binary mode sends in Kafka, so that an item is the same in either mode.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64decode
+from binascii import Error as NotBase64
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from boxengine.errors import InvalidItem
+
+STRUCTURED = "application/cloudevents+json"
+REQUIRED = ("specversion", "id", "source", "type")
+DATA, DATA_BASE64, DATA_TYPE = "data", "data_base64", "datacontenttype"
+JSON_TYPE = "application/json"
+SPACE = re.compile(r"[ \t\n\r]*")
+
+
+class Event(NamedTuple):
+    """An event as binary mode would have brought it."""
+
+    headers: dict[str, str]
+    """``ce_id``, ``ce_source``, ...; and ``content-type``, the media type of the data, where it is known."""
+    data: bytes
+    """JSON is what stood in the event, byte for byte. Empty for an event without data."""
+    key: str | None
+    """``partitionkey``, else ``subject``."""
+
+
+class _Member(NamedTuple):
+    value: Any
+    text: str
+    """The value as it was written: numbers keep all their digits."""
+
+
+def is_structured(content_type: str | None) -> bool:
+    """Whether a message of that content type is an event in structured mode, JSON format."""
+    return content_type is not None and _media_type(content_type) == STRUCTURED
+
+
+def declares_json(content_type: str | None) -> bool:
+    """Whether an event's data is JSON: ``*/json``, ``*/*+json``, or no type at all."""
+    return content_type is None or _media_type(content_type).endswith(("/json", "+json"))
+
+
+def opened(value: bytes) -> Event:
+    """The event in a message's value.
+
+    Raises:
+        InvalidItem: the value is no CloudEvent 1.0 in JSON.
+    """
+    try:
+        return _event(
+            {name: member for name, member in _members(value.decode()) if member.value is not None or name == DATA}
+        )
+    except (ValueError, RecursionError) as error:
+        # UnicodeError and NotBase64 are ValueErrors.
+        raise InvalidItem(f"the value is no CloudEvent in JSON, as its content-type says: {error}") from error
+
+
+def _event(members: dict[str, _Member]) -> Event:
+    missing = [
+        name for name in REQUIRED if not isinstance(members.get(name, _NONE).value, str) or not members[name].value
+    ]
+    if missing:
+        raise ValueError(f"no {', '.join(missing)} in it")
+    if members["specversion"].value != "1.0":
+        raise ValueError(f"specversion {members['specversion'].value!r}: expected 1.0")
+    if DATA in members and DATA_BASE64 in members:
+        raise ValueError("both data and data_base64 in it")
+    attributes = {name: _text(each) for name, each in members.items() if name not in {DATA, DATA_BASE64}}
+    media_type = attributes.pop(DATA_TYPE, None)
+    if media_type is None and DATA in members:
+        media_type = JSON_TYPE
+    headers = {f"ce_{name}": value for name, value in attributes.items()}
+    if media_type is not None:
+        headers["content-type"] = media_type
+    return Event(headers, _data(members, media_type), attributes.get("partitionkey") or attributes.get("subject"))
+
+
+def _data(members: dict[str, _Member], media_type: str | None) -> bytes:
+    if DATA_BASE64 in members:
+        encoded = members[DATA_BASE64].value
+        if not isinstance(encoded, str):
+            raise ValueError("data_base64 is no text")
+        try:
+            return b64decode(encoded, validate=True)
+        except NotBase64 as error:
+            raise ValueError(f"data_base64: {error}") from error
+    if DATA not in members:
+        return b""
+    value, text = members[DATA]
+    if isinstance(value, str) and not declares_json(media_type):
+        text = value
+    return text.encode()
+
+
+def _text(member: _Member) -> str:
+    text = member.value if isinstance(member.value, str) else member.text
+    text.encode()  # half of a surrogate pair is no text that could be stored
+    return text
+
+
+def _members(text: str) -> Iterator[tuple[str, _Member]]:
+    """The members of the object, the last one of a name last."""
+    if not isinstance(DECODER.decode(text), dict):
+        raise ValueError("it is no JSON object")  # noqa: TRY004 - wrong data, no wrong call
+    # From here on the text is known to be valid; what is missing is where each value begins and ends.
+    at = _after_space(text, text.index("{") + 1)
+    while text[at] != "}":
+        name, at = DECODER.raw_decode(text, at)
+        begin = _after_space(text, text.index(":", at) + 1)
+        value, at = DECODER.raw_decode(text, begin)
+        yield name, _Member(value, text[begin:at])
+        at = _after_space(text, at)
+        if text[at] == ",":
+            at = _after_space(text, at + 1)
+
+
+def _after_space(text: str, at: int) -> int:
+    return SPACE.match(text, at).end()  # type: ignore[union-attr] # it matches nothing, too
+
+
+def _media_type(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def no_constant(name: str) -> None:
+    """For ``parse_constant``: Python reads NaN and Infinity, which are not JSON."""
+    raise ValueError(f"{name} is not JSON")
+
+
+DECODER = json.JSONDecoder(parse_constant=no_constant)
+_NONE = _Member(None, "null")
