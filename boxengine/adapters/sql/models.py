@@ -20,7 +20,7 @@ from boxengine.adapters.sql.now import utc_now
 from boxengine.domain.attributes import P
 from boxengine.domain.box import Box, BoxType
 
-# SQLAlchemy takes several names, its annotation only one.
+# SQLAlchemy accepts several names; its annotation allows only one.
 _PARTIAL: Any = ("postgresql", "sqlite")
 _LEADING_STATUS: Any = ("mysql", "mariadb")
 
@@ -50,7 +50,7 @@ class _BoxItem:
 
     @classmethod
     def __table_cls__(cls, *arguments: Any, **options: Any) -> Table:
-        """Makes the table, and has ``create_all`` set what PostgreSQL needs for it: SQLAlchemy has no words for that."""
+        """Makes the table, and has ``create_all`` also apply PostgreSQL settings that SQLAlchemy cannot express."""
         table = Table(*arguments, **options)
         event.listen(table, "after_create", _set_storage)
         return table
@@ -103,19 +103,19 @@ def box_indexes(table: str, box_type: BoxType, *, key_index: bool = False) -> tu
     else.
 
     Args:
-        key_index: also ``(event_key, id)``, through which ``latest_available`` finds a key's later rows. An audit, and
-            people who look at one key, are quicker with it and do without.
+        key_index: also ``(event_key, id)``, through which ``latest_available`` finds a key's later rows. It speeds up
+            audits, and searches for one key, which also work without it.
     """
     pending = text("status = 0")
     indexes = [
         Index(index_name("ix", table, "pending"), "bucket", "id", postgresql_where=pending).ddl_if(dialect=_PARTIAL),
-        # MySQL has no partial indexes: there the status leads instead.
+        # MySQL has no partial indexes: there the index begins with the status instead.
         Index(index_name("ix", table, "status"), "status", "bucket", "id").ddl_if(dialect=_LEADING_STATUS),
-        # A delivery never touches it; people and retention find what was given up without a walk over all that was delivered.
+        # A delivery never writes to it; people and retention find failed and discarded rows without reading all delivered ones.
         Index(index_name("ix", table, "failed"), "status", "id", postgresql_where=text("status IN (1, 3)")).ddl_if(
             dialect=_PARTIAL
         ),
-        # Of rows that were never delayed it holds nothing on PostgreSQL, and on MySQL what no delivery touches.
+        # Rows that were never delayed have no entry on PostgreSQL, and on MySQL one that no delivery changes.
         Index(
             index_name("ix", table, "delayed"),
             "available_at",
@@ -139,7 +139,7 @@ def storage_settings(dialect: Dialect, table: Table, *, deletes_on_delivery: boo
     """
     if table.dialect_options["postgresql"]["partition_by"]:
         return []
-    # Every delivery leaves a dead row version behind; the default of 20 % of a large table comes too late.
+    # Every delivery leaves a dead row version behind; at the default, 20 % of a large table, autovacuum starts too late.
     settings = (
         "autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, "
         "autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05, "
@@ -147,15 +147,15 @@ def storage_settings(dialect: Dialect, table: Table, *, deletes_on_delivery: boo
     )
     return [
         f"ALTER TABLE {dialect.identifier_preparer.format_table(table)} SET ({settings})",
-        # Every row comes to have two entries, the second when it is delivered. Where there is no room for it, the server
-        # looks through the page for entries to drop, and then splits it after all. A row that is deleted gets no second.
+        # Every row gets a second entry when it is delivered. Where the page has no room for it, the server searches the
+        # page for entries to drop, and then splits it after all. A row that is deleted gets no second entry.
         f"ALTER INDEX IF EXISTS {primary_key_name(dialect, table)} "
         + ("RESET (fillfactor)" if deletes_on_delivery else "SET (fillfactor = 50)"),
     ]
 
 
 def primary_key_name(dialect: Dialect, table: Table) -> str:
-    """The quoted name of its index, the server's own unless the model gives one; a table from elsewhere may have another."""
+    """The quoted name of the primary key's index: the model's, or the server's default. A table made elsewhere may differ."""
     own = table.name.encode()[: dialect.max_identifier_length - len("_pkey")].decode(errors="ignore") + "_pkey"
     name = dialect.identifier_preparer.quote(str(table.primary_key.name or own))
     return name if table.schema is None else f"{dialect.identifier_preparer.quote_schema(table.schema)}.{name}"

@@ -1,4 +1,4 @@
-"""From a moment to the ids of its time. Both rise together, but for rows that were committed side by side."""
+"""Finds the ids that belong to a moment. Ids and ``created_at`` rise together, except in concurrent transactions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _HALVING_EVERY = 3
 
 
 class Place(NamedTuple):
-    """Where a moment lies among the ids."""
+    """The position of a moment among the ids."""
 
     after: int
-    """All rows up to this id are older; 0: none is."""
+    """All rows up to this id are older than the moment; 0: no row is."""
     before: int
-    """All rows from this id on are as young, or younger."""
+    """All rows from this id on are from the moment or later."""
 
 
 class _Row(NamedTuple):
@@ -26,11 +26,11 @@ class _Row(NamedTuple):
 
 
 def place_of(connection: Connection, table: str, moment: datetime, *, near: int) -> Place:
-    """Where the moment lies, in a few probes of the primary key.
+    """Finds the moment's position with a few probes of the primary key.
 
     Args:
-        table: its name as it stands in ``text``.
-        near: the distance of two ids that is good enough.
+        table: its name, escaped for ``text``.
+        near: stop once ``after`` and ``before`` are this close.
     """
 
     def ask(query: str, **values: int) -> _Row | None:
@@ -62,9 +62,9 @@ def _between(low: _Row, high: _Row, moment: datetime, near: int, next_row: Calla
 
 
 def _guess(low: _Row, high: _Row, moment: datetime, near: int, probes: int) -> int:
-    """As if ids rose evenly: now a little before the moment, now a little behind it, so that both sides close in.
+    """Interpolates as if ids rose evenly; aims a little before and a little after the moment in turn, so both sides close in.
 
-    Every third time the middle, so that it ends soon however unevenly they rise.
+    Every third guess is the middle, so that the search ends soon however unevenly ids rise.
     """
     step = probes % _HALVING_EVERY
     if step == 0 or high.at <= low.at:

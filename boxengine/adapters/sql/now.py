@@ -1,4 +1,4 @@
-"""The database's clock. Apart from the column types, which need the dialects of all databases."""
+"""The database's clock. Not with the column types, which import the dialects of all databases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inserts rows of a box with ``sequence``: each gets the next number of its key in the statement before."""
+"""Inserts rows of a box with ``sequence``: the preceding statement gives each row the next number of its key."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class NumberedRows(SqlRows):
             )
         if not keyed:
             return super()._insert_rows(connection, self._numbering.number(connection, rows), keyed=False)
-        # Whether a row is new is asked once nobody else can add rows of these keys, and only new ones get numbers.
+        # First keep others from adding rows of these keys, then ask which rows are new: only these get numbers.
         self._numbering.hold(connection, rows)
         found = self._known.look_up(connection, self._into(connection), rows, {}, locked=False)
         known = frozenset(found.values())
@@ -69,7 +69,7 @@ class NumberedRows(SqlRows):
         return Inserted([ids.get(place) or self._known.id_of(found, row) for place, row in enumerate(rows)], known)
 
     def _new(self, rows: Sequence[Attributes], found: dict[Mark, int]) -> list[int]:
-        """The places of rows that are neither there nor earlier among these."""
+        """The places of rows that are neither in the table nor earlier among these."""
         seen, new = set(found), []
         for place, row in enumerate(rows):
             own = self._known.marks_of(row)
@@ -79,7 +79,8 @@ class NumberedRows(SqlRows):
         return new
 
     def _insist_on(self, connection: Connection, inserted: Inserted, numbered: Sequence[Attributes]) -> None:
-        """Another key's writer, or one that this transaction's snapshot does not show, may have had the same thought."""
+        """Makes sure that every numbered row was inserted. The writer of another key, or one that this transaction's snapshot
+        does not show, may have inserted the same item first."""
         taken = bool(inserted.known)
         inserts = self._into(connection)
         if not inserts.tells_new:

@@ -1,8 +1,8 @@
-"""One row at a time, as the driver takes it.
+"""Inserts single rows with statements that are compiled once.
 
-SQLAlchemy Core works a statement out anew at each execution: which one it is, which parameters it has, what fills in
-those that are missing. For a create that is a tenth of its time in the client, and the same each time for rows of one
-shape. It is done once here; the connection executes what came of it, so its events, logs and errors are as ever.
+At each execution SQLAlchemy Core works a statement out again: which one it is, which parameters it has, what fills in
+missing ones. That is a tenth of a create's time in the client, with the same result for all rows of one
+shape. Here it is done once. The connection still executes the statement, so its events, logs and errors are the usual ones.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from boxengine.adapters.sql.values import default_maker, processor, translates_s
 from boxengine.ports import Attributes
 
 _MOST_SHAPES = 100
-"""An application has a few; one that makes up shapes must not fill the memory."""
+"""An application has a few; one that produces ever new shapes must not fill the memory."""
 
 
 class OneRow:
-    """PostgreSQL's statement for one row of one table, by the shape of the row."""
+    """Inserts single rows into one table on PostgreSQL; keeps a compiled statement for each shape of row."""
 
     def __init__(self, table: Table, statement: ReturningInsert[Any]) -> None:
         """Args:
@@ -42,10 +42,10 @@ class OneRow:
         return int(connection.exec_driver_sql(shape.text, shape.values(row)).scalar_one())
 
     def _shape(self, connection: Connection, row: Attributes) -> _Shape | None:
-        """What was worked out for rows like this one; None where the statement is left to SQLAlchemy."""
+        """The compiled statement for rows like this one; None where SQLAlchemy must run the statement itself."""
         if connection.dialect.driver != "psycopg" or translates_schemas(connection):
             return None
-        # What a type makes of a value may be the engine's own choice, as json_serializer is.
+        # An engine may change how a type converts values: its json_serializer does.
         key = (connection.dialect, *row)
         shape = self._shapes.get(key)
         if shape is None:
@@ -69,10 +69,10 @@ class _Shape:
         processors = {name: processor(bind.type, dialect) for bind, name in compiled.bind_names.items()}
         self._processors = {name: process for name, process in processors.items() if process is not None}
         self.understood = len(self._makers) == len(makers) and not compiled.escaped_bind_names
-        """If not, nothing but SQLAlchemy can make some of the values."""
+        """If false, only SQLAlchemy can produce some of the values."""
 
     def values(self, row: Attributes) -> Attributes:
-        """What the driver takes for the row."""
+        """The row's values in the form the driver accepts."""
         values = {**self._fixed, **row}
         for name, make in self._makers.items():
             values[name] = make()

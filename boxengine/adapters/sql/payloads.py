@@ -1,4 +1,4 @@
-"""How heavy payloads may be, one and all of a batch."""
+"""Limits for the size of payloads, single ones and a batch's together."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from operator import itemgetter
 from boxengine.domain.item import Item
 
 MAX_BATCH_BYTES = 64 * 1024 * 1024
-"""Of all payloads of a batch, unless the configuration says otherwise."""
+"""Limit for all payloads of a batch, unless the configuration sets another."""
 MOST_ROWS = 2000
-"""What a batch may hold at most; so many payloads that are just light enough weigh what a batch may weigh."""
+"""Rows of the largest batch. So many payloads, each just light enough to come with its row, together reach the batch's limit."""
 payload_of = itemgetter(Item._fields.index("payload"))
-"""Of a row as of an item, which begins with the row's fields."""
+"""Reads the payload of a row or of an item, which begins with the same fields."""
 
 
 def light(max_batch_bytes: int) -> int:

@@ -1,4 +1,4 @@
-"""A pool that closes what comes back to it after it was disposed of."""
+"""A pool that closes connections returned to it after it was disposed of."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from sqlalchemy.pool import ConnectionPoolEntry
 class DisposablePool(QueuePool):
     """The pool of a worker, whose threads dispose of the engine while others are at work on its connections.
 
-    An engine that is disposed of closes what lies in its pool, and takes a new one. A connection that is out at that moment
-    comes back to the old pool, which nobody looks after any more: it would stay open until the garbage collector finds it.
+    An engine that is disposed of closes the idle connections of its pool and makes a new pool. A connection in use at that
+    moment is returned to the old pool, which nobody uses any more: it would stay open until garbage collection.
     """
 
     # SQLAlchemy names a pool's logger after its module. Under `boxengine` it would tell of each lost connection at INFO,
@@ -20,7 +20,7 @@ class DisposablePool(QueuePool):
     _disposed = False
 
     def dispose(self) -> None:
-        # Before the pool is emptied: who comes back in between is then closed by one of the two.
+        # Set before the pool is emptied, so that a connection returned in between is closed by one of the two.
         self._disposed = True
         super().dispose()
 

@@ -8,9 +8,9 @@ import psycopg
 
 
 def is_pooled(connection: psycopg.Connection[Any]) -> bool:
-    """Asks the server for its process id: a pooler has given the client another, for it makes them up.
+    """Compares the server's process id with the one the client was given: a pooler gives clients invented ids.
 
-    Whether it pools by session, which would change nothing, or by transaction cannot be asked.
+    This cannot tell a pooler by session, which would be harmless, from one by transaction.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()", prepare=False)
@@ -22,8 +22,8 @@ def is_pooled(connection: psycopg.Connection[Any]) -> bool:
 def shares_servers(connection: psycopg.Connection[Any]) -> bool:
     """Whether the pooler gives a server to somebody else between two transactions of one client.
 
-    Asks twice as two clients of which none has a transaction open: a pooler by session keeps the first one's server for it.
-    Under load another client may have taken that server meanwhile, so that no is not certain, and yes is.
+    Asks as two clients, neither of which has a transaction open: a pooler by session keeps the first one's server for it.
+    Under load another client may have taken that server meanwhile, so a yes is certain and a no is not.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()", prepare=False)

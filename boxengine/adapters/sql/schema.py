@@ -1,4 +1,4 @@
-"""Tables and indexes of all boxes: made, verified, printed."""
+"""Creates, checks and prints the tables and indexes of all boxes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def tables(boxes: Iterable[Box], models: Iterable[type] = ()) -> list[Table]:
 
 
 def create(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) -> list[str]:
-    """Makes what is missing of tables and indexes; returns the names of tables made. Doing it twice changes nothing."""
+    """Creates missing tables and indexes; returns the names of the tables created. A second call changes nothing."""
     made = []
     with translated(engine), engine.begin() as connection:
         present = inspect(connection)
@@ -51,7 +51,7 @@ def create(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) ->
                 known, keyed = _known_indexes(present, table), _is_keyed(present, table)
                 for index in table.indexes:
                     if keyed and index.name == index_name("ix", table.name, "key"):
-                        continue  # there by another name; a second one would only cost
+                        continue  # exists under another name; a second one would only cost
                     if index.name not in known and {column.name for column in index.columns} <= {
                         column["name"] for column in present.get_columns(table.name, schema=table.schema)
                     }:
@@ -77,7 +77,7 @@ def ddl(dialect_name: str, boxes: Sequence[Box], models: Iterable[type] = ()) ->
     for table, box in zip(tables(boxes, models), boxes, strict=True):
         begin = len(statements)
         table.create(engine, checkfirst=False)
-        # SQLAlchemy keeps indexes in a set: without an order of its own, the text would be another one each time.
+        # SQLAlchemy keeps indexes in a set: unsorted, the text would differ from call to call.
         statements[begin + 1 :] = sorted(statements[begin + 1 :])
         if box.sequence:
             counters(table, MetaData()).create(engine, checkfirst=False)
@@ -159,7 +159,7 @@ def _is_keyed(present: Inspector, table: Table) -> bool:
 
 
 def _add_numbers(connection: Connection, table: Table) -> None:
-    """What gapless numbers need: a column, also in a table that was there before, and the table that counts."""
+    """Adds what gapless numbers need: a column, also in an existing table, and the table of counters."""
     if "seq" not in {column["name"] for column in inspect(connection).get_columns(table.name, schema=table.schema)}:
         name = connection.dialect.identifier_preparer.format_table(table)
         connection.exec_driver_sql(f"ALTER TABLE {name} ADD COLUMN seq BIGINT")
@@ -187,7 +187,7 @@ def _mysql_tuning(dialect: Dialect, table: Table, box: Box, known: Container[str
     index = index_name("ix", table.name, "troubled")
     if box.strict_order is not StrictOrder.KEY or index in known:
         return []
-    # A key's earlier rows that are not delivered are looked for, with every row that is read.
+    # Every row that is read causes a search for its key's earlier, undelivered rows.
     quote, name = dialect.identifier_preparer.quote, dialect.identifier_preparer.format_table(table)
     return [f"CREATE INDEX {quote(index)} ON {name} (event_key, status, id)"]
 

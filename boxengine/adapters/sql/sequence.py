@@ -26,7 +26,7 @@ _MYSQL = ("mysql", "mariadb")
 
 
 class ExactKey(TypeDecorator[str]):
-    """A key to the byte: every collation of MySQL takes some different keys for one, if only for spaces at their end."""
+    """A key compared to the byte: every MySQL collation equates some different keys, if only those with trailing spaces."""
 
     impl = String(255)
     cache_ok = True
@@ -43,7 +43,7 @@ class ExactKey(TypeDecorator[str]):
 
 
 def counters(table: Table, metadata: MetaData) -> Table:
-    """The table that counts for ``table``: one row per event key, for ever."""
+    """The table of counters for ``table``: one row per event key, never deleted."""
     return Table(
         counters_of(table.name),
         metadata,
@@ -58,7 +58,7 @@ class Numbering:
 
     def __init__(self, box: Box, table: Table, *, into: Callable[[Connection], Inserts]) -> None:
         """Args:
-        into: how rows go into the table of a connection's database.
+        into: returns the insert statements for a connection's database.
         """
         self._into = into
         self._box = box
@@ -90,7 +90,7 @@ class Numbering:
         self._move_on(connection, dict.fromkeys((str(row["event_key"]) for row in rows), 0))
 
     def _move_on(self, connection: Connection, wanted: Mapping[str, int]) -> dict[str, int]:
-        """Adds to the counters; what they stand at then."""
+        """Adds to the counters; returns their new values."""
         if not self._there:
             self._insist(connection)
         inserts = self._into(connection)
@@ -109,7 +109,7 @@ class Numbering:
 
 
 def _parts(wanted: Mapping[str, int]) -> Iterator[list[dict[str, Any]]]:
-    """Keys in one order, as many as a statement takes."""
+    """The keys in a fixed order, in parts that fit a statement."""
     keys = sorted(wanted)
     for start in range(0, len(keys), KEYS_AT_ONCE):
         yield [{"event_key": key, "last": wanted[key]} for key in keys[start : start + KEYS_AT_ONCE]]

@@ -1,7 +1,7 @@
-"""Whether those who create items count with the number of buckets in force: asked of the table once, with the first item.
+"""Checks that an application creates items with the number of buckets in force; asks the table once, with the first item.
 
-Workers refuse a box whose size is another than the one recorded with its table. Items of an application that goes on with the old
-size would lie in buckets that nobody serves, or beside those of their key.
+Workers refuse a box whose size differs from the one recorded with its table. An application that goes on with the old size
+would put items into buckets that nobody serves, or into another bucket than the rest of their key.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _IN_SCHEMA = "SELECT table_comment FROM information_schema.tables WHERE table_sc
 
 
 class SizeInForce:
-    """Of one box. Shared by all threads: two that ask at once ask the same."""
+    """The check of one box. Shared by all threads: it is harmless if two ask at once."""
 
     def __init__(self, box: Box) -> None:
         self._box = box
         self.agreed = False
-        """Nothing is asked any more: the sizes agree, or none is recorded."""
+        """No more checks are needed: the sizes agree, or none is recorded."""
 
     def demand(self, ask: Callable[[], Any]) -> None:
         """Asks unless the sizes are known to agree.
 
         Args:
-            ask: for the table's comment.
+            ask: reads the table's comment.
 
         Raises:
             SchemaMismatch: another size is in force. The next item asks again.

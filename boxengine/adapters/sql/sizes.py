@@ -1,7 +1,7 @@
-"""The number of buckets in force, kept with a box's table: a worker that counts with another one would break the order.
+"""Records the number of buckets in force with a box's table: a worker with another number would break the order.
 
-It stands in the table's comment, behind whatever the application wrote there. So it needs no table of its own, moves with dumps
-and renames, and everybody may read it who may work on the table.
+It is kept in the table's comment, after any text of the application. So it needs no table of its own, moves with dumps
+and renames, and every account that may use the table can read it.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from boxengine.errors import SchemaMismatch
 
 _MARK = re.compile(r"(?:; )?boxengine bucket_size=\d+")
 _LONGEST = 2048
-"""Characters in a comment of MySQL's."""
+"""Characters that MySQL allows in a comment."""
 _PATIENCE = 5
-"""Seconds to wait for a table's lock: whoever waits for it may make every writer behind it wait, too."""
+"""Seconds to wait for a table's lock: meanwhile every later writer may have to wait, too."""
 _MOST = 10_000
-"""Rows that are counted at most, so that writers are not held up."""
+"""Rows counted at most, so that writers are not held up."""
 
 
 def without_size(comment: str | None) -> str | None:
-    """What the application wrote; None where that is nothing."""
+    """The application's part of the comment; None if there is none."""
     return _MARK.sub("", comment or "") or None
 
 
 def record(engine: Engine, boxes: Sequence[Box]) -> list[str]:
-    """Writes the configured sizes down where none is recorded; returns the names of those boxes.
+    """Records the configured sizes where there is no record yet; returns the names of those boxes.
 
     Raises:
         SchemaMismatch: another size is recorded for one of the boxes.
@@ -56,7 +56,7 @@ def record(engine: Engine, boxes: Sequence[Box]) -> list[str]:
 def change(engine: Engine, box: Box, *, dry: bool = False, patience: int = _PATIENCE) -> tuple[int | None, int]:
     """Records the configured size in place of another one; returns the old and the new size.
 
-    Nobody else can write to the table meanwhile, so no row of the old size comes in between the look and the record.
+    Nobody else can write to the table meanwhile, so no row of the old size can arrive between the check and the record.
 
     Args:
         dry: only look.
@@ -105,7 +105,7 @@ def _locked(connection: Connection, table: BoxTable, patience: int) -> Iterator[
         connection.execute(text(_locking(table, postgres=False)))
         yield
     finally:
-        connection.invalidate()  # its end frees the lock, and nobody else gets a connection with that patience
+        connection.invalidate()  # closing it frees the lock, and nobody else gets a connection with this lock timeout
 
 
 def _be_patient(connection: Connection, seconds: int) -> None:

@@ -1,4 +1,4 @@
-"""Pending rows in buckets that the box does not have: nobody looks there, so they wait for ever."""
+"""Finds pending rows in buckets that the box does not have: nobody polls these, so the rows wait for ever."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from boxengine.domain.box import Storage
 from boxengine.domain.item import Status
 
 MOST = 10_000
-"""Rows that are counted, so that the look stays cheap."""
+"""Rows counted at most, so that the query stays cheap."""
 
 
 class Stranded(NamedTuple):
-    """What lies outside of a box's buckets."""
+    """The pending rows outside a box's buckets."""
 
     rows: int
     """At most ``MOST``."""
@@ -24,7 +24,7 @@ class Stranded(NamedTuple):
 
 
 def stranded(cursor: Cursor, table: BoxTable) -> Stranded:
-    """One round trip, by the beginning and the end of the indexes that polls use."""
+    """Finds them in one round trip, at the beginning and the end of the indexes that polls use."""
     cursor.execute(_outside(table))
     rows, highest = cursor.fetchone() or (0, None)
     return Stranded(min(int(rows), MOST), None if highest is None else int(highest))
@@ -34,7 +34,7 @@ def _outside(table: BoxTable) -> str:
     pending = f"SELECT bucket FROM {table.name} WHERE status = {Status.PENDING:d} AND bucket"
     parts = _both_ends(pending, table.box.bucket_size, "bucket")
     if table.box.storage is Storage.LOG:
-        # There is no position for such a bucket, so that all of its rows are pending.
+        # Such a bucket has no position in the log, so all of its rows are pending.
         logged = f"SELECT t.bucket FROM {log_name(table)} AS t WHERE {BUCKET}"
         parts += _both_ends(logged, table.box.bucket_size, BUCKET)
     return f"SELECT count(*), max(bucket) FROM ({' UNION ALL '.join(parts)}) AS outside"

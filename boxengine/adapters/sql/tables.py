@@ -1,4 +1,4 @@
-"""What a box's table really looks like: tables of sbmt-outbox lack some columns and name one differently."""
+"""Reads how a box's table really looks: tables of sbmt-outbox lack some columns and name one differently."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ OPTIONAL = {
     "available_at": "items cannot be delayed (available_at)",
     "dedup_key": "items cannot be deduplicated (dedup_key)",
 }
-"""Columns a table may lack, each with what is then missing."""
+"""Columns a table may lack, each with the feature that then does not work."""
 _NEEDED = frozenset({"uuid", "event_key", "errors_count", "created_at"})
-"""Those without which no item can be made of a row."""
+"""Columns without which a row cannot become an item."""
 _RECORDED_SIZE = re.compile(r"boxengine bucket_size=(\d{1,9})")
 NO_KEY_INDEX = "who looks for a key's later items (latest_available) reads the whole table; db create makes it"
 NO_INDEX_OF_PARKED_KEYS = "strict_order: key reads the whole table at each poll; db create makes it"
@@ -42,10 +42,10 @@ class BoxTable:
 
     box: Box
     name: str
-    """Quoted, always with its schema (in MySQL its database), so that no session's setting leads elsewhere; percent signs as
-    they are."""
+    """Quoted, always with its schema (in MySQL its database), so that no session setting can redirect it; percent signs are
+    not doubled."""
     columns: frozenset[str]
-    """Those that are of use: ``dedup_key`` is none without its unique index."""
+    """The usable columns: ``dedup_key`` is not usable without its unique index."""
     payload: str
     """``payload``, or ``proto_payload`` as in old tables of sbmt-outbox."""
     zoned: bool
@@ -59,7 +59,7 @@ class BoxTable:
     status_index: str | None = None
     """Quoted name of an index that begins with status and bucket, which serves MySQL's polls."""
     pending_first: str = ""
-    """The order in which an index gives pending rows: with it, stale statistics cannot lead to a walk over the table."""
+    """The order in which an index returns pending rows: with it, stale statistics cannot lead to a walk over the table."""
     ambiguous_dedup: bool = False
     """Whether there is a column ``dedup_key``, but no unique index over it."""
     delayed_index: str | None = None
@@ -67,9 +67,9 @@ class BoxTable:
     numbered: bool = False
     """Whether rows carry gapless numbers (``seq``), counted in a table beside this one."""
     key_index: bool = False
-    """Whether an index leads to all rows of a key."""
+    """Whether an index finds all rows of a key."""
     parked_index: bool = False
-    """Whether an index leads to the rows that hold back others of their key."""
+    """Whether an index finds the rows that hold back others of their key."""
     nullable: frozenset[str] = frozenset()
     """Columns that every box needs and that may be NULL here."""
     most_errors: int = 2**31 - 1
@@ -77,11 +77,11 @@ class BoxTable:
     log: TextColumn = EVERY_TEXT
     """What ``error_log`` can store."""
     recorded_size: int | None = None
-    """The number of buckets in force, as ``db create`` wrote it down; None where nobody did."""
+    """The number of buckets in force, as recorded by ``db create``; None if it is not recorded."""
 
     @property
     def in_text(self) -> str:
-        """The name for SQLAlchemy's ``text``, to which a colon begins a parameter."""
+        """The name escaped for SQLAlchemy's ``text``, where a colon begins a parameter."""
         return self.name.replace(":", "\\:")
 
     def has(self, column: str) -> bool:
@@ -89,7 +89,7 @@ class BoxTable:
 
     @property
     def lacking(self) -> dict[str, str]:
-        """What is optional and not there, with what is missing without it."""
+        """The optional columns that the table lacks, with the feature that does not work without each."""
         absent = {column: loss for column, loss in OPTIONAL.items() if column not in self.columns}
         unique = "unique index over" if self.ambiguous_dedup else "column"
         lost = {f"{unique if name == 'dedup_key' else 'column'} {name}": loss for name, loss in absent.items()}
@@ -100,7 +100,7 @@ class BoxTable:
         return lost
 
     def refuse_another_size(self) -> None:
-        """Two sizes at once put the items of one key into two buckets, where they are delivered side by side.
+        """Refuses a second size: it would put items of one key into two buckets, which are delivered concurrently.
 
         Raises:
             SchemaMismatch: the configured ``bucket_size`` is not the one in force.
@@ -144,7 +144,7 @@ def reflect(connection: Connection, box: Box) -> BoxTable:
         pending_first=_pending_first(connection, indexes),
         ambiguous_dedup=ambiguous,
         delayed_index=_name_of(connection, indexes, ["available_at"]),
-        # Without its counters a column of that name is somebody's own.
+        # Without a table of counters, a column of that name belongs to the application.
         numbered="seq" in types and inspect(connection).has_table(counters_of(name), schema=schema or None),
         key_index=any(map(leads_to_keys, indexes)),
         parked_index=any(_leads_to_parked(index, partial=connection.dialect.name == "postgresql") for index in indexes),
@@ -185,13 +185,13 @@ def size_in(comment: str) -> int | None:
 
 def _pending_first(connection: Connection, indexes: Sequence[Any]) -> str:
     if connection.dialect.name != "postgresql":
-        return ""  # an index that begins with the status is found by itself
+        return ""  # MySQL finds an index that begins with the status by itself
     own = any(index["column_names"][:2] == ["bucket", "id"] for index in indexes)
     return "ORDER BY bucket, id" if own else "ORDER BY status, id"
 
 
 def _schema_of(connection: Connection, name: str) -> str:
-    """Where the session's own settings, which are the configured URL's, find a table that is named without a schema."""
+    """The schema in which the session's settings, those of the configured URL, find a table named without a schema."""
     if connection.dialect.name != "postgresql":
         return str(connection.dialect.default_schema_name or "")
     query = text(
@@ -224,7 +224,7 @@ def _name_of(connection: Connection, indexes: Sequence[ReflectedIndex], *columns
 
 
 def leads_to_keys(index: ReflectedIndex) -> bool:
-    """Whether it has all rows, those of a key together, and these by id."""
+    """Whether the index has all rows, ordered by key and then by id."""
     whole = index.get("dialect_options", {}).get("postgresql_where") is None
     return whole and index["column_names"][:2] in (["event_key"], ["event_key", "id"])
 
@@ -235,10 +235,10 @@ def _leads_to_parked(index: ReflectedIndex, *, partial: bool) -> bool:
 
 
 def quoted(dialect: Dialect, *parts: str) -> str:
-    """The name of these parts, those left out that are empty, quoted where it must be, with its percent signs as they are.
+    """The name made of the non-empty parts, quoted where necessary, with percent signs not doubled.
 
-    SQLAlchemy doubles them, for drivers that look for placeholders; whoever hands a driver values beside the statement
-    must do so too.
+    SQLAlchemy doubles them for drivers that look for placeholders; a caller that passes a driver values beside the
+    statement must do so, too.
     """
     quote = dialect.identifier_preparer.quote
     name = ".".join(quote(part) for part in parts if part)
@@ -246,5 +246,5 @@ def quoted(dialect: Dialect, *parts: str) -> str:
 
 
 def unescaped(index: str) -> str:
-    """An index's name as it is; SQLAlchemy reads MySQL's from a statement, and leaves the doubled backticks in."""
+    """An index's real name; SQLAlchemy reads MySQL's from a statement and leaves doubled backticks in."""
     return index.replace("``", "`")

@@ -1,4 +1,4 @@
-"""What a text column can store. A text that does not fit would undo the whole batch whose outcomes it is part of."""
+"""What a text column can store. A text that does not fit would roll back the outcomes of its whole batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONGEST_CHARACTER = 4
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _BEYOND_THREE_BYTES = re.compile(r"[^\x00-\uffff]")
 _EVERYTHING = frozenset({"UTF8", "SQL_ASCII", "utf8mb4", "utf16", "utf16le", "utf32", "ucs2"})
-"""Character sets that take any text that Python sends. ``SQL_ASCII`` is none: the server keeps whatever bytes come."""
+"""Character sets that store any text that Python sends. With ``SQL_ASCII`` the server stores any bytes unchecked."""
 _THREE_BYTES = frozenset({"utf8", "utf8mb3"})
 _CODECS = {
     "latin1": "cp1252",  # MySQL's
@@ -34,14 +34,14 @@ _COLUMN = text("""
 
 @dataclass(frozen=True, slots=True)
 class TextColumn:
-    """The room that a column offers to texts."""
+    """Which texts a column can store."""
 
     charset: str = "UTF8"
     """The server's name for its character set."""
     characters: int | None = None
-    """At most so many; None: no such limit."""
+    """The most characters that it can store; None: no such limit."""
     size: int | None = None
-    """At most so many bytes; None: no such limit."""
+    """The most bytes that it can store; None: no such limit."""
     nul: bool = True
     """Whether a text may hold the character NUL."""
 
@@ -52,12 +52,12 @@ class TextColumn:
 
     @property
     def always_fit(self) -> int | None:
-        """So many characters fit, whatever they are; None: any number."""
+        """How many characters fit, whichever they are; None: any number."""
         by_size = None if self.size is None else self.size // _LONGEST_CHARACTER
         return min((limit for limit in (self.characters, by_size) if limit is not None), default=None)
 
     def fit(self, value: str) -> str:
-        """The text as the column can store it: other characters replaced, its end cut off."""
+        """The text in a form that fits: unsupported characters are replaced, and the end is cut off."""
         if not self.nul and "\x00" in value:
             value = value.replace("\x00", REPLACEMENT)
         if self.charset in _THREE_BYTES:
@@ -74,7 +74,7 @@ EVERY_TEXT = TextColumn()
 
 
 def _codec_of(charset: str) -> str:
-    """Python's codec for a server's character set; ASCII where Python knows none of that name."""
+    """Python's codec for a server's character set; ASCII if Python has none."""
     windows = _WINDOWS.fullmatch(charset)
     name = f"cp{windows[1]}" if windows else _CODECS.get(charset, charset)
     try:

@@ -1,7 +1,7 @@
-"""Rows that the driver cannot read: what can be made out of them, so that each fails by itself and under its own id.
+"""Decodes what it can of rows that the driver cannot read, so that each fails by itself and under its own id.
 
-Infinite moments, years beyond 9999 or before Christ, MySQL's zero dates, bytes that are no text, NULL where every item has a
-value: such a row is somebody else's doing, and must not stop its bucket.
+Infinite moments, years beyond 9999 or before Christ, MySQL's zero dates, bytes that are not text, NULL where every item has a
+value: boxengine does not write such rows, and one must not stop its bucket.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from boxengine.domain.item import Item
 
 NUMBERS = frozenset({"id", "bucket", "status", "errors_count"})
 EARLIEST, LATEST = "TIMESTAMP '0001-01-02 00:00:00'", "TIMESTAMP '9999-12-30 00:00:00'"
-"""What Python can hold, whatever the zone."""
+"""The range that Python can represent in any zone."""
 Unreadable = dict[int, str]
-"""By id, why."""
+"""The reason, by id."""
 
 
 def reason_of(error: Exception) -> str:
-    """The sentence that the row's ``error_log`` will have."""
+    """The sentence for the row's ``error_log``."""
     return f"the row cannot be read: {type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def legible(cells: Sequence[Any], *, now: datetime) -> Row:
-    """An item's fields out of what the server sent for them, in whatever form; ``now`` for when it was created.
+    """Decodes an item's fields from the server's values, in whatever form; an unreadable ``created_at`` becomes ``now``.
 
-    Bytes stand for numbers as PostgreSQL sends them, and for text.
+    Bytes are numbers in PostgreSQL's binary form, or text.
     """
     fields: dict[str, Any] = dict.fromkeys(Item._fields[:ROW_FIELDS])
     for name, cell in zip(fields, cells, strict=False):
@@ -60,10 +60,10 @@ def without_values(rows: Sequence[Row], needed: Collection[str]) -> Unreadable:
 
 
 def within_reach(moment: str) -> str:
-    """The moment in SQL; one that Python cannot hold becomes the nearest that it can."""
+    """SQL for the moment, clamped to the range that Python can represent."""
     return f"CASE WHEN {moment} < {EARLIEST} THEN {EARLIEST} WHEN {moment} > {LATEST} THEN {LATEST} ELSE {moment} END"
 
 
 def is_within_reach(moment: str) -> str:
-    """A condition in SQL: that Python can hold the moment."""
+    """SQL that tests whether Python can represent the moment."""
     return f"{moment} >= {EARLIEST} AND {moment} <= {LATEST}"

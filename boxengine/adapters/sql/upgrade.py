@@ -1,7 +1,7 @@
-"""What a database lacks to be as this version of boxengine makes it, and the statements that add it.
+"""Compares a database with what this version of boxengine would create, and makes the statements that add what is missing.
 
-A step that would lock a table in use for long is made so that it does not: on PostgreSQL indexes are made concurrently,
-and columns are added nullable, which rewrites nothing.
+No step locks a table in use for long: on PostgreSQL indexes are created concurrently, and columns are added nullable,
+which rewrites nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from boxengine.adapters.sql.tables import OPTIONAL, counters_of, leads_to_keys, 
 from boxengine.domain.box import Box
 
 LOCK_PATIENCE = "5s"
-"""How long a step waits for a table's lock. Whoever waits for it makes every writer behind it wait, too."""
+"""How long a step waits for a table's lock. While it waits, every later writer waits, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +36,16 @@ class Step:
     purpose: str
     sql: str
     concurrent: bool = False
-    """Whether it must run outside of a transaction, and locks nobody out."""
+    """Whether it must run outside a transaction, and lets others write meanwhile."""
     creates_table: bool = False
     column: str | None = None
     """The one that it adds."""
     undo: str | None = None
-    """The statement that takes back what would otherwise stay behind."""
+    """The statement that removes what a failed step would leave behind."""
 
 
 def plan(connection: Connection, boxes: Sequence[Box], models: Iterable[type] = ()) -> list[Step]:
-    """The steps that are left, in their order; none where the database has all it needs. Changes nothing."""
+    """The steps still to take, in order; none if the database has all it needs. Changes nothing."""
     steps: list[Step] = []
     for table, box in zip(schema.tables(boxes, models), boxes, strict=True):
         steps += _Planner(connection, table, box).steps()
@@ -53,7 +53,7 @@ def plan(connection: Connection, boxes: Sequence[Box], models: Iterable[type] = 
 
 
 def apply(engine: Engine, steps: Iterable[Step]) -> Iterator[Step]:
-    """Runs the steps one by one, each for itself, and hands each over when it is done.
+    """Runs the steps one by one, each independently, and yields each when it is done.
 
     Raises:
         StoreUnavailable, SchemaMismatch: a step failed; those before it stay done, and a new plan goes on from there.
@@ -183,7 +183,7 @@ class _Planner:
         return wanted <= present
 
     def _invalid_indexes(self) -> frozenset[str]:
-        """Those that a concurrent creation left unfinished: no query uses them, every write pays for them."""
+        """Indexes that a concurrent creation left unfinished: no query uses them, but every write maintains them."""
         query = text(
             "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
             "WHERE i.indrelid = to_regclass(:name) AND NOT i.indisvalid"

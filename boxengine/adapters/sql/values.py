@@ -1,4 +1,4 @@
-"""What SQLAlchemy does with a row's values before the driver gets them, for rows that go past it."""
+"""Converts a row's values as SQLAlchemy would, for rows that go directly to the driver."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from sqlalchemy.types import TypeEngine
 
 
 def processor(type_: TypeEngine[Any], dialect: Dialect) -> Callable[[Any], Any] | None:
-    """What makes of a value what the driver takes; None where it takes the value as it is."""
+    """The function that converts a value for the driver; None if the driver accepts the value unchanged."""
     return type_.dialect_impl(dialect).bind_processor(dialect)
 
 
 def default_maker(column: Column[Any]) -> Callable[[], Any] | None:
-    """What makes the value of a column in Python where the row has none; None where nothing, or only SQLAlchemy, can."""
+    """The function that makes a missing value of a column in Python; None if there is none, or only SQLAlchemy can."""
     default: Any = column.default
     if default is None:
         return None
     if default.is_scalar:
         return lambda: default.arg
-    # A function of no arguments is wrapped by SQLAlchemy; one that is not looks at the statement's context.
+    # SQLAlchemy wraps a function without arguments; one that it has not wrapped reads the statement's context.
     wrapped = getattr(default.arg, "__wrapped__", None) if default.is_callable else None
     return wrapped if callable(wrapped) and _takes_nothing(wrapped) else None
 
 
 def _takes_nothing(function: Callable[..., Any]) -> bool:
-    """The application's own decorator may have wrapped a function of the context, too."""
+    """Whether it needs no argument. A decorator of the application's may have wrapped a function of the context, too."""
     try:
         parameters = signature(function).parameters.values()
     except ValueError:  # built in
@@ -39,11 +39,11 @@ def _takes_nothing(function: Callable[..., Any]) -> bool:
 
 
 def left_to_sqlalchemy(column: Column[Any]) -> bool:
-    """Whether the column has a default that nothing but SQLAlchemy can make: one that looks at the statement."""
+    """Whether the column has a default that only SQLAlchemy can make: one that reads the statement's context."""
     default = column.default
     return default is not None and not default.is_clause_element and default_maker(column) is None
 
 
 def translates_schemas(connection: Connection) -> bool:
-    """Whether the application puts other schemas in place of a table's own (``schema_translate_map``)."""
+    """Whether the application replaces tables' schemas by others (``schema_translate_map``)."""
     return bool(connection.get_execution_options().get("schema_translate_map"))

@@ -1,8 +1,8 @@
-"""Windows: runs of neighbouring ids among which a look searches, so that no statement reads more rows than a window has.
+"""Windows: runs of neighbouring ids in which a query searches, so that no statement reads more rows than a window has.
 
-A window's ids come from the index that serves the statuses asked for: pending rows bucket by bucket, failed and discarded
-ones by the index that holds nothing else, all others along the primary key. The database tests whatever else is asked for
-while it walks the window, and returns only the ids that pass and how far it came.
+A window's ids come from the index for the filter's statuses: pending rows bucket by bucket, failed and discarded
+ones by the index that holds only these, all others along the primary key. The database applies the rest of the filter
+while it walks the window, and returns only the matching ids and how far it came.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from boxengine.ports import ItemFilter
 from boxengine.ports.people.inspection import Towards
 
 BEYOND = 2**63 - 1
-"""More than any id."""
+"""Greater than every id."""
 _GIVEN_UP = frozenset({Status.FAILED, Status.DISCARDED})
 
 
 class Span(NamedTuple):
-    """Ids that may be looked at: those between the two."""
+    """A range of ids to search."""
 
     low: int
     high: int
 
     def from_id(self, start: int | None, towards: Towards) -> Span:
-        """What lies on one side of ``start``."""
+        """The part of the span on one side of ``start``."""
         if start is None:
             return self
         if towards is Towards.OLDER:
@@ -52,14 +52,14 @@ class Span(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What is in one window."""
+    """The result of searching one window."""
 
     ids: list[int]
-    """Of the rows that are meant, the nearest first, at most as many as were asked for."""
+    """Ids of matching rows, the nearest first, at most as many as asked for."""
     number: int
-    """How many rows of the window are meant."""
+    """How many rows of the window match."""
     horizon: int | None
-    """The id up to which all rows were looked at; None: there are none beyond the window."""
+    """The id up to which all rows were read; None: there are none beyond the window."""
 
 
 class Windows:
@@ -72,22 +72,22 @@ class Windows:
         self._postgresql = rows.dialect == "postgresql"
 
     def is_tested(self, which: ItemFilter) -> bool:
-        """Whether rows of the window have to be looked at to tell whether they are meant."""
+        """Whether the window's rows must be read to tell whether they match."""
         by_status = not which.statuses or is_by_index(which)
         return asks_for_more(which) or not by_status
 
     def by_key(self, which: ItemFilter) -> bool:
-        """Whether an index leads to the rows of the key that is asked for."""
+        """Whether an index finds the rows of the key asked for."""
         return which.event_key is not None and self._found.key_index
 
     def look(self, which: ItemFilter, span: Span, towards: Towards, *, size: int, limit: int) -> Seen:
-        """One window.
+        """Searches one window.
 
         Args:
-            size: rows of the window, if it is one run; of several runs each has its share.
-            limit: ids that are returned.
+            size: rows of the window if it is one run; several runs share them.
+            limit: the most ids to return.
         """
-        # Of several buckets so many each that all together fill the window.
+        # Several buckets share the window.
         share = max(limit, size // self._found.box.bucket_size) if self._by_bucket(which) else size
         window = self._window(which, span, towards, share)
         ids, number, cut = list[int](), 0, list[int]()
@@ -100,14 +100,14 @@ class Windows:
                 cut.append(int(place))
         if not cut:
             return Seen(_nearest_first(ids, towards), number, None)
-        # Beyond the farthest id of a run that was cut off there may be others of it, nearer than those at hand.
+        # A run that was cut off may have more ids beyond its farthest, nearer than some found in other runs.
         older = towards is Towards.OLDER
         horizon = max(cut) if older else min(cut)
         near = [each for each in ids if (each >= horizon if older else each <= horizon)]
         return Seen(_nearest_first(near, towards), number, horizon)
 
     def of_statuses(self, which: ItemFilter, span: Span, *, limit: int) -> int:
-        """How many rows have these statuses, which indexes serve; none beyond ``limit`` is counted."""
+        """How many rows have these statuses, counted by index and only up to ``limit``."""
         window = self._window(which, span, Towards.OLDER, limit)
         some = select(window.c.id).limit(limit).subquery()
         return int(self._rows.connection.execute(select(func.count()).select_from(some)).scalar_one())
@@ -115,7 +115,7 @@ class Windows:
     # ── runs ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _window(self, which: ItemFilter, span: Span, towards: Towards, share: int) -> CTE:
-        """``id``, the ``place`` of its run, and whether it is ``meant``."""
+        """A query for ``id``, the ``place`` of its run, and whether it is ``meant``, that is, matches."""
         tests = self._rows.meant(which, key=not self.by_key(which)) if self.is_tested(which) else []
         meant: ColumnElement[Any] = case((and_(*tests), 1), else_=0) if tests else literal_column("1")
         if self.by_key(which):
@@ -140,8 +140,8 @@ class Windows:
         return _Run(order=("id",), where=(stored == which.event_key,))
 
     def _of_status(self, status: Status) -> list[_Run]:
-        """Rows of one status, each run in the order of an index."""
-        # Literally, for an index of some statuses serves no statement in which the status is a parameter.
+        """The runs of one status's rows, each in the order of an index."""
+        # A literal: a partial index on a status cannot serve a statement in which the status is a parameter.
         own = self._columns.status == literal_column(f"{status:d}")
         if not self._postgresql:
             return [
@@ -161,7 +161,7 @@ class Windows:
     def _part(
         self, run: _Run, place: int, meant: ColumnElement[Any], span: Span, towards: Towards, share: int
     ) -> Select[Any]:
-        """A run, with a ``place`` that no other has."""
+        """A query for one run, with a ``place`` that no other run has."""
         table, identity = self._rows.table, self._columns.id
         query = select(identity, meant.label("meant")).where(*run.where, identity > span.low, identity < span.high)
         order = [self._columns[name] for name in run.order]
@@ -185,17 +185,17 @@ class _Run(NamedTuple):
     """Its columns."""
     where: Iterable[ColumnElement[bool]] = ()
     each_bucket: bool = False
-    """Whether there is one for each bucket."""
+    """Whether there is one run for each bucket."""
     hint: str | None = None
 
 
 def is_by_index(which: ItemFilter) -> bool:
-    """Whether all of its statuses have an index of their own."""
+    """Whether all of the filter's statuses have an index of their own."""
     return bool(which.statuses) and Status.DELIVERED not in which.statuses
 
 
 def asks_for_more(which: ItemFilter) -> bool:
-    """Whether it says more than statuses and ids."""
+    """Whether the filter has conditions other than statuses and ids."""
     of_pending = not which.statuses or Status.PENDING in which.statuses
     return (
         (which.tried and of_pending)
@@ -206,7 +206,7 @@ def asks_for_more(which: ItemFilter) -> bool:
 
 
 def _summary(window: CTE, towards: Towards, limit: int) -> Any:
-    """For each run (0) its farthest id, how many of its rows are meant and how many there are; then (1) the ids meant."""
+    """For each run (0) its farthest id, how many of its rows match and how many there are; then (1) the matching ids."""
     older = towards is Towards.OLDER
     far = (func.min if older else func.max)(window.c.id)
     runs: Any = select(literal_column("0"), far, func.sum(window.c.meant), func.count()).group_by(window.c.place)

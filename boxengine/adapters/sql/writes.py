@@ -1,7 +1,7 @@
-"""Whether a server takes writes. A standby, or a server that was made read-only, answers everything else as ever.
+"""Checks that a server accepts writes. A standby, or a server made read-only, answers everything else as usual.
 
 A worker must not keep a connection to one: it would never deliver again, on MySQL it would send the same items again and
-again, and a pool does not part with connections that work.
+again, and a pool does not drop connections that work.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _QUESTIONS = {
 
 
 def refuses_writes(error: BaseException) -> bool:
-    """Whether the driver's error says that the server takes no writes at all."""
+    """Whether the driver's error says that the server accepts no writes at all."""
     if getattr(error, "sqlstate", None) == READ_ONLY:
         return True
     number = next(iter(error.args), None)
@@ -34,23 +34,23 @@ def refuses_writes(error: BaseException) -> bool:
 
 
 def demand(engine: Engine) -> None:
-    """From now on a connection to a server that takes no writes is not opened."""
+    """Refuses new connections to servers that accept no writes from now on."""
     if engine.dialect.name != "postgresql":
-        # PostgreSQL's own library asks while it connects, see ``connect_arguments``.
+        # libpq asks while it connects, see ``connect_arguments``.
         event.listen(engine, "connect", lambda connection, _record: _refuse_unless_writable(engine, connection))
 
 
 def connect_arguments(address: URL) -> dict[str, str]:
-    """What makes PostgreSQL's library pass over servers that take no writes, and take the next host of several.
+    """Options that make libpq skip servers that accept no writes, and try the next of several hosts.
 
-    A server tells by itself from PostgreSQL 14 on; an older one is asked. Left alone where the URL says otherwise.
+    From PostgreSQL 14 on a server reports this by itself; an older one is asked. An option that the URL sets is kept.
     """
     wanted = "target_session_attrs"
     return {} if address.get_backend_name() != "postgresql" or wanted in address.query else {wanted: "read-write"}
 
 
 def check(engine: Engine, cursor: Any) -> None:
-    """Returns if the server takes writes; costs what ``SELECT 1`` does.
+    """Raises unless the server accepts writes; costs as much as ``SELECT 1``.
 
     Raises:
         Error: the driver's.
@@ -62,16 +62,16 @@ def check(engine: Engine, cursor: Any) -> None:
 
 
 def refusal(driver: Any) -> Exception:
-    """What the driver would raise, were something written."""
+    """The error that the driver would raise at a write."""
     own = getattr(getattr(driver, "errors", None), "ReadOnlySqlTransaction", None)
     error: Exception = own(_PROBLEM) if own else driver.OperationalError(MYSQL_OPTION, f"{_PROBLEM} (read_only)")
     return error
 
 
 def _refuse_unless_writable(engine: Engine, connection: Any) -> None:
-    """Closing a refused connection is left to the pool: closed twice, PyMySQL's leaves a traceback in the log.
+    """Refuses a new connection. The pool closes it: closed twice, a PyMySQL connection leaves a traceback in the log.
 
-    An older pool just forgets it, and MySQL's drivers close what nobody refers to.
+    Older versions of the pool only drop it, and MySQL's drivers close a connection once nothing refers to it.
     """
     with connection.cursor() as cursor:
         check(engine, cursor)
