@@ -1,1 +1,1 @@
-"""The inbox side: messages of a source become rows of a box, exactly once."""
+"""The inbox side: stores each message of a source as a row of a box, exactly once."""

@@ -1,4 +1,4 @@
-"""Where messages go that cannot become items of their box: into the box as failed rows, or into another box."""
+"""Stores messages that cannot become items of their box: in the box as failed rows, or in another box."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from boxengine.ports import CreateBatch, Inbox, InboxTransaction
 
 
 class FailedRows:
-    """``DeadLetters`` in the box itself, as failed rows: where nothing else is configured."""
+    """``DeadLetters`` in the box itself, as failed rows: the default."""
 
     def __init__(self, box: Box, *, create_batch: CreateBatch, inbox: Inbox) -> None:
         self._box = box
@@ -23,7 +23,7 @@ class FailedRows:
         with transaction.savepoint():
             known: set[int] = set()
             for item_id in self._create_batch(transaction.session, [attributes], known=known):
-                # A known row is the one of an earlier message with the same Idempotency-Key, and may be a good one.
+                # A known row belongs to an earlier message with the same Idempotency-Key, which may have been valid.
                 if item_id not in known:
                     transaction.reject(item_id, f"not processed: the message could not be stored as it is: {reason}")
         return not known
@@ -50,7 +50,7 @@ class OtherBox:
 
 
 def reason_headers(message: ReceivedMessage, reason: str) -> list[tuple[str, str]]:
-    """What a dead letter carries beside the message's own headers."""
+    """The headers that a dead letter has in addition to the message's own."""
     return [
         ("Dead-Letter-Reason", reason),
         ("Dead-Letter-Topic", message.topic),
@@ -60,5 +60,5 @@ def reason_headers(message: ReceivedMessage, reason: str) -> list[tuple[str, str
 
 
 def only(columns: frozenset[str], attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Those attributes for which there is a column. The payload has one in every table, under one name or another."""
+    """The attributes that have a column. The payload has one in every table, though its name differs."""
     return {name: value for name, value in attributes.items() if name in columns or name == "payload"}

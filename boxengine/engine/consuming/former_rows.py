@@ -1,7 +1,7 @@
-"""Rows that an earlier version stored under another key: their messages must not be stored once more after an upgrade.
+"""Recognises rows that an earlier version stored under another key, so that an upgrade does not store their messages again.
 
-Messages without a key of their own used to be known by ``topic:partition:offset`` alone. Such a row is recognised by that
-key together with the time of its message, because a topic that was created again uses its places again.
+Messages without a key of their own used to be identified by ``topic:partition:offset`` alone. Such a row is recognised by
+that key together with its message's time, because a topic that is created again reuses its offsets.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from boxengine.ports import InboxTransaction, TopicPartition
 
 
 class FormerRows:
-    """Looks into the table where a partition begins or jumps, and goes on only as long as it finds something there.
+    """Queries the table where a partition begins or its offsets jump, and continues only as long as it finds such rows.
 
-    A partition that is read without a gap costs no look.
+    A partition that is read without a gap costs no query.
     """
 
     def __init__(self) -> None:
         self._next: dict[TopicPartition, int] = {}
-        """The offset up to which nothing more can have been stored by anybody else."""
+        """The next offset of a partition read without a gap: nobody else can have stored the message there."""
 
     def among(self, transaction: InboxTransaction, messages: Sequence[ReceivedMessage]) -> frozenset[ReceivedMessage]:
-        """Those of the messages that have such a row."""
+        """The messages that have such a row."""
         keys = dict(self._suspects(messages))
         if not keys:
             return frozenset()
@@ -33,11 +33,11 @@ class FormerRows:
         return frozenset(message for message, key in keys.items() if _is_of(message, stored.get(key)))
 
     def committed(self, messages: Sequence[ReceivedMessage], found: frozenset[ReceivedMessage]) -> None:
-        """The batch is stored."""
+        """The batch has been committed: remembers how far each partition is now."""
         for message in messages:
             self._next[message.topic, message.partition] = message.offset + 1
         for message in found:
-            # More may follow.
+            # More such rows may follow.
             self._next.pop((message.topic, message.partition), None)
 
     def _suspects(self, messages: Sequence[ReceivedMessage]) -> list[tuple[ReceivedMessage, str]]:

@@ -1,8 +1,8 @@
-"""Consuming: messages of a broker become rows of an inbox, each once.
+"""Consuming: stores each of a broker's messages once, as a row of an inbox.
 
-A batch of messages is stored in one database transaction, and acknowledged after its commit; what is received again
-after a crash in between is known by its ``dedup_key``. A message that cannot be stored is found by halving its batch,
-and goes to the dead letters; the others are stored in their order.
+A batch of messages is stored in one database transaction, and acknowledged after the commit. Messages received again
+after a crash in between are recognised by their ``dedup_key``. A message that cannot be stored is found by halving its
+batch and goes to the dead letters; the others are stored in order.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ from boxengine.ports import (
 
 NOW = timedelta(0)
 LAG_EVERY = 15.0
-"""Seconds between two words about the lag."""
+"""Seconds between two reports of the lag."""
 SHARE = 3
-"""A try to put a dead letter away holds up all partitions, so between two tries they get this many times as long."""
+"""An attempt to store a dead letter blocks all partitions, so the pause before the next is this many times as long."""
 LONGEST_WAIT = 60.0
-"""Seconds between two tries at most."""
+"""The longest pause between two attempts, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeLimits:
-    """How much at once."""
+    """How much the consumer takes at once."""
 
     batch_size: int = 500
     """Messages per transaction."""
     max_payload: int | None = None
     """Bytes; a larger message goes to the dead letters. None: no limit."""
     wait: timedelta = timedelta(seconds=0.5)
-    """For how long a turn waits for messages, which is also how late it may notice that it should stop."""
+    """How long a turn waits for messages, and so how late it may notice that it should stop."""
 
 
 class Consumer:
-    """Feeds one inbox box from one source. Its turn is taken by one thread."""
+    """Feeds one inbox box from one source. Only one thread may take its turns."""
 
     def __init__(
         self,
@@ -77,9 +77,9 @@ class Consumer:
         repetitions: Repetitions | None = None,
     ) -> None:
         """Args:
-        repetitions: compares them with their rows; None: nobody does.
-        rules: what an item's attributes are worked out by, over those that the message has by itself; one that
-            returns None leaves its attribute as it is.
+        repetitions: compares repeated messages with their rows; None: they are not compared.
+        rules: functions that compute an item's attributes and override the message's own; one that
+            returns None leaves its attribute unchanged.
         """
         self._box = box
         self._source = source
@@ -96,16 +96,16 @@ class Consumer:
         self._former = FormerRows()
         self._repetitions = repetitions
         self._waiting: dict[TopicPartition, _Waiting] = {}
-        """Partitions that wait for their dead letter to be taken."""
+        """Partitions that wait until their dead letter can be stored."""
         self._columns: frozenset[str] = frozenset()
         self._broker = f"kafka ({box.name})"
 
     def turn(self) -> timedelta:
-        """Receives, stores and acknowledges one batch; how long to wait before the next."""
+        """Receives, stores and acknowledges one batch; returns how long to wait before the next."""
         try:
             return self._consume()
         finally:
-            # Above all while nothing can be stored, for that is when the lag grows.
+            # Also, and above all, while nothing can be stored: that is when the lag grows.
             self._tell_lag()
 
     def _consume(self) -> timedelta:
@@ -138,7 +138,7 @@ class Consumer:
     # ── one batch ────────────────────────────────────────────────────────────────────────────────────
 
     def _store(self, messages: Sequence[ReceivedMessage]) -> Sequence[ReceivedMessage]:
-        """Stores the messages and returns them, less those of partitions that had to be halted."""
+        """Stores the messages; returns them without those of partitions that had to be halted."""
         try:
             self._columns = self._inbox.columns(self._box)
             while messages:
@@ -157,7 +157,7 @@ class Consumer:
         return messages
 
     def _commit(self, messages: Sequence[ReceivedMessage]) -> None:
-        """One transaction: every message an item of the box, or a dead letter."""
+        """Stores every message in one transaction, as an item of the box or as a dead letter."""
         began, tally = self._clock.monotonic(), _Tally()
         with self._inbox.transaction(self._box) as transaction:
             former = self._former.among(transaction, messages)
@@ -213,7 +213,7 @@ class Consumer:
         except BaseException as error:
             if ends_the_worker(error):
                 raise
-            # It would be raised again for ever, and hold up everything behind this message.
+            # The error would be raised again for ever, and block everything after this message.
             raise InvalidItem(f"no item can be made of it: {type(error).__name__}: {text_of(error)}") from error
         return only(self._columns, attributes)
 
@@ -234,7 +234,7 @@ class Consumer:
     def _halted(
         self, guilty: ReceivedMessage, reason: str, messages: Sequence[ReceivedMessage]
     ) -> Sequence[ReceivedMessage]:
-        """Stops the guilty message's partition at it: skipping it would lose it, waiting for it would hold up the others."""
+        """Stops a partition at its bad message: skipping the message would lose it, waiting for it would block the others."""
         self._source.halt(guilty)
         self._outages.failed(
             self._partition_of(guilty),
@@ -247,7 +247,7 @@ class Consumer:
         return _before(guilty, messages)
 
     def _put_off(self, stop: _Unburied, messages: Sequence[ReceivedMessage]) -> Sequence[ReceivedMessage]:
-        """Holds the partition at a message that cannot be put away now; the others go on."""
+        """Holds the partition at a message that cannot be stored as a dead letter now; the others go on."""
         message = stop.message
         self._source.halt(message)
         pause = self._outages.failed(
@@ -266,7 +266,7 @@ class Consumer:
                 wait.until = None
 
     def _passed(self, stored: Sequence[ReceivedMessage]) -> None:
-        """Ends the waiting of partitions whose dead letter has been taken."""
+        """Ends the waiting of partitions whose dead letter has been stored."""
         for message in stored if self._waiting else ():
             wait = self._waiting.get((message.topic, message.partition))
             if wait is not None and message.offset >= wait.message.offset:
@@ -278,7 +278,7 @@ class Consumer:
 
 
 def _before(guilty: ReceivedMessage, messages: Sequence[ReceivedMessage]) -> list[ReceivedMessage]:
-    """Those that can be stored while the guilty message's partition stands still at it."""
+    """The messages that can be stored while the bad message's partition stops at it."""
     partition = (guilty.topic, guilty.partition)
     return [
         message
@@ -291,12 +291,12 @@ def _before(guilty: ReceivedMessage, messages: Sequence[ReceivedMessage]) -> lis
 class _Waiting:
     message: ReceivedMessage
     until: float | None
-    """Monotonic; None: it is being tried again."""
+    """Monotonic time of the next attempt; None: one is being made."""
 
 
 @dataclass(slots=True)
 class _Tally:
-    """What became of the messages of one transaction that are not simply new."""
+    """Counts a transaction's messages that were not simply inserted."""
 
     buried: list[tuple[ReceivedMessage, str]] = field(default_factory=list)
     duplicates: list[ReceivedMessage] = field(default_factory=list)
@@ -319,7 +319,7 @@ def _by_partition(messages: Sequence[ReceivedMessage]) -> Counter[TopicPartition
 def _repeated(
     messages: Sequence[ReceivedMessage], ids: Sequence[ItemId], batch: Sequence[Mapping[str, Any]], known: set[ItemId]
 ) -> Iterator[Repetition]:
-    """Those whose row was there already, in the table or earlier among these."""
+    """The messages whose row existed already, in the table or earlier among these."""
     seen = set(known)
     for message, id_, attributes in zip(messages, ids, batch, strict=False):  # a create middleware may leave some out
         if id_ in seen:
@@ -340,4 +340,4 @@ class _Unburied(Exception):
         self.message = message
         self.reason = reason
         self.seconds = seconds
-        """How long it took to find that out."""
+        """How long the failed attempt took."""

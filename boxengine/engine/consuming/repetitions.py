@@ -1,4 +1,4 @@
-"""Messages that repeat a key with another payload: they are dropped as duplicates, and somebody must hear of that."""
+"""Reports messages that repeat a key with another payload: they are dropped as duplicates, and people must know."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from boxengine.ports import Clock, ErrorTracker, InboxTransaction
 TELL_EVERY = 60.0
 """Seconds between two lines about one box."""
 BYTES_AT_ONCE = 8 * 1024 * 1024
-"""Of payloads that are compared with stored ones by one query."""
+"""Bytes of payloads that one query compares with stored ones."""
 
 
 class Repetition(NamedTuple):
-    """A message whose row was there already, and what would have been written."""
+    """A message whose row existed already, and the row that it would have written."""
 
     message: ReceivedMessage
     item_id: ItemId
@@ -25,7 +25,7 @@ class Repetition(NamedTuple):
 
 
 class Repetitions:
-    """Compares repetitions with their rows. A batch without repetitions costs nothing."""
+    """Compares repeated messages with their rows. A batch without repetitions costs nothing."""
 
     def __init__(self, box: Box, *, error_tracker: ErrorTracker, clock: Clock) -> None:
         self._box = box
@@ -35,8 +35,8 @@ class Repetitions:
         self._untold = 0
 
     def contradictions(self, transaction: InboxTransaction, found: Sequence[Repetition]) -> list[Repetition]:
-        """Those whose payload is not the stored one."""
-        # Without a key of its own a message is known by its place and time, so it is the same message.
+        """The repetitions whose payload differs from the stored one."""
+        # A message without a key of its own is identified by its place and time, so it is the same message.
         keyed = [each for each in found if brings_a_key(each.message)]
         wrong = []
         for part in _parts(keyed):
@@ -45,7 +45,7 @@ class Repetitions:
         return wrong
 
     def tell(self, wrong: Sequence[Repetition]) -> None:
-        """Reports the first of them, now and then."""
+        """Reports the first of them, at most once per ``TELL_EVERY``."""
         self._untold += len(wrong)
         now = self._clock.monotonic()
         if not wrong or now < self._tell_at:

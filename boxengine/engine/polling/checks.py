@@ -13,12 +13,12 @@ from boxengine.ports import Clock, JobQueue, Store, Wakeups
 
 
 def never_quiet(_box: Box) -> bool:
-    """For boxes that no survey looks at."""
+    """The ``quiet`` of boxes that no survey covers."""
     return False
 
 
 class Checks:
-    """Checks boxes and has their partitions looked at. Shared by threads."""
+    """Checks boxes, and asks for looks at partitions with due rows. Shared by threads."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Checks:
         timing: Timing = TIMING,
     ) -> None:
         """Args:
-        quiet: whether a survey has seen that the box has no pending row, and will see when it gets one.
+        quiet: whether a survey has found no pending row in the box, and will notice when there is one.
         """
         self._schedule = schedule
         self._store = store
@@ -53,16 +53,16 @@ class Checks:
         if self._tactic.minds_pauses and self._pauses.paused(box):
             return self._tactic.unprompted
         began = self._clock.monotonic()
-        # Ask for the free buckets first: what is free now and due afterwards really waits, so no job is queued for nothing.
+        # Ask for the free buckets first: a bucket free now whose rows are due afterwards really waits, so no job is wasted.
         free = self._queue.unattended(box, box.buckets)
         outlook = self._store.outlook(box, free)
         pause = self._pause(box, found=bool(outlook.due) or len(free) < len(box.buckets))
         if outlook.due:
-            # Prompted: the rate limit is for polls that find nothing, and these will find something.
+            # Prompted: the rate limit restrains polls that find nothing, and these will find something.
             self._schedule.wake(box.name, outlook.due)
         if outlook.next_in is None:
             return pause
-        # Rows that come due one after the other are taken together, so that looking stays a small part of the work.
+        # Rows that come due in close succession are read together, so that polls stay a small part of the work.
         soonest = max(self._timing.shortest_look, 10 * (self._clock.monotonic() - began))
         return min(pause, max(soonest, outlook.next_in.total_seconds()))
 
@@ -76,7 +76,7 @@ class Checks:
             return timing.surveyed
         if self._wakeups is None or not self._wakeups.reliable:
             return shortest
-        # Wake-ups tell of most rows. Checks are for the rest, and become rarer while they find nothing.
+        # Wake-ups announce most rows. Checks find the rest, and become rarer while they find nothing.
         idle = max(shortest, min(timing.longest_idle, self._idle.get(box.name, shortest) * 1.5))
         self._idle[box.name] = idle
         return idle

@@ -1,4 +1,4 @@
-"""Carries wake-ups from those who commit to the poller."""
+"""Passes wake-ups from committing writers to the poller."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ WAIT = timedelta(seconds=1)
 
 
 class Listener:
-    """One turn at a time."""
+    """Receives signals. Only one thread may take its turns."""
 
     def __init__(self, wakeups: Wakeups, schedule: Schedule, *, queue_announced: Callable[[], object]) -> None:
         """Args:
-        queue_announced: queues the buckets that are announced in the schedule, as ``Poller.queue_announced``.
+        queue_announced: queues the buckets announced in the schedule, as ``Poller.queue_announced`` does.
         """
         self._wakeups = wakeups
         self._schedule = schedule
         self._queue_announced = queue_announced
 
     def turn(self) -> timedelta:
-        """Waits up to a second for signals. Queues the buckets they name; where too little is known, asks for looks."""
+        """Waits up to a second for signals. Queues buckets that surely have due rows; for the others, asks for looks."""
         heard: dict[str, set[Signal]] = {}
         for signal in self._wakeups.wait(WAIT):
             heard.setdefault(signal.box_name, set()).add(signal)
@@ -35,6 +35,6 @@ class Listener:
             perhaps = {signal.bucket for signal in signals if signal.bucket is not None and not signal.due}
             self._schedule.announce(box_name, due)
             self._schedule.wake(box_name, perhaps)
-        # Not left to a poller thread, which would have to wake up first: 0.15 ms on the way of an item.
+        # Not left to a poller thread, which would have to wake up first: that would delay an item by 0.15 ms.
         self._queue_announced()
         return timedelta(0)

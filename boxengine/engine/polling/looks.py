@@ -1,4 +1,4 @@
-"""A look: the rows of one partition that are due, as one job for each bucket."""
+"""A look: reads one partition's due rows and queues one job for each bucket."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from boxengine.engine.timing import TIMING
 from boxengine.ports import Clock, PendingRow, Store
 
 QueueJobs = Callable[[Box, Sequence[Job]], int]
-"""Queues each job whose bucket is neither queued nor in work; returns how many."""
+"""Queues each job whose bucket is neither queued nor in progress; returns how many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class PollLimits:
     retryable: int = 100
     """Rows that failed before."""
     lease_ttl: timedelta = timedelta(seconds=TIMING.lease)
-    """Of a partition's lease."""
+    """How long a partition's lease lasts."""
     take_wait: float = 1.0
     """Seconds that a turn waits for a task."""
 
@@ -39,14 +39,14 @@ LIMITS = PollLimits()
 
 
 class Polled(NamedTuple):
-    """What came of a poll."""
+    """The result of a poll."""
 
     found: int
-    """Rows that are due, or buckets that writers have named."""
+    """How many rows are due, or how many buckets writers have named."""
     pushed: int
-    """Jobs."""
+    """How many jobs were queued."""
     new: bool = False
-    """Whether a row is among them that never failed."""
+    """Whether at least one of the rows has never failed."""
 
 
 class Looks:
@@ -62,7 +62,7 @@ class Looks:
         self._limits = limits
 
     def queue_due(self, task: Look) -> Polled:
-        """Reads one partition; queues each of its buckets with due rows that is neither queued nor in work."""
+        """Reads one partition; queues each of its buckets with due rows that is neither queued nor in progress."""
         rows = self._rows(task.box, task.partition)
         pushed = self._queue_jobs(task.box, self._jobs(rows)) if rows else 0
         return Polled(len(rows), pushed, new=any(row.errors_count == 0 for row in rows))

@@ -10,7 +10,7 @@ from boxengine.ports import Clock, Duty, LeaseName, Leases
 
 
 class PartitionLeases:
-    """Leases that are asked for anew only when half of their time is over, so that a poll seldom has to ask."""
+    """Renews each lease only when half of its time is over, so that few polls need a round trip for it."""
 
     def __init__(self, leases: Leases, token: str, *, ttl: timedelta, clock: Clock) -> None:
         self._leases = leases
@@ -38,4 +38,4 @@ class PartitionLeases:
             for name in names:
                 self._leases.release(name, self._token)
         except QueueUnavailable:
-            pass  # they run out by themselves
+            pass  # the leases expire by themselves

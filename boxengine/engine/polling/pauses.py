@@ -1,4 +1,4 @@
-"""Which boxes are paused, as last heard; the coordinator is asked every two seconds at most."""
+"""Caches which boxes are paused; asks the coordinator every two seconds at most."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from boxengine.ports import Clock, Pauses
 
 
 class PauseWatch:
-    """What all loops of a worker know of pauses. Shared by threads; whoever looks first once the last answer is old asks."""
+    """The paused boxes, for all loops of a worker. Shared by threads; the first that finds the last answer too old asks again."""
 
     def __init__(
         self,
@@ -26,9 +26,9 @@ class PauseWatch:
         timing: Timing = TIMING,
     ) -> None:
         """Args:
-        auto_disabled: boxes that nobody resumed are paused.
-        resumed: told the name of each box that is paused no longer.
-        measured: told how many seconds each answer took.
+        auto_disabled: a box counts as paused until somebody resumes it.
+        resumed: called with the name of each box that is no longer paused.
+        measured: called with the seconds that each answer took.
         """
         self._pauses = pauses
         self._boxes = boxes
@@ -43,7 +43,7 @@ class PauseWatch:
         self._lock = threading.Lock()
 
     def paused(self, box: Box) -> bool:
-        """Whether nothing of the box may be handed out. If the coordinator does not answer, what was last heard holds."""
+        """Whether no item of the box may be sent. If the coordinator does not answer, its last answer holds."""
         self._refresh()
         return box.name in self._stopped
 
@@ -56,7 +56,7 @@ class PauseWatch:
     def _refresh(self) -> None:
         if self._clock.monotonic() < self._fresh_until:
             return
-        # Before the first answer nobody may guess: a thread that did not wait could send items of a paused box.
+        # Until the first answer every thread waits: one that guessed could send items of a paused box.
         if not self._lock.acquire(blocking=not self._heard):
             return
         try:
@@ -69,7 +69,7 @@ class PauseWatch:
             self._resumed(name)
 
     def _ask(self) -> frozenset[str]:
-        """Asks the coordinator; returns the boxes that are paused no longer."""
+        """Asks the coordinator; returns the boxes that are no longer paused."""
         asked_at = self._clock.monotonic()
         try:
             enabled = self._pauses.polling_enabled(self._boxes)
@@ -80,8 +80,8 @@ class PauseWatch:
         self._measured(answered_at - asked_at)
         before = self._stopped
         self._stopped = frozenset(box.name for box in self._boxes if not enabled.get(box.name, self._otherwise))
-        # Set last: a thread that does not wait must not take the old answer for fresh.
-        # Where an answer takes as long as it holds, the question would be asked before every single item.
+        # Set last: a thread that does not wait must not use the old answer as a fresh one.
+        # If an answer took as long as it is trusted, the coordinator would be asked before every single item.
         self._fresh_until = max(asked_at + self._timing.pause_heard, answered_at + self._timing.pause_asked_again)
         heard, self._heard = self._heard, True
         return before - self._stopped if heard else frozenset()

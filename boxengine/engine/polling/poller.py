@@ -1,10 +1,10 @@
-"""The poller: finds rows that are due and queues one job for each bucket that has none queued or in work.
+"""The poller: finds rows that are due and queues one job for each bucket that has none queued or in progress.
 
-A turn takes one task of the schedule. A *check* asks the store where a box has anything due, and has those partitions
-looked at. A *look* reads the due rows of one partition. An *announcement* queues buckets that the writers of rows have
-named: there is nothing to find out, so it leaves the database alone, a round trip less on the way of a fresh item.
+A turn takes one task from the schedule. A *check* asks the store where a box has due rows, and asks for looks at those
+partitions. A *look* reads the due rows of one partition. An *announcement* queues buckets that the rows' writers have
+named: it needs no query, which saves a fresh item a round trip.
 
-Looks and announcements are polls: middlewares run around them, the tactic may put them off, and the partition's lease
+Looks and announcements are polls: middlewares run around them, the tactic may postpone them, and the partition's lease
 keeps other workers from doing the same.
 """
 
@@ -36,16 +36,16 @@ Poll = Look | Announce
 
 
 class Again(NamedTuple):
-    """When a task comes again, in seconds from now."""
+    """When a task is due again, in seconds from now."""
 
     next_in: float
-    """By itself."""
+    """Due then without being asked for."""
     not_before: float
-    """Though somebody asks for it."""
+    """Not due earlier, even if asked for."""
 
 
 class Poller:
-    """One turn at a time; any number of threads may take turns."""
+    """Does one task per turn; any number of threads may take turns."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Poller:
         timing: Timing = TIMING,
     ) -> None:
         """Args:
-        token: this worker's own, for the partitions' leases.
+        token: identifies this worker as the holder of partitions' leases.
         """
         self._schedule = schedule
         self._checks = checks
@@ -86,7 +86,7 @@ class Poller:
         self._limits = limits
         self._timing = timing
         self._gaps: dict[Task, float] = {}
-        """Polls that found only what is queued or in work already, with the gap that followed (seconds)."""
+        """Polls that found only buckets already queued or in progress, with the gap that followed (seconds)."""
 
     def turn(self) -> timedelta:
         """Does one task that is due; returns after a while if none is."""
@@ -96,9 +96,9 @@ class Poller:
         return timedelta(0)
 
     def queue_announced(self) -> None:
-        """Queues the buckets that are announced, and returns at once.
+        """Queues the announced buckets and returns at once.
 
-        Where the coordinator does not answer, they are left to a later turn, which will tell of it.
+        If the coordinator does not answer, they are left to a later turn, which reports the outage.
         """
         try:
             while (task := self._schedule.take_announcement()) is not None:
@@ -134,7 +134,7 @@ class Poller:
     # ── a poll ───────────────────────────────────────────────────────────────────────────────────────
 
     def _poll_or_put_off(self, task: Poll) -> Again:
-        """Polls through the middlewares; one that does not call on puts the poll off, as a throttler does."""
+        """Polls through the middlewares; one that does not call the next postpones the poll, as a throttler does."""
         try:
             again: Again = self._poll_through(task)
         except NotCalledOn:
@@ -148,7 +148,7 @@ class Poller:
         if decision is not GO:
             return self._put_off(task, decision)
         if not self._leases.hold(task.box, task.partition):
-            # Whoever has the lease hears the same announcements.
+            # The worker that holds the lease receives the same announcements.
             return Again(NEVER, self._timing.shortest_gap)
         started = self._clock.monotonic()
         with self._tracer.polling(task.box, task.partition):
@@ -157,7 +157,7 @@ class Poller:
         self._observer.see(
             events.Polled(task.box, task.partition, found=polled.found, pushed=polled.pushed, seconds=seconds)
         )
-        # Every bucket with due rows is now queued or in work, and its holder drains it, however many rows it has.
+        # Every bucket with due rows is now queued or in progress, and its holder drains it, however many rows it has.
         return Again(NEVER, self._gap(task, polled, seconds=seconds))
 
     def _look(self, task: Look) -> Polled:
@@ -165,7 +165,7 @@ class Poller:
         if polled.new:
             self._tactic.found_new_rows(task.box)
         if not polled.found and task.prompted:
-            # Somebody committed, and nothing is due yet. A check finds out when it will be.
+            # Rows were committed, but none is due yet. A check finds out when the first will be.
             self._schedule.check(task.box_name, within=self._timing.longest_gap)
         return polled
 
@@ -175,16 +175,16 @@ class Poller:
         return Polled(len(task.buckets), pushed)
 
     def _gap(self, task: Poll, polled: Polled, *, seconds: float) -> float:
-        """Seconds for which even a wake-up must wait until the next poll of the partition."""
+        """Seconds until the next poll of the partition, which even a wake-up cannot shorten."""
         if polled.pushed or not polled.found:
             self._gaps.pop(task, None)
             return max(self._timing.shortest_gap, 2 * seconds)
-        # Somebody works on all that is due already: look less and less often.
+        # All due rows are already being worked on: poll less and less often.
         gap = min(self._timing.longest_gap, 2 * self._gaps.get(task, self._timing.shortest_gap))
         self._gaps[task] = gap
         return gap
 
-    # ── putting a poll off ───────────────────────────────────────────────────────────────────────────
+    # ── postponing a poll ────────────────────────────────────────────────────────────────────────────
 
     def _ask_tactic(self, task: Poll) -> Decision:
         prompted = task.prompted if isinstance(task, Look) else True
@@ -215,7 +215,7 @@ class Poller:
         )
 
     def _put_off(self, task: Poll, decision: Decision) -> Again:
-        # Ask again: whoever asked has not been served.
+        # Ask again, because the request has not been served.
         match task:
             case Announce():
                 self._schedule.announce(task.box_name, task.buckets, within=decision.retry_in)

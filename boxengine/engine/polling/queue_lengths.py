@@ -1,4 +1,4 @@
-"""How long the boxes' queues are."""
+"""Measures how long the boxes' queues are."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""When to do which task: the agenda of all poller threads.
+"""Decides which task is due when, for all poller threads.
 
-A partition lies idle until somebody says that it has work: a wake-up after a commit, a check of its whole box, or an
-earlier poll of its own. So an idle box costs one cheap check now and then, whatever its number of partitions.
+A partition is idle until a wake-up after a commit, a check of its box, or one of its own earlier polls asks for
+a poll. So an idle box costs one cheap check now and then, however many partitions it has.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Schedule:
         self._changed = threading.Condition()
         self._stopped = False
         self._prompted: set[Look] = set()
-        """Looks that wake-ups have asked for and nobody has begun."""
+        """Looks that wake-ups have asked for and no thread has begun."""
         self._named: dict[Announce, set[int]] = {}
-        """Buckets that writers have named, by the announcement that is to queue them."""
+        """Buckets that writers have named, by the announcement that will queue them."""
         self._taken: dict[Task, float] = {}
-        """Tasks under way, with the time for which they were asked for meanwhile."""
+        """Tasks in progress, with the time for which they have been requested again meanwhile."""
         start = clock.monotonic()
-        # A box is checked at once when the worker starts. Its partitions wait for what the check finds.
+        # Each box is checked as soon as the worker starts. Its partitions wait for the check's result.
         self._due: dict[Task, float] = {Check(box): start for box in boxes}
         self._due |= {Look(box, number): NEVER for box in boxes for number in range(self._partitions[box.name])}
 
@@ -106,9 +106,9 @@ class Schedule:
             self._ask_for(looks, within=within)
 
     def announce(self, box_name: str, buckets: Iterable[int], *, within: float = 0.0) -> None:
-        """Says that these buckets have rows that are due, and asks for them to be queued ``within`` so many seconds.
+        """Reports that these buckets have due rows, and asks for them to be queued ``within`` so many seconds.
 
-        Under strict order a new row may have to wait for one before it, so there its partition is looked at.
+        Under strict order a new row may have to wait for an earlier one, so there it asks for a look at the partition instead.
         """
         box = self._boxes.get(box_name)
         if box is None:
@@ -130,7 +130,7 @@ class Schedule:
             self._ask_for([Check(self._boxes[box_name])], within=within)
 
     def stop(self) -> None:
-        """Lets every waiting ``take`` return None, now and from now on."""
+        """Makes every ``take`` return None, those that wait now and all later ones."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -138,7 +138,7 @@ class Schedule:
     # ── under the lock ───────────────────────────────────────────────────────────────────────────────
 
     def _hand_out(self, task: Task) -> Task:
-        """The task with what is known of it, which the agenda forgets: what comes from now on is for the next time."""
+        """Completes the task with what has been reported for it, and clears that: later reports are for its next run."""
         self._begin(task)
         match task:
             case Check():

@@ -1,7 +1,7 @@
-"""One look for many boxes: which of them have any pending row, so that the others need no check of their own.
+"""Finds with one query which of many boxes have any pending row, so that the others need no check of their own.
 
 A check of a box costs a query and two round trips to the coordinator. A worker with hundreds of boxes, nearly all of them
-idle, would do nothing else, or would have to check each box too seldom.
+idle, would do nothing else, or would have to check each box too rarely.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EVERY = timedelta(seconds=TIMING.survey)
 
 
 class Survey:
-    """One turn at a time."""
+    """Surveys the boxes. Only one thread may take its turns."""
 
     def __init__(
         self, boxes: Sequence[Box], *, store: Store, schedule: Schedule, pauses: PauseWatch, outages: Outages
@@ -33,24 +33,25 @@ class Survey:
         self._pauses = pauses
         self._outages = outages
         self._pending = frozenset(box.name for box in boxes)
-        """As last seen. All of them before the first look and while looks fail: each is then checked at its own pace."""
+        """Boxes with pending rows at the last survey. Before the first one, and while surveys fail, all boxes: each is then
+        checked at its own pace."""
 
     def quiet(self, box: Box) -> bool:
-        """Whether the box had no pending row at the last look. If it gets one, a later look has the box checked."""
+        """Whether the box had no pending row at the last survey. If it gets one, a later survey asks for a check."""
         return box.name not in self._pending
 
     def turn(self) -> timedelta:
-        """Looks at all boxes that are not paused, and has those checked that have pending rows since this look."""
+        """Surveys all boxes that are not paused, and asks for a check of those whose first pending rows it has just found."""
         before = self._pending
         try:
             pending = self._store.pending(self._pauses.running(self._boxes))
-        except Exception as error:  # one box without a table must not keep the others from being looked at
+        except Exception as error:  # one box without a table must not stop the survey of the others
             self._pending = frozenset(box.name for box in self._boxes)
             for name in sorted(self._pending - before):
                 self._schedule.check(name, within=0.0)
             return timedelta(seconds=self._outages.failed("looking at all boxes", error))
         self._outages.worked("looking at all boxes")
-        # The other pending ones are checked at their own pace, which is quick while rows are due.
+        # Boxes that were pending before are checked at their own pace, which is quick while rows are due.
         self._pending = pending
         for name in sorted(pending - before):
             self._schedule.check(name, within=0.0)

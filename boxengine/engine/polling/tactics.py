@@ -1,4 +1,4 @@
-"""Poll tactics: what may put a poll off, in order. The first throttler that objects decides.
+"""Poll tactics: which throttlers may postpone a poll, in order. The first that objects decides.
 
 =============  =================================================================================================
 default        paused box; queue longer than the maximum: skip; rate limit
@@ -8,8 +8,8 @@ aggressive     paused box; queue longer than the maximum: skip
 noop           nothing
 =============  =================================================================================================
 
-The rate limit is for polls that nobody asked for and that find nothing new: a backlog is drained at full speed, and a
-wake-up after a commit is never put off by it.
+The rate limit applies to polls that nobody asked for and that find nothing new: a backlog is drained at full speed, and
+it never postpones a wake-up after a commit.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Tactic:
 
     @property
     def minds_pauses(self) -> bool:
-        """Whether a paused box is not even to be looked at."""
+        """Whether a paused box is not polled at all."""
         return any(isinstance(throttler, PausedBox) for throttler in self._throttlers)
 
     def ask(self, moment: Moment, *, told: Callable[[str, Decision], None]) -> Decision:
-        """The first objection, or GO; ``told`` hears each throttler's name and decision."""
+        """The first objection, or GO; calls ``told`` with each throttler's name and decision."""
         for throttler in self._throttlers:
             decision = throttler(moment)
             told(throttler.name, decision)
@@ -57,7 +57,7 @@ class Tactic:
         return GO
 
     def found_new_rows(self, box: Box) -> None:
-        """A poll was worth it."""
+        """A poll found new rows, so it does not count against the rate limit."""
         for throttler in self._throttlers:
             if isinstance(throttler, RateLimited):
                 throttler.refund(box)

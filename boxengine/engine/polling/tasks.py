@@ -1,4 +1,4 @@
-"""What a poller thread may be given to do."""
+"""The tasks of poller threads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from boxengine.domain.box import Box
 @dataclass(frozen=True, slots=True)
 class _OfBox:
     box: Box = field(compare=False)
-    """Tasks are told apart by the box's name: the user's callables in a box need be neither hashable nor comparable."""
+    """Tasks are compared by the box's name, because users' callables in a box may be neither hashable nor comparable."""
     box_name: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -19,16 +19,16 @@ class _OfBox:
 
 @dataclass(frozen=True, slots=True)
 class Check(_OfBox):
-    """Find out which partitions of a box have rows that are due."""
+    """Find out which partitions of a box have due rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look(_OfBox):
-    """Read the rows of one partition that are due, and queue their buckets."""
+    """Read the due rows of one partition, and queue their buckets."""
 
     partition: int
     prompted: bool = field(default=False, compare=False)
-    """Whether somebody has committed rows there, so that it is worth a look."""
+    """Whether rows are known to have been committed there."""
 
 
 @dataclass(frozen=True, slots=True)

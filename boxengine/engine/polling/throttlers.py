@@ -1,4 +1,4 @@
-"""Throttlers: reasons why a poll may be put off. Tactics are made of them."""
+"""Throttlers: reasons to postpone a poll. Tactics are made of them."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class Pace:
 
     @property
     def delay(self) -> float:
-        """Seconds until a poll that was put off is tried again. Zero would keep a core and Redis busy."""
+        """Seconds until a postponed poll is tried again. Zero would keep a core and Redis busy."""
         return max(SHORTEST_DELAY, self.queue_delay)
 
 
 @dataclass(frozen=True)
 class Moment:
-    """What throttlers know when they are asked; the queue is looked at only if one of them wants to know."""
+    """What throttlers decide by; the queue is measured only if one of them asks for it."""
 
     box: Box
     prompted: bool
@@ -73,7 +73,7 @@ class Moment:
 
 
 class Throttler(ABC):
-    """One reason why a poll may be put off."""
+    """One reason to postpone a poll."""
 
     name: ClassVar[str]
     """The value of the metric's label ``throttler``."""
@@ -84,7 +84,7 @@ class Throttler(ABC):
 
 
 class PausedBox(Throttler):
-    """People have paused the box."""
+    """The box has been paused."""
 
     name = "paused_box"
     recheck = 1.0
@@ -94,7 +94,7 @@ class PausedBox(Throttler):
 
 
 class QueueTooLong(Throttler):
-    """There is work enough in the queue."""
+    """The queue has work enough."""
 
     name = "redis_queue_size"
 
@@ -108,7 +108,7 @@ class QueueTooLong(Throttler):
 
 
 class QueueTooShort(Throttler):
-    """Low priority: a short queue is left to fill up a little, so that jobs get larger. Waits once, then lets pass."""
+    """Low priority: waits while the queue is short, so that jobs get larger. Waits once, then allows the poll."""
 
     name = "redis_queue_min_size"
 
@@ -129,7 +129,7 @@ class QueueTooShort(Throttler):
 
 
 class QueueTooYoung(Throttler):
-    """Low priority: as long as the oldest job is young, the processors keep up."""
+    """Low priority: skips while the oldest job is young, which shows that the processors keep up."""
 
     name = "redis_queue_time_lag"
 
@@ -144,7 +144,7 @@ class QueueTooYoung(Throttler):
 
 
 class RateLimited(Throttler):
-    """At most ``rate_limit`` polls per ``rate_interval`` and box that nobody asked for."""
+    """Allows each box ``rate_limit`` polls per ``rate_interval`` that nobody asked for."""
 
     name = "rate_limited"
 
@@ -166,7 +166,7 @@ class RateLimited(Throttler):
             return GO
 
     def refund(self, box: Box) -> None:
-        """The poll found new rows: it does not count."""
+        """Gives the poll back: it found new rows, so it does not count."""
         with self._lock:
             polls = self._polls.get(box.name)
             if polls:
