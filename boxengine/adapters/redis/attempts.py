@@ -1,6 +1,6 @@
-"""Failed attempts lately: a short list for each item, and of each box an index of the items that failed last.
+"""Recent failed attempts: a short list for each item, and for each box an index of the items that failed last.
 
-What a box's items take is bounded by their number and by a day: nothing is written for a delivery.
+The number of items and a time limit of a day bound the memory that a box takes. A delivery writes nothing.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from boxengine.adapters.redis.connection import translated
 from boxengine.ports.people.attempts import KEPT_ATTEMPTS, Attempt
 
 KEPT = timedelta(days=1)
-"""After an item's last failure."""
+"""Counted from an item's last failure."""
 
 
 class RedisAttempts:
-    """``Attempts`` over Redis; a flush is one round trip, and another where old items have to go."""
+    """``Attempts`` over Redis; a flush is one round trip, and a second one if old items must be removed."""
 
     def __init__(self, client: redis.Redis, *, prefix: str = "", items: int = 5_000) -> None:
         """Args:
-        items: of a box whose attempts are kept, those that failed last.
+        items: how many items of a box are kept, those that failed last.
         """
         self._client = client
         self._prefix = prefix
@@ -68,7 +68,7 @@ class RedisAttempts:
             self._client.delete(*keys)
 
     def _executed(self, pipeline: Any) -> list[Any]:
-        """What somebody else put in a key's place runs out or stays; the rest goes on."""
+        """Executes the pipeline. A command fails if another program has set a key of another type; the others still work."""
         answers: list[Any] = pipeline.execute(raise_on_error=False)
         for answer in answers:
             if isinstance(answer, Exception) and not isinstance(answer, ResponseError):
@@ -87,7 +87,7 @@ def _encode(attempt: Attempt) -> str:
 
 
 def _decode(value: bytes, item_id: int) -> Attempt | None:
-    """The attempt; None where somebody else wrote something else."""
+    """The attempt; None if another program wrote the value."""
     try:
         at, uuid, number, reason = json.loads(value)
         moment = datetime.fromisoformat(at).astimezone(UTC)

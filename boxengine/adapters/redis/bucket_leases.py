@@ -1,4 +1,4 @@
-"""The leases on buckets that a hold has taken: kept alive while work goes on, then let go."""
+"""Renews the leases of a hold's buckets while work goes on, then frees them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from boxengine.adapters.redis import keys
 from boxengine.adapters.redis.connection import Arguments, milliseconds, translated
 from boxengine.ports import Hold
 
-# A key that a stranger has replaced by another type makes its command fail, and the lease count as lost.
+# If another program has replaced a key by one of another type, its command fails, and the lease counts as lost.
 _EXTEND = """
 local token, ttl, lease_prefix = ARGV[1], ARGV[2], ARGV[3]
 local lost = {}
@@ -68,7 +68,7 @@ class BucketLeases:
             return frozenset(map(int, self._extend(args=arguments)))
 
     def release(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
-        """Frees these leases, but for those wanted again: they stay as they are, with what is left of their time."""
+        """Frees these leases except those wanted again, which it returns: they stay, with the rest of their time."""
         asked = frozenset(buckets)
         if not asked:
             return frozenset()
@@ -79,6 +79,6 @@ class BucketLeases:
             )
 
     def leave(self, hold: Hold, buckets: Iterable[int]) -> None:
-        """The leases of these buckets are to run out by themselves; nobody is to think that their holder died."""
+        """Lets the leases of these buckets expire by themselves, without their holder being taken for dead."""
         with translated("leave leases"):
             self._leave(keys=[keys.in_work(hold.box)], args=[hold.token, *buckets])

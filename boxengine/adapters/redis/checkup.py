@@ -1,4 +1,4 @@
-"""What may hurt in Redis: its memory policy, its clock."""
+"""Finds trouble in Redis: its memory policy, its clock."""
 
 from __future__ import annotations
 

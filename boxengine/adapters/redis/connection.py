@@ -29,7 +29,7 @@ _NO_SCRIPTS = (
     "; boxengine needs scripts (EVAL, EVALSHA, SCRIPT LOAD): allow them to its user (+@scripting), and on the server"
 )
 Arguments = list[str | int | float | bytes]
-"""Of a script, after its keys."""
+"""A script's arguments, after its keys."""
 
 _NO_CLUSTER = (
     "Redis Cluster is not supported: a job, its mark and the leases of its buckets change in one script, and their "
@@ -74,13 +74,13 @@ def connect(
         raise BoxError("Redis Sentinel needs master_name: the name under which the Sentinels know the server")
     options = _options_of(url) | dict(tls)
     options |= {
-        # Each attempt's outcome is told to the loop that made it. redis-py would try ten times in silence, which
-        # hides an outage from the logs and probes, and asks twice for what may have been popped already.
+        # Each attempt's outcome is reported to the loop that made it. redis-py would retry ten times in silence, which
+        # hides an outage from logs and probes, and repeats a pop that may already have taken something.
         "retry": Retry(NoBackoff(), 0),
         "socket_timeout": answer_timeout.total_seconds(),
         "health_check_interval": health_check_interval.total_seconds(),
         "client_name": "boxengine",
-        # RESP3 brings nothing here but another handshake, which old servers refuse.
+        # RESP3 would only add a handshake, which old servers refuse.
         "protocol": 2,
         "decode_responses": False,
     }
@@ -127,7 +127,7 @@ def translated(what: str) -> Iterator[None]:
     except (MovedError, AskError, ClusterCrossSlotError) as error:
         raise QueueUnavailable(f"Redis: cannot {what}: {_NO_CLUSTER}") from error
     except (ConnectionError, TimeoutError, OSError) as error:
-        # In the same words whatever was being done: an outage that several loops meet is told once.
+        # The same words whatever was being done, so that an outage met by several loops is reported once.
         reason = str(error).rstrip(".") or type(error).__name__
         raise QueueUnavailable(f"Redis: {reason}; check redis.url, and that the server runs") from error
     except RedisError as error:
@@ -136,7 +136,7 @@ def translated(what: str) -> Iterator[None]:
 
 
 def _refuses_scripts(error: RedisError) -> bool:
-    """Whether the user's rights, or a server on which the command was renamed or taken away, leave no way to run a script."""
+    """Whether scripts cannot run, because the user lacks the right or the server has renamed or removed the command."""
     told = str(error).lower()
     refused = isinstance(error, NoPermissionError) or "unknown command" in told
     return refused and ("eval" in told or "'script" in told)

@@ -1,4 +1,4 @@
-"""Items' failures that the database refused to store: the item meta of sbmt-outbox."""
+"""Remembers items' failures that the database refused to store: the item meta of sbmt-outbox."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _ERROR_MSG_LENGTH = 200
 _MOST_ERRORS = 2**31 - 2
 """One more still fits the column."""
 
-# The ids come as one text and only what is found goes back: as hundreds of keys and answers, next to all of them nil, they
-# took the client four times as long, and the two together almost three.
+# The ids are sent as one text, and only what is found is returned. Sent as hundreds of keys, with nearly all answers nil, they
+# took the client four times as long, and client and server together almost three times.
 _RECALL = """
 local prefix, ids, names, found = ARGV[1], {}, {}, {}
 for id in string.gmatch(ARGV[2], '%d+') do
@@ -48,7 +48,7 @@ class RedisFailures:
         self._recall = client.register_script(_RECALL)
 
     def remember(self, box: Box, failures: Mapping[int, RememberedFailure], *, ttl: timedelta) -> None:
-        """Stores them by item id; of an error message the first 200 characters."""
+        """Stores the failures by item id, with the first 200 characters of each error message."""
         if not failures:
             return
         timestamp = int(self._clock.now().timestamp())
@@ -59,7 +59,7 @@ class RedisFailures:
             pipeline.execute()
 
     def recall(self, box: Box, ids: Sequence[int]) -> Mapping[int, RememberedFailure]:
-        """Those that are remembered, by item id; what cannot be read counts as forgotten."""
+        """The remembered failures by item id; one that cannot be decoded counts as forgotten."""
         if not ids:
             return {}
         with translated("recall failures"):

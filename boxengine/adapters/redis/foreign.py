@@ -1,7 +1,7 @@
-"""Keys under our names that hold what we never put there: deleted, for Redis holds nothing that cannot be lost.
+"""Deletes keys under boxengine's names that another program has set: nothing in Redis is too valuable to lose.
 
-Redis answers a command for a list with WRONGTYPE where somebody has set a string; left alone, one such key would stop every
-box that is waited for in the same call.
+Redis answers a list command with WRONGTYPE if somebody has set a string there. If it stayed, one such key would stop every
+box that the same call waits for.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from boxengine.domain.box import Box
 
 
 def is_wrong_type(error: ResponseError) -> bool:
-    """Whether the error says so; out of a script the word stands in the middle of the message."""
+    """Whether the error is WRONGTYPE; from a script, the word is in the middle of the message."""
     return "WRONGTYPE" in str(error)
 
 
 def drop_foreign(client: redis.Redis, box: Box) -> list[bytes]:
-    """Deletes those of its queue's keys that are of a wrong type; which they were, as a person would want to read it."""
+    """Deletes the box's queue keys that are of a wrong type; returns their names in a form for people."""
     expected = dict(_expected(box))
     pipeline = client.pipeline(transaction=False)
     for key in expected:

@@ -1,6 +1,6 @@
-"""What happened lately: a small hash for each box and slot of time, gone when its time is over.
+"""Recent history: a small hash for each box and time slot, which expires.
 
-For each box sixty slots of a minute and 144 of ten minutes, each of at most twenty numbers, and four for each transport.
+Each box has sixty slots of a minute and 144 of ten minutes, each with at most twenty numbers, and four for each transport.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from boxengine.adapters.redis.connection import translated
 from boxengine.ports.people.history import Calls, Happened, Slot, Span
 
 _CALLS, _ITEMS, _FAILED_ITEMS, _MICROSECONDS = b"tc:", b"ti:", b"tf:", b"tm:"
-"""Each followed by a transport's name."""
+"""Prefixes; a transport's name follows."""
 _DELIVERED, _FAILED, _OLDEST, _WAITS = b"d", b"f", b"o", b"w"
 
 
@@ -72,7 +72,7 @@ class RedisHistory:
 
     def _write(self, pipeline: Any) -> None:
         with translated("write the history"):
-            # What somebody else put in a slot's place runs out with it.
+            # If another program has put something in a slot's place, it expires with the slot.
             for answer in pipeline.execute(raise_on_error=False):
                 if isinstance(answer, Exception) and not isinstance(answer, ResponseError):
                     raise answer
@@ -94,7 +94,7 @@ def _number(span: Span, moment: datetime) -> int:
 
 
 def _kept(span: Span) -> int:
-    """Seconds after the last change of a slot, which then has left the picture."""
+    """Seconds from a slot's last change until it expires; by then it is no longer shown."""
     return int(span.step.total_seconds() * (span.slots + 2))
 
 

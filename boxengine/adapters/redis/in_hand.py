@@ -1,4 +1,4 @@
-"""Items that are sent one at a time, in a hash per box: what a worker was about when it died."""
+"""Notes items that are sent one at a time, in a hash per box: shows what a worker was sending when it died."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from boxengine.adapters.redis.foreign import is_wrong_type
 from boxengine.domain.box import Box
 
 REMEMBERED_FOR = timedelta(hours=1)
-"""After the last item of the box."""
+"""Counted from the box's last item."""
 
 
 class RedisInHand:
@@ -21,13 +21,13 @@ class RedisInHand:
 
     def __init__(self, client: redis.Redis, *, worker: str) -> None:
         """Args:
-        worker: what this process is called; another after each start.
+        worker: this process's name, which is new after each start.
         """
         self._client = client
         self._worker = worker
 
     def put(self, box: Box, item: str) -> int:
-        """See ``InHand.put``. Nobody else notes an item while its bucket is held, so reading and writing may be two steps."""
+        """See ``InHand.put``. Only the holder of its bucket notes an item, so reading and writing may be two steps."""
         with translated("note the item in hand"):
             deaths, before = self._note(box, item)
             deaths += before != self._worker
@@ -38,19 +38,19 @@ class RedisInHand:
         return deaths
 
     def _note(self, box: Box, item: str) -> tuple[int, str]:
-        """How many workers the item has outlived, and who noted it last; what makes no sense was written by nobody."""
+        """How many workers the item has outlived, and who noted it last; an unreadable note counts as none."""
         try:
             noted = self._client.hget(keys.in_hand(box), item)
         except ResponseError as error:
             if not is_wrong_type(error):
                 raise
-            self._client.delete(keys.in_hand(box))  # what is noted there helps, and nothing depends on it
+            self._client.delete(keys.in_hand(box))  # the notes are a help, and nothing depends on them
             noted = None
         text = noted.decode(errors="replace") if isinstance(noted, bytes) else ""
         deaths, colon, worker = text.partition(":")
         return (int(deaths), worker) if colon and deaths.isdecimal() else (0, self._worker)
 
     def take_out(self, box: Box, item: str) -> None:
-        """The item's sending has ended, however it did."""
+        """Removes the item's note, once its sending has ended, whatever the result."""
         with translated("forget the item in hand"):
             self._client.hdel(keys.in_hand(box), item)

@@ -18,7 +18,7 @@ def job_queue(box: Box) -> str:
 
 
 def queued(box: Box) -> str:
-    """The hash from bucket to the element that was queued for it."""
+    """The hash from bucket to the list element queued for it."""
     return f"{box.namespace}{box.name}:queued"
 
 
@@ -28,7 +28,7 @@ def wanted(box: Box) -> str:
 
 
 def in_work(box: Box) -> str:
-    """The hash from bucket to the token of whoever took it and has not let go of it."""
+    """The hash from bucket to the token of the holder that took it and has not released it."""
     return f"{box.namespace}boxengine:in_work:{box.name}"
 
 
@@ -38,7 +38,7 @@ def in_hand(box: Box) -> str:
 
 
 def bucket_lease_prefix(box: Box) -> str:
-    """What a bucket's lease begins with; the bucket's number and ``:lock`` follow."""
+    """The prefix of buckets' leases; the bucket's number and ``:lock`` follow."""
     return f"{box.namespace}sbmt:outbox:processor:{box.name}:"
 
 
@@ -49,12 +49,12 @@ def lease(name: LeaseName) -> str:
 
 
 def item_meta_prefix(box: Box) -> str:
-    """What the keys begin with where items' failures are remembered; an item's id follows."""
+    """The prefix of the keys with items' remembered failures; an item's id follows."""
     return f"{box.namespace}{box.type}:{box.name}:"
 
 
 def item_meta(box: Box, item_id: int) -> str:
-    """Where an item's failures are remembered."""
+    """The key with an item's remembered failures."""
     return f"{item_meta_prefix(box)}{item_id}"
 
 
@@ -69,10 +69,10 @@ def pause(box: Box) -> str:
 
 
 def pause_prefix(box: Box) -> str:
-    """What the names of these hashes begin with; a box's id follows."""
+    """The prefix of these hashes; a box's id follows."""
     return f"{box.namespace}Sbmt::Outbox::Api::{_PAUSE_CLASSES[box.type]}:"
 
 
 def boxes(box: Box) -> str:
-    """The set of the ids of all boxes of this box's side, by which their pauses are read together."""
+    """The set of the ids of all outboxes, or all inboxes, by which their pauses are read together."""
     return f"{box.namespace}boxengine:{box.type}_boxes"

@@ -1,4 +1,4 @@
-"""Leases on duties: one key each, a token in it, a time limit on it."""
+"""Leases on duties: one key each, which holds a token and expires."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from boxengine.adapters.redis import keys
 from boxengine.adapters.redis.connection import milliseconds, translated
 from boxengine.ports import LeaseName
 
-# What is no string is no lease: a stranger's key of that name is replaced.
+# Only a string is a lease: a key of another type, which another program has set, is replaced.
 _ACQUIRE = """
 if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end
 if redis.call('TYPE', KEYS[1]).ok ~= 'string' then

@@ -1,4 +1,4 @@
-"""Paused boxes, where sbmt-outbox's own API looks for them."""
+"""Stores which boxes are paused, in the keys that sbmt-outbox's own API reads."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from boxengine.adapters.redis.foreign import is_wrong_type
 from boxengine.domain.box import Box
 
 _MANY = 20
-"""Boxes from which on they are asked for together."""
+"""With this many boxes, their pauses are read together."""
 _FALSE = frozenset({b"false", b"0", b"f", b"off"})
-"""What Rails takes for false when it reads the hash, in small letters; all else is true."""
+"""Values that Rails reads as false, in lower case; all others are true."""
 
 
 class RedisPauses:
@@ -44,12 +44,12 @@ class RedisPauses:
             self._client.delete(keys.pause(box))
 
     def polling_enabled(self, boxes: Sequence[Box]) -> Mapping[str, bool]:
-        """By box name, for those boxes that somebody paused or resumed; what is no hash was written by nobody."""
+        """By box name, for the boxes that somebody has paused or resumed; ignores keys that are not hashes."""
         if not boxes:
             return {}
         with translated("look for paused boxes"):
             if len(boxes) >= _MANY:
-                # Not everybody may SORT by patterns, and a stranger may have taken the set's name.
+                # The account may not be allowed to SORT by patterns, or another program may have taken the set's name.
                 with suppress(ResponseError):
                     return self._of_many(boxes)
             pipeline = self._client.pipeline(transaction=False)
@@ -76,7 +76,7 @@ class RedisPauses:
         return found
 
     def _told(self, box: Box) -> dict[bytes, bytes | None]:
-        """By id, what people have said of each box of this box's side."""
+        """By id, the setting of each outbox, or of each inbox, as people have made it."""
         answer: Any = self._client.sort(
             keys.boxes(box), by="nosort", get=["#", f"{keys.pause_prefix(box)}*->polling_enabled"]
         )

@@ -1,7 +1,7 @@
-"""The job queue over Redis lists, with at most one job per bucket queued or in work.
+"""The job queue over Redis lists, with at most one job per bucket queued or in progress.
 
-A bucket is queued while the hash ``{box}:queued`` has its mark, and in work while its lease exists. One push and one
-take each cost one script call; a take costs one BRPOP before it.
+A bucket is queued while the hash ``{box}:queued`` has its mark, and in progress while its lease exists. A push and a
+take each cost one script call; a take costs a BRPOP before it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ANSWER_MARGIN = 1.0  # Seconds that a BRPOP's answer may come late before the s
 _LARGEST_JOB = 1 << 20  # Bytes; ten times what the largest poll makes of one bucket.
 _Answer = TypeVar("_Answer")
 _Taken = tuple[list[bytes], list[bytes], list[bytes]]
-"""Jobs, what was no job or lease, and buckets whose last holder died."""
+"""Jobs, elements and keys that were no jobs or leases, and buckets whose last holder died."""
 
 
 class RedisJobQueue:
@@ -73,7 +73,7 @@ class RedisJobQueue:
         self._hand_back = client.register_script(scripts.HAND_BACK)
 
     def push(self, box: Box, jobs: Sequence[Job]) -> int:
-        """Queues each job whose bucket is neither queued nor in work; returns how many."""
+        """Queues each job whose bucket is neither queued nor in progress; returns how many."""
         pushed = 0
         with translated("push jobs"):
             for start in range(0, len(jobs), _JOBS_PER_CALL):
@@ -121,11 +121,11 @@ class RedisJobQueue:
         return self._leases.extend(hold, ttl=ttl)
 
     def release(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
-        """Frees these leases, but for those wanted again: they stay as they are, with what is left of their time."""
+        """Frees these leases except those wanted again, which it returns: they stay, with the rest of their time."""
         return self._leases.release(hold, buckets)
 
     def leave(self, hold: Hold, buckets: Iterable[int]) -> None:
-        """The leases of these buckets are to run out by themselves; nobody is to think that their holder died."""
+        """Lets the leases of these buckets expire by themselves, without their holder being taken for dead."""
         self._leases.leave(hold, buckets)
 
     def hand_back(self, hold: Hold, jobs: Sequence[Job]) -> None:
@@ -144,7 +144,7 @@ class RedisJobQueue:
             self._tried([hold.box], partial(self._hand_back, keys=_keys(hold.box), args=arguments))
 
     def unattended(self, box: Box, buckets: Iterable[int]) -> list[int]:
-        """Those of the buckets that are neither in work nor were queued lately; ascending. Older marks are a push's to doubt."""
+        """The buckets neither in progress nor queued recently, ascending. A push decides whether older marks are valid."""
         asked = sorted(buckets)
         if not asked:
             return []
@@ -153,7 +153,7 @@ class RedisJobQueue:
         now = self._clock.now().timestamp()
 
         def queued(mark: bytes | None) -> bool:
-            # Another host's clock may be far ahead: what it queued is no fresher for that.
+            # Another host's clock may be far ahead, which does not make its marks any fresher.
             return abs(now - (_pushed_at(mark) or 0)) < self._stale_after
 
         looked = zip(asked, holders, marks, strict=True)
@@ -171,7 +171,7 @@ class RedisJobQueue:
             self._client.ping()
 
     def _held(self, box: Box, ask: Callable[[str], _Taken], ttl: timedelta) -> Hold | None:
-        """The hold of what a script has taken under the token that it is given."""
+        """Makes a token, has a script take jobs under it, and returns them as a hold."""
         token, asked_at = secrets.token_hex(16), self._clock.monotonic()
         taken, corrupt, orphaned = self._tried([box], partial(ask, token))
         if corrupt:
@@ -183,7 +183,7 @@ class RedisJobQueue:
         return Hold(box, token, jobs, until, buckets, frozenset(map(int, orphaned)))
 
     def _tried(self, boxes: Sequence[Box], call: Callable[[], _Answer]) -> _Answer:
-        """The answer; where keys of these boxes are of a wrong type, they are dropped and the call is made once more."""
+        """Makes the call; if keys of these boxes are of a wrong type, deletes them and repeats the call once."""
         try:
             return call()
         except ResponseError as error:
@@ -220,7 +220,7 @@ class RedisJobQueue:
         if wait > timedelta(0):
             popped = self._client.brpop(list(by_key), timeout=min(wait.total_seconds(), self._longest_block))
         else:
-            # BRPOP takes zero for "without end", and the shortest other wait lasts until the server's next tick.
+            # BRPOP takes zero to mean "without end", and even the shortest other wait lasts until the server's next tick.
             popped = self._pop_now(keys=list(by_key))
         if popped is None:
             return None

@@ -1,4 +1,4 @@
-"""What people did: a list of JSON objects, cut at its end."""
+"""The trail of people's actions: a list of JSON objects, of which the oldest are dropped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEY = "boxengine:console:trail"
 
 
 class RedisTrail:
-    """``Trail`` over one list; the log has what Redis loses."""
+    """``Trail`` over one list; entries that Redis loses are still in the log."""
 
     def __init__(self, client: redis.Redis, *, prefix: str = "", kept: int = 1_000) -> None:
         self._client = client
@@ -53,7 +53,7 @@ class RedisTrail:
 
 
 def _decode(value: bytes) -> Deed | None:
-    """The deed; None where somebody else wrote something else."""
+    """The deed; None if another program wrote the value."""
     try:
         fields = json.loads(value)
         at = datetime.fromisoformat(fields.pop("at")).astimezone(UTC)

@@ -24,7 +24,7 @@ _LONGEST_READ = 1.0  # Seconds until a close is noticed when the server is too d
 
 
 class RedisNotifier:
-    """What a writer calls after its commit."""
+    """Sends a writer's signals after its commit."""
 
     def __init__(self, client: redis.Redis, *, channel: str = CHANNEL) -> None:
         self._client = client
@@ -127,7 +127,7 @@ class RedisWakeups:
         return []
 
     def _more(self, subscription: PubSub) -> list[Signal]:
-        """What else has arrived."""
+        """The other signals that have arrived already."""
         signals: list[Signal] = []
         while len(signals) < _SIGNALS_PER_WAIT:
             message = subscription.get_message(timeout=0)
@@ -161,7 +161,7 @@ class RedisWakeups:
 
 
 def _decode(data: bytes) -> Signal | None:
-    """The signal in a message; None where it is no text."""
+    """The signal in a message; None if the message is not text."""
     try:
         return Signal.decode(data.decode())
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Which worker processes are alive: one key each with a time limit, and a set of their ids."""
+"""Lists the live worker processes: one key each, which expires, and a set of their ids."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class RedisWorkers:
             known: Any = self._client.mget(names) if names else []
             gone = [member for member, value in zip(members, known, strict=True) if value is None]
             if gone:
-                # A worker that lives puts itself back with its next announcement.
+                # A worker that is still alive adds itself again with its next announcement.
                 self._client.srem(self._index, *gone)
         living = [worker for worker in map(_decode, filter(None, known)) if worker is not None]
         return sorted(living, key=lambda worker: (worker.started_at, worker.id))
@@ -90,7 +90,7 @@ def _encode(worker: WorkerInfo) -> str:
 
 
 def _decode(value: bytes) -> WorkerInfo | None:
-    """The worker; None where somebody else wrote something else."""
+    """The worker; None if another program wrote the value."""
     try:
         fields = json.loads(value)
         return WorkerInfo(
