@@ -1,4 +1,4 @@
-"""Who is told what happened."""
+"""The receivers of events, traces and errors."""
 
 from __future__ import annotations
 

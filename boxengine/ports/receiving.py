@@ -1,4 +1,4 @@
-"""Where items of an inbox come from, and where those go that cannot become items."""
+"""The sources of an inbox's items, and the place for messages that cannot become items."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ TopicPartition = tuple[str, int]
 
 
 class Consumed(NamedTuple):
-    """What became of the messages of one topic's partition, of one batch."""
+    """Counts for one batch's messages of one topic's partition."""
 
     messages: int
     """All of them: new items, duplicates and dead letters."""
     duplicates: int = 0
-    """Known from before, or twice in the batch."""
+    """Stored before, or twice in the batch."""
     dead_letters: int = 0
     contradictions: int = 0
     """Of the duplicates, those whose payload is not that of the stored item."""
@@ -49,13 +49,13 @@ class MessageSource(Protocol):
         """Gives no more of the message's partition, from that message on, until it is put back or the partition moves."""
 
     def lags(self) -> Mapping[TopicPartition, int]:
-        """How many messages of each partition it owns are not acknowledged yet, as far as is known; asks nobody."""
+        """How many messages of each owned partition are not acknowledged yet, by what is known locally; contacts no broker."""
 
     def check(self) -> None:
-        """Returns if, as far as is known, the broker answers; asks nobody."""
+        """Raises if the broker is known not to answer; does not contact it."""
 
     def close(self) -> None:
-        """Leaves the group; what is acknowledged stays so."""
+        """Leaves the group; acknowledgements stay valid."""
 
 
 class InboxTransaction(Protocol):
@@ -85,21 +85,21 @@ class InboxTransaction(Protocol):
 
 
 class Inbox(Protocol):
-    """Where received messages are stored. Methods raise ``StoreUnavailable`` where the database does not answer."""
+    """Stores received messages. Methods raise ``StoreUnavailable`` if the database does not answer."""
 
     def columns(self, box: Box) -> frozenset[str]:
         """The columns of the box's table.
 
         Raises:
-            SchemaMismatch: there is no such table, or nothing in it could tell a message that comes twice.
+            SchemaMismatch: there is no such table, or no column of it can identify a repeated message.
         """
 
     def transaction(self, box: Box) -> AbstractContextManager[InboxTransaction]:
-        """Commits at the end of the block, and undoes everything if it raises."""
+        """Commits at the end of the block, and rolls back if it raises."""
 
 
 class DeadLetters(Protocol):
-    """Where messages go that cannot become items of their box."""
+    """Stores messages that cannot become items of their box."""
 
     def bury(self, transaction: InboxTransaction, message: ReceivedMessage, reason: str) -> bool:
         """Puts the message away for good, or lets that commit with the transaction.
@@ -108,6 +108,6 @@ class DeadLetters(Protocol):
 
         Raises:
             InvalidItem: it cannot be put away either.
-            GraveUnavailable: where it would go does not answer, or refuses it. It must be tried again later.
+            GraveUnavailable: the place for it does not answer, or refuses it. The caller must try again later.
             StoreUnavailable: the database does not answer.
         """

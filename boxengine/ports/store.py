@@ -14,7 +14,7 @@ from boxengine.domain.outcome import Settlement, Unrecorded
 
 
 class PendingRow(NamedTuple):
-    """What a poll knows of a row that is due."""
+    """The part of a due row that a poll reads."""
 
     id: ItemId
     bucket: int
@@ -22,12 +22,12 @@ class PendingRow(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """What a look over the buckets of a box finds."""
+    """The result of a check of a box's buckets."""
 
     due: list[int]
     """Those with at least one due row."""
     next_in: timedelta | None
-    """How long until the first row of the box that waits for its ``available_at`` has it; None where that is not known."""
+    """How long until the box's first delayed row reaches its ``available_at``; None if that is not known."""
 
 
 class PlainClaim(Protocol):

@@ -10,15 +10,15 @@ from typing import Any
 from boxengine.engine.awaiting.visit import Visit
 
 NAME = "boxengine-event-loop"
-"""Of its thread."""
+"""The name of the loop's thread."""
 LAST_MOMENT = 1.0
-"""Seconds that tasks which transports left behind have to end, once they are cancelled at the end."""
+"""Seconds that tasks left behind by transports have to end, once they are cancelled at shutdown."""
 
 
 class EventLoop:
     """Runs coroutines for the engine's threads.
 
-    The loop begins with the first coroutine: so a process that forks gets one of its own, and one without coroutines none.
+    The first coroutine starts the loop: so a forked process gets a loop of its own, and one without coroutines has none.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class EventLoop:
         self._thread: threading.Thread | None = None
 
     def run(self, function: Callable[..., Awaitable[Any]], *arguments: Any, name: str) -> Any:
-        """What ``function(*arguments)`` returns or raises, awaited on the loop, in the caller's context."""
+        """Awaits ``function(*arguments)`` on the loop, in the caller's context; returns or raises what it does."""
         visit = self.visit()
         visit.begin(function, *arguments, name=name)
         visit.wait()
@@ -39,13 +39,13 @@ class EventLoop:
 
     @property
     def begun(self) -> tuple[asyncio.AbstractEventLoop, threading.Thread] | None:
-        """The loop and its thread; None while nobody has needed it."""
+        """The loop and its thread; None if it has not been started."""
         if self._loop is None or self._thread is None:
             return None
         return self._loop, self._thread
 
     def close(self) -> None:
-        """Ends what is left on it, and its thread. Harmless a second time; begun anew by whoever comes after."""
+        """Ends the remaining tasks and the thread. A second call is harmless; a later coroutine starts a new loop."""
         with self._lock:
             loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
         if loop is None or thread is None:
@@ -72,7 +72,7 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
             loop.run_forever()
             stopped = True
         except (SystemExit, KeyboardInterrupt):
-            # asyncio lets these two through from tasks that a transport began and left behind. The loop is the others' too.
+            # asyncio re-raises these two from tasks that a transport left behind. Other transports still need the loop.
             continue
 
 

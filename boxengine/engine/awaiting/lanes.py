@@ -1,4 +1,4 @@
-"""The items of one batch on the event loop: those of one key one after the other, the keys side by side."""
+"""Sends the items of one batch on the event loop: those of one key in sequence, different keys concurrently."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CallLimits:
     """How long one call may take."""
 
     timeout: timedelta | None
-    """As the transport's line has it; None: there is no such limit."""
+    """As configured for the transport; None: no such limit."""
     cutoff: timedelta
     """``processor.cutoff_timeout``."""
 
@@ -33,12 +33,12 @@ class CallLimits:
         return None if self.timeout is None else asyncio.timeout(self.timeout.total_seconds())
 
     def lapsed(self) -> str:
-        """What is said of a call that was cancelled for its ``timeout``."""
+        """The message for a call that was cancelled after its ``timeout``."""
         limit = self.cutoff if self.timeout is None else self.timeout
         return f"no answer within {limit.total_seconds():g} s (timeout); the call was cancelled"
 
     def cut_off(self) -> str:
-        """The same for one that was still under way at the cutoff."""
+        """The message for a call that was cancelled at the cutoff."""
         return f"no answer within {self.cutoff.total_seconds():g} s (processor.cutoff_timeout); the call was cancelled"
 
 
@@ -71,15 +71,15 @@ class Lanes:
         self._waiting = deque(_by_key(items))
         self._tasks: set[asyncio.Task[None]] = set()
         self._over = asyncio.Event()
-        """No lane is under way, and none will begin any more."""
+        """Set once no lane is running and none will start any more."""
         self._under_way: dict[int, Item] = {}
         """By place."""
         self._cut = False
         self._ends: BaseException | None = None
         self.stopped = False
-        """Set from any thread: no call is begun any more."""
+        """Set from any thread: no more calls are started."""
         self.begun = False
-        """Whether any call has been."""
+        """Whether any call has been started."""
         self.results: list[Result] = [WITHHELD] * len(items)
 
     async def run(self) -> Sequence[Result]:
@@ -112,13 +112,13 @@ class Lanes:
         if late:
             await asyncio.wait(late, timeout=LAST_MOMENT)
         for place in self._under_way:
-            # Left to itself: what it may still do is nobody's any more.
+            # Abandoned: the result of what it may still do is ignored.
             self.results[place] = Raised(NoAnswerInTime(f"{self._limits.cut_off()}, and goes on"))
 
     # ── lanes ────────────────────────────────────────────────────────────────────────────────────────
 
     async def _enter(self) -> None:
-        """Begins a lane for each place at the gate that comes free, as long as lanes wait for one."""
+        """Starts a lane for each place that becomes free at the gate, while lanes are waiting."""
         while self._waiting and not self.stopped:
             await self._gate.acquire()
             self._begin()
@@ -126,7 +126,7 @@ class Lanes:
             self._over.set()
 
     def _begin(self) -> None:
-        """The next lane, in a place that the batch has; without any, the place is given back."""
+        """Starts the next lane in a place that the batch holds; if none is left, gives the place back."""
         if self._waiting and not self.stopped:
             task = asyncio.create_task(self._lane(self._waiting.popleft()), name=self._name)
             self._tasks.add(task)
@@ -149,7 +149,7 @@ class Lanes:
             result = self.results[place] = await self._one(self._items[place])
             del self._under_way[place]
             if isinstance(result, Unavailable):
-                self.stopped = True  # the others would go the same way
+                self.stopped = True  # the others would fail in the same way
 
     async def _one(self, item: Item) -> Result:
         limit = self._limits.one_call()

@@ -13,8 +13,8 @@ from boxengine.engine.delivering.pipeline import Middleware
 class Awaited:
     """One asynchronous middleware. Its ``await call_next()`` goes on in the thread that waits for it.
 
-    So whatever it stands around, other middlewares, the claim's session, a plain transport, is called where it would be
-    called without it.
+    So whatever it wraps (other middlewares, the claim's session, a plain transport) runs in the same thread as
+    without it.
     """
 
     def __init__(self, middleware: Middleware, loop: EventLoop) -> None:

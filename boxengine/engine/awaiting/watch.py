@@ -1,4 +1,4 @@
-"""Notices code that holds the event loop up, and names it."""
+"""Notices code that blocks the event loop, and names it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from datetime import timedelta
 from boxengine.engine.awaiting.event_loop import EventLoop
 
 PAUSE = timedelta(seconds=1)
-"""Between two looks."""
+"""Between two checks."""
 PATIENCE = 1.0
-"""Seconds within which the loop must get round to an empty call. Meanwhile no other call goes on, nor does any timeout."""
+"""Seconds within which the loop must run an empty call. While it is blocked, no other call proceeds and no timeout fires."""
 
 
 class LoopWatch:
-    """One turn at a time. Tells once of each task that blocks, however long or often it does."""
+    """Watches the loop; only one thread may take its turns. Reports each blocking task once, however long or often it blocks."""
 
     def __init__(self, loop: EventLoop, *, tell: Callable[[str], object], patience: float = PATIENCE) -> None:
         self._loop = loop
@@ -27,7 +27,7 @@ class LoopWatch:
         self._told: set[str] = set()
 
     def turn(self) -> timedelta:
-        """Asks the loop for a sign of life."""
+        """Checks that the loop still runs calls."""
         if self._loop.begun is None:
             return PAUSE
         loop, thread = self._loop.begun
