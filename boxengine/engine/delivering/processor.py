@@ -94,6 +94,7 @@ class Processor:
         self._limits = limits
         self._sizings = {name: Sizing(work.box, rows=limits.rows) for name, work in works.items()}
         self._idle = IdleThreads()
+        self._handing = threading.Lock()
         self.at_work = AtWork(clock)
         """What its threads are at."""
         self._stopping = threading.Event()
@@ -108,13 +109,27 @@ class Processor:
         return pause
 
     def dispatch(self, box: Box, jobs: Sequence[Job]) -> int:
-        """Queues each job whose bucket is neither queued nor in work; returns how many.
+        """Queues each job whose bucket is neither queued nor in progress; returns how many.
 
         A few jobs go to a thread of this process that is idle, past the queue: an item that was written a moment ago
         saves two round trips and a thread's waking up. Other workers see the same leases either way.
         """
-        if len(jobs) > FEW or not self._open_boxes([box]) or not self._idle.reserve():
+        # One at a time, so that each sees what the others took. A second caller does not wait; it queues.
+        if len(jobs) > FEW or not self._handing.acquire(blocking=False):
             return self._queue.push(box, jobs)
+        try:
+            if not self._may_hand_over(box) or not self._idle.reserve():
+                return self._queue.push(box, jobs)
+            return self._hand_over(box, jobs)
+        finally:
+            self._handing.release()
+
+    def _may_hand_over(self, box: Box) -> bool:
+        """Whether that leaves the other boxes a thread, even if the one at the queue takes this box as well."""
+        return len(self._boxes) == 1 or self.at_work.by_box()[box.name] + 1 < self._limits.threads - 1
+
+    def _hand_over(self, box: Box, jobs: Sequence[Job]) -> int:
+        """Takes the jobs for the thread that is reserved."""
         try:
             hold = self._queue.seize(box, jobs, ttl=self._keeper.ttl)
         except BaseException:

@@ -21,6 +21,8 @@ from tests.integration.engine.rig import BOX, Rig
 from tests.integration.engine.rigs import ON_POSTGRESQL, MakeRig
 
 HOSTILE = "x*/; DROP TABLE order_outbox_items; -- '\"%s%%\\ :bucket /* é"
+pytestmark = pytest.mark.xdist_group("general_log")
+"""On one of xdist's workers: they share MariaDB, and its log of all statements is switched on and off for the whole server."""
 _COMMENT = re.compile(r"/\*((?:[a-z]+='[^'*]*',?)+)\*/$")
 
 

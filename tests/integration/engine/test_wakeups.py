@@ -123,7 +123,7 @@ def test_a_job_that_boxengine_queues_reads_by_the_references_rules(make_rig: Mak
     buckets = {row.id: row.bucket for row in rig.rows().values()}
     written: list[str] = []
     with Redis.from_url(redis_url) as client, client.monitor() as monitor:
-        rig.deliver(3)
+        rig.deliver(3, processor_threads=1)  # with no idle thread to which a bucket could go past the queue
         for command in monitor.listen():
             words = command["command"].split(" ")
             if words[:2] == ["LPUSH", "order_outbox_item:job_queue"]:

@@ -261,11 +261,29 @@ def test_an_outage_is_told_to_whoever_queues_and_the_thread_waits_on() -> None:
         assert eventually(lambda: shop.work.begun == [{1}])
 
 
-def test_the_last_thread_is_kept_for_the_other_boxes() -> None:
+def test_the_last_thread_is_kept_for_the_other_boxes_though_one_at_the_queue_takes_this_box_too() -> None:
     other = make_box(name="other_outbox_item")
-    with Shop(threads=3, boxes=(BOX, other)) as shop:
+    with Shop(threads=4, boxes=(BOX, other)) as shop:
         for bucket in (1, 2):
             assert shop.processor.dispatch(BOX, jobs(bucket)) == 1
         assert eventually(lambda: len(shop.work.begun) == 2)
+        # A third thread waits at the queue and may take this box; the fourth is for the others.
         assert shop.processor.dispatch(BOX, jobs(3)) == 1
         assert shop.queue.state(BOX).length == 1
+        assert shop.processor.dispatch(other, jobs(1)) == 1
+        assert eventually(lambda: shop.works[other.name].begun == [{1}])
+
+
+def test_a_second_caller_queues_while_the_first_hands_over() -> None:
+    with Shop(threads=3) as shop:
+        seize = shop.queue.seize
+
+        def seize_beside_another(box: Box, some: Sequence[Job], *, ttl: timedelta) -> Hold | None:
+            with ThreadPoolExecutor(1) as pool:
+                assert pool.submit(shop.processor.dispatch, box, jobs(2)).result() == 1
+            return seize(box, some, ttl=ttl)
+
+        shop.queue.seize = seize_beside_another  # type: ignore[method-assign, assignment]
+        assert shop.processor.dispatch(BOX, jobs(1)) == 1
+        assert shop.queue.state(BOX).length == 1
+        assert eventually(lambda: shop.work.begun == [{1}])
