@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from urllib.parse import unquote
+from uuid import uuid4
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -17,12 +18,11 @@ from boxengine.app import database
 from boxengine.domain.box import Box, Retention
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import FailedAttempt, Settlement
+from tests.eventually import eventually
 from tests.integration.engine.rig import BOX, Rig
 from tests.integration.engine.rigs import ON_POSTGRESQL, MakeRig
 
 HOSTILE = "x*/; DROP TABLE order_outbox_items; -- '\"%s%%\\ :bucket /* é"
-pytestmark = pytest.mark.xdist_group("general_log")
-"""On one of xdist's workers: they share MariaDB, and its log of all statements is switched on and off for the whole server."""
 _COMMENT = re.compile(r"/\*((?:[a-z]+='[^'*]*',?)+)\*/$")
 
 
@@ -39,22 +39,31 @@ def statements_seen(rig: Rig) -> Iterator[Callable[[], list[str]]]:
         rig.execute(f"CREATE TRIGGER see AFTER UPDATE OR DELETE ON {table} FOR EACH STATEMENT EXECUTE FUNCTION see()")
         yield lambda: [row.query for row in rig.ask("SELECT query FROM seen ORDER BY id")]
         return
-    ((before, output, since),) = rig.ask("SELECT @@global.general_log, @@global.log_output, NOW(6)")
-    rig.execute("SET GLOBAL log_output = 'TABLE', GLOBAL general_log = 1")
-    try:
-        yield lambda: [
-            row.argument
-            for row in rig.ask(
-                "SELECT argument FROM mysql.general_log WHERE event_time >= :since AND argument LIKE :table "
-                "AND thread_id IN (SELECT thread_id FROM mysql.general_log WHERE event_time >= :since "
-                "AND command_type = 'Connect' AND argument LIKE CONCAT('% on ', DATABASE(), ' %')) ORDER BY event_time",
-                since=since,
-                table=f"%{table}%",
-            )
-            if row.argument.startswith(("SELECT t.id", "UPDATE", "DELETE"))
-        ]
-    finally:
-        rig.execute(f"SET GLOBAL general_log = {before}, GLOBAL log_output = '{output}'")
+    with rig.engine.connect() as guard:
+        # The log is the server's, and another test may want it at the same time.
+        guard.exec_driver_sql("SELECT GET_LOCK('general_log', 100)")
+        ((before, output, since),) = rig.ask("SELECT @@global.general_log, @@global.log_output, NOW(6)")
+        rig.execute("SET GLOBAL log_output = 'TABLE', GLOBAL general_log = 1")
+        try:
+            yield lambda: _logged(rig, since)
+        finally:
+            rig.execute(f"SET GLOBAL general_log = {before}, GLOBAL log_output = '{output}'")
+
+
+def _logged(rig: Rig, since: datetime) -> list[str]:
+    """What connections to the test's database have said to MariaDB about its table."""
+    # While others write, a reader of the log may not see its latest rows yet. It sees them in order, so this one is the last.
+    end = f"SELECT '{uuid4()}'"
+    rig.ask(end)
+    eventually(lambda: rig.ask("SELECT 1 FROM mysql.general_log WHERE argument = :end", end=end))
+    rows = rig.ask(
+        "SELECT argument FROM mysql.general_log WHERE event_time >= :since AND argument LIKE :table "
+        "AND thread_id IN (SELECT thread_id FROM mysql.general_log WHERE event_time >= :since "
+        "AND command_type = 'Connect' AND argument LIKE CONCAT('% on ', DATABASE(), ' %')) ORDER BY event_time",
+        since=since,
+        table=f"%{rig.box().table}%",
+    )
+    return [row.argument for row in rows if row.argument.startswith(("SELECT t.id", "UPDATE", "DELETE"))]
 
 
 @pytest.fixture
