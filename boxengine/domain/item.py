@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from boxengine.domain.box import Box, BoxType
-from boxengine.domain.item_id import ItemId
 from boxengine.errors import Undecodable
 
 ONLY_TO = "replay_to"
@@ -33,7 +32,7 @@ class Item(NamedTuple):
     costs time and is seldom asked for (``options``, ``headers``, zones) is worked out when it is asked for.
     """
 
-    id: ItemId
+    id: int
     """An integer in every SQL table."""
     uuid: str
     """Canonical text."""

@@ -11,7 +11,8 @@ ItemId: TypeAlias = Any
 It is an integer in every SQL table; another store may have text, or what its database makes. The engine compares ids and
 passes them on, and never computes with them. Where reading may begin at the start, None stands for "after no row".
 
-No protocol, because mappings are invariant in their keys, and because users may read ``item.id`` as the integer it is.
+No protocol, because mappings are invariant in their keys. ``Item.id`` says ``int``: that is what users have, and type checkers
+are to know it.
 """
 
 

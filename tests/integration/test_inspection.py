@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from boxengine.adapters.sql.inspection import SqlInspector
-from boxengine.adapters.sql.moments import place_of
+from boxengine.adapters.sql.moments import Probes, place_of
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status
@@ -187,7 +187,7 @@ def test_a_moment_is_found_in_a_few_probes_however_unevenly_ids_rise(bench: Benc
         for number in (0, 1, 5, 9, 10, 50, 99):
             moment = now - timedelta(hours=hours[number] + 0.0001)
             probes.clear()
-            place = place_of(connection, bench.box.table, moment, near=1)
+            place = place_of(connection, Probes(bench.box.table), moment, near=1)
             assert (place.after, place.before) == (ids[number - 1] if number else 0, ids[number])
             assert len(probes) <= 2 + 3 * 7, "no more than halving would take, thrice"
 

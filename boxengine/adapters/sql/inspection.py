@@ -14,7 +14,7 @@ from sqlalchemy.exc import DataError
 from boxengine.adapters.sql.errors import translated
 from boxengine.adapters.sql.item_rows import ItemRows
 from boxengine.adapters.sql.items import item_row
-from boxengine.adapters.sql.moments import Place, place_of
+from boxengine.adapters.sql.moments import Place, Probes, place_of
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.adapters.sql.tables import BoxTable
 from boxengine.adapters.sql.windows import BEYOND, Span, Windows, asks_for_more, is_by_index
@@ -182,7 +182,7 @@ class _Look:
         return Span(low, high)
 
     def _place(self, moment: datetime) -> Place:
-        return place_of(self._connection, self._name, moment, near=max(1, self._untidy // 10))
+        return place_of(self._connection, Probes(self._name), moment, near=max(1, self._untidy // 10))
 
     # ── rows ─────────────────────────────────────────────────────────────────────────────────────────
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, TextClause, text
 
 _HALVING_EVERY = 3
 
@@ -25,24 +25,36 @@ class _Row(NamedTuple):
     at: datetime
 
 
-def place_of(connection: Connection, table: str, moment: datetime, *, near: int) -> Place:
+class Probes:
+    """The statements that look for a moment in one table."""
+
+    def __init__(self, table: str) -> None:
+        """Args:
+        table: its name, escaped for ``text``.
+        """
+        rows = f"SELECT id, created_at FROM {table}"
+        self.first = text(f"{rows} ORDER BY id LIMIT 1")
+        self.last = text(f"{rows} ORDER BY id DESC LIMIT 1")
+        self.next = text(f"{rows} WHERE id >= :start ORDER BY id LIMIT 1")
+
+
+def place_of(connection: Connection, probes: Probes, moment: datetime, *, near: int) -> Place:
     """Finds the moment's position with a few probes of the primary key.
 
     Args:
-        table: its name, escaped for ``text``.
         near: stop once ``after`` and ``before`` are this close.
     """
 
-    def ask(query: str, **values: int) -> _Row | None:
-        row = connection.execute(text(f"SELECT id, created_at FROM {table} {query}"), values).one_or_none()
+    def ask(probe: TextClause, **values: int) -> _Row | None:
+        row = connection.execute(probe, values).one_or_none()
         return None if row is None else _Row(int(row[0]), _utc(row[1]))
 
-    first, last = ask("ORDER BY id LIMIT 1"), ask("ORDER BY id DESC LIMIT 1")
+    first, last = ask(probes.first), ask(probes.last)
     if first is None or last is None or moment <= first.at:
         return Place(0, 0 if first is None else first.id)
     if moment > last.at:
         return Place(last.id, last.id + 1)
-    return _between(first, last, moment, near, lambda start: ask("WHERE id >= :start ORDER BY id LIMIT 1", start=start))
+    return _between(first, last, moment, near, lambda start: ask(probes.next, start=start))
 
 
 def _between(low: _Row, high: _Row, moment: datetime, near: int, next_row: Callable[[int], _Row | None]) -> Place:
