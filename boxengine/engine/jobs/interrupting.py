@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from boxengine.errors import JobLost
 
@@ -29,12 +29,14 @@ class _Target:
         self._thread = ctypes.c_ulong(thread)
         self._lock = threading.Lock()
         self._there = True
+        self._was_hit = False
 
     def hit(self) -> None:
         # Not waited for: the thread may have been hit just where it held the lock.
         if self._lock.acquire(blocking=False):
             try:
                 if self._there:
+                    self._was_hit = True
                     _raise_in(self._thread, JobLost)
             finally:
                 self._lock.release()
@@ -42,9 +44,25 @@ class _Target:
     def leave(self) -> None:
         with self._lock:
             self._there = False
-            # One that was raised and has not risen yet would hit whatever this thread does next.
-            _raise_in(self._thread, None)
+        if self._was_hit:
+            _take_back(self._thread)
 
 
-def _raise_in(thread: ctypes.c_ulong, error: type[BaseException] | None) -> None:
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, None if error is None else ctypes.py_object(error))
+class _Withdrawn(BaseException):
+    """Takes the place of what has not risen yet."""
+
+
+def _take_back(own: ctypes.c_ulong) -> None:
+    """Keeps what was raised in this thread and has not risen yet from hitting whatever the thread does next.
+
+    It is replaced and caught. NULL would clear it too, but leaves the interpreter looking for it at every step from then on:
+    all threads become slower, and under a tracer Python 3.11 hangs.
+    """
+    with suppress(_Withdrawn):
+        _raise_in(own, _Withdrawn)
+        while True:
+            pass
+
+
+def _raise_in(thread: ctypes.c_ulong, error: type[BaseException]) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(error))
