@@ -74,6 +74,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.stash[_SESSION].close()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Refuse to run grouped tests side by side: pytest-xdist writes a group into the test's id, or has ignored it."""
+    if not getattr(config.option, "loadgroup", False):
+        return
+    for item in items:
+        if item.get_closest_marker("xdist_group") and "@" not in item.nodeid.rpartition("::")[2]:
+            raise pytest.UsageError(f"this pytest-xdist ignores the xdist_group of {item.nodeid}: see pyproject.toml")
+
+
 def pytest_report_header(config: pytest.Config) -> list[str]:
     return [f"server {offer}" for offer in config.stash[_SESSION].offers().values()]
 
