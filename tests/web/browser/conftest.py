@@ -32,9 +32,12 @@ DOCUMENTATION = "".join(page.read_text() for page in (ROOT / "README.md", *(ROOT
 PHONE, DESK = 375, 1440
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium(server_lookup: ServerLookup) -> Iterator[Any]:
-    """The browser that the system has installed; nothing is downloaded."""
+    """The browser that the system has installed; nothing is downloaded.
+
+    It ends with this folder's tests: Playwright's event loop runs in their thread, where no other test could start one.
+    """
     program = server_lookup("chromium").address
     from playwright.sync_api import sync_playwright
 
