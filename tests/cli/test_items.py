@@ -273,13 +273,19 @@ def on_a_terminal(project: Project, command: list[str], typed: str) -> tuple[str
     return screen.decode(), process.wait(timeout=60)
 
 
+def deliver(project: Project, count: int) -> None:
+    """Runs a worker until it has delivered so often, and marked every item; what a transport wrote is not yet committed."""
+    with project.worker() as worker:
+        eventually(lambda: len(project.deliveries()) == count and set(project.counts()) == {2})
+        assert worker.stop() == 0
+
+
 # ── once more ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_replayed_items_are_delivered_again_behind_those_of_their_key_and_marked(project: Project) -> None:
     project.fill(4, keys=2)
-    with project.worker():
-        eventually(lambda: len(project.deliveries()) == 4)
+    deliver(project, 4)
     assert answer(project, "replay", BOX, "--event-key", "1", "--dry-run") == {
         "box": BOX,
         "action": "replay",
@@ -292,8 +298,7 @@ def test_replayed_items_are_delivered_again_behind_those_of_their_key_and_marked
         "items": 2,
         "copied": 2,
     }
-    with project.worker():
-        eventually(lambda: len(project.deliveries()) == 6)
+    deliver(project, 6)
     again = project.deliveries()[4:]
     assert [each["event_key"] for each in again] == ["1", "1"]
     assert all(each["headers"]["Replay-Of"] for each in again)
@@ -303,15 +308,13 @@ def test_what_overtakes_goes_out_before_what_waits_for_its_key_and_to_the_transp
     project: Project,
 ) -> None:
     project.fill(1, keys=1)
-    with project.worker():
-        eventually(lambda: len(project.deliveries()) == 1)
+    deliver(project, 1)
     project.fill(2, keys=1)
     project.call("items", "replay", BOX, "--ids", "1", "--transport", "ftp", "--yes", expect=2)
     assert "no transport 'ftp'" in project.errors
     replayed = answer(project, "replay", BOX, "--ids", "1", "--overtake", "--transport", "file", "--yes")
     assert replayed["copied"] == 1
-    with project.worker():
-        eventually(lambda: len(project.deliveries()) == 4)
+    deliver(project, 4)
     assert [each["headers"]["Sequence-ID"] for each in project.deliveries()] == ["1", "1", "2", "3"]
     again = project.deliveries()[1]["headers"]
     assert again["Replay-Of"] == project.deliveries()[0]["headers"]["Idempotency-Key"] != again["Idempotency-Key"]
