@@ -71,6 +71,9 @@ chaos: $(STAMP) ## faults against real servers and worker processes, a sample in
 chaos-mariadb: $(STAMP) ## the same on MariaDB, all faults that apply (CHAOS_ARGS="--quick": ten minutes)
 	@$(BIN)/python -m tests.chaos --database mariadb --all --minutes 40 $(CHAOS_ARGS)
 
+chaos-jobs: $(STAMP) ## 20,000 long jobs of 10 ms to 30 s under killed, suspended and unaware workers and crashed servers (CHAOS_ARGS="--jobs 2000 --times 2")
+	@$(BIN)/python -m tests.chaos.jobs $(CHAOS_ARGS)
+
 proof-django: $(STAMP) ## 10,000 orders of a Django project, a fifth rolled back, its worker killed twice (PROOF_ARGS="--orders 1000")
 	@$(BIN)/python -m tests.integration.django.proof $(PROOF_ARGS)
 
@@ -86,4 +89,4 @@ fuzz-sql: $(STAMP) ## five minutes of random SQL writes into the boxes' tables b
 chaos-kafka: $(STAMP) ## 100,000 items into and out of a real Kafka, with kills and outages (CHAOS_ARGS="--rows normal --items 20000")
 	@$(BIN)/python -m tests.chaos.kafka $(CHAOS_ARGS)
 
-.PHONY: help install chart-tools demo test lint format docs golden-sql screenshots moving-picture bench bench-quick bench-peers console-load console-fuzz soak chaos chaos-mariadb proof-django proof-dashboard proof-image fuzz-sql chaos-kafka
+.PHONY: help install chart-tools demo test lint format docs golden-sql screenshots moving-picture bench bench-quick bench-peers console-load console-fuzz soak chaos chaos-mariadb chaos-jobs proof-django proof-dashboard proof-image fuzz-sql chaos-kafka

@@ -108,7 +108,7 @@ def running_servers(database: str, storage: Storage = Storage.TABLE) -> Iterator
             _database(database, folder) as server,
             EmbeddedValkey(folder / "valkey", durable=False) as valkey,
         ):
-            yield Servers(server, valkey, copy_of_the_code(folder / "code"), storage)
+            yield Servers(server, copy_of_the_code(folder / "code"), valkey, storage)
 
 
 @contextmanager

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import NullPool, create_engine
+from sqlalchemy import Connection, NullPool, create_engine
 from sqlalchemy.exc import DBAPIError
 
 from boxengine.app.boxes import Boxes
@@ -18,8 +18,6 @@ KEYS = 200
 """Event keys of each box."""
 REFUSED_ONCE, REFUSED_TWICE = 0.03, 0.01
 """Shares of the items."""
-BURST = (200, 2400)
-"""Items of the smallest and the largest burst."""
 
 
 class Feed:
@@ -28,6 +26,9 @@ class Feed:
     A burst is one transaction per box. A transaction that fails is given up: whether the database took it is read from
     the tables afterwards.
     """
+
+    burst = (200, 2400)
+    """Items of the smallest and the largest burst."""
 
     def __init__(
         self,
@@ -47,11 +48,11 @@ class Feed:
         items: at least so many are committed in all.
         rate: items per second, on average.
         """
-        self._boxes = boxes
+        self.boxes = boxes
+        self.randomness = randomness
         self._shares = shares
         self._items = items
         self._rate = rate
-        self._random = randomness
         self._engine = create_engine(url, poolclass=NullPool, connect_args=dict(connect_args))
         self._hurry = threading.Event()
         self._thread = threading.Thread(target=self._run, name="chaos feed", daemon=True)
@@ -81,7 +82,7 @@ class Feed:
     def _run(self) -> None:
         try:
             while not (self._hurry.is_set() and len(self.commits) >= self._items):
-                size = self._random.randint(*BURST)
+                size = self.randomness.randint(*self.burst)
                 for box, share in self._shares.items():
                     self._commit(box, round(size * share))
                 self._hurry.wait(size / self._rate)
@@ -91,14 +92,18 @@ class Feed:
     def _commit(self, box: str, count: int) -> None:
         try:
             with self._engine.begin() as connection:
-                ids = self._boxes.create_outbox_batch(connection, box, [self._item() for _ in range(count)])
+                ids = self.create(connection, box, count)
         except DBAPIError:
             self._hurry.wait(0.1)
             return
         now = time.monotonic()
         self.commits.update(((box, id_), now) for id_ in ids)
 
+    def create(self, connection: Connection, box: str, count: int) -> Sequence[int]:
+        """So many items for the box, in the open transaction; their ids."""
+        return self.boxes.create_outbox_batch(connection, box, [self._item() for _ in range(count)])
+
     def _item(self) -> Any:
-        luck = self._random.random()
+        luck = self.randomness.random()
         refusals = 2 if luck < REFUSED_TWICE else 1 if luck < REFUSED_TWICE + REFUSED_ONCE else 0
-        return {"event_key": str(self._random.randrange(KEYS)), "payload": b"%d " % refusals + b"x" * 200}
+        return {"event_key": str(self.randomness.randrange(KEYS)), "payload": b"%d " % refusals + b"x" * 200}

@@ -82,7 +82,7 @@ def _perform(stage: Stage, fault: Fault, *, times: int, until: float | None) -> 
         problems.append(f"{type(error).__name__}: {error}")
     stage.crew.look_after()
     stage.crew.dismiss(*stage.crew.running)
-    return [*problems, *stage.crew.problems, *_tracebacks(stage.folder)]
+    return [*problems, *stage.crew.problems, *tracebacks(stage.folder)]
 
 
 def _judged(name: str, fault: Fault, stage: Stage, problems: Sequence[str], *, seconds: float) -> Row:
@@ -141,7 +141,7 @@ def _sentences(folder: Path, findings: Findings) -> list[str]:
     return [sentence for kind in kinds for sentence in kind[:SHOWN]]
 
 
-def _tracebacks(folder: Path) -> list[str]:
+def tracebacks(folder: Path) -> list[str]:
     """A server that is away is nobody's bug: a worker tells of it in one line. A traceback is something else."""
     logged = [
         (log.stem, line)

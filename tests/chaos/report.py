@@ -12,9 +12,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rich.table import Table
+
+
+class Reported(Protocol):
+    """What can be written: a row of any suite."""
+
+    def as_json(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +102,7 @@ def table(rows: Sequence[Row], *, title: str = "boxengine: chaos") -> Table:
     return shown
 
 
-def write(path: Path, rows: Sequence[Row], *, seed: int, seconds: float) -> None:
+def write(path: Path, rows: Sequence[Reported], *, seed: int, seconds: float) -> None:
     """The run as JSON.
 
     Args:

@@ -9,14 +9,23 @@ import tarfile
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
+_NEEDED = (
+    "tests/__init__.py",
+    "tests/chaos/__init__.py",
+    "tests/chaos/recorder.py",
+    "tests/chaos/skewed.py",
+    "tests/chaos/jobs/__init__.py",
+    "tests/chaos/jobs/handlers.py",
+    "tests/chaos/jobs/unaware.py",
+)
 _WITHOUT = shutil.ignore_patterns("__pycache__")
 
 
 def copy_of_the_code(folder: Path) -> Path:
     """Copies the package, and what the workers need of the tests, into a new folder; returns it."""
     shutil.copytree(REPOSITORY / "boxengine", folder / "boxengine", ignore=_WITHOUT)
-    (folder / "tests" / "chaos").mkdir(parents=True)
-    for name in ("tests/__init__.py", "tests/chaos/__init__.py", "tests/chaos/recorder.py", "tests/chaos/skewed.py"):
+    (folder / "tests" / "chaos" / "jobs").mkdir(parents=True)
+    for name in _NEEDED:
         shutil.copy(REPOSITORY / name, folder / name)
     return folder
 

@@ -5,29 +5,24 @@ from __future__ import annotations
 import json
 import random
 import secrets
-import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-import psycopg
 from redis import Redis
-from sqlalchemy import Connection, create_engine
+from sqlalchemy import create_engine
 
 from boxengine.adapters.sql import schema
 from boxengine.app.boxes import load
 from boxengine.domain.box import Storage
-from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
-from tests.chaos.checker import Injection, Order, SourceRow
+from boxengine.embedded import EmbeddedValkey
+from tests.chaos.checker import Order, SourceRow
 from tests.chaos.crew import Crew, Kind
-from tests.chaos.database import Database, MariaDB, PostgreSQL
 from tests.chaos.feed import Feed
 from tests.chaos.record import Attempt, read
-from tests.eventually import eventually
-from tests.servers.mariadb import MariaDBServer
+from tests.chaos.scene import Ground, Scene
 from tests.servers.proxy import FaultProxy
 
 STRICT, KEYED, PLAIN = "strict_outbox_item", "keyed_outbox_item", "plain_outbox_item"
@@ -37,45 +32,23 @@ GENERAL_TIMEOUT = 10.0
 """Seconds; after which the database ends the transaction of a worker that has fallen silent."""
 _DATABASE, _REDIS = "CHAOS_DATABASE_URL", "CHAOS_REDIS_URL"
 """Environment variables that lead a worker elsewhere than the configuration."""
-_IN_WORK_SOON = 20.0
-"""Seconds to wait for a moment at which something is in work; after that the fault comes anyway."""
 
 
 @dataclass(frozen=True, slots=True)
-class Servers:
-    """One database server, one Valkey and one copy of the code, for all faults of a run."""
+class Servers(Ground):
+    """The same with a Valkey, as outboxes need it."""
 
-    database: Database
     redis: EmbeddedValkey
-    code: Path
-    """Where the workers find boxengine and their transports."""
     storage: Storage = Storage.TABLE
     """Of every box; a log is PostgreSQL's."""
 
-    @property
-    def postgres(self) -> EmbeddedPostgres:
-        """For the faults that PostgreSQL alone has."""
-        assert isinstance(self.database, PostgreSQL)
-        return self.database.server
 
-    @property
-    def mariadb(self) -> MariaDBServer:
-        """For the faults that MariaDB alone has."""
-        assert isinstance(self.database, MariaDB)
-        return self.database.server
+@dataclass(slots=True, kw_only=True)
+class Stage(Scene):
+    """A scene with three boxes of items."""
 
-
-@dataclass(slots=True)
-class Stage:
-    """What a fault acts on."""
-
-    folder: Path
     servers: Servers
-    database: str
-    """Its name."""
-    crew: Crew
     feed: Feed
-    randomness: random.Random
     database_proxy: FaultProxy
     redis_proxy: FaultProxy
     """Both stand before the servers for those who are ``behind_proxies``."""
@@ -83,16 +56,10 @@ class Stage:
     """Before the database for the feed."""
     cleanup: ExitStack
     """What is to be closed after the verdict."""
-    injections: list[Injection] = field(default_factory=list)
     doomed: set[tuple[str, int]] = field(default_factory=set)
     """Box and id of items that must end as failed."""
     touched: set[tuple[str, int]] = field(default_factory=set)
     """Box and id of items that a fault wrote to; nothing is promised about them."""
-    _never: threading.Event = field(default_factory=threading.Event)
-
-    @property
-    def record(self) -> Path:
-        return self.folder / "record"
 
     @property
     def behind_proxies(self) -> Kind:
@@ -101,53 +68,6 @@ class Stage:
         return Kind(
             environment={_DATABASE: self.database_proxy.url(database), _REDIS: self.redis_proxy.url(redis)},
         )
-
-    @contextmanager
-    def injecting(self, *victims: int) -> Iterator[None]:
-        """Notes that the fault is there as long as the block runs.
-
-        Args:
-            victims: processes that it strikes; all if none is named.
-        """
-        begin = time.monotonic()
-        try:
-            yield
-        finally:
-            self.injections.append(Injection(begin, time.monotonic(), frozenset(victims) or None))
-
-    def pause(self, least: float, most: float) -> None:
-        """Lets a random time pass, in seconds."""
-        self._never.wait(self.randomness.uniform(least, most))
-
-    def wait_for_work(self) -> None:
-        """Returns at a random moment while items are being received."""
-        until = time.monotonic() + _IN_WORK_SOON
-        while time.monotonic() < until:
-            before = self._received()
-            self._never.wait(0.01)
-            if self._received() > before:
-                self.pause(0.0, 0.1)
-                return
-
-    def wait_for_recovery(self) -> None:
-        """Returns a moment after something was received again."""
-        before = self._received()
-        eventually(lambda: self._received() > before, what="a delivery after the fault")
-        self.pause(0.5, 5.0)
-
-    @contextmanager
-    def session(self) -> Iterator[Connection]:
-        """A connection past the proxy, in autocommit, for what every database understands."""
-        with self.servers.database.session(self.database) as connection:
-            yield connection
-
-    @contextmanager
-    def sql(self, database: str | None = None) -> Iterator[psycopg.Connection]:
-        """The same for PostgreSQL, as its driver's connection."""
-        dsn = self.servers.postgres.url(database or self.database).replace("+psycopg", "")
-        options = "-c statement_timeout=0 -c default_transaction_read_only=off"
-        with psycopg.connect(dsn, autocommit=True, options=options, application_name="chaos") as connection:
-            yield connection
 
     @contextmanager
     def redis(self) -> Iterator[Redis]:
@@ -192,9 +112,6 @@ class Stage:
 
     def attempts(self) -> list[Attempt]:
         return read(self.record)
-
-    def _received(self) -> int:
-        return self.record.stat().st_size if self.record.exists() else 0
 
 
 @contextmanager
@@ -241,7 +158,18 @@ def staged(
             rate=rate,
             randomness=random.Random(randomness.random()),
         )
-        yield Stage(folder, servers, name, crew, feed, randomness, database_proxy, redis_proxy, application, stack)
+        yield Stage(
+            folder=folder,
+            servers=servers,
+            database=name,
+            crew=crew,
+            feed=feed,
+            randomness=randomness,
+            database_proxy=database_proxy,
+            redis_proxy=redis_proxy,
+            application_proxy=application,
+            cleanup=stack,
+        )
 
 
 def _configuration(database: str, servers: Servers, record_path: Path, transports: Mapping[str, str]) -> str:

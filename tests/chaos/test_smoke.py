@@ -22,7 +22,7 @@ from tests.servers.promised import promised_servers, require
 def test_nothing_is_lost_and_nothing_reordered(
     name: str, tmp_path: Path, own_postgres: EmbeddedPostgres, own_redis: EmbeddedValkey
 ) -> None:
-    servers = Servers(PostgreSQL(own_postgres), own_redis, copy_of_the_code(tmp_path / "code"))
+    servers = Servers(PostgreSQL(own_postgres), copy_of_the_code(tmp_path / "code"), own_redis)
     plan = Plan(items=2_000, rate=1_000.0, seed=1, most_times=1)
     row = play(name, FAULTS[name], servers, tmp_path / "stage", plan)
     assert (row.times, row.items >= 2_000) == (1, True)
@@ -32,7 +32,7 @@ def test_nothing_is_lost_and_nothing_reordered(
 def test_of_log_boxes_nothing_is_lost_nor_reordered_when_a_worker_is_killed(
     tmp_path: Path, own_postgres: EmbeddedPostgres, own_redis: EmbeddedValkey
 ) -> None:
-    servers = Servers(PostgreSQL(own_postgres), own_redis, copy_of_the_code(tmp_path / "code"), Storage.LOG)
+    servers = Servers(PostgreSQL(own_postgres), copy_of_the_code(tmp_path / "code"), own_redis, Storage.LOG)
     plan = Plan(items=600, rate=1_000.0, seed=1, most_times=1)
     row = play("sigkill-worker", FAULTS["sigkill-worker"], servers, tmp_path / "stage", plan)
     assert (row.times, row.items >= 600) == (1, True)
@@ -46,7 +46,7 @@ def test_a_fault_that_a_log_does_not_have_is_one_that_tables_have() -> None:
 def test_on_mariadb_nothing_is_lost_and_nothing_reordered_either(tmp_path: Path, own_redis: EmbeddedValkey) -> None:
     require(MariaDBFromSystem().offer(), promised_servers(os.environ))
     with MariaDBServer(tmp_path / "own") as server:
-        servers = Servers(MariaDB(server), own_redis, copy_of_the_code(tmp_path / "code"))
+        servers = Servers(MariaDB(server), copy_of_the_code(tmp_path / "code"), own_redis)
         plan = Plan(items=1_000, rate=1_000.0, seed=1, most_times=1)
         row = play("mariadb-kill", ON_MARIADB["mariadb-kill"], servers, tmp_path / "stage", plan)
     assert (row.times, row.items >= 1_000) == (1, True)

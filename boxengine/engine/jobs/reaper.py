@@ -23,13 +23,13 @@ class Reaper:
         self._timing = timing
 
     def turn(self) -> timedelta:
-        """Comes back when the next lease ends, or sooner."""
+        """Comes back when the next lease ends, or sooner; never later than a job that is claimed meanwhile could be over."""
         reaped = self._store.reap(self._box)
         if reaped.requeued or reaped.lost:
             self._observer.see(JobsReaped(self._box, requeued=len(reaped.requeued), lost=len(reaped.lost)))
         self._observer.see(JobLoad(self._box, running=self._handover.busy, threads=self._handover.threads))
         self._store.delete_finished(self._box)
+        latest = min(timedelta(seconds=self._timing.reaper), self._box.lease_ttl)
         if reaped.next_expiry is None:
-            return timedelta(seconds=self._timing.reaper)
-        seconds = max(self._timing.reaper_shortest, reaped.next_expiry.total_seconds())
-        return timedelta(seconds=min(self._timing.reaper, seconds))
+            return latest
+        return min(latest, max(timedelta(seconds=self._timing.reaper_shortest), reaped.next_expiry))

@@ -13,6 +13,7 @@ from sqlalchemy.exc import OperationalError
 
 from tests.chaos.database import WORKER
 from tests.chaos.fault import Fault
+from tests.chaos.scene import Scene
 from tests.chaos.stage import ORDERS, Stage
 from tests.eventually import eventually
 
@@ -31,7 +32,7 @@ END
 """
 
 
-def _crash(stage: Stage) -> None:
+def crash(stage: Scene) -> None:
     stage.wait_for_work()
     with stage.injecting():
         stage.servers.mariadb.crash()
@@ -59,7 +60,7 @@ def _freeze(stage: Stage) -> None:
     stage.wait_for_recovery()
 
 
-def _kill_connections(stage: Stage) -> None:
+def kill_connections(stage: Scene) -> None:
     stage.wait_for_work()
     with stage.injecting(), stage.session() as connection:
         _end_workers_connections(connection)
@@ -180,10 +181,10 @@ def _setting(stage: Stage, name: str, value: str, *, usual: str) -> Iterator[Non
 
 
 FAULTS = {
-    "mariadb-kill": Fault(inject=_crash, times=5, repeats=True, note="SIGKILL, start"),
+    "mariadb-kill": Fault(inject=crash, times=5, repeats=True, note="SIGKILL, start"),
     "mariadb-restart": Fault(inject=_restart, times=5, repeats=True, note="SIGTERM, start"),
     "mariadb-freeze": Fault(inject=_freeze, times=4, repeats=True, note="SIGSTOP for 1 to 13 s, SIGCONT"),
-    "kill-connections": Fault(inject=_kill_connections, times=10, repeats=True, note="KILL USER"),
+    "kill-connections": Fault(inject=kill_connections, times=10, repeats=True, note="KILL USER"),
     "statement-timeout": Fault(inject=_time_out, times=5, repeats=True, around=_with_mode, note="max_statement_time"),
     "disk-full": Fault(inject=_fill_the_disk, times=4, repeats=True, around=_with_mode, note="error 1021, read_only"),
     "deadlocks": Fault(inject=_deadlock, times=5, repeats=True, note="MariaDB chooses the victim: a worker, too"),

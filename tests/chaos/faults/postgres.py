@@ -12,6 +12,7 @@ from psycopg import sql
 from psycopg.errors import DeadlockDetected
 
 from tests.chaos.fault import Fault
+from tests.chaos.scene import Scene
 from tests.chaos.stage import ORDERS, Stage
 from tests.eventually import eventually
 
@@ -33,7 +34,7 @@ END $$
 """
 
 
-def _crash(stage: Stage) -> None:
+def crash(stage: Scene) -> None:
     stage.wait_for_work()
     with stage.injecting():
         stage.servers.postgres.crash()
@@ -51,7 +52,7 @@ def _restart(stage: Stage) -> None:
     stage.wait_for_recovery()
 
 
-def _terminate(stage: Stage) -> None:
+def terminate(stage: Scene) -> None:
     stage.wait_for_work()
     with stage.injecting(), stage.sql() as connection:
         connection.execute(
@@ -163,9 +164,9 @@ def _configure(connection: psycopg.Connection, statement: sql.Composed) -> None:
 
 
 FAULTS = {
-    "postgres-immediate": Fault(inject=_crash, times=5, repeats=True, note="pg_ctl stop -m immediate, start"),
+    "postgres-immediate": Fault(inject=crash, times=5, repeats=True, note="pg_ctl stop -m immediate, start"),
     "postgres-restart": Fault(inject=_restart, times=5, repeats=True, note="pg_ctl stop -m fast, start"),
-    "terminate-connections": Fault(inject=_terminate, times=10, repeats=True),
+    "terminate-connections": Fault(inject=terminate, times=10, repeats=True),
     "statement-timeout": Fault(inject=_time_out, times=5, repeats=True, around=_with_mode),
     "disk-full": Fault(inject=_fill_the_disk, times=4, repeats=True, around=_with_mode),
     "deadlocks": Fault(inject=_deadlock, times=5, around=_quick_to_see_deadlocks),

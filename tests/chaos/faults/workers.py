@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.chaos.fault import Fault
+from tests.chaos.scene import Scene
 from tests.chaos.stage import GENERAL_TIMEOUT, Stage
 
 LEASE = 4.0
@@ -11,7 +12,7 @@ SIGKILL_RECOVERY = 5.0
 """Seconds within which the buckets of a killed worker go on."""
 
 
-def _kill(stage: Stage) -> None:
+def kill(stage: Scene) -> None:
     """One of two; the next one only when both are there again, for what is promised is that the other goes on."""
     stage.crew.wait_until_started()
     stage.wait_for_work()
@@ -22,7 +23,7 @@ def _kill(stage: Stage) -> None:
     stage.pause(2.0, 7.0)
 
 
-def _freeze(stage: Stage) -> None:
+def freeze(stage: Scene) -> None:
     stage.wait_for_work()
     victim = stage.randomness.choice(stage.crew.running)
     with stage.injecting(victim.pid):
@@ -61,8 +62,8 @@ def _scale_up_and_down(stage: Stage) -> None:
 
 
 FAULTS = {
-    "sigkill-worker": Fault(inject=_kill, times=10, least=10, repeats=True, recovery_limit=SIGKILL_RECOVERY),
-    "sigstop-worker": Fault(inject=_freeze, times=4, repeats=True),
+    "sigkill-worker": Fault(inject=kill, times=10, least=10, repeats=True, recovery_limit=SIGKILL_RECOVERY),
+    "sigstop-worker": Fault(inject=freeze, times=4, repeats=True),
     "graceful-stop": Fault(inject=_replace, times=6),
     "scaling": Fault(inject=_scale_up_and_down, times=3, hire=_hire_one, note="1 worker, 4 workers, 1 worker"),
 }

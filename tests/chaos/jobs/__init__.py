@@ -1,0 +1,1 @@
+"""Faults against workers that run long jobs: ``make chaos-jobs``."""
