@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 from boxengine.app.boxes import Boxes
 from boxengine.app.servers import Patience, Servers, connect
 from boxengine.domain.box import BoxType
-from boxengine.web.console import api, openapi, pages, reference
+from boxengine.web.console import api, job_routes, openapi, pages, reference
 from boxengine.web.console.access import Access, Authenticate, Authentication, Role
 from boxengine.web.console.acting import Polling
 from boxengine.web.console.calls import Handler, api_failure, endpoint
@@ -126,6 +126,12 @@ def routes(site: Site) -> list[BaseRoute]:
         read("/api/workers", api.workers),
         read("/api/doctor", api.doctor),
         read("/api/trail", api.trail),
+        write("/api/v1/jobs/trigger", job_routes.trigger),
+        read("/api/v1/jobs/{job_id}/status", job_routes.status),
+        write("/api/v1/jobs/{job_id}/cancel", job_routes.cancel),
+        read("/status", job_routes.service_status),
+        # Without the threads and the sign-in of the others: a monitor's question is answered whatever those wait for.
+        Route("/health", job_routes.health, methods=["GET"]),
         read("/api/openapi.json", openapi.document),
         *(route for side in BoxType for route in _of_reference(site, side)),
         Route("/events", Events(site).answer, methods=["GET"]),

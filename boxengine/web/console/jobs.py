@@ -12,6 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from boxengine.domain.box import Box
+from boxengine.domain.jobs import JobBox
 from boxengine.errors import BoxError, QueueUnavailable
 from boxengine.ports import Clock
 from boxengine.ports.people.trail import Deed, Trail
@@ -93,7 +94,7 @@ class Jobs:
         with self._lock:
             return list(self._jobs.values())[::-1]
 
-    def note(self, *, who: str, action: str, box: Box, what: str, outcome: str) -> None:
+    def note(self, *, who: str, action: str, box: Box | JobBox, what: str, outcome: str) -> None:
         """Writes a deed into the log and the trail; an outage of Redis leaves it to the log."""
         deed = Deed(at=self._clock.now(), who=who, action=action, box=box.name, what=what, outcome=outcome)
         logger.info(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
@@ -12,6 +12,8 @@ from boxengine.ports.people.history import Span
 from boxengine.version import __version__
 from boxengine.web.console.acting import DONE, Polling
 from boxengine.web.console.calls import Call
+from boxengine.web.console.openapi_jobs import job_paths
+from boxengine.web.console.openapi_parts import LIST, OBJECT, does
 from boxengine.web.console.parsing import LARGEST_ID, LARGEST_PAGE, LONGEST_TEXT, MOST_IDS
 from boxengine.web.console.replaying import MOST_OPTIONS
 
@@ -34,8 +36,6 @@ _PAGE: Mapping[str, Any] = {
     "after": {**_ID, "minimum": 0, "description": "rows with larger ids, the nearest of them"},
     "limit": {"type": "integer", "minimum": 1, "maximum": LARGEST_PAGE, "default": 50},
 }
-_OBJECT = {"type": "object"}
-_LIST = {"type": "array", "items": _OBJECT}
 _ACTIONS = [str(action) for action in DONE]
 _REPLAY = {
     "type": "object",
@@ -103,47 +103,48 @@ def described(server: str = "") -> dict[str, Any]:
 
 def _paths() -> dict[str, Any]:
     paths: dict[str, Any] = {
-        "/api/overview": {"get": _does("What is wrong, all boxes, all workers", _OBJECT)},
-        "/api/boxes": {"get": _does("All boxes", _LIST)},
-        "/api/boxes/{box}": {"get": _does("One box", _OBJECT, path=_BOX)},
+        "/api/overview": {"get": does("What is wrong, all boxes, all workers", OBJECT)},
+        "/api/boxes": {"get": does("All boxes", LIST)},
+        "/api/boxes/{box}": {"get": does("One box", OBJECT, path=_BOX)},
         "/api/boxes/{box}/history": {
-            "get": _does(
-                "What happened lately", _OBJECT, path=_BOX, query={"span": {"type": "string", "enum": list(Span)}}
+            "get": does(
+                "What happened lately", OBJECT, path=_BOX, query={"span": {"type": "string", "enum": list(Span)}}
             )
         },
-        "/api/boxes/{box}/items": {"get": _does("A page of items", _OBJECT, path=_BOX, query={**_FILTER, **_PAGE})},
+        "/api/boxes/{box}/items": {"get": does("A page of items", OBJECT, path=_BOX, query={**_FILTER, **_PAGE})},
         "/api/boxes/{box}/items/count": {
-            "get": _does("How many, up to 10,000", _OBJECT, path=_BOX, query=_FILTER),
-            "post": _does("Count exactly, in the background", _OBJECT, path=_BOX, body=_COUNT, begins=True),
+            "get": does("How many, up to 10,000", OBJECT, path=_BOX, query=_FILTER),
+            "post": does("Count exactly, in the background", OBJECT, path=_BOX, body=_COUNT, begins=True),
         },
-        "/api/boxes/{box}/items/{item}": {"get": _does("One item, whole, and why it waits", _OBJECT, path=_ITEM)},
+        "/api/boxes/{box}/items/{item}": {"get": does("One item, whole, and why it waits", OBJECT, path=_ITEM)},
         "/api/boxes/{box}/items/{item}/{action}": {
-            "post": _does(
+            "post": does(
                 "Act on one item",
-                _OBJECT,
+                OBJECT,
                 path={**_ITEM, "action": {"type": "string", "enum": _ACTIONS}},
                 body={"type": "object", "additionalProperties": False, "properties": {"replay": _REPLAY}},
                 begins=True,
             )
         },
         "/api/boxes/{box}/actions": {
-            "post": _does("Act on all items of a filter, or count them", _OBJECT, path=_BOX, body=_ACT, begins=True)
+            "post": does("Act on all items of a filter, or count them", OBJECT, path=_BOX, body=_ACT, begins=True)
         },
-        "/api/jobs/{job}": {"get": _does("How far an action is", _OBJECT, path=_JOB)},
-        "/api/jobs/{job}/cancel": {"post": _does("End an action after its batch", _OBJECT, path=_JOB)},
-        "/api/workers": {"get": _does("Worker processes", _LIST)},
-        "/api/doctor": {"get": _does("What hurts in production, and what to do", _LIST)},
+        "/api/jobs/{job}": {"get": does("How far an action is", OBJECT, path=_JOB)},
+        "/api/jobs/{job}/cancel": {"post": does("End an action after its batch", OBJECT, path=_JOB)},
+        "/api/workers": {"get": does("Worker processes", LIST)},
+        "/api/doctor": {"get": does("What hurts in production, and what to do", LIST)},
         "/api/trail": {
-            "get": _does(
+            "get": does(
                 "Who did what",
-                _LIST,
+                LIST,
                 query={"limit": {"type": "integer", "minimum": 1, "maximum": 1000, "default": 50}},
             )
         },
-        "/api/openapi.json": {"get": _does("This document", _OBJECT)},
+        "/api/openapi.json": {"get": does("This document", OBJECT)},
     }
     for polling in Polling:
-        paths[f"/api/boxes/{{box}}/{polling}"] = {"post": _does(f"{polling.capitalize()} a box", _OBJECT, path=_BOX)}
+        paths[f"/api/boxes/{{box}}/{polling}"] = {"post": does(f"{polling.capitalize()} a box", OBJECT, path=_BOX)}
+    paths |= job_paths()
     for side in ("outbox", "inbox"):
         paths |= _of_reference(side)
     return paths
@@ -153,58 +154,10 @@ def _of_reference(side: str) -> dict[str, Any]:
     own = {"type": "object", "required": ["polling_enabled"], "properties": {"polling_enabled": {"type": "boolean"}}}
     body = {"type": "object", "required": [f"{side}_class"], "properties": {f"{side}_class": own}}
     return {
-        f"/api/{side}_classes": {"get": _does("As sbmt-outbox lists them, with X-Total-Count", _LIST)},
+        f"/api/{side}_classes": {"get": does("As sbmt-outbox lists them, with X-Total-Count", LIST)},
         f"/api/{side}_classes/{{box}}": {
-            "get": _does("As sbmt-outbox shows it", _OBJECT, path=_BOX),
-            "put": _does("Pause or resume, as in sbmt-outbox", _OBJECT, path=_BOX, body=body),
-            "delete": _does("Forget a pause, as in sbmt-outbox", {}, path=_BOX),
+            "get": does("As sbmt-outbox shows it", OBJECT, path=_BOX),
+            "put": does("Pause or resume, as in sbmt-outbox", OBJECT, path=_BOX, body=body),
+            "delete": does("Forget a pause, as in sbmt-outbox", {}, path=_BOX),
         },
     }
-
-
-def _does(
-    summary: str,
-    answer: Mapping[str, Any],
-    *,
-    path: Mapping[str, Any] | None = None,
-    query: Mapping[str, Any] | None = None,
-    body: Mapping[str, Any] | None = None,
-    begins: bool = False,
-) -> dict[str, Any]:
-    parameters = [{"name": name, "in": "path", "required": True, "schema": of} for name, of in (path or {}).items()]
-    parameters += [_in_query(name, of) for name, of in (query or {}).items()]
-    failed = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
-    failures: Sequence[tuple[str, str]] = (
-        ("400", "What was asked for makes no sense"),
-        ("401", "No token, or a wrong one"),
-        ("403", "The token is for looking only"),
-        ("404", "There is no such thing"),
-        ("409", "The action is not for such items, or the table cannot serve"),
-        ("413", "The body is too large"),
-        ("415", "The body is not JSON"),
-        ("503", "A server does not answer"),
-    )
-    found: dict[str, Any] = {
-        "summary": summary,
-        "parameters": parameters,
-        "responses": {
-            "200": {"description": "As asked", "content": {"application/json": {"schema": answer}}},
-            **(
-                {"202": {"description": "It goes on", "content": {"application/json": {"schema": answer}}}}
-                if begins
-                else {}
-            ),
-            **{code: {"description": text, "content": failed} for code, text in failures},
-        },
-    }
-    if body is not None:
-        found["requestBody"] = {
-            "required": bool(body.get("required")),
-            "content": {"application/json": {"schema": body}},
-        }
-    return found
-
-
-def _in_query(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    style = {"style": "form", "explode": True} if schema.get("type") == "array" else {}
-    return {"name": name, "in": "query", "schema": schema, **style}

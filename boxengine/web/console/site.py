@@ -10,6 +10,7 @@ from functools import cached_property
 
 from boxengine.app.boxes import Boxes
 from boxengine.app.doctor import Doctor
+from boxengine.app.job_office import JobOffice
 from boxengine.app.overview import Lookout, Overview
 from boxengine.app.servers import Servers
 from boxengine.domain.box import Box
@@ -63,6 +64,11 @@ class Site:
         if found is None:
             raise UnknownBox(given[:80], self.by_id)
         return found
+
+    @cached_property
+    def office(self) -> JobOffice:
+        """Where long jobs are looked at and dealt with."""
+        return JobOffice(self.boxes, self.servers.store)
 
     @cached_property
     def live(self) -> Live[Overview]:

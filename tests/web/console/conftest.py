@@ -13,6 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.jobs import schema as job_schema
 from boxengine.app.boxes import Boxes, load
 from boxengine.app.servers import Patience, Servers, connect
 from boxengine.web.console import acting
@@ -31,6 +32,17 @@ outbox_items:
 inbox_items:
   payment_inbox_item: {{transports: {{log: {{}}}}}}
 """
+
+JOBS = (
+    CONFIGURATION
+    + """
+jobs: {{heartbeat: 0.1, poll_interval: 0.02, reaper_period: 0.1}}
+probes: {{enabled: false}}
+job_items:
+  report_job:
+    tasks: {{export: tests.web.console.reports.export, wait: tests.web.console.reports.until_canceled}}
+"""
+)
 
 
 @dataclass
@@ -77,6 +89,17 @@ class Console:
         text = f"2026-01-31T12:00:00.000000Z {log}"
         self.change(item_id, box=box, status=1, errors_count=errors, error_log=text)
 
+    def create_job(self, task: str = "export", *, box: str = "report_job", **attributes: Any) -> int:
+        """Commits a long job."""
+        with self.engine.begin() as connection:
+            return self.boxes.create_job(connection, box, task=task, **attributes)
+
+    def change_jobs(self, which: str = "true", **columns: Any) -> None:
+        """Changes long jobs behind the console's back."""
+        sets = ", ".join(f"{name} = :{name}" for name in columns)
+        with self.engine.begin() as connection:
+            connection.execute(sa.text(f"UPDATE report_jobs SET {sets} WHERE {which}"), columns)
+
     def statuses(self, box: str = "order_outbox_item") -> dict[int, int]:
         with self.engine.connect() as connection:
             rows = connection.execute(sa.text(f"SELECT id, status FROM {self.boxes.box(box).table}")).all()
@@ -98,6 +121,7 @@ def make_console(tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
             engine = sa.create_engine(servers.store.engine.url)
             stack.callback(engine.dispose)
             schema.create(engine, [pipeline.box for pipeline in boxes.resolved.pipelines.values()])
+            job_schema.create(engine, [pipeline.box for pipeline in boxes.resolved.jobs.values()], {})
             return Console(boxes, servers, engine, build(boxes, servers=servers))
 
         yield make
@@ -113,3 +137,16 @@ def each_console(request: pytest.FixtureRequest, make_console: Callable[..., Con
     """On every kind of database."""
     name = "postgres_url" if request.param == "postgresql" else "mysql_url"
     return make_console(request.getfixturevalue(name))
+
+
+@pytest.fixture
+def job_console(make_console: Callable[..., Console], postgres_url: str) -> Console:
+    """With a box of long jobs."""
+    return make_console(postgres_url, JOBS)
+
+
+@pytest.fixture(params=["postgresql", "mysql"])
+def each_job_console(request: pytest.FixtureRequest, make_console: Callable[..., Console]) -> Console:
+    """The same on every kind of database."""
+    name = "postgres_url" if request.param == "postgresql" else "mysql_url"
+    return make_console(request.getfixturevalue(name), JOBS)

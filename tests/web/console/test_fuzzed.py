@@ -15,11 +15,11 @@ EXAMPLES = 3
 """Of each operation."""
 
 
-def test_no_request_that_the_document_allows_or_forbids_is_a_server_error(console: Console) -> None:
-    for item_id in console.create(count=5)[:2]:
-        console.fail(item_id)
+def test_no_request_that_the_document_allows_or_forbids_is_a_server_error(job_console: Console) -> None:
+    for item_id in job_console.create(count=5)[:2]:
+        job_console.fail(item_id)
     document = schemathesis.openapi.from_asgi(
-        "/api/openapi.json", console.app, headers={"Authorization": f"Bearer {OPERATE}"}
+        "/api/openapi.json", job_console.app, headers={"Authorization": f"Bearer {OPERATE}"}
     )
     tried = 0
     every: Any = document.get_all_operations()

@@ -15,6 +15,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.jobs import schema as job_schema
 from boxengine.app.boxes import load
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
 from boxengine.embedded.process import ServerProcess, free_port
@@ -29,6 +30,8 @@ outbox_items:
   order_outbox_item: {{strict_order: key, max_retries: 3, transports: {{log: {{}}}}}}
 inbox_items:
   payment_inbox_item: {{transports: {{log: {{}}}}}}
+job_items:
+  report_job: {{tasks: {{export: tests.web.console.reports.export}}}}
 """
 
 
@@ -76,11 +79,15 @@ def _run(port: int, seed: int, folder: Path) -> int:
 
 
 def _furnish(config: Path, database: str) -> None:
-    """A few items of each status."""
+    """A few items of each status, and a few long jobs."""
     boxes = load(config)
     engine = sa.create_engine(database)
     schema.create(engine, [pipeline.box for pipeline in boxes.resolved.pipelines.values()])
+    job_schema.create(engine, [pipeline.box for pipeline in boxes.resolved.jobs.values()], {})
     with engine.begin() as connection:
+        for number in range(20):
+            boxes.create_job(connection, "report_job", task="export", args={"rows": number}, priority=number % 3)
+        connection.execute(sa.text("UPDATE report_jobs SET status = 'failed', error = 'x' WHERE id % 3 = 0"))
         for name in ("order_outbox_item", "payment_inbox_item"):
             create = boxes.create_outbox_batch if "outbox" in name else boxes.create_inbox_batch
             create(connection, name, [{"event_key": str(number % 5), "payload": b"{}"} for number in range(40)])

@@ -1,0 +1,203 @@
+"""``JobInspector``: finds jobs for people, by index where there is one, otherwise window by window of ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Select, func, select
+
+from boxengine.adapters.sql.errors import translated
+from boxengine.adapters.sql.jobs.moments import seconds_until
+from boxengine.adapters.sql.jobs.rows import JobRows
+from boxengine.adapters.sql.jobs.store import SqlJobs
+from boxengine.domain.jobs import JobBox, JobState, Waits
+from boxengine.ports.people.census import Count, Precision
+from boxengine.ports.people.inspection import Towards
+from boxengine.ports.people.jobs import JobCounts, JobRow, JobSearch, JobsFound
+
+WINDOW = 5_000
+"""Ids that one step of a search reads."""
+NEXT = 1_000
+"""Ready jobs, those to be claimed next, among which the oldest is looked for."""
+INDEXED = frozenset({JobState.RUNNING, JobState.FAILED, JobState.CANCELED, JobState.LOST})
+"""States whose jobs an index lists by id."""
+ENDED = (JobState.FAILED, JobState.CANCELED, JobState.LOST)
+_LARGE = ("args", "checkpoint", "result")
+
+
+class SqlJobInspector:
+    """Over the tables of a ``SqlJobs``."""
+
+    def __init__(self, jobs: SqlJobs, *, window: int = WINDOW) -> None:
+        self._jobs = jobs
+        self._window = window
+
+    def get(self, box: JobBox, job_id: int) -> JobRow | None:
+        rows = self._jobs.rows(box)
+        with self._look() as connection:
+            found = connection.execute(select(rows.jobs).where(rows.jobs.c.id == job_id)).mappings().one_or_none()
+        return None if found is None else dict(found)
+
+    def journal(self, box: JobBox, job_id: int, *, limit: int) -> Sequence[JobRow]:
+        journal = self._jobs.rows(box).journal.c
+        told = select(journal.ts, journal.kind, journal.payload).where(journal.job_id == job_id)
+        with self._look() as connection:
+            latest = connection.execute(told.order_by(journal.id.desc()).limit(limit)).mappings()
+            return [dict(event) for event in latest][::-1]
+
+    def find(
+        self,
+        box: JobBox,
+        which: JobSearch,
+        *,
+        start: int | None,
+        towards: Towards,
+        limit: int,
+        enough: Callable[[], bool] = lambda: True,
+    ) -> JobsFound:
+        with self._look() as connection:
+            look = _Look(self._jobs.rows(box), connection, which)
+            if look.is_by_index:
+                found = look.by_index(start, towards, limit + 1)
+                searched_to = found[limit - 1]["id"] if len(found) > limit else None
+            else:
+                found, searched_to = self._search(look, start, towards, limit, enough)
+        return JobsFound(found[:limit][:: 1 if towards is Towards.OLDER else -1], searched_to)
+
+    def count(self, box: JobBox, which: JobSearch, *, limit: int) -> Count:
+        with self._look() as connection:
+            look = _Look(self._jobs.rows(box), connection, which)
+            if look.is_by_index:
+                return _limited(sum(look.number(part, limit + 1) for part in look.indexed()), limit)
+            found, horizon = look.window(None, Towards.OLDER, self._window)
+        if horizon is None:
+            return Count(len(found))
+        return Count(len(found), Precision.AT_LEAST)
+
+    def counts(self, box: JobBox, *, limit: int) -> JobCounts:
+        rows = self._jobs.rows(box)
+        with self._look() as connection:
+            look = _Look(rows, connection, JobSearch())
+            waiting = {waits: _limited(look.number(rows.queued(waits), limit + 1), limit) for waits in Waits}
+            states = (JobState.RUNNING, *ENDED)
+            ended = {state: _limited(look.number(rows.is_in(state), limit + 1), limit) for state in states}
+            return JobCounts(
+                ready=waiting.pop(Waits.NOTHING),
+                delayed=waiting.pop(Waits.TIME),
+                blocked=_limited(sum(each.number for each in waiting.values()), limit),
+                taken=ended.pop(JobState.RUNNING),
+                ended=ended,
+                waits=look.oldest_wait(),
+            )
+
+    def _search(
+        self, look: _Look, start: int | None, towards: Towards, limit: int, enough: Callable[[], bool]
+    ) -> tuple[list[JobRow], int | None]:
+        found: list[JobRow] = []
+        while True:
+            seen, horizon = look.window(start, towards, self._window)
+            found += seen
+            if len(found) > limit:
+                return found, found[limit - 1]["id"]
+            if horizon is None or len(found) == limit or enough():
+                return found, horizon
+            start = horizon
+
+    @contextmanager
+    def _look(self) -> Iterator[Connection]:
+        with translated(self._jobs.engine), self._jobs.engine.connect() as connection:
+            yield connection
+
+
+class _Look:
+    """The statements of one question."""
+
+    def __init__(self, rows: JobRows, connection: Connection, which: JobSearch) -> None:
+        self._rows = rows
+        self._jobs = rows.jobs.c
+        self._connection = connection
+        self._which = which
+
+    @property
+    def is_by_index(self) -> bool:
+        """Whether an index leads to the jobs that are meant."""
+        which = self._which
+        if which.ids or which.idempotency_key is not None:
+            return True
+        tested = which.task or which.lock_key or which.error
+        return bool(which.states) and which.states <= INDEXED and not tested
+
+    def indexed(self) -> list[ColumnElement[bool]]:
+        """Conditions that an index serves, and that together mean all jobs of the search."""
+        if self._which.ids:
+            return [self._jobs.id.in_(self._which.ids)]
+        if self._which.idempotency_key is not None:
+            return [self._jobs.idempotency_key == self._which.idempotency_key]
+        return [self._rows.is_in(state) for state in sorted(self._which.states)]
+
+    def by_index(self, start: int | None, towards: Towards, limit: int) -> list[JobRow]:
+        """The nearest of them first."""
+        found: list[JobRow] = []
+        for part in self.indexed():
+            query = self._filtered(select(*self._columns).where(part))
+            found += self._rows_of(_beyond(query, self._jobs.id, start, towards).limit(limit))
+        return sorted(found, key=lambda row: row["id"], reverse=towards is Towards.OLDER)[:limit]
+
+    def number(self, part: ColumnElement[bool], limit: int) -> int:
+        """How many jobs; at most so many are counted."""
+        few = self._filtered(select(self._jobs.id).where(part)).limit(limit).subquery()
+        return self._connection.scalar(select(func.count()).select_from(few)) or 0
+
+    def window(self, start: int | None, towards: Towards, size: int) -> tuple[list[JobRow], int | None]:
+        """What is meant among the next so many jobs, the nearest first, and the last id of those; None: the table ends."""
+        ids = _beyond(select(self._jobs.id), self._jobs.id, start, towards).limit(size).subquery()
+        ends = func.min(ids.c.id) if towards is Towards.OLDER else func.max(ids.c.id)
+        number, last = self._connection.execute(select(func.count(), ends).select_from(ids)).one()
+        if not number:
+            return [], None
+        query = self._filtered(select(*self._columns))
+        within = self._jobs.id >= last if towards is Towards.OLDER else self._jobs.id <= last
+        found = self._rows_of(_beyond(query.where(within), self._jobs.id, start, towards))
+        return found, last if number == size else None
+
+    def oldest_wait(self) -> timedelta | None:
+        """Of the jobs that will be claimed next."""
+        ready = select(self._jobs.available_at).where(self._rows.queued(Waits.NOTHING))
+        some = ready.order_by(self._jobs.priority, self._jobs.id).limit(NEXT).subquery()
+        seconds = self._connection.scalar(select(seconds_until(func.min(some.c.available_at))))
+        return None if seconds is None else timedelta(seconds=max(0.0, -float(seconds)))
+
+    @property
+    def _columns(self) -> list[ColumnElement[Any]]:
+        return [column for column in self._jobs if column.name not in _LARGE]
+
+    def _rows_of(self, query: Select[Any]) -> list[JobRow]:
+        return [dict(row) for row in self._connection.execute(query).mappings()]
+
+    def _filtered(self, query: Select[Any]) -> Select[Any]:
+        jobs, which = self._jobs, self._which
+        if which.states:
+            query = query.where(self._rows.is_in(*sorted(which.states)))
+        if which.task is not None:
+            query = query.where(jobs.task == which.task)
+        if which.lock_key is not None:
+            query = query.where(jobs.lock_key == which.lock_key)
+        if which.error is not None:
+            query = query.where(jobs.error.contains(which.error, autoescape=True))
+        if which.idempotency_key is not None:
+            query = query.where(jobs.idempotency_key == which.idempotency_key)
+        return query
+
+
+def _beyond(query: Select[Any], ids: ColumnElement[int], start: int | None, towards: Towards) -> Select[Any]:
+    """Of the ids on one side of ``start``, the nearest first."""
+    if towards is Towards.OLDER:
+        return (query if start is None else query.where(ids < start)).order_by(ids.desc())
+    return (query if start is None else query.where(ids > start)).order_by(ids)
+
+
+def _limited(number: int, limit: int) -> Count:
+    return Count(limit, Precision.AT_LEAST) if number > limit else Count(number)

@@ -1,0 +1,69 @@
+"""Long jobs as people and programs outside of the worker deal with them: created, looked at, canceled, run again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from boxengine.adapters.sql.errors import blaming_the_row, translated
+from boxengine.adapters.sql.jobs.desk import SqlJobDesk
+from boxengine.adapters.sql.jobs.inspection import SqlJobInspector
+from boxengine.adapters.sql.jobs.store import SqlJobs
+from boxengine.adapters.sql.store import SqlStore
+from boxengine.app.boxes import Boxes
+from boxengine.domain.jobs import JobBox
+from boxengine.errors import UnknownBox
+from boxengine.ports.jobs import JobDesk
+from boxengine.ports.people.jobs import JobInspector
+
+
+class JobOffice:
+    """The job boxes of one configuration."""
+
+    def __init__(self, boxes: Boxes, store: SqlStore) -> None:
+        """Args:
+        store: whose connections are used; whoever made it closes it.
+        """
+        self._boxes = boxes
+        pipelines = boxes.resolved.jobs
+        models = {name: pipeline.model for name, pipeline in pipelines.items() if pipeline.model is not None}
+        self._jobs = SqlJobs(store.engine, models)
+        self.boxes: tuple[JobBox, ...] = tuple(pipeline.box for pipeline in pipelines.values())
+        self.desk: JobDesk = SqlJobDesk(self._jobs)
+        self.inspector: JobInspector = SqlJobInspector(self._jobs)
+
+    @cached_property
+    def by_id(self) -> Mapping[str, JobBox]:
+        """The boxes by their names in URLs."""
+        return {url_name(box): box for box in self.boxes}
+
+    def box(self, given: str) -> JobBox:
+        """The box of this name, or of this name in a URL.
+
+        Raises:
+            UnknownBox: there is none.
+        """
+        found = self.by_id.get(given) or next((box for box in self.boxes if box.name == given), None)
+        if found is None:
+            raise UnknownBox(given[:80], [box.name for box in self.boxes])
+        return found
+
+    def create(self, box: JobBox, attributes: Mapping[str, Any]) -> tuple[int, str]:
+        """Creates a job in a transaction of its own; its id and its status, which may be those of an older job with the same
+        ``idempotency_key``.
+
+        Raises:
+            InvalidItem: it cannot be a job.
+            StoreUnavailable: the database does not answer.
+        """
+        engine = self._jobs.engine
+        with translated(engine), blaming_the_row(), engine.begin() as connection:
+            (job_id,) = self._boxes.job_creator(box.name).create(connection, [attributes])
+        row = self.inspector.get(box, job_id)
+        return job_id, "queued" if row is None else str(row["status"])
+
+
+def url_name(box: JobBox) -> str:
+    """The box's name in URLs: ``shop/report_job`` is ``shop-report-job``."""
+    return box.name.replace("/", "-").replace("_", "-")

@@ -1,0 +1,72 @@
+"""What people and programs may say of long jobs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from boxengine.web.console.parsing import BadInput, text_of
+
+LONGEST_DELAY = timedelta(days=3650)
+LONGEST_LEASE = timedelta(days=365)
+NEW_JOB = (
+    "task",
+    "args",
+    "idempotency_key",
+    "lock_key",
+    "partition_key",
+    "priority",
+    "available_at",
+    "delay",
+    "max_attempts",
+    "lease_ttl",
+)
+"""What a new job is described with."""
+
+
+def attributes_of(sent: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of a new job, as ``create_job`` takes them; what is left out is left to the box."""
+    task = text_of("task", sent.get("task"))
+    if task is None:
+        raise BadInput("task: expected the name of a task")
+    found: dict[str, Any] = {"task": task, "args": _args(sent.get("args"))}
+    found |= {name: text_of(name, sent.get(name)) for name in ("idempotency_key", "lock_key")}
+    found["partition_key"] = text_of("partition_key", sent.get("partition_key")) or ""
+    found["available_at"] = _moment(sent.get("available_at"))
+    found["delay"] = _seconds("delay", sent.get("delay"), LONGEST_DELAY)
+    found["lease_ttl"] = _seconds("lease_ttl", sent.get("lease_ttl"), LONGEST_LEASE)
+    if sent.get("priority") is not None:
+        found["priority"] = sent["priority"]
+    return found | {"max_attempts": sent.get("max_attempts")}
+
+
+def _args(given: Any) -> Any:
+    try:
+        json.dumps(given, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, RecursionError) as error:
+        raise BadInput("args: holds a character that no database keeps, or too many levels") from error
+    return given
+
+
+def _moment(given: Any) -> datetime | None:
+    """ISO 8601, UTC without a zone."""
+    text = text_of("available_at", given)
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise BadInput("available_at: expected a moment such as 2026-01-31T12:00Z") from error
+
+
+def _seconds(name: str, given: Any, most: timedelta) -> float | None:
+    if given is None:
+        return None
+    largest = most.total_seconds()
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= largest or math.isnan(given):
+        raise BadInput(f"{name}: expected seconds from 0 to {largest:.0f}")
+    return given

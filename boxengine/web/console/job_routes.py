@@ -1,0 +1,91 @@
+"""Long jobs over HTTP, version 1: trigger, status, cancel, and the two questions that monitors ask of a service."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from boxengine.app.job_office import url_name
+from boxengine.domain.jobs import JobBox
+from boxengine.errors import InvalidItem
+from boxengine.ports.jobs import JobFilter
+from boxengine.version import __version__
+from boxengine.web.console import job_showing
+from boxengine.web.console.calls import Call, Refused
+from boxengine.web.console.job_parsing import NEW_JOB, attributes_of
+from boxengine.web.console.parsing import BadInput, id_of, known_only, text_of
+from boxengine.web.console.site import COUNTED_TO
+
+
+def trigger(call: Call) -> Response:
+    """Creates a job in a transaction of its own, or finds the one with the same ``idempotency_key``."""
+    sent = call.sent
+    known_only(sent, ("csrf", "queue", *NEW_JOB))
+    queue = text_of("queue", sent.get("queue"))
+    if queue is None:
+        raise BadInput("queue: expected the name of a job box")
+    box, office = call.site.office.box(queue), call.site.office
+    try:
+        job_id, status = office.create(box, {**attributes_of(sent), "producer": call.who.name})
+    except InvalidItem as error:
+        raise BadInput(str(error)) from error
+    call.site.jobs.note(
+        who=call.who.name, action="trigger", box=box, what=f"job {job_id}", outcome=f"task {sent['task']}"
+    )
+    return JSONResponse({"job_id": public_id(box, job_id), "status": status})
+
+
+def status(call: Call) -> Response:
+    """How far a job is."""
+    return JSONResponse(_shown(call, *_one(call)))
+
+
+def cancel(call: Call) -> Response:
+    """Cancels a queued job, and asks the handler of a running one to stop; a finished one stays as it is."""
+    box, job_id = _one(call)
+    _shown(call, box, job_id)
+    changed = call.site.office.desk.cancel(box, JobFilter(ids=[job_id]))
+    if changed:
+        call.site.jobs.note(
+            who=call.who.name, action="cancel", box=box, what=f"job {job_id}", outcome="canceled or asked to stop"
+        )
+    return JSONResponse(_shown(call, box, job_id))
+
+
+def service_status(call: Call) -> Response:
+    """The job boxes with what waits and what runs."""
+    inspector = call.site.office.inspector
+    queues = [
+        {"queue": box.name, **job_showing.counts(inspector.counts(box, limit=COUNTED_TO))}
+        for box in call.site.office.boxes
+    ]
+    return JSONResponse({"status": "ok", "version": __version__, "queues": queues})
+
+
+async def health(_request: Request) -> Response:
+    """That this process answers. It asks nobody, so it says nothing about the database."""
+    return JSONResponse({"status": "ok"})
+
+
+def public_id(box: JobBox, job_id: int) -> str:
+    """The id that HTTP knows a job by: ids are counted in each box from one."""
+    return f"{url_name(box)}:{job_id}"
+
+
+def _one(call: Call) -> tuple[JobBox, int]:
+    queue, colon, number = call.path["job_id"].rpartition(":")
+    job_id = id_of("job_id", number) if colon else None
+    if job_id is None:
+        raise BadInput("job_id: expected one such as report-job:42")
+    return call.site.office.box(queue), job_id
+
+
+def _shown(call: Call, box: JobBox, job_id: int) -> Mapping[str, Any]:
+    row = call.site.office.inspector.get(box, job_id)
+    if row is None:
+        raise Refused(HTTPStatus.NOT_FOUND, f"{box.name} has no job {job_id}. It may have been deleted.")
+    return {"job_id": public_id(box, job_id), "queue": box.name, **job_showing.state(row, box.name, call.site.hiding)}

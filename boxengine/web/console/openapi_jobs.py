@@ -1,0 +1,79 @@
+"""The routes of long jobs in the OpenAPI document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from boxengine.domain.jobs import JobState
+from boxengine.web.console.job_parsing import LONGEST_DELAY, LONGEST_LEASE
+from boxengine.web.console.openapi_parts import OBJECT, does
+from boxengine.web.console.parsing import LONGEST_TEXT
+
+_TEXT: Mapping[str, Any] = {"type": "string", "maxLength": LONGEST_TEXT}
+_PRIORITY = 2**31 - 1
+_NEW_JOB: Mapping[str, Any] = {
+    "type": "object",
+    "required": ["queue", "task"],
+    "additionalProperties": False,
+    "properties": {
+        "queue": {**_TEXT, "description": "the job box: report_job"},
+        "task": {**_TEXT, "description": "one of the box's tasks"},
+        "args": {"description": "any JSON; {} where it is left out"},
+        "idempotency_key": {**_TEXT, "description": "of jobs with the same one only the first is created"},
+        "lock_key": {**_TEXT, "description": "of jobs with the same one, one runs at a time"},
+        "partition_key": {**_TEXT, "description": "kept, and not looked at"},
+        "priority": {"type": "integer", "minimum": -_PRIORITY, "maximum": _PRIORITY, "default": 100},
+        "available_at": {**_TEXT, "description": "not before; ISO 8601, UTC without a zone"},
+        "delay": {
+            "type": "number",
+            "minimum": 0,
+            "maximum": LONGEST_DELAY.total_seconds(),
+            "description": "seconds; instead of available_at",
+        },
+        "max_attempts": {"type": "integer", "minimum": 1, "maximum": _PRIORITY},
+        "lease_ttl": {"type": "integer", "minimum": 3, "maximum": int(LONGEST_LEASE.total_seconds())},
+    },
+}
+_STATUS = {"type": "string", "enum": [str(state) for state in JobState]}
+_TRIGGERED = {
+    "type": "object",
+    "required": ["job_id", "status"],
+    "properties": {"job_id": {"type": "string"}, "status": _STATUS},
+}
+_MOMENT = {"type": ["string", "null"], "format": "date-time"}
+_STATE = {
+    "type": "object",
+    "required": ["job_id", "status", "attempt", "progress"],
+    "properties": {
+        "job_id": {"type": "string"},
+        "queue": {"type": "string"},
+        "task": {"type": "string"},
+        "status": _STATUS,
+        "attempt": {"type": "integer", "description": "0 before the first"},
+        "max_attempts": {"type": "integer"},
+        "created_at": _MOMENT,
+        "available_at": _MOMENT,
+        "started_at": {**_MOMENT, "description": "of the first attempt"},
+        "finished_at": _MOMENT,
+        "heartbeat_at": _MOMENT,
+        "cancel_requested": {"type": "boolean"},
+        "progress": {"type": "object", "description": "as the handler tells it"},
+        "result": {"description": "what the handler returned"},
+        "error": {"type": ["string", "null"], "description": "of the last failed attempt"},
+    },
+}
+_ID = {"job_id": {"type": "string", "description": "the box's name with dashes, a colon, the number: report-job:42"}}
+
+
+def job_paths() -> dict[str, Any]:
+    """By path."""
+    return {
+        "/api/v1/jobs/trigger": {"post": does("Create a long job", _TRIGGERED, body=_NEW_JOB)},
+        "/api/v1/jobs/{job_id}/status": {"get": does("How far a long job is", _STATE, path=_ID)},
+        "/api/v1/jobs/{job_id}/cancel": {
+            "post": does("Cancel a long job, or ask its handler to stop", _STATE, path=_ID)
+        },
+        "/status": {"get": does("The job boxes, with what waits and what runs", OBJECT)},
+        "/health": {"get": does("Whether this process answers; no database is asked", OBJECT) | {"security": []}},
+    }
