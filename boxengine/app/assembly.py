@@ -30,6 +30,8 @@ from boxengine.engine.delivering.keeper import LeaseKeeper
 from boxengine.engine.delivering.order import OrderWatch
 from boxengine.engine.delivering.pipeline import Pipeline, TransportSpec
 from boxengine.engine.delivering.processor import ProcessLimits, Processor
+from boxengine.engine.jobs.bells import Bells
+from boxengine.engine.jobs.listener import JobListener
 from boxengine.engine.polling.checks import Checks, never_quiet
 from boxengine.engine.polling.listener import Listener
 from boxengine.engine.polling.looks import PollLimits, QueueJobs
@@ -114,17 +116,19 @@ def assemble(
     health: Health,
     services: Sequence[Service] = (),
     name: str = "0",
+    bells: Bells | None = None,
 ) -> Worker:
     """A worker over these servers, not started yet.
 
     Args:
         name: of this process among all workers, the same after a restart; part of Kafka's ``transactional.id``.
+        bells: rung where this process creates jobs; None: it is not told of them.
 
     Raises:
         UnknownBox: a chosen box does not exist.
         BoxError: a transport cannot be made.
     """
-    assembly = _Assembly(resolved, servers, choices, observer, tracer, health, name)
+    assembly = _Assembly(resolved, servers, choices, observer, tracer, health, name, bells or Bells())
     return assembly.worker(services) if assembly.coordinated else assembly.worker_of_jobs(services)
 
 
@@ -142,8 +146,10 @@ class _Assembly:
         tracer: Tracer,
         health: Health,
         name: str,
+        bells: Bells,
     ) -> None:
         self._name = name
+        self._bells = bells
         self._settings: Settings = resolved.settings
         self._resolved = resolved
         self._servers = servers
@@ -191,8 +197,11 @@ class _Assembly:
     def worker_of_jobs(self, services: Sequence[Service]) -> Worker:
         """Long jobs alone."""
         jobs = self._jobs()
+        sources = list(jobs.sources)
+        if self._servers.wakeups is not None and self._settings.job_wakeup_in_force != "none":
+            sources.append(self._loop("listener", JobListener(self._servers.wakeups, self._bells.ring).turn))
         return Worker(
-            sources=jobs.sources,
+            sources=sources,
             processors=jobs.processors,
             housekeeping=jobs.housekeeping,
             services=services,
@@ -215,6 +224,7 @@ class _Assembly:
             observer=self._observer,
             error_tracker=self._track,
             timing=timing_of(self._settings),
+            bells=self._bells,
         )
 
     def worker(self, services: Sequence[Service]) -> Worker:
@@ -317,7 +327,12 @@ class _Assembly:
         if self._survey is not None:
             loops.append(self._loop("survey", self._survey.turn))
         if self._servers.wakeups is not None:
-            listener = Listener(self._servers.wakeups, self._schedule, queue_announced=poller.queue_announced)
+            listener = Listener(
+                self._servers.wakeups,
+                self._schedule,
+                queue_announced=poller.queue_announced,
+                ring=self._bells.ring,
+            )
             loops.append(self._loop("listener", listener.turn))
         return loops
 

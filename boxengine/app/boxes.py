@@ -18,6 +18,7 @@ from boxengine.domain.box import Box, BoxType
 from boxengine.domain.job_attributes import JobAttributes, NewJobAttributes
 from boxengine.engine.create import Creator
 from boxengine.engine.delivering.pipeline import Pipeline
+from boxengine.engine.jobs.bells import Bells
 from boxengine.engine.observation import NullObserver
 from boxengine.errors import InvalidItem, UnknownBox
 from boxengine.ports import Observer, Signal, Tracer
@@ -53,15 +54,18 @@ class Boxes:
         observer: Observer | None = None,
         tracer: Tracer | None = None,
         complete: Callable[[], Resolved] | None = None,
+        bells: Bells | None = None,
     ) -> None:
         """Args:
         resolved: what is needed to create items, at least.
         observer: told of created items; nobody if None.
         tracer: puts the current trace into items' headers; OpenTelemetry's if None, which costs nothing without an SDK.
         complete: reads the rest, for a worker; None if ``resolved`` is all there is.
+        bells: wake the worker of this process that runs the jobs created here; its own if None.
         """
         self._creating = resolved
         self._complete = complete
+        self.bells = Bells() if bells is None else bells
         self._observer = NullObserver() if observer is None else observer
         self._clock = SystemClock()
         self._given_tracer = tracer
@@ -252,6 +256,7 @@ class Boxes:
             UnknownBox: the configuration has no such box of jobs.
         """
         from boxengine.adapters.sql.jobs.insert import SqlNewJobs  # noqa: PLC0415 - see above
+        from boxengine.adapters.sql.jobs.wakeup import JobWakeup  # noqa: PLC0415
         from boxengine.engine.jobs.create import JobCreator  # noqa: PLC0415
 
         name = box_name(model)
@@ -261,7 +266,16 @@ class Boxes:
             if pipeline is None:
                 raise UnknownBox(name, self._creating.jobs)
             own = pipeline.model or (None if isinstance(model, str) else model)
-            known = JobCreator(pipeline.box, SqlNewJobs(pipeline.box, own), tasks=pipeline.tasks)
+            how = self._creating.settings.job_wakeup_in_force
+            wakeup = JobWakeup(
+                name,
+                notify=how == "notify",
+                signal=self._redis_signal if how == "redis" else None,
+                eased=self._eased,
+                ring=self.bells.ring,
+                rings=self.bells.has,
+            )
+            known = JobCreator(pipeline.box, SqlNewJobs(pipeline.box, own, wakeup=wakeup), tasks=pipeline.tasks)
             self._job_creators[name] = known
         return known
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -12,6 +12,7 @@ from functools import partial
 from boxengine.adapters.sql.engine import connect as connect_database
 from boxengine.adapters.sql.jobs.store import SqlJobs
 from boxengine.app.loops import LoopMaker
+from boxengine.engine.jobs.bells import Bells
 from boxengine.engine.jobs.claimer import Claimer
 from boxengine.engine.jobs.handover import Handover
 from boxengine.engine.jobs.keeper import Keeper
@@ -94,8 +95,9 @@ def job_loops(
     observer: JobObserver,
     error_tracker: ErrorTracker,
     timing: JobTiming,
+    bells: Bells,
 ) -> JobLoops:
-    """The loops of these boxes; none where there is no box."""
+    """The loops of these boxes; none where there is no box. ``bells`` ring for their claimers until those stop."""
     made = JobLoops()
     if not pipelines:
         return made
@@ -103,6 +105,8 @@ def job_loops(
     worker = f"{socket.gethostname()}:{os.getpid()}"
     for name, pipeline in pipelines.items():
         handover = Handover(pipeline.box.concurrency)
+        bells.add(name, handover.ring)
+        hush = partial(bells.remove, name, handover.ring)
         claimer = Claimer(
             pipeline.box, store=store, handover=handover, runs=runs, clock=clock, worker=worker, timing=timing
         )
@@ -127,7 +131,7 @@ def job_loops(
             timing=timing,
         )
         reaper = Reaper(pipeline.box, store=store, handover=handover, observer=observer, timing=timing)
-        made.sources.append(loops.make(f"job-claimer-{name}", claimer.turn, interrupt=claimer.stop))
+        made.sources.append(loops.make(f"job-claimer-{name}", claimer.turn, interrupt=partial(_stop, claimer, hush)))
         made.processors.append(
             loops.make(f"job-runner-{name}", runner.turn, count=pipeline.box.concurrency, limit=NO_LIMIT)
         )
@@ -140,3 +144,8 @@ def job_loops(
     made.housekeeping.append(loops.make("job-watchdog", Watchdog(runs, timing=timing).turn))
     made.close.append(Closing("the connections for jobs", store.close))
     return made
+
+
+def _stop(claimer: Claimer, hush: Callable[[], None]) -> None:
+    hush()
+    claimer.stop()

@@ -91,7 +91,9 @@ class running:  # noqa: N801 - used as a statement: with boxengine.running(...)
         settings = self.boxes.resolved.settings
         servers = connect(settings)
         watching = watchers(settings, clock=servers.clock, partitions=settings.poller.concurrency, ledger=None)
-        default.offer(Boxes(self.boxes.resolved, observer=watching.observer, tracer=watching.tracer))
+        default.offer(
+            Boxes(self.boxes.resolved, observer=watching.observer, tracer=watching.tracer, bells=self.boxes.bells)
+        )
         self.registry = watching.registry
         coordinated = assembly.is_coordinated(self.boxes.resolved, self._names)
         self._health = assembly.health(servers, coordinated=coordinated, **watching.health)
@@ -102,6 +104,7 @@ class running:  # noqa: N801 - used as a statement: with boxengine.running(...)
             observer=watching.observer,
             tracer=watching.tracer,
             health=self._health,
+            bells=self.boxes.bells,
         )
         self._worker.start()
         for problem in notices(settings):

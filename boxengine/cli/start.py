@@ -129,7 +129,8 @@ class Delivering:
         from boxengine.app import assembly, default  # noqa: PLC0415 - see Globals.boxes
         from boxengine.app.boxes import Boxes  # noqa: PLC0415
 
-        default.offer(Boxes(self._boxes.resolved, observer=self._observer, tracer=self._tracer))
+        bells = self._boxes.bells
+        default.offer(Boxes(self._boxes.resolved, observer=self._observer, tracer=self._tracer, bells=bells))
         return assembly.assemble(
             self._boxes.resolved,
             self._servers,
@@ -139,6 +140,7 @@ class Delivering:
             health=health,
             services=services,
             name=self._place,
+            bells=bells,
         )
 
     def close(self) -> None:

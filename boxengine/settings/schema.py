@@ -239,6 +239,12 @@ class Settings(Section):
         """How commits wake the poller: a database that has no notifications of its own leaves them to Redis."""
         return "redis" if self.wakes_by_redis else self.wakeup
 
+    @property
+    def job_wakeup_in_force(self) -> Wakeup:
+        """The same for long jobs: nobody has to run Redis for them alone."""
+        own = self.wakeup == "redis" or bool(self.boxes) or not self.wakes_by_redis
+        return self.wakeup_in_force if own else "none"
+
     def spelled_out(self, table: str) -> str:
         """The table's name in one spelling, as far as the configuration tells: on MySQL with the database of the URL.
 

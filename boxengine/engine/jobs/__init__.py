@@ -2,7 +2,8 @@
 
 1. **Create** (``create``). Checked, and inserted through the caller's own transaction.
 2. **Claim** (``claimer``). One thread per box takes as many jobs as threads are idle, each with a lease and a fence token,
-   and hands them over (``handover``). So a claimed job begins at once.
+   and hands them over (``handover``). So a claimed job begins at once. A commit wakes it: ``bells`` within the process,
+   ``listener`` from elsewhere.
 3. **Run** (``runner``). A thread calls the task's handler with a ``Job`` (``handle``), then records how the attempt ended.
    ``run`` is what this process knows of a running job: until when it may believe to hold it.
 4. **Keep** (``keeper``). One heartbeat for all running jobs of a box prolongs their leases and brings back who is canceled,

@@ -42,6 +42,12 @@ class Handover:
             self._changed.wait_for(lambda: self._stopping or self._rung, seconds)
             self._rung = False
 
+    def ring(self) -> None:
+        """There may be something to claim: ends a rest, or the next one."""
+        with self._changed:
+            self._rung = True
+            self._changed.notify_all()
+
     # ── the runners ──────────────────────────────────────────────────────────────────────────────────
 
     def take(self, within: float) -> Run | None:

@@ -2,89 +2,19 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
-from sqlalchemy import Engine, text
+from sqlalchemy import text
 
-import boxengine
-from boxengine.adapters.sql.jobs import schema
-from boxengine.adapters.sql.jobs.desk import SqlJobDesk
-from boxengine.app.boxes import Boxes, load_for_worker
-from boxengine.app.jobs import connect_jobs
 from boxengine.domain.jobs import JobState
 from boxengine.ports.jobs import JobFilter
 from tests.eventually import eventually
-from tests.integration.jobs.handlers import GATES, Gates, ReportJob
+from tests.integration.jobs.shop import NAME, Shop
 from tests.servers.pgbouncer import PgBouncer
-
-HERE = "tests.integration.jobs.handlers"
-NAME = "report_job"
-
-
-class Shop:
-    """An application with a box of jobs, and its workers."""
-
-    def __init__(self, folder: Path, url: str) -> None:
-        configuration = {
-            "database": {"url": url},
-            "probes": {"enabled": False},
-            "jobs": {"heartbeat": 0.1, "poll_interval": 0.02, "reaper_period": 0.1},
-            "job_items": {
-                NAME: {
-                    "model": f"{HERE}.ReportJob",
-                    "concurrency": 3,
-                    "tasks": {
-                        "export": f"{HERE}.export",
-                        "until_cancelled": f"{HERE}.until_cancelled",
-                        "guarded": f"{HERE}.Guarded",
-                    },
-                }
-            },
-        }
-        path = folder / "outbox.yml"
-        path.write_text(yaml.safe_dump(configuration))
-        self.boxes: Boxes = load_for_worker(path)
-        pipelines = self.boxes.resolved.jobs
-        self.box = pipelines[NAME].box
-        self.store = connect_jobs(self.boxes.resolved.settings, pipelines, threads=False)
-        self.engine: Engine = self.store.engine
-        self.desk = SqlJobDesk(self.store)
-        schema.create(self.engine, [self.box], {NAME: ReportJob})
-        with self.engine.begin() as connection:
-            connection.execute(text("CREATE TABLE effects (body varchar(100) NOT NULL)"))
-        self.test = uuid.uuid4().hex
-        self.gates = GATES.setdefault(self.test, Gates())
-
-    def create(self, task: str, **attributes: Any) -> int:
-        with self.engine.begin() as connection:
-            return self.boxes.create_job(connection, ReportJob, task=task, **attributes)
-
-    def guarded(self, **attributes: Any) -> int:
-        return self.create("guarded", args={"test": self.test}, **attributes)
-
-    def worker(self) -> boxengine.running:
-        return boxengine.running(self.boxes)
-
-    def job(self, job_id: int) -> Any:
-        return self.desk.show(self.box, job_id)
-
-    def becomes(self, job_id: int, state: JobState) -> Any:
-        eventually(lambda: self.job(job_id)["status"] == str(state))
-        return self.job(job_id)
-
-    def kinds(self, job_id: int) -> list[str]:
-        return [event["kind"] for event in self.job(job_id)["events"]]
-
-    def close(self) -> None:
-        del GATES[self.test]
-        self.store.close()
 
 
 @pytest.fixture(params=["postgresql", "mysql"])

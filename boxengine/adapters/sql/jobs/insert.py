@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, insert, select
@@ -11,14 +12,23 @@ from sqlalchemy.exc import IntegrityError
 from boxengine.adapters.sql.callers_connection import callers_connection
 from boxengine.adapters.sql.jobs.moments import later
 from boxengine.adapters.sql.jobs.rows import JobRows
+from boxengine.adapters.sql.jobs.wakeup import JobWakeup
 from boxengine.domain.jobs import EventKind, JobBox, Waits
 from boxengine.ports.jobs import NewJob
+
+SOON = timedelta(seconds=2)
+"""A job with a shorter delay is told of too: a worker that is idle learns of the others at a look before their time."""
 
 
 class SqlNewJobs:
     """``NewJobs`` of one box."""
 
-    def __init__(self, box: JobBox, model: type | None = None) -> None:
+    def __init__(self, box: JobBox, model: type | None = None, *, wakeup: JobWakeup | None = None) -> None:
+        """Args:
+        model: the user's class; None: the table is as the mixin makes it.
+        wakeup: told of new jobs; None: workers find them at their next look.
+        """
+        self._wakeup = wakeup
         self._rows = JobRows(box, model)
         jobs = self._rows.jobs
         # One shape for all rows, so that many go in one statement.
@@ -34,6 +44,8 @@ class SqlNewJobs:
         made = iter(list(new))
         ids = [next(made) if job.idempotency_key is None else self._insert_keyed(connection, job, new) for job in jobs]
         self._rows.tell(connection, [(job_id, EventKind.QUEUED, None) for job_id in new])
+        if self._wakeup is not None and new and any(map(_soon, jobs)):
+            self._wakeup.tell(connection)
         return ids
 
     def _insert_plain(self, connection: Connection, jobs: Sequence[NewJob]) -> list[int]:
@@ -68,6 +80,10 @@ class SqlNewJobs:
         query = select(jobs.id).where(jobs.idempotency_key == key)
         # A transaction of REPEATABLE READ sees what came after its beginning only in a locking read.
         return connection.scalar(query.with_for_update(read=True) if latest else query)
+
+
+def _soon(job: NewJob) -> bool:
+    return job.available_at is None and (job.delay is None or job.delay < SOON)
 
 
 def _values(job: NewJob) -> Mapping[str, Any]:

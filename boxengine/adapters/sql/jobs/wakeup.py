@@ -1,0 +1,55 @@
+"""Wakes the workers when the transaction of a new job commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlalchemy import Connection, func, select
+
+from boxengine.adapters.sql.after_commit import Send, send_after_commit
+from boxengine.adapters.sql.eased_notify import EasedNotify
+from boxengine.adapters.sql.listen import CHANNEL
+from boxengine.ports import Signal
+
+
+class JobWakeup:
+    """Of one box. A hint that is lost costs the time until a worker's next look."""
+
+    def __init__(
+        self,
+        box_name: str,
+        *,
+        notify: bool = False,
+        signal: Send | None = None,
+        eased: EasedNotify | None = None,
+        ring: Send | None = None,
+        rings: Callable[[str], bool] = lambda _box_name: False,
+    ) -> None:
+        """Args:
+        notify: by the database's own notification, if it has one.
+        signal: called after the commit if it has none.
+        eased: decides which transactions notify by themselves; None: all do.
+        ring: wakes claimers of this process after the commit.
+        rings: whether there are any for a box.
+        """
+        self._box_name = box_name
+        self._signals = [Signal(box_name, None)]
+        self._notify = notify
+        self._signal = signal
+        self._eased = eased
+        self._ring = ring
+        self._rings = rings
+
+    def tell(self, connection: Connection) -> None:
+        """Has the workers woken after the commit, and not at all after a rollback."""
+        if self._ring is not None and self._rings(self._box_name):
+            send_after_commit(connection, self._signals, self._ring)
+        notifies = self._notify and connection.dialect.name == "postgresql"
+        send = self._sender(connection) if notifies else self._signal
+        if send is not None:
+            send_after_commit(connection, self._signals, send)
+        elif notifies:
+            connection.execute(select(func.pg_notify(CHANNEL, self._box_name)))
+
+    def _sender(self, connection: Connection) -> Send | None:
+        return None if self._eased is None else self._eased.sender(connection)
