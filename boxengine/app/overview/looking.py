@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import Any, Protocol, TypeVar
 
+from boxengine.app.overview.job_boxes import JobBoxView
 from boxengine.app.overview.problems import NO_WORKER, Facts, Problem, Stuck, alarm, nobody_works, problems, trouble_of
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.errors import BoxError, Unavailable
@@ -104,10 +105,16 @@ class Overview:
     """What would make a look say more."""
     problems: tuple[Problem, ...]
     """Of all boxes and of what they share, the worst first."""
+    jobs: tuple[JobBoxView, ...] = ()
+    """The boxes of long jobs."""
 
     def box(self, name: str) -> BoxView:
         """The view of that box."""
         return next(view for view in self.boxes if view.box.name == name)
+
+    def job_box(self, name: str) -> JobBoxView:
+        """The view of that box of long jobs."""
+        return next(view for view in self.jobs if view.box.name == name)
 
 
 class Lookout:
@@ -121,11 +128,13 @@ class Lookout:
         auto_disabled: bool,
         inspector: Inspector | None = None,
         alarms: Callable[[], Sequence[Remark]] = tuple,
+        jobs: Callable[[], tuple[tuple[JobBoxView, ...], tuple[str, ...]]] = lambda: ((), ()),
         exact: bool = False,
     ) -> None:
         """Args:
         inspector: finds what holds items back; without it the look says nothing of that.
         alarms: what somebody who looks the servers over wants people to see.
+        jobs: looks at the boxes of long jobs; also says which servers did not answer.
         exact: count every row, however long it takes.
         """
         self._sources = sources
@@ -133,6 +142,7 @@ class Lookout:
         self._auto_disabled = auto_disabled
         self._inspector = inspector
         self._alarms = alarms
+        self._jobs = jobs
         self._exact = exact
         self._sparing = Sparing()
 
@@ -140,18 +150,23 @@ class Lookout:
         """All boxes, now."""
         asked = _Asked()
         sources = self._sources
-        workers = asked.part(sources.workers.living)
+        # Long jobs need no Redis: where there is nothing else, nobody misses it.
+        workers = asked.part(sources.workers.living) if self._boxes else []
         pauses = asked.part(lambda: sources.pauses.polling_enabled(self._boxes))
         now = sources.clock.now()
-        lately = asked.part(lambda: sources.history.lately([box.name for box in self._boxes], now=now)) or {}
+        names = [box.name for box in self._boxes]
+        lately = (asked.part(lambda: sources.history.lately(names, now=now)) if names else None) or {}
         views = tuple(self._view(box, asked, workers, pauses, lately.get(box.name)) for box in self._boxes)
+        jobs, outages = self._sparing.ask(("", "jobs"), self._jobs)
+        asked.outages += [outage for outage in outages if outage not in asked.outages]
         return Overview(
             taken_at=sources.clock.now(),
             boxes=views,
             workers=None if workers is None else tuple(workers),
             outages=tuple(asked.outages),
             hints=tuple(_hints(views)),
-            problems=_all_problems(views, asked.outages, self._alarms()),
+            problems=_all_problems(views, jobs, asked.outages, self._alarms()),
+            jobs=jobs,
         )
 
     def _view(
@@ -288,7 +303,9 @@ def _hints(views: Sequence[BoxView]) -> Iterator[str]:
             yield f"{view.box.name}: {view.stranded}"
 
 
-def _all_problems(views: Sequence[BoxView], outages: Sequence[str], alarms: Sequence[Remark]) -> tuple[Problem, ...]:
+def _all_problems(
+    views: Sequence[BoxView], jobs: Sequence[JobBoxView], outages: Sequence[str], alarms: Sequence[Remark]
+) -> tuple[Problem, ...]:
     """Those of all boxes; where no box has a worker, that is one problem."""
     found = [*map(trouble_of, outages), *map(alarm, alarms)]
     idle = [problem for view in views for problem in view.problems if problem.kind == NO_WORKER]
@@ -296,6 +313,7 @@ def _all_problems(views: Sequence[BoxView], outages: Sequence[str], alarms: Sequ
     if together:
         found.append(nobody_works([view.counts.pending for view in views if view.counts]))
     found += [each for view in views for each in view.problems if not (together and each.kind == NO_WORKER)]
+    found += [each for view in jobs for each in view.problems]
     return tuple(sorted(found, key=lambda each: each.severity))
 
 

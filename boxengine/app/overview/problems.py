@@ -50,6 +50,8 @@ class Problem:
     """The item to look at."""
     statuses: tuple[Status, ...] = ()
     """Which items of the box to look at."""
+    job_status: str | None = None
+    """Which jobs of the box to look at."""
     kind: str
     """One word, by which ``docs/on-call.md`` tells more."""
 

@@ -14,7 +14,7 @@ from boxengine.domain.masking import masked_text
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import ItemFilter
 from boxengine.ports.people.history import Span
-from boxengine.web.console import acting, parsing, replaying, showing
+from boxengine.web.console import acting, job_showing, parsing, replaying, showing
 from boxengine.web.console.acting import Polling
 from boxengine.web.console.calls import Call, Refused
 from boxengine.web.console.jobs import Job
@@ -26,7 +26,8 @@ _MEANT = {acting.REPLAY: ("replay",)}
 
 def overview(call: Call) -> Response:
     """All boxes, and what is wrong."""
-    return JSONResponse(showing.overview(call.site.live.now()))
+    look = call.site.live.now()
+    return JSONResponse({**showing.overview(look), "jobs": [job_showing.box(view) for view in look.jobs]})
 
 
 def boxes(call: Call) -> Response:
@@ -87,9 +88,7 @@ def count_exactly(call: Call) -> Response:
     """Begins to count all items of a filter."""
     known_only(call.sent, ("filter", "csrf"))
     found = call.site.box(call.path["box"])
-    return _job_answer(
-        acting.count_exactly(call.site, found, _filter(call, call.sent.get("filter")), who=call.who.name)
-    )
+    return begun(acting.count_exactly(call.site, found, _filter(call, call.sent.get("filter")), who=call.who.name))
 
 
 def item(call: Call) -> Response:
@@ -117,7 +116,7 @@ def act_on_one(call: Call) -> Response:
     known_only(call.sent, ("csrf", *_MEANT.get(action, ())))
     which = acting.suitable(action, acting.one(item_id), row.status)
     copying = replaying.from_object(call.site, found, call.sent.get("replay"))
-    return _job_answer(acting.begin(call.site, found, action, which, who=call.who.name, copying=copying))
+    return begun(acting.begin(call.site, found, action, which, who=call.who.name, copying=copying))
 
 
 def act(call: Call) -> Response:
@@ -130,7 +129,7 @@ def act(call: Call) -> Response:
     if parsing.flag_of("dry_run", sent.get("dry_run")):
         tally = call.site.count(found, acting.meant_by(action, which))
         return JSONResponse({"action": str(action), "dry_run": True, "items": showing.count(tally)})
-    return _job_answer(acting.begin(call.site, found, action, which, who=call.who.name, copying=copying))
+    return begun(acting.begin(call.site, found, action, which, who=call.who.name, copying=copying))
 
 
 def polling(call: Call, *, decision: Polling) -> Response:
@@ -206,7 +205,8 @@ def _job(call: Call) -> Job:
     return found
 
 
-def _job_answer(found: Job) -> Response:
+def begun(found: Job) -> Response:
+    """An action, done or under way."""
     return JSONResponse(_shown_job(found), status_code=HTTPStatus.OK if found.ended.is_set() else HTTPStatus.ACCEPTED)
 
 

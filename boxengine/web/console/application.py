@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 from boxengine.app.boxes import Boxes
 from boxengine.app.servers import Patience, Servers, connect
 from boxengine.domain.box import BoxType
-from boxengine.web.console import api, job_routes, openapi, pages, reference
+from boxengine.web.console import api, job_api, job_pages, job_routes, openapi, pages, reference
 from boxengine.web.console.access import Access, Authenticate, Authentication, Role
 from boxengine.web.console.acting import Polling
 from boxengine.web.console.calls import Handler, api_failure, endpoint
@@ -101,6 +101,10 @@ def routes(site: Site) -> list[BaseRoute]:
         change("/boxes/{box}/act", pages.act),
         ask("/boxes/{box}/polling", pages.ask_polling),
         change("/boxes/{box}/polling", pages.polling),
+        view("/boxes/{box}/jobs", job_pages.jobs),
+        ask("/boxes/{box}/jobs/act", job_pages.question),
+        change("/boxes/{box}/jobs/act", job_pages.act),
+        view("/boxes/{box}/jobs/{job}", job_pages.job),
         view("/boxes/{box}/count", pages.count, changes=True, methods=["POST"]),
         view("/jobs/{job}", pages.job),
         change("/jobs/{job}/cancel", pages.cancel),
@@ -121,6 +125,11 @@ def routes(site: Site) -> list[BaseRoute]:
         read("/api/boxes/{box}/items/{item}", api.item),
         write("/api/boxes/{box}/items/{item}/{action}", api.act_on_one),
         write("/api/boxes/{box}/actions", api.act),
+        read("/api/boxes/{box}/jobs", job_api.jobs),
+        read("/api/boxes/{box}/jobs/count", job_api.count),
+        write("/api/boxes/{box}/jobs/actions", job_api.act),
+        read("/api/boxes/{box}/jobs/{job}", job_api.job),
+        write("/api/boxes/{box}/jobs/{job}/{action}", job_api.act_on_one),
         read("/api/jobs/{job}", api.job),
         write("/api/jobs/{job}/cancel", api.cancel),
         read("/api/workers", api.workers),

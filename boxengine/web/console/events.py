@@ -24,7 +24,7 @@ QUIET = 15.0
 """Seconds after which a tab is sent a sign of life."""
 LASTS = 3600.0
 """Seconds; the tab then asks again, and proves once more who it is."""
-PAGES = {"overview": "_overview.html", "box": "_box.html", "workers": "_workers.html"}
+PAGES = {"overview": "_overview.html", "box": "_box.html", "job-box": "_job_box.html", "workers": "_workers.html"}
 
 
 class Events:
@@ -48,13 +48,13 @@ class Events:
         if kind not in PAGES:
             return api_failure(call, HTTPStatus.NOT_FOUND, f"page: expected {', '.join(PAGES)}.")
         try:
-            box = self._site.box(name).name if kind == "box" else None
+            box = self._named(kind, name)
         except UnknownBox as error:
             return api_failure(call, HTTPStatus.NOT_FOUND, f"{error}.")
-        stream = self._stream(call, PAGES[kind], box)
+        stream = self._stream(call, kind, box)
         return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
-    async def _stream(self, call: Call, template: str, box: str | None) -> AsyncIterator[str]:
+    async def _stream(self, call: Call, kind: str, box: str | None) -> AsyncIterator[str]:
         self._tabs += 1
         until = asyncio.get_running_loop().time() + LASTS
         try:
@@ -66,16 +66,27 @@ class Events:
                     except TimeoutError:
                         yield ": still here\n\n"
                         continue
-                    yield await run_in_threadpool(self._event, call, look, template, box)
+                    yield await run_in_threadpool(self._event, call, look, kind, box)
         finally:
             self._tabs -= 1
 
-    def _event(self, call: Call, look: Overview, template: str, box: str | None) -> str:
+    def _named(self, kind: str, name: str) -> str | None:
+        """The box that the page is about."""
+        match kind:
+            case "box":
+                return self._site.box(name).name
+            case "job-box":
+                return self._site.office.box(name).name
+            case _:
+                return None
+
+    def _event(self, call: Call, look: Overview, kind: str, box: str | None) -> str:
         """A look, drawn once for all tabs that show the same: nothing in it depends on who looks."""
-        shown = (template, box, call.url("/"))
+        shown = (kind, box, call.url("/"))
         with self._lock:
             known = self._drawn.get(shown)
             if known is None or known[0] is not look:
-                html = fragment(call, template, look=look, view=look.box(box) if box else None)
+                view = None if box is None else look.box(box) if kind == "box" else look.job_box(box)
+                html = fragment(call, PAGES[kind], look=look, view=view)
                 known = self._drawn[shown] = look, f"event: look\ndata: {json.dumps(html)}\n\n"
         return known[1]

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from boxengine.web.console.parsing import BadInput, text_of
+from boxengine.domain.jobs import JobState
+from boxengine.ports.people.jobs import JobSearch
+from boxengine.web.console.parsing import BadInput, ids_of, several, text_of
 
 LONGEST_DELAY = timedelta(days=3650)
 LONGEST_LEASE = timedelta(days=365)
@@ -25,6 +27,7 @@ NEW_JOB = (
     "lease_ttl",
 )
 """What a new job is described with."""
+SEARCH_NAMES = ("status", "id", "task", "lock_key", "idempotency_key", "error")
 
 
 def attributes_of(sent: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,3 +73,23 @@ def _seconds(name: str, given: Any, most: timedelta) -> float | None:
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= largest or math.isnan(given):
         raise BadInput(f"{name}: expected seconds from 0 to {largest:.0f}")
     return given
+
+
+def search_of(given: Mapping[str, Any]) -> JobSearch:
+    """The search in a query, a form or a JSON object; empty texts do not restrict."""
+    return JobSearch(
+        states=_states(given.get("status")),
+        ids=ids_of(given.get("id")),
+        task=text_of("task", given.get("task")),
+        lock_key=text_of("lock_key", given.get("lock_key")),
+        idempotency_key=text_of("idempotency_key", given.get("idempotency_key")),
+        error=text_of("error", given.get("error")),
+    )
+
+
+def _states(given: Any) -> frozenset[JobState]:
+    names = several(given)
+    for name in names:
+        if name not in set(JobState):
+            raise BadInput(f"status: expected {', '.join(JobState)}")
+    return frozenset(map(JobState, names))

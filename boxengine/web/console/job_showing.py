@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeGuard
 
+from boxengine.app.job_office import url_name
+from boxengine.app.overview import JobBoxView, JobReasons
+from boxengine.app.overview.problems import reason_of
 from boxengine.domain.jobs import JobState
-from boxengine.domain.masking import masked_text
+from boxengine.domain.masking import MASK, masked_text
 from boxengine.ports.people.jobs import JobCounts, JobRow
 from boxengine.web.console import showing
-from boxengine.web.console.hiding import Hiding
+from boxengine.web.console.hiding import Hiding, ShownPayload
 
 MOMENTS = ("created_at", "available_at", "started_at", "finished_at", "heartbeat_at", "lease_expires_at")
+
+
+class Advance(NamedTuple):
+    """A progress bar."""
+
+    value: float
+    of: float
+    text: str
 
 
 def state(row: JobRow, box_name: str, hiding: Hiding) -> dict[str, Any]:
@@ -23,8 +37,81 @@ def state(row: JobRow, box_name: str, hiding: Hiding) -> dict[str, Any]:
         **{name: showing.moment(row[name]) for name in MOMENTS if name != "lease_expires_at"},
         "cancel_requested": bool(row["cancel_requested"]),
         "progress": hiding.value(box_name, row["progress"] or {}),
-        "result": None if hiding.hides(box_name) else hiding.value(box_name, row["result"]),
+        "result": kept(row["result"], box_name, hiding),
         "error": None if row["error"] is None else masked_text(row["error"]),
+    }
+
+
+def row(found: JobRow) -> dict[str, Any]:
+    """One job of a list."""
+    return {
+        "id": found["id"],
+        "task": found["task"],
+        "status": found["status"],
+        "attempt": found["attempt"],
+        "max_attempts": found["max_attempts"],
+        "priority": found["priority"],
+        "lock_key": found["lock_key"],
+        "idempotency_key": found["idempotency_key"],
+        "created_at": showing.moment(found["created_at"]),
+        "reason": masked_text(reason_of(found["error"])) if found["error"] else None,
+    }
+
+
+def whole(found: JobRow, journal: Sequence[JobRow], why: JobReasons, box_name: str, hiding: Hiding) -> dict[str, Any]:
+    """One job with all that may be shown of it."""
+    return {
+        "id": found["id"],
+        **state(found, box_name, hiding),
+        **{name: found[name] for name in ("priority", "lock_key", "idempotency_key", "partition_key", "lease_ttl")},
+        **{name: found[name] for name in ("producer", "consumer_group", "worker", "token")},
+        "lease_expires_at": showing.moment(found["lease_expires_at"]),
+        **{name: kept(found[name], box_name, hiding) for name in ("args", "checkpoint")},
+        "why": list(why.sentences),
+        "held_by": why.held_by,
+        "journal": [
+            {
+                "ts": showing.moment(event["ts"]),
+                "kind": event["kind"],
+                "payload": hiding.value(box_name, event["payload"]),
+            }
+            for event in journal
+        ],
+    }
+
+
+def kept(value: Any, box_name: str, hiding: Hiding) -> Any:
+    """What was handed over or left behind, as far as it may be shown."""
+    return None if value is None else MASK if hiding.hides(box_name) else hiding.value(box_name, value)
+
+
+def drawn(value: Any, box_name: str, hiding: Hiding) -> ShownPayload | None:
+    """The same for a page; None: there is nothing."""
+    if value is None:
+        return None
+    # What another language's writer left in a text column may hold halves of characters.
+    return hiding.payload(box_name, json.dumps(value, ensure_ascii=False).encode(errors="replace"))
+
+
+def advance(progress: Any) -> Advance | None:
+    """How far a handler says that it is, in its numbers ``done`` and ``total``, or ``percent``."""
+    if not isinstance(progress, dict):
+        return None
+    done, total = progress.get("done"), progress.get("total")
+    if _is_number(done) and _is_number(total) and total > 0:
+        return Advance(min(max(done, 0), total), total, f"{done:,} of {total:,}")
+    percent = progress.get("percent")
+    return Advance(min(max(percent, 0), 100), 100, f"{percent:g} %") if _is_number(percent) else None
+
+
+def box(view: JobBoxView) -> dict[str, Any]:
+    """One box of long jobs."""
+    return {
+        "id": url_name(view.box),
+        "name": view.box.name,
+        "type": "job",
+        "counts": None if view.counts is None else counts(view.counts),
+        "problems": [showing.problem(each) for each in view.problems],
     }
 
 
@@ -42,3 +129,7 @@ def counts(found: JobCounts) -> dict[str, Any]:
         **{name: showing.count(number) for name, number in numbers.items()},
         "lag_seconds": None if found.waits is None else round(found.waits.total_seconds(), 1),
     }
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

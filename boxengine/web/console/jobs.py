@@ -43,7 +43,7 @@ class Job:
     id: str
     who: str
     action: str
-    box: Box
+    box: Box | JobBox
     what: str
     """Which items, in words."""
     started_at: datetime
@@ -53,6 +53,11 @@ class Job:
     outcome: str = ""
     cancel: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def things(self) -> str:
+        """What it is done to."""
+        return "jobs" if isinstance(self.box, JobBox) else "items"
 
     def advance(self, items: int) -> None:
         """Told after each batch.
@@ -75,7 +80,7 @@ class Jobs:
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="boxengine-console-job")
 
-    def start(self, *, who: str, action: str, box: Box, what: str, run: Callable[[Job], str]) -> Job:
+    def start(self, *, who: str, action: str, box: Box | JobBox, what: str, run: Callable[[Job], str]) -> Job:
         """Begins it; ``run`` returns what came of it, in words, and calls ``job.advance`` now and then."""
         job = Job(id=secrets.token_urlsafe(9), who=who, action=action, box=box, what=what, started_at=self._clock.now())
         with self._lock:
@@ -116,14 +121,13 @@ class Jobs:
             job.outcome = run(job)
             job.state = State.DONE
         except Cancelled:
-            job.state, job.outcome = State.CANCELLED, f"cancelled after {job.done:,} items"
+            job.state, job.outcome = State.CANCELLED, f"cancelled after {job.done:,} {job.things}"
         except BoxError as error:
             job.state = State.FAILED
-            job.outcome = (
-                f"stopped after {job.done:,} items: {error}. What is done stays done; the same action does the rest"
-            )
+            so_far = f"stopped after {job.done:,} {job.things}: {error}"
+            job.outcome = f"{so_far}. What is done stays done; the same action does the rest"
         except Exception as error:
             logger.exception("%s of %s broke off", job.action, job.box.name)
-            job.state, job.outcome = State.FAILED, f"stopped after {job.done:,} items: {type(error).__name__}"
+            job.state, job.outcome = State.FAILED, f"stopped after {job.done:,} {job.things}: {type(error).__name__}"
         self.note(who=job.who, action=job.action, box=job.box, what=job.what, outcome=job.outcome)
         job.ended.set()

@@ -144,7 +144,7 @@ def _paths() -> dict[str, Any]:
     }
     for polling in Polling:
         paths[f"/api/boxes/{{box}}/{polling}"] = {"post": does(f"{polling.capitalize()} a box", OBJECT, path=_BOX)}
-    paths |= job_paths()
+    paths |= job_paths(_PAGE)
     for side in ("outbox", "inbox"):
         paths |= _of_reference(side)
     return paths

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from boxengine.domain.jobs import JobState
+from boxengine.web.console.job_acting import DONE
 from boxengine.web.console.job_parsing import LONGEST_DELAY, LONGEST_LEASE
 from boxengine.web.console.openapi_parts import OBJECT, does
-from boxengine.web.console.parsing import LONGEST_TEXT
+from boxengine.web.console.parsing import LARGEST_ID, LONGEST_TEXT, MOST_IDS
 
 _TEXT: Mapping[str, Any] = {"type": "string", "maxLength": LONGEST_TEXT}
 _PRIORITY = 2**31 - 1
@@ -66,9 +67,49 @@ _STATE = {
 _ID = {"job_id": {"type": "string", "description": "the box's name with dashes, a colon, the number: report-job:42"}}
 
 
-def job_paths() -> dict[str, Any]:
-    """By path."""
+_BOX = {"box": {"type": "string", "description": "the name with dashes: report-job"}}
+_JOB = {**_BOX, "job": {"type": "integer", "minimum": 1, "maximum": LARGEST_ID}}
+_SEARCH: Mapping[str, Any] = {
+    "status": {"type": "array", "items": _STATUS},
+    "id": {"type": "array", "items": _JOB["job"], "maxItems": MOST_IDS},
+    "task": _TEXT,
+    "lock_key": _TEXT,
+    "idempotency_key": _TEXT,
+    "error": {**_TEXT, "description": "text in the error"},
+}
+_ACTIONS = {"type": "string", "enum": list(DONE)}
+_ACT = {
+    "type": "object",
+    "required": ["action"],
+    "additionalProperties": False,
+    "properties": {
+        "action": _ACTIONS,
+        "filter": {"type": "object", "additionalProperties": False, "properties": _SEARCH},
+        "dry_run": {"type": "boolean", "default": False, "description": "only count"},
+    },
+}
+
+
+def job_paths(page: Mapping[str, Any]) -> dict[str, Any]:
+    """By path.
+
+    Args:
+        page: the parameters of every list.
+    """
     return {
+        "/api/boxes/{box}/jobs": {"get": does("A page of long jobs", OBJECT, path=_BOX, query={**_SEARCH, **page})},
+        "/api/boxes/{box}/jobs/count": {
+            "get": does("How many long jobs, up to 10,000", OBJECT, path=_BOX, query=_SEARCH)
+        },
+        "/api/boxes/{box}/jobs/actions": {
+            "post": does("Act on all long jobs of a filter, or count them", OBJECT, path=_BOX, body=_ACT, begins=True)
+        },
+        "/api/boxes/{box}/jobs/{job}": {
+            "get": does("One long job, whole, with its journal and why it waits", OBJECT, path=_JOB)
+        },
+        "/api/boxes/{box}/jobs/{job}/{action}": {
+            "post": does("Cancel a long job, or queue it again", OBJECT, path={**_JOB, "action": _ACTIONS})
+        },
         "/api/v1/jobs/trigger": {"post": does("Create a long job", _TRIGGERED, body=_NEW_JOB)},
         "/api/v1/jobs/{job_id}/status": {"get": does("How far a long job is", _STATE, path=_ID)},
         "/api/v1/jobs/{job_id}/cancel": {

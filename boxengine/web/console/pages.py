@@ -18,7 +18,7 @@ from boxengine.ports import ItemFilter
 from boxengine.ports.people.history import Happened, Span
 from boxengine.ports.people.inspection import Towards
 from boxengine.settings import explain
-from boxengine.web.console import acting, parsing, replaying, showing
+from boxengine.web.console import acting, job_pages, parsing, replaying, showing
 from boxengine.web.console.access import printable
 from boxengine.web.console.acting import Polling
 from boxengine.web.console.calls import Call, Refused
@@ -40,6 +40,9 @@ def overview(call: Call) -> Response:
 
 def box(call: Call) -> Response:
     """One box."""
+    of_jobs = call.site.office.by_id.get(call.path["box"])
+    if of_jobs is not None:
+        return job_pages.box(call, of_jobs)
     found = call.site.box(call.path["box"])
     look = call.site.live.now()
     settings = call.site.boxes.resolved.settings

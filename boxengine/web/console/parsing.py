@@ -47,7 +47,7 @@ def filter_of(given: Mapping[str, Any], *, now: datetime) -> ItemFilter:
     """The filter in a query, a form or a JSON object; empty texts do not restrict."""
     return ItemFilter(
         statuses=_statuses(given.get("status")),
-        ids=_ids(given.get("id")),
+        ids=ids_of(given.get("id")),
         event_key=text_of("key", given.get("key")),
         event_name=text_of("event_name", given.get("event_name")),
         uuid=_uuid(given.get("uuid")),
@@ -123,7 +123,7 @@ def moment_of(name: str, given: Any, *, now: datetime) -> datetime | None:
 
 
 def _statuses(given: Any) -> frozenset[int]:
-    names = _several(given)
+    names = several(given)
     known = {status.name.lower(): int(status) for status in Status}
     for name in names:
         if name not in known:
@@ -131,14 +131,15 @@ def _statuses(given: Any) -> frozenset[int]:
     return frozenset(known[name] for name in names)
 
 
-def _ids(given: Any) -> tuple[int, ...]:
-    parts = _several(given)
+def ids_of(given: Any) -> tuple[int, ...]:
+    """Ids, one or more."""
+    parts = several(given)
     if len(parts) > MOST_IDS:
         raise BadInput(f"id: at most {MOST_IDS} at once")
     return tuple(sorted({found for part in parts if (found := id_of("id", part)) is not None}))
 
 
-def _several(given: Any) -> list[str]:
+def several(given: Any) -> list[str]:
     """One or more, as a list or with commas."""
     if given is None:
         return []

@@ -19,7 +19,7 @@ from boxengine.domain.masking import masked_text
 from boxengine.ports import Count
 from boxengine.ports.people.history import Happened
 from boxengine.version import __version__
-from boxengine.web.console import showing
+from boxengine.web.console import job_showing, showing
 from boxengine.web.console.access import CSRF_FIELD
 from boxengine.web.console.calls import Call
 from boxengine.web.console.site import box_id
@@ -60,6 +60,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
+        "advance": job_showing.advance,
         "box_id": box_id,
         "bytes": _bytes,
         "count": lambda count: "–" if count is None else _short(count),

@@ -11,20 +11,23 @@ from functools import cached_property
 from boxengine.app.boxes import Boxes
 from boxengine.app.doctor import Doctor
 from boxengine.app.job_office import JobOffice
-from boxengine.app.overview import Lookout, Overview
+from boxengine.app.overview import Lookout, Overview, look_at_jobs
 from boxengine.app.servers import Servers
 from boxengine.domain.box import Box
 from boxengine.domain.item import Status
+from boxengine.domain.jobs import JobBox
 from boxengine.engine.item_actions import ItemActions
 from boxengine.engine.replaying import Replays
 from boxengine.errors import QueueUnavailable, UnknownBox
 from boxengine.ports import Count, ItemFilter, Precision
 from boxengine.ports.people.checkup import Remark
 from boxengine.ports.people.inspection import Found, Towards
+from boxengine.ports.people.jobs import JobSearch, JobsFound
 from boxengine.web.console.access import Access
 from boxengine.web.console.hiding import Hiding
 from boxengine.web.console.jobs import Jobs
 from boxengine.web.console.live import Live
+from boxengine.web.console.parsing import Page
 from boxengine.web.console.windows import WindowedItems, searched_for
 
 SEARCH_SECONDS = 0.12
@@ -79,6 +82,7 @@ class Site:
             auto_disabled=self.boxes.resolved.settings.polling_auto_disabled,
             inspector=self.servers.inspector,
             alarms=self._alarms,
+            jobs=lambda: look_at_jobs(self.office.inspector, self.office.boxes),
         )
         return Live(lookout.look, told=self._measured)
 
@@ -132,6 +136,22 @@ class Site:
             enough=lambda: next(windows) >= SEARCH_WINDOWS or late(),
         )
 
+    def find_jobs(self, box: JobBox, which: JobSearch, wanted: Page) -> JobsFound:
+        """The same for long jobs."""
+        windows, late = itertools.count(1), searched_for(SEARCH_SECONDS)
+        return self.office.inspector.find(
+            box,
+            which,
+            start=wanted.start,
+            towards=wanted.towards,
+            limit=wanted.limit,
+            enough=lambda: next(windows) >= SEARCH_WINDOWS or late(),
+        )
+
+    def count_jobs(self, box: JobBox, which: JobSearch) -> Count:
+        """How many jobs are meant, as far as that can be told at once."""
+        return self.office.inspector.count(box, which, limit=COUNTED_TO)
+
     def count(self, box: Box, which: ItemFilter) -> Count:
         """How many rows are meant, as far as that can be told at once."""
         count = self.servers.inspector.count(box, which, limit=COUNTED_TO)
@@ -146,6 +166,6 @@ class Site:
         return Count(len(first.rows), Precision.AT_LEAST)
 
 
-def box_id(box: Box) -> str:
+def box_id(box: Box | JobBox) -> str:
     """The box's name in URLs: ``combined/outbox_item`` is ``combined-outbox-item``."""
     return box.name.replace("/", "-").replace("_", "-")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -67,7 +68,9 @@ class Explaining:
         sa.event.remove(self._engine, "before_cursor_execute", self._explain)
 
     def walks(self, plan: str) -> bool:
-        return "Seq Scan on report_jobs" in plan if self._postgresql else "'ALL'" in plan
+        return (
+            "Seq Scan on report_jobs" in plan if self._postgresql else bool(re.search(r"'report_jobs\w*', 'ALL'", plan))
+        )
 
     def _explain(self, _connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
         if "report_jobs" in statement and not statement.startswith("INSERT"):

@@ -46,9 +46,9 @@ CHANGES = (
 )
 
 
-OPEN = {"/login", "/logout"}
-"""What anybody may ask for, that they come in."""
-PLACES = {"{box}": "order-outbox-item", "{item}": "1", "{action}": "retry", "{job}": "x"}
+OPEN = {"/login", "/logout", "/health"}
+"""What anybody may ask for: that they come in, and whether the process answers."""
+PLACES = {"{box}": "order-outbox-item", "{item}": "1", "{action}": "retry", "{job}": "x", "{job_id}": "report-job:1"}
 
 
 def every_route(console: Console) -> Iterator[tuple[str, str]]:
@@ -66,7 +66,7 @@ def test_there_is_no_route_that_asks_for_no_token(console: Console) -> None:
     answers = {(method, path): stranger.call(method, path) for method, path in every_route(console)}
     assert len(answers) > 40
     for (method, path), answer in answers.items():
-        if path.startswith(("/api/", "/events")):
+        if path.startswith(("/api/", "/events", "/status")):
             assert answer.status == 401, (method, path)
         else:
             assert (answer.status, answer.headers["location"][:6]) == (303, "/login"), (method, path)

@@ -125,7 +125,7 @@ class _Look:
     def is_by_index(self) -> bool:
         """Whether an index leads to the jobs that are meant."""
         which = self._which
-        if which.ids or which.idempotency_key is not None:
+        if which.ids or which.idempotency_key is not None or which.states == {JobState.RUNNING}:
             return True
         tested = which.task or which.lock_key or which.error
         return bool(which.states) and which.states <= INDEXED and not tested

@@ -94,7 +94,13 @@ def job_indexes(table: str) -> tuple[Index, ...]:
             "id",
             postgresql_where=_queued(2),
         ),
-        Index(index_name("ix", table, "running"), "status", "id", postgresql_where=text("status = 'running'")),
+        # Beside what runs, what people look for afterwards: few jobs end in one of these.
+        Index(
+            index_name("ix", table, "running"),
+            "status",
+            "id",
+            postgresql_where=text("status IN ('running', 'failed', 'canceled', 'lost')"),
+        ),
         Index(
             index_name("ix", table, "finished"),
             "finished_at",

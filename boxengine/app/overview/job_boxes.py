@@ -1,0 +1,82 @@
+"""One look at the boxes of long jobs: what waits, what runs, and what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from boxengine.app.overview.problems import LONG, Problem, Severity
+from boxengine.app.overview.words import counted, lasting
+from boxengine.domain.jobs import JobBox, JobState
+from boxengine.errors import Unavailable
+from boxengine.ports import Count
+from boxengine.ports.people.inspection import Towards
+from boxengine.ports.people.jobs import JobCounts, JobInspector, JobRow, JobSearch
+
+COUNTED_TO = 10_000
+RUNNING_SHOWN = 20
+RUNNING = JobSearch(states=frozenset({JobState.RUNNING}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobBoxView:
+    """How one box of long jobs is."""
+
+    box: JobBox
+    counts: JobCounts | None
+    """None: it could not be found out."""
+    running: Sequence[JobRow]
+    """The jobs that began last."""
+    problems: tuple[Problem, ...]
+    """The worst first."""
+
+
+def look_at_jobs(inspector: JobInspector, boxes: Sequence[JobBox]) -> tuple[tuple[JobBoxView, ...], tuple[str, ...]]:
+    """The boxes, and what kept the database from answering."""
+    views, outages = [], list[str]()
+    for box in boxes:
+        counts, running = None, tuple[JobRow, ...]()
+        try:
+            counts = inspector.counts(box, limit=COUNTED_TO)
+            if counts.taken.number:
+                running = tuple(
+                    inspector.find(box, RUNNING, start=None, towards=Towards.OLDER, limit=RUNNING_SHOWN).rows
+                )
+        except Unavailable as error:
+            outages += [str(error)] if str(error) not in outages else []
+        problems = tuple(sorted(_problems(box, counts), key=lambda problem: problem.severity))
+        views.append(JobBoxView(box=box, counts=counts, running=running, problems=problems))
+    return tuple(views), tuple(outages)
+
+
+def _problems(box: JobBox, counts: JobCounts | None) -> Iterator[Problem]:
+    if counts is None:
+        return
+    waited = counts.waits or timedelta(0)
+    if waited > LONG:
+        idle = not counts.taken.number
+        yield Problem(
+            kind="jobs-late",
+            severity=Severity.STOPPED if idle else Severity.SLOW,
+            box=box.name,
+            sentence=f"{counted(counts.ready, 'job')} of {box.name} could begin, the oldest for {lasting(waited)}"
+            + (", and none runs." if idle else "."),
+            advice="Start a worker for it: boxengine start."
+            if idle
+            else "Jobs arrive faster than they end: raise concurrency, or start more workers.",
+        )
+    for state, word in ((JobState.LOST, "was lost"), (JobState.FAILED, "failed")):
+        number = counts.ended.get(state, Count(0))
+        if number.number:
+            verb = word if number == Count(1) else word.replace("was", "were")
+            yield Problem(
+                kind=f"jobs-{state}",
+                severity=Severity.STUCK,
+                box=box.name,
+                job_status=str(state),
+                sentence=f"{counted(number, 'job')} of {box.name} {verb}, and no attempt is left.",
+                advice="Look at the errors. Retry the jobs when the cause is gone: they go on from their last checkpoint."
+                if state is JobState.FAILED
+                else "Their workers fell silent, and nobody knows how far the jobs came. Look, then retry them.",
+            )

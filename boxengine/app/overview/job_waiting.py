@@ -1,0 +1,86 @@
+"""Where a long job stands, and why it waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from boxengine.app.overview.problems import reason_of
+from boxengine.app.overview.words import lasting, plural
+from boxengine.domain.jobs import JobBox, JobState, Waits
+from boxengine.ports.people.inspection import Towards
+from boxengine.ports.people.jobs import JobInspector, JobRow, JobSearch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReasons:
+    """Why a job is where it is."""
+
+    sentences: tuple[str, ...]
+    held_by: int | None = None
+    """The running job that it waits for."""
+
+
+def job_reasons(box: JobBox, row: JobRow, inspector: JobInspector, *, now: datetime) -> JobReasons:
+    """What is known now.
+
+    Raises:
+        StoreUnavailable: the database does not answer.
+    """
+    holder = None
+    if row["status"] == JobState.QUEUED and row["waits"] == Waits.LOCK and row["lock_key"] is not None:
+        which = JobSearch(states=frozenset({JobState.RUNNING}), lock_key=row["lock_key"])
+        found = inspector.find(box, which, start=None, towards=Towards.OLDER, limit=1).rows
+        holder = int(found[0]["id"]) if found else None
+    return JobReasons(sentences=tuple(_sentences(row, holder, now)), held_by=holder)
+
+
+def _sentences(row: JobRow, holder: int | None, now: datetime) -> Iterator[str]:
+    match row["status"]:
+        case JobState.QUEUED:
+            yield _queued(row, holder, now)
+            if row["error"]:
+                yield f"Its last attempt, number {row['attempt']}, failed: {reason_of(row['error'])}"
+        case JobState.RUNNING:
+            yield from _running(row, now)
+        case JobState.SUCCEEDED:
+            yield f"It succeeded{_took(row)}."
+        case JobState.FAILED:
+            yield f"It failed, after {plural(row['attempt'], 'attempt')}: {reason_of(row['error'])}"
+        case JobState.CANCELED:
+            yield "It was canceled" + (" before it began." if row["started_at"] is None else ".")
+        case JobState.LOST:
+            yield "It is lost: its worker fell silent in the last attempt, and nobody knows how far it came."
+        case other:
+            yield f"No worker will take it: its status, {other}, is not one of boxengine's."
+
+
+def _queued(row: JobRow, holder: int | None, now: datetime) -> str:
+    match row["waits"]:
+        case Waits.NOTHING:
+            return "It waits for an idle thread of a worker."
+        case Waits.TIME:
+            rest = row["available_at"] - now
+            return f"It waits for its time, in {lasting(rest)}." if rest.total_seconds() > 0 else "Its time has come."
+        case Waits.LOCK if holder is not None:
+            return f"It waits for job {holder}, which holds its lock key."
+        case _:
+            return "It waits for another job."
+
+
+def _running(row: JobRow, now: datetime) -> Iterator[str]:
+    yield f"It runs, in attempt {row['attempt']} of {row['max_attempts']}, in the process {row['worker']}."
+    if row["cancel_requested"]:
+        yield "Somebody wants it canceled. It stops when its handler looks at job.cancelled."
+    expires = row["lease_expires_at"]
+    if expires is not None and expires < now:
+        yield f"Its lease has been over for {lasting(now - expires)}: the worker fell silent. Another one takes it up."
+    elif row["heartbeat_at"] is not None:
+        yield f"Its worker's last sign of life came {lasting(now - row['heartbeat_at'])} ago."
+
+
+def _took(row: JobRow) -> str:
+    if row["started_at"] is None or row["finished_at"] is None:
+        return ""
+    return f", {lasting(row['finished_at'] - row['started_at'])} after it began"

@@ -1,0 +1,98 @@
+"""What people do with long jobs: cancel them, and queue them again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from boxengine.app.overview.words import counted
+from boxengine.domain.jobs import FINAL, JobBox, JobState
+from boxengine.errors import BoxError
+from boxengine.ports import Count
+from boxengine.ports.jobs import JobFilter
+from boxengine.ports.people.inspection import Towards
+from boxengine.ports.people.jobs import JobSearch
+from boxengine.web.console import acting
+from boxengine.web.console.jobs import Job
+from boxengine.web.console.parsing import BadInput
+from boxengine.web.console.site import Site
+
+CANCEL, RETRY = "cancel", "retry"
+SUITABLE = {CANCEL: frozenset({JobState.QUEUED, JobState.RUNNING}), RETRY: frozenset(FINAL)}
+"""By action, the states of jobs that it is for."""
+DONE = {CANCEL: "canceled or asked to stop", RETRY: "queued again"}
+AT_ONCE = 500
+"""Jobs in one step."""
+
+
+def action_of(given: Any) -> str:
+    """The action of that name."""
+    if not isinstance(given, str) or given not in DONE:
+        raise BadInput(f"action: expected {', '.join(DONE)}")
+    return given
+
+
+def suits(action: str, which: JobSearch) -> bool:
+    """Whether the search names jobs, and the action is for all of them."""
+    return bool(which.states) and which.states <= SUITABLE[action]
+
+
+def meant_by(action: str, which: JobSearch) -> JobSearch:
+    """The search as the action understands it.
+
+    Raises:
+        BoxError: the action is not for what it names, or it names no status and no ids.
+    """
+    for state in sorted(which.states - SUITABLE[action]):
+        raise BoxError(f"{action} is not for {state} jobs")
+    if which.states or which.ids:
+        return which if which.states else replace(which, states=SUITABLE[action])
+    raise BoxError(f"name a status or ids of the jobs to {action}")
+
+
+def one(site: Site, box: JobBox, action: str, job_id: int, *, who: str) -> bool:
+    """Does it to one job; whether there was something to do."""
+    which = JobFilter(ids=[job_id])
+    desk = site.office.desk
+    changed = desk.cancel(box, which) if action == CANCEL else desk.retry(box, which)
+    outcome = DONE[action] if changed else "left alone: its status had changed"
+    site.jobs.note(who=who, action=action, box=box, what=f"job {job_id}", outcome=outcome)
+    site.live.forget()
+    return bool(changed)
+
+
+def begin(site: Site, box: JobBox, action: str, which: JobSearch, *, who: str) -> Job:
+    """Does it to all jobs of a search, in the background, and waits a moment for the end."""
+    meant, desk = meant_by(action, which), site.office.desk
+
+    def run(job: Job) -> str:
+        changed, after = 0, 0
+        while True:
+            found = site.office.inspector.find(box, meant, start=after, towards=Towards.NEWER, limit=AT_ONCE)
+            ids = [int(row["id"]) for row in found.rows]
+            if ids:
+                chosen = JobFilter(ids=ids, states=sorted(meant.states))
+                changed += desk.cancel(box, chosen) if action == CANCEL else desk.retry(box, chosen)
+            job.advance(len(ids))
+            if found.searched_to is None:
+                return f"{counted(Count(changed), 'job')} {DONE[action]}"
+            after = found.searched_to
+
+    job = site.jobs.start(who=who, action=action, box=box, what=in_words(meant), run=run)
+    job.ended.wait(acting.SOON.total_seconds())
+    return job
+
+
+def in_words(which: JobSearch) -> str:
+    """Which jobs are meant, for people."""
+    if len(which.ids) == 1:
+        return f"job {which.ids[0]}"
+    named = {
+        "of task": which.task,
+        "with lock key": which.lock_key,
+        "with idempotency key": which.idempotency_key,
+        "whose error says": which.error,
+    }
+    parts = [f"{' or '.join(sorted(which.states)) or 'all'} jobs"]
+    parts += [f"{len(which.ids):,} ids"] if which.ids else []
+    return ", ".join([*parts, *(f"{name} {value}" for name, value in named.items() if value is not None)])

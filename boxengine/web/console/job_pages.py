@@ -1,0 +1,147 @@
+"""The pages of long jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.responses import RedirectResponse, Response
+
+from boxengine.app.job_office import url_name
+from boxengine.app.overview import job_reasons
+from boxengine.domain.jobs import JobBox, JobState
+from boxengine.ports.people.inspection import Towards
+from boxengine.ports.people.jobs import JobsFound
+from boxengine.web.console import job_acting, job_showing, parsing
+from boxengine.web.console.calls import Call, Refused
+from boxengine.web.console.job_parsing import SEARCH_NAMES, search_of
+from boxengine.web.console.rendering import page
+
+EVENTS_SHOWN = 100
+_LOOKED_FOR = ("lock_key", "id", "idempotency_key")
+
+
+def box(call: Call, found: JobBox) -> Response:
+    """One box of long jobs."""
+    look = call.site.live.now()
+    pipeline = call.site.boxes.resolved.jobs[found.name]
+    return page(call, "job_box.html", look=look, view=look.job_box(found.name), box=found, tasks=sorted(pipeline.tasks))
+
+
+def jobs(call: Call) -> Response:
+    """Jobs of a box, page by page."""
+    found, asked = call.site.office.box(call.path["box"]), _asked(call)
+    which, wanted = search_of(asked), parsing.page_of(call.query)
+    listed = call.site.find_jobs(found, which, wanted)
+    first = wanted.start is None and wanted.towards is Towards.OLDER
+    return page(
+        call,
+        "long_jobs.html",
+        box=found,
+        listed=listed,
+        wanted=wanted,
+        count=call.site.count_jobs(found, which) if first and asked else None,
+        asked=asked,
+        links=_links(call, found, asked, wanted, listed),
+        actions=[action for action in job_acting.DONE if job_acting.suits(action, which)],
+        states=[str(state) for state in JobState],
+        looked_for=_LOOKED_FOR,
+    )
+
+
+def job(call: Call) -> Response:
+    """One job, whole."""
+    found, row = _one(call)
+    inspector, hiding = call.site.office.inspector, call.site.hiding
+    why = job_reasons(found, row, inspector, now=call.site.servers.clock.now())
+    state = JobState(row["status"]) if row["status"] in set(JobState) else None
+    journal = inspector.journal(found, row["id"], limit=EVENTS_SHOWN)
+    return page(
+        call,
+        "long_job.html",
+        box=found,
+        row=row,
+        why=why,
+        advance=job_showing.advance(row["progress"]),
+        progress=hiding.value(found.name, row["progress"]) if row["progress"] else None,
+        parts={
+            title: job_showing.drawn(row[name], found.name, hiding)
+            for name, title in (("args", "Arguments"), ("checkpoint", "Checkpoint"), ("result", "Result"))
+        },
+        journal=[(event, hiding.value(found.name, event["payload"])) for event in reversed(journal)],
+        actions=[action for action, states in job_acting.SUITABLE.items() if state in states],
+        over=state in job_acting.SUITABLE[job_acting.RETRY],
+    )
+
+
+def question(call: Call) -> Response:
+    """Asks whether an action is meant, with the number of jobs that it would take."""
+    found, asked = call.site.office.box(call.path["box"]), _asked(call)
+    action = job_acting.action_of(call.query.get("action"))
+    which = job_acting.meant_by(action, search_of(asked))
+    single = len(which.ids) == 1
+    return page(
+        call,
+        "job_question.html",
+        box=found,
+        action=action,
+        asked=asked,
+        what=job_acting.in_words(which),
+        count=call.site.count_jobs(found, which),
+        back=call.url(f"{jobs_path(found)}/{which.ids[0]}" if single else jobs_path(found, asked)),
+    )
+
+
+def act(call: Call) -> Response:
+    """Does it: at once to a single job, else in the background."""
+    found, sent = call.site.office.box(call.path["box"]), call.sent
+    action, which = job_acting.action_of(sent.get("action")), search_of(sent)
+    if len(which.ids) == 1:
+        (job_id,) = which.ids
+        job_acting.one(call.site, found, action, job_id, who=call.who.name)
+        return RedirectResponse(call.url(f"{jobs_path(found)}/{job_id}"), status_code=303)
+    begun = job_acting.begin(call.site, found, action, which, who=call.who.name)
+    return RedirectResponse(call.url(f"/jobs/{begun.id}"), status_code=303)
+
+
+def jobs_path(box: JobBox, asked: Mapping[str, Any] | None = None) -> str:
+    """Where a box's jobs are listed."""
+    return f"/boxes/{url_name(box)}/jobs" + (f"?{urlencode(asked, doseq=True)}" if asked else "")
+
+
+def _one(call: Call) -> tuple[JobBox, Mapping[str, Any]]:
+    found, job_id = call.site.office.box(call.path["box"]), parsing.id_of("id", call.path["job"])
+    row = call.site.office.inspector.get(found, job_id or 0)
+    if row is None:
+        raise Refused(HTTPStatus.NOT_FOUND, f"{found.name} has no job {job_id}. It may have been deleted.")
+    return found, row
+
+
+def _asked(call: Call) -> dict[str, Any]:
+    """The search as it was typed."""
+    query = dict(call.query)
+    by, value = query.pop("by", ""), query.pop("q", "")
+    if value and by in _LOOKED_FOR:
+        query[by] = value
+    return {name: query[name] for name in SEARCH_NAMES if query.get(name)}
+
+
+def _links(
+    call: Call, found: JobBox, asked: Mapping[str, Any], wanted: parsing.Page, listed: JobsFound
+) -> dict[str, str | None]:
+    """The pages on both sides."""
+
+    def to(**more: Any) -> str:
+        limit = {} if wanted.limit == parsing.PAGE else {"limit": wanted.limit}
+        return call.url(jobs_path(found, {**asked, **limit, **more}))
+
+    ids, further = [row["id"] for row in listed.rows], listed.searched_to
+    if wanted.towards is Towards.OLDER:
+        older = None if further is None else to(before=further)
+        newer = None if wanted.start is None else to(after=ids[0] if ids else wanted.start - 1)
+    else:
+        newer = None if further is None else to(after=further)
+        older = to(before=ids[-1] if ids else (wanted.start or 0) + 1)
+    return {"newest": to(), "newer": newer, "older": older, "oldest": to(after=0)}

@@ -1,0 +1,99 @@
+"""Long jobs in a real browser: seen while they run, canceled, and run again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import boxengine
+from tests.eventually import eventually
+from tests.web.browser.conftest import DESK, PHONE, Running
+from tests.web.console.conftest import JOBS, Console
+
+pytestmark = pytest.mark.xdist_group("browser")
+BOX = "/boxes/report-job"
+ERROR = "2026-01-31T12:00:00.000000Z export: Timeout: shop.example did not answer within 10 s\n"
+ERROR += 'Traceback (most recent call last):\n  File "imports.py", line 41, in export\n    answer = client.get(url)'
+
+
+@pytest.fixture
+def jobs(serve: Callable[[Console], Running], make_console: Callable[..., Console], postgres_url: str) -> Running:
+    """A console with a box of long jobs, which is empty."""
+    return serve(make_console(postgres_url, JOBS))
+
+
+def furnish(console: Console) -> None:
+    """Jobs of every kind; 3 runs, and 5 waits for it."""
+    for number in range(1, 11):
+        console.create_job(args={"rows": 4200, "upload": f"orders-{number}.csv"}, lock_key=f"customer {number % 4}")
+    now = datetime.now(UTC)
+    console.change_jobs("id in (1, 2)", status="succeeded", started_at=now, finished_at=now + timedelta(minutes=4))
+    console.change_jobs(
+        "id = 3",
+        status="running",
+        attempt=2,
+        token=2,
+        worker="worker-1:4211",
+        lock_key="customer 9",
+        holds="customer 9",
+        started_at=now - timedelta(minutes=3),
+        heartbeat_at=now,
+        lease_expires_at=now + timedelta(hours=1),
+        checkpoint=json.dumps({"line": 1800}),
+        progress=json.dumps({"done": 1812, "total": 4200, "skipped": 3}),
+    )
+    console.change_jobs("id = 4", status="failed", attempt=5, error=ERROR, finished_at=now)
+    console.change_jobs("id = 5", waits=2, lock_key="customer 9")
+    console.change_jobs("id = 6", waits=1, available_at=now + timedelta(hours=2))
+    console.change_jobs("id = 7", status="lost", attempt=5, finished_at=now)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(DESK, "light"), (PHONE, "dark")])
+def test_every_page_of_long_jobs_is_free_of_faults(jobs: Running, scheme: str, width: int) -> None:
+    furnish(jobs.console)
+    tab = jobs.tab(width=width, scheme=scheme)
+    tab.sign_in()
+    pages = {
+        "/": "jobs-overview",
+        BOX: "job-box",
+        f"{BOX}/jobs": "jobs",
+        f"{BOX}/jobs/3": "job",
+        f"{BOX}/jobs/4": "failed-job",
+        f"{BOX}/jobs/act?action=cancel&id=3": "cancel-job",
+    }
+    faults = {}
+    for path, name in pages.items():
+        tab.go(path)
+        faults[path] = tab.faults()
+        tab.shoot(f"console-{name}-{'phone' if width == PHONE else 'desk'}-{scheme}")
+        if path == f"{BOX}/jobs":
+            assert tab.page.get_by_label("Lock key, id or idempotency key").bounding_box()["width"] > 120
+    assert {path: found for path, found in faults.items() if found} == {}
+
+
+def test_a_box_and_a_job_are_watched_and_the_job_is_canceled_and_run_again(jobs: Running) -> None:
+    page = jobs.tab().sign_in().go(BOX).page
+    assert page.locator(".empty", has_text="No job runs.").count() == 1
+    jobs.console.create_job("wait")
+    page.locator(".tiles dd", has_text="1").first.wait_for()
+    page.goto(f"{jobs.url}{BOX}/jobs/1")
+    status = page.locator("h1 .status")
+    assert status.inner_text() == "queued"
+    with boxengine.running(jobs.console.boxes, boxes=["report_job"]):
+        # The page renews itself; nobody loads it again.
+        page.locator("h1 .status", has_text="running").wait_for()
+        bar = page.locator("progress[value='2'][max='7']")
+        bar.wait_for()
+        assert page.evaluate("getComputedStyle(document.querySelector('progress')).height") == "10px"
+        page.get_by_role("button", name="Cancel…").click()
+        page.get_by_role("button", name="Cancel 1 job").click()
+        page.wait_for_url(f"**{BOX}/jobs/1")
+        page.locator("h1 .status", has_text="canceled").wait_for()
+    assert page.locator(".attempts strong").all_inner_texts() == ["canceled", "picked", "queued"]
+    page.get_by_role("button", name="Retry…").click()
+    page.get_by_role("button", name="Retry 1 job").click()
+    page.locator("h1 .status", has_text="queued").wait_for()
+    eventually(lambda: [deed["action"] for deed in jobs.console.client().get("/api/trail").json] == ["retry", "cancel"])

@@ -1,0 +1,166 @@
+"""Long jobs in the console: seen, searched, canceled and run again, by people and by programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import boxengine
+from tests.eventually import eventually
+from tests.web.console.asgi import Client
+from tests.web.console.conftest import JOBS, READ, Console
+
+BOX = "/boxes/report-job"
+API = "/api/boxes/report-job/jobs"
+HTML = """<script>alert(1)</script>"'><img src=x onerror=alert(2)>{{7*7}}"""
+
+
+def act(browser: Client, action: str, job_id: int) -> str:
+    """Presses the button on the job's page, and the one that confirms; returns the page it leads to."""
+    question = f"{BOX}/jobs/act?action={action}&id={job_id}"
+    answer = browser.press(question, f"{BOX}/jobs/act", action=action, id=job_id)
+    assert (answer.status, answer.headers["location"]) == (303, f"{BOX}/jobs/{job_id}"), answer.text
+    return browser.get(f"{BOX}/jobs/{job_id}").text
+
+
+def states(console: Console) -> dict[int, str]:
+    listed = console.client().get(API).json["jobs"]
+    return {job["id"]: job["status"] for job in listed}
+
+
+def test_a_failed_job_is_found_from_the_overview_understood_and_run_again(each_job_console: Console) -> None:
+    console = each_job_console
+    console.create_job(args={"rows": 3, "fail": 2}, max_attempts=1)
+    browser = console.browser()
+    with boxengine.running(console.boxes, boxes=["report_job"]):
+        eventually(lambda: states(console) == {1: "failed"})
+        overview = browser.get("/").text
+        assert "1 job of report_job failed, and no attempt is left." in overview
+        assert "/boxes/report-job/jobs?status=failed" in overview
+        page = browser.get(f"{BOX}/jobs/1").text
+        assert "It failed, after 1 attempt: RuntimeError: no answer from https://me:***@shop.example/" in page
+        assert "2 of 3" in page, "its progress"
+        assert "s3cret" not in page
+        before = console.client().get(f"{API}/1").json
+        assert (before["checkpoint"], [event["kind"] for event in before["journal"]]) == (
+            2,
+            ["queued", "picked", "failed"],
+        )
+        console.change_jobs("id = 1", args=json.dumps({"rows": 3}))
+        act(browser, "retry", 1)
+        eventually(lambda: states(console) == {1: "succeeded"})
+    after = console.client().get(f"{API}/1").json
+    assert (after["result"], after["progress"], after["attempt"]) == ({"rows": 3}, {"done": 3, "total": 3}, 1)
+    trail = console.client().get("/api/trail").json
+    assert [(deed["who"], deed["action"], deed["what"], deed["outcome"]) for deed in trail] == [
+        ("Zoë", "retry", "job 1", "queued again")
+    ]
+
+
+def test_a_running_job_is_asked_to_stop_and_its_page_says_so(job_console: Console) -> None:
+    job_console.create_job("wait")
+    browser = job_console.browser()
+    assert "It waits for an idle thread of a worker." in browser.get(f"{BOX}/jobs/1").text
+    with boxengine.running(job_console.boxes, boxes=["report_job"]):
+        eventually(lambda: "2 of 7" in browser.get(f"{BOX}/jobs/1").text)
+        page = browser.get(f"{BOX}/jobs/1").text
+        assert 'hx-get="/boxes/report-job/jobs/1"' in page, "it renews itself"
+        act(browser, "cancel", 1)
+        eventually(lambda: states(job_console) == {1: "canceled"})
+    page = browser.get(f"{BOX}/jobs/1").text
+    assert "It was canceled." in page
+    assert "hx-get" not in page, "nothing will change"
+
+
+def test_a_job_behind_a_lock_key_names_the_one_it_waits_for(job_console: Console) -> None:
+    job_console.create_job(lock_key="k")
+    job_console.create_job(lock_key="k")
+    job_console.change_jobs("id = 1", status="running", holds="k")
+    job_console.change_jobs("id = 2", waits=2)
+    found = job_console.client().get(f"{API}/2").json
+    assert (found["why"], found["held_by"]) == (["It waits for job 1, which holds its lock key."], 1)
+    assert "Job 1</a> goes first." in job_console.browser().get(f"{BOX}/jobs/2").text
+
+
+def test_all_jobs_of_a_search_are_acted_on_with_their_number_asked_first(each_job_console: Console) -> None:
+    console = each_job_console
+    for number in range(7):
+        console.create_job(lock_key="odd" if number % 2 else "even", delay=3600)
+    browser = console.browser()
+    question = browser.get(f"{BOX}/jobs/act?action=cancel&status=queued&lock_key=odd").text
+    assert "Cancel 3 jobs?" in question
+    assert states(console) == dict.fromkeys(range(7, 0, -1), "queued"), "nothing is done yet"
+    begun = browser.press("/", f"{BOX}/jobs/act", action="cancel", status="queued", lock_key="odd")
+    assert "3 jobs canceled or asked to stop." in browser.get(begun.headers["location"]).text
+    assert [job for job, state in states(console).items() if state == "canceled"] == [6, 4, 2]
+    client = console.client()
+    sent = {"action": "retry", "filter": {"status": ["canceled"]}}
+    assert client.post(f"{API}/actions", {**sent, "dry_run": True}).json == {"number": 3, "precision": "exact"}
+    assert client.post(f"{API}/actions", sent).json["outcome"] == "3 jobs queued again"
+    assert set(states(console).values()) == {"queued"}
+
+
+def test_what_an_action_is_not_for_is_refused(job_console: Console) -> None:
+    job_console.create_job()
+    client = job_console.client()
+    for sent, code, expected in (
+        ({"action": "delete"}, 400, "action: expected cancel, retry"),
+        ({"action": "retry", "filter": {"status": ["queued"]}}, 409, "retry is not for queued jobs"),
+        ({"action": "cancel"}, 409, "name a status or ids of the jobs to cancel"),
+        ({"action": "cancel", "filter": {"colour": 1}}, 400, "'colour' is not known here"),
+    ):
+        answer = client.post(f"{API}/actions", sent)
+        assert (answer.status, expected in answer.json["error"]) == (code, True), answer.text
+    assert client.post(f"{API}/1/retry").status == 409
+    assert client.post(f"{API}/9/cancel").status == 404
+    assert client.get("/boxes/report-job/jobs/9").status == 404
+    assert states(job_console) == {1: "queued"}
+
+
+def test_who_only_looks_has_no_buttons_and_cannot_act(job_console: Console) -> None:
+    job_console.create_job()
+    reader = job_console.browser(READ)
+    for path in (f"{BOX}/jobs/1", f"{BOX}/jobs?status=queued"):
+        page = reader.get(path)
+        assert (page.status, "Cancel" in page.text) == (200, False), path
+    assert reader.press("/", f"{BOX}/jobs/act", action="cancel", id=1).status == 403
+    assert job_console.client(READ).post(f"{API}/1/cancel").status == 403
+    assert job_console.browser().post(f"{BOX}/jobs/act", {"action": "cancel", "id": 1}, form=True).status == 403
+    assert states(job_console) == {1: "queued"}
+
+
+def test_html_in_every_field_of_a_job_is_text_and_hidden_values_are_hidden(
+    make_console: Callable[..., Console], postgres_url: str
+) -> None:
+    console = make_console(postgres_url, JOBS.replace("hide: {{", "hide: {{report_job: [customer.email], "))
+    args = {HTML: HTML, "customer": {"email": "zoe@example.com"}, "api_key": "s3cret"}
+    console.create_job(args=args, lock_key=HTML, producer=HTML, idempotency_key=HTML)
+    told = json.dumps({HTML: HTML, "done": HTML, "total": 1})
+    console.change_jobs(status="failed", error=HTML, progress=told, checkpoint=json.dumps(HTML), worker=HTML)
+    browser = console.browser()
+    for path in ("/", BOX, f"{BOX}/jobs", f"{BOX}/jobs/1", f"{BOX}/jobs/act?action=retry&id=1"):
+        answer = browser.get(path)
+        assert answer.status == 200, path
+        for harm in ("<script>alert", "<img", "zoe@example.com", "s3cret"):
+            assert harm not in answer.text, (path, harm)
+    whole = console.client().get(f"{API}/1").text
+    assert "zoe@example.com" not in whole
+    assert "s3cret" not in whole
+
+
+def test_a_console_of_job_boxes_alone_asks_no_redis(make_console: Callable[..., Console], postgres_url: str) -> None:
+    configuration = """
+database: {{url: "{database}"}}
+redis: {{url: "redis://127.0.0.1:1/0"}}
+console: {{operate_token: {operate}, read_token: {read}}}
+job_items: {{report_job: {{tasks: {{export: tests.web.console.reports.export}}}}}}
+"""
+    console = make_console(postgres_url, configuration)
+    console.create_job()
+    overview = console.client().get("/api/overview").json
+    assert (overview["problems"], overview["outages"]) == ([], [])
+    assert overview["jobs"][0]["counts"]["ready"]["number"] == 1
+    page = console.browser().get("/").text
+    assert "All is well" in page
+    act(console.browser(), "cancel", 1)
+    assert states(console) == {1: "canceled"}, "the trail is then in the log alone"
