@@ -15,10 +15,11 @@ from boxengine.domain.box import Box, Storage, StrictOrder
 from boxengine.domain.item import Status
 from tests.simulation.promises import Promise, Violation
 from tests.simulation.record import Change, Record, Send
+from tests.simulation.scenario import CANCELLED
 from tests.simulation.timeline import ItemLife, lives
 
 NOT_THE_ITEMS_FAULT = frozenset(
-    {"item refused", "item raises", "item sent, then raises", "middleware raises", "payload builder raises"}
+    {"item refused", "item raises", "item sent, then raises", "middleware raises", "payload builder raises", CANCELLED}
 )
 ENDED = "the worker ended while sending this item"
 DEATHS = 5

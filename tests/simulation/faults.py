@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from boxengine.domain.item_id import ItemId
 from boxengine.domain.job import Job
 from boxengine.errors import QueueUnavailable, StoreUnavailable
 from boxengine.ports import Hold
+from tests.simulation.event_loop import VISITOR
 from tests.simulation.record import Alone, ClaimRecord, Record
 from tests.simulation.scheduler import Crash, Scheduler
 
@@ -57,9 +59,19 @@ class Faults:
             strand.process.paused_until = self._scheduler.now + self._scheduler.random.choice(PAUSES)
         self._scheduler.switch()
 
-    def claim(self) -> ClaimRecord | None:
-        """The claim on which the current strand is at work."""
+    async def step_of_coroutine(self, where: str) -> None:
+        """The same on the event loop: other coroutines go on."""
         strand = self._scheduler.current
+        if strand is not None and self.strikes("crash", f"at {where}"):
+            self._scheduler.kill(strand.process)
+            raise Crash
+        if strand is not None and self.strikes("pause", f"at {where}"):
+            strand.process.paused_until = self._scheduler.now + self._scheduler.random.choice(PAUSES)
+        await asyncio.sleep(0)
+
+    def claim(self) -> ClaimRecord | None:
+        """The claim on which the current strand is at work, or the one that waits for this coroutine."""
+        strand = VISITOR.get(self._scheduler.current)
         return strand.context.get("claim") if strand else None
 
     def blame(self, fault: str) -> None:

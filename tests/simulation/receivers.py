@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
+from boxengine.engine.awaiting.transports import LOOK
 from boxengine.engine.timing import TIMING
 from boxengine.ports import Result
+from tests.simulation.event_loop import VISITOR
 from tests.simulation.faults import Faults, Tenure
 from tests.simulation.record import ClaimRecord, Record, Send
-from tests.simulation.scenario import Scenario
-from tests.simulation.scheduler import Crash, Scheduler
+from tests.simulation.scenario import CANCELLED, Scenario
+from tests.simulation.scheduler import Crash, Scheduler, Strand
 
-PAUSE_HEARD = TIMING.pause_heard + 0.1
-"""Virtual seconds after which every worker that reaches Redis knows of a pause."""
+PAUSE_HEARD = TIMING.pause_heard + 0.1 + LOOK
+"""Virtual seconds after which every worker that reaches Redis knows of a pause, and acts on it."""
 POISON = b"poison"
 """The payload of an item that no transport ever takes."""
 DEADLY = b"killing"
@@ -60,6 +63,36 @@ class Receiver:
         send.acknowledged = True
         return None
 
+    async def later(self, item: Item, session: Any = None) -> Result:
+        """Takes one item as a coroutine, beside others; a cancelled call has failed."""
+        claim = self._noted([item], VISITOR.get())
+        try:
+            return await self._taken(claim, item, session)
+        except asyncio.CancelledError:
+            self._record.fault(CANCELLED, self.name, f"item {item.id}")
+            fails_alone(claim, item)
+            raise
+
+    async def _taken(self, claim: ClaimRecord, item: Item, session: Any) -> Result:
+        strikes, random = self._faults.strikes, self._scheduler.random
+        await self._faults.step_of_coroutine(f"{self.name} is called")
+        await asyncio.sleep(self._seconds())
+        if item.payload == DEADLY:
+            self._end_process(item)
+        if item.payload == POISON or strikes("item refused", f"item {item.id}"):
+            fails_alone(claim, item)
+            return random.choice([False, Failure("refused")])
+        if strikes("item raises", f"item {item.id}"):
+            fails_alone(claim, item)
+            raise Refused(f"item {item.id} was not sent")
+        send = self._receive(claim, item, session)
+        if strikes("item sent, then raises", f"item {item.id}"):
+            fails_alone(claim, item)
+            raise Refused(f"item {item.id} may have been sent")
+        await self._faults.step_of_coroutine(f"the answer of {self.name}")
+        send.acknowledged = True
+        return None
+
     def batch(self, items: Sequence[Item], session: Any = None) -> Sequence[Result]:
         """Takes many items; fails for some, or as a whole, before or after some of them were taken."""
         claim = self._begin(items)
@@ -98,20 +131,31 @@ class Receiver:
         return results
 
     def _begin(self, items: Sequence[Item]) -> ClaimRecord:
-        strand, claim = self._scheduler.current, self._faults.claim()
+        claim = self._noted(items, self._scheduler.current)
+        self._faults.step(f"{self.name} is called")
+        seconds = self._seconds()
+        if seconds:
+            self._scheduler.sleep(seconds)
+        return claim
+
+    def _noted(self, items: Sequence[Item], strand: Strand | None) -> ClaimRecord:
+        """The claim of the strand that calls, or waits for the coroutine that does. Coroutines of one visit count as one call."""
+        claim = self._faults.claim()
         if strand is None or claim is None:
             raise RuntimeError("a transport was called outside a claim")
         tenure: Tenure = strand.context["tenure"]
-        if tenure.until <= self._scheduler.now or self._belongs_to_another(tenure.token, items):
+        one_of_many = strand is not self._scheduler.current and not strand.context.pop("fresh visit", False)
+        if not one_of_many and (tenure.until <= self._scheduler.now or self._belongs_to_another(tenure.token, items)):
             claim.late_calls += 1
         if self._scheduler.now - self._record.paused_since.get(claim.box, self._scheduler.now) > PAUSE_HEARD:
             claim.calls_of_a_paused_box += 1
-        self._faults.step(f"{self.name} is called")
-        if self._faults.strikes("transport slow"):
-            self._scheduler.sleep(self._scheduler.random.choice([0.05, 0.5, 3.0, 12.0]))
-        elif self._longest:
-            self._scheduler.sleep(self._scheduler.random.uniform(0.0, self._longest))
         return claim
+
+    def _seconds(self) -> float:
+        """How long this call takes."""
+        if self._faults.strikes("transport slow"):
+            return self._scheduler.random.choice([0.05, 0.5, 3.0, 12.0])
+        return self._scheduler.random.uniform(0.0, self._longest) if self._longest else 0.0
 
     def _end_process(self, item: Item) -> NoReturn:
         """As a segmentation fault does."""
@@ -132,7 +176,7 @@ class Receiver:
         return False
 
     def _receive(self, claim: ClaimRecord, item: Item, session: Any) -> Send:
-        record, strand = self._record, self._scheduler.current
+        record, strand = self._record, VISITOR.get(self._scheduler.current)
         send = Send(
             step=record.step,
             place=len(record.sends),
@@ -177,7 +221,7 @@ def _fail_together(claim: ClaimRecord, ids: Sequence[int]) -> None:
 
 
 def transport(shape: str, receiver: Receiver) -> Any:
-    """A transport of this shape: single, batch, both, session, session batch."""
+    """A transport of this shape: single, batch, both, session, session batch; async, async session."""
     return _SHAPES[shape](receiver)
 
 
@@ -218,10 +262,28 @@ class _Both(_Single):
         return self.receiver.batch(items)
 
 
+class _Async:
+    def __init__(self, receiver: Receiver) -> None:
+        self.receiver = receiver
+
+    async def __call__(self, item: Item, payload: Any) -> Result:
+        return await self.receiver.later(item)
+
+
+class _AsyncSession:
+    def __init__(self, receiver: Receiver) -> None:
+        self.receiver = receiver
+
+    async def __call__(self, item: Item, payload: Any, *, session: Any) -> Result:
+        return await self.receiver.later(item, session)
+
+
 _SHAPES: dict[str, Callable[[Receiver], Any]] = {
     "single": _Single,
     "session": _Session,
     "batch": _Batch,
     "session batch": _SessionBatch,
     "both": _Both,
+    "async": _Async,
+    "async session": _AsyncSession,
 }

@@ -44,6 +44,10 @@ WITH_MOVING = 0.15
 """Share of the histories with a log box in which the database moves to another server."""
 WITH_LOG = 0.3
 """Share of the boxes that may have a log which have one."""
+WITH_COROUTINES = 0.4
+"""Share of the boxes with a transport for single items whose transports for these are coroutines."""
+CANCELLED = "call cancelled"
+"""What comes of a slow coroutine: at the cutoff, or after its timeout."""
 FROM_OUTSIDE = {
     "redis flushed": (0.5, 3.0),
     "redis down": (1.0, 4.0),
@@ -67,7 +71,9 @@ class BoxPlan:
     box: Box
     strategies: tuple[RetryStrategy, ...]
     routes: tuple[tuple[str, str | None, str], ...]
-    """Transport name, event name, shape: single, batch, both, session, session batch."""
+    """Transport name, event name, shape: single, batch, both, session, session batch; async, async session."""
+    timeout: timedelta | None = None
+    """Of transports that are coroutines."""
     item_middleware: bool
     payload_builder: bool
     keys: int
@@ -104,7 +110,7 @@ def draw(random: Random, *, only: Collection[str] | None = None) -> Scenario:
     """
     lease_ttl = timedelta(seconds=random.choice([0.5, 1, 4]))
     flush_after = random.choice([0.05, 0.2, 1.0, 5.0])
-    boxes = tuple(_stored(_box(random, number)) for number in range(random.choice([1, 1, 1, 2])))
+    boxes = tuple(_awaited(_stored(_box(random, number))) for number in range(random.choice([1, 1, 1, 2])))
     return Scenario(
         boxes=boxes,
         workers=random.choice([1, 2, 2, 3]),
@@ -131,6 +137,16 @@ def _stored(plan: BoxPlan) -> BoxPlan:
     # Drawn from what has been drawn: everything else in the history of a seed stays what it is.
     logged = Random(f"{plan.box.bucket_size} {plan.items} {plan.keys} {plan.box.backoff}").random() < WITH_LOG
     return replace(plan, box=replace(plan.box, storage=Storage.LOG)) if logged else plan
+
+
+def _awaited(plan: BoxPlan) -> BoxPlan:
+    """The plan, perhaps with coroutines."""
+    apart = Random(f"{plan.box.bucket_size} {plan.items} {plan.keys} {plan.routes}")
+    routes = tuple((name, event, _COROUTINES.get(shape, shape)) for name, event, shape in plan.routes)
+    if routes == plan.routes or apart.random() >= WITH_COROUTINES:
+        return plan
+    timeout = apart.choice([None, timedelta(seconds=0.2), timedelta(seconds=2)])
+    return replace(plan, routes=routes, timeout=timeout)
 
 
 def _faults(random: Random, only: Collection[str] | None, *, movable: bool) -> dict[str, float]:
@@ -198,6 +214,7 @@ def _box(random: Random, number: int) -> BoxPlan:
     )
 
 
+_COROUTINES = {"single": "async", "session": "async session"}
 _ROUTES = (
     (("all", None, "batch"),),
     (("first", None, "session batch"), ("second", None, "batch")),

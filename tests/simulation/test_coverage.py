@@ -8,7 +8,7 @@ from itertools import product
 from boxengine.domain.box import Storage, StrictOrder
 from boxengine.domain.item import Status
 from tests.simulation.history import History
-from tests.simulation.scenario import AT_CALLS, FROM_OUTSIDE, KILLING, MOVING
+from tests.simulation.scenario import AT_CALLS, CANCELLED, FROM_OUTSIDE, KILLING, MOVING
 
 
 def test_four_hundred_histories_meet_every_fault_and_every_outcome() -> None:
@@ -23,7 +23,7 @@ def test_four_hundred_histories_meet_every_fault_and_every_outcome() -> None:
         kinds |= {(box.storage, box.strict_order) for box in history.boxes}
         ways.update(record.ways)
         outcomes.update(Status(change.after.status) for change in record.changes if change.after is not None)
-    assert {*AT_CALLS, *FROM_OUTSIDE, KILLING, MOVING, "session cut"} <= faults.keys()
+    assert {*AT_CALLS, *FROM_OUTSIDE, KILLING, MOVING, CANCELLED, "session cut"} <= faults.keys()
     assert kinds == set(product(Storage, StrictOrder))
     assert min(ways["takes"], ways["seizes"]) > 100, "buckets come both through the queue and past it"
     assert set(outcomes) == set(Status)

@@ -10,6 +10,7 @@ from boxengine.domain.outcome import Settlement
 from boxengine.engine.delivering.deadline import Deadline
 from boxengine.engine.delivering.recording import Recording
 from boxengine.engine.delivering.sending import Sending
+from tests.simulation.async_mutants import ASYNC_MUTANTS
 from tests.simulation.log_mutants import LOG_MUTANTS
 from tests.simulation.mutants import MUTANTS, backoff_ignored
 from tests.simulation.mutation import Mutant, MutantMisfit, Surgery, breaks, hunt
@@ -18,7 +19,7 @@ from tests.simulation.promises import Promise
 SEEDS = 5000
 
 
-ALL = (*MUTANTS, *LOG_MUTANTS)
+ALL = (*MUTANTS, *LOG_MUTANTS, *ASYNC_MUTANTS)
 
 
 @pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)

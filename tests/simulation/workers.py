@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -12,6 +13,7 @@ from typing import Any, cast
 from boxengine.adapters.memory.in_hand import MemoryInHand
 from boxengine.adapters.memory.wakeups import MemoryWakeups
 from boxengine.domain.item import Item
+from boxengine.engine.awaiting.wrapping import Awaiting
 from boxengine.engine.delivering.care import Care
 from boxengine.engine.delivering.delivery import Delivery, Limits
 from boxengine.engine.delivering.keeper import LeaseKeeper
@@ -31,6 +33,7 @@ from boxengine.engine.running.lease_length import LeaseLength
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import Unavailable
 from boxengine.ports import Clock, Hold, Store
+from tests.simulation.event_loop import SimulatedEventLoop
 from tests.simulation.faults import Faults, InHandSide, QueueSide, RedisSide, StoreSide
 from tests.simulation.receivers import Receiver, Refused, fails_alone, transport
 from tests.simulation.record import Record
@@ -108,6 +111,8 @@ class SimulatedWorker:
 
     def start(self) -> None:
         """Its strands begin."""
+        if any("async" in shape for plan in self._scenario.boxes for *_, shape in plan.routes):
+            self._scheduler.spawn(f"{self.process.name}.event-loop", self.process, self._event_loop.virtual.serve)
         self._loop("poller", self._poller.turn, lambda: self._taking_in)
         self._loop("listener", self._listener.turn, lambda: self._taking_in)
         for number in range(self._scenario.threads):
@@ -153,6 +158,15 @@ class SimulatedWorker:
             clock=clock,
             length=LeaseLength(scenario.lease_ttl, round_trips=0, observer=NullObserver()),
             longest=max(timedelta(seconds=10), scenario.cutoff),
+        )
+        self._event_loop = SimulatedEventLoop(scheduler)
+        self._awaiting = Awaiting(
+            self._event_loop,
+            lend=lambda session, _visit: nullcontext(session),
+            clock=self.clock,
+            cutoff=scenario.cutoff,
+            paused=self.pauses.paused,
+            flush_after=scenario.flush_after,
         )
         memory = coordination(self._servers.memory)
         self._processor = Processor(
@@ -221,12 +235,18 @@ class SimulatedWorker:
 
     def _delivery(self, plan: BoxPlan, store: Store, memory: Any) -> Delivery:
         specs = tuple(
-            TransportSpec(name=name, event_name=event, build=partial(transport, shape, self._receiver(name)))
+            TransportSpec(
+                name=name,
+                event_name=event,
+                build=partial(transport, shape, self._receiver(name)),
+                timeout=plan.timeout if "async" in shape else None,
+            )
             for name, event, shape in plan.routes
         )
+        pipeline = Pipeline(box=plan.box, transports=specs, retry_strategies=plan.strategies)
         middlewares = Middlewares(item_process=(self._item_middleware,) if plan.item_middleware else ())
         return Delivery(
-            Pipeline(box=plan.box, transports=specs, retry_strategies=plan.strategies),
+            self._awaiting.pipeline(pipeline),
             middlewares=middlewares,
             store=store,
             memory=memory,

@@ -17,14 +17,12 @@ from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.awaiting.lanes import CallLimits, Lanes
 from boxengine.engine.awaiting.visit import Visit
 from boxengine.engine.delivering.decoding import asks_for
-from boxengine.engine.timing import TIMING
+from boxengine.engine.delivering.transports import SideBySide
 from boxengine.errors import NoAnswerInTime
 from boxengine.ports import Clock, Result
 
 LOOK = 0.1
 """Seconds after which the thread that waits for a batch looks whether the rest of it must wait."""
-FLUSH_AFTER = TIMING.flush
-"""Seconds after which no more calls of a batch are begun, so that what has been sent is recorded: a crash repeats little."""
 
 Lend = Callable[[Any, Visit], AbstractContextManager[Any]]
 """Makes of a claim's session the one that coroutines use, for one visit."""
@@ -41,6 +39,8 @@ class Surroundings:
     paused: Callable[[], bool]
     """Whether nothing of the box may be handed out any more. Asked in the thread that waits, never on the loop."""
     clock: Clock
+    flush_after: float
+    """Seconds after which no more calls of a batch are begun, so that what has been sent is recorded: a crash repeats little."""
 
 
 class Asynchronous:
@@ -72,7 +72,13 @@ class Asynchronous:
 
     def plain(self) -> Any:
         """An object with the same calls, none of them ``async def``, and with ``call_batch`` where items may go side by side."""
-        members: dict[str, Any] = {"close": lambda _self: self.close()}
+        return self._plain(self.side_by_side)
+
+    def _plain(self, side_by_side: Callable[[Sequence[Item]], Sequence[Result]]) -> Any:
+        members: dict[str, Any] = {
+            "close": lambda _self: self.close(),
+            "to_the_end": lambda _self: self._plain(self.all_side_by_side),
+        }
         one = self._kept if callable(self._kept) else None
         batch = getattr(self._kept, "call_batch", None)
         if one is not None:
@@ -80,28 +86,40 @@ class Asynchronous:
         if batch is not None:
             members["call_batch"] = _batch(self, batch)
         elif one is not None and not asks_for(one, "session"):
-            members["call_batch"] = lambda _self, items: self.side_by_side(items)
+            members["call_batch"] = lambda _self, items: side_by_side(items)
         # A class of its own, for the engine tells by class and signature how a transport is to be called.
-        return type(type(self._kept).__name__, (), members)()
+        return type(type(self._kept).__name__, (SideBySide,), members)()
 
     # ── calls ────────────────────────────────────────────────────────────────────────────────────────
 
     def side_by_side(self, items: Sequence[Item]) -> Sequence[Result]:
-        """Each item by itself, those of one key one after the other."""
+        """Each item by itself, those of one key one after the other, until the rest must wait."""
         surroundings = self._with
-        lanes = Lanes(self._call_one, items, gate=surroundings.gate, limits=self._limits, name=self._name)
-        visit, began = surroundings.loop.visit(), surroundings.clock.monotonic()
-        visit.begin(lanes.run, name=self._name)
+        lanes, visit = self._begin(items)
+        began = surroundings.clock.monotonic()
         while not visit.wait(LOOK):
-            late = lanes.begun and surroundings.clock.monotonic() - began >= FLUSH_AFTER
+            late = lanes.begun and surroundings.clock.monotonic() - began >= surroundings.flush_after
             if late or surroundings.paused():
                 lanes.stopped = True
         results: Sequence[Result] = visit.result()
         return results
 
+    def all_side_by_side(self, items: Sequence[Item]) -> Sequence[Result]:
+        """The same, and none has to wait; calls are cancelled at the cutoff alone."""
+        _, visit = self._begin(items)
+        visit.wait()
+        results: Sequence[Result] = visit.result()
+        return results
+
+    def _begin(self, items: Sequence[Item]) -> tuple[Lanes, Visit]:
+        lanes = Lanes(self._call_one, items, gate=self._with.gate, limits=self._limits, name=self._name)
+        visit = self._with.loop.visit()
+        visit.begin(lanes.run, name=self._name)
+        return lanes, visit
+
     def alone(self, item: Item) -> Result:
-        """One item. Raises what the transport raised."""
-        (result,) = self.side_by_side([item])
+        """One item; whether it must wait has just been asked. Raises what the transport raised."""
+        (result,) = self.all_side_by_side([item])
         if isinstance(result, Raised):
             raise result.error
         return result

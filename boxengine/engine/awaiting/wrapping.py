@@ -17,6 +17,7 @@ from boxengine.engine.awaiting.lanes import CallLimits
 from boxengine.engine.awaiting.middlewares import awaited
 from boxengine.engine.awaiting.transports import Asynchronous, Lend, Surroundings
 from boxengine.engine.delivering.pipeline import Middlewares, Pipeline, TransportSpec
+from boxengine.engine.timing import TIMING
 from boxengine.ports import Clock
 
 CONCURRENCY = 200
@@ -38,12 +39,14 @@ class Awaiting:
         cutoff: timedelta = timedelta(seconds=90),
         paused: Callable[[Box], bool] = lambda _box: False,
         concurrency: Mapping[str, int] | None = None,
+        flush_after: float = TIMING.flush,
     ) -> None:
         """Args:
         lend: makes of a claim's session the one that coroutines get.
         cutoff: after which calls that are under way are cancelled.
         paused: whether nothing of a box may be handed out.
         concurrency: by box name, how many calls may be under way at once; else ``CONCURRENCY``.
+        flush_after: seconds after which a batch begins no more calls, and records what it has.
         """
         self._loop = loop
         self._lend = lend
@@ -51,6 +54,7 @@ class Awaiting:
         self._cutoff = cutoff
         self._paused = paused
         self._concurrency = concurrency or {}
+        self._flush_after = flush_after
 
     def pipeline(self, pipeline: Pipeline) -> Pipeline:
         """The same box, with transports that threads can call."""
@@ -61,6 +65,7 @@ class Awaiting:
             lend=self._lend,
             paused=partial(self._paused, box),
             clock=self._clock,
+            flush_after=self._flush_after,
         )
         transports = tuple(self._transport(spec, box, surroundings) for spec in pipeline.transports)
         return replace(pipeline, transports=transports)

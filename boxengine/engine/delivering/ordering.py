@@ -66,7 +66,7 @@ class Ordering:
     def by_route(self, items: Sequence[Item], routes: Routes) -> Iterable[tuple[Route, Sequence[Item]]]:
         """Items grouped by their transports. Of one line, whatever the routes, they stay in id order."""
         if routes.same_for(items):
-            return [(routes.carriers, items)]
+            return [(routes.all, items)]
         groups: dict[tuple[int, Route], list[Item]] = {}
         last: dict[Any, tuple[int, Route]] = {}
         for item in items:

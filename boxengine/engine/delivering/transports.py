@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -20,6 +22,14 @@ from boxengine.ports import Claim, Result
 
 class WrongResults(BoxError):
     """A batch transport did not return one result for each item."""
+
+
+class SideBySide(ABC):
+    """A transport that sends the items of a batch side by side, and may leave some out when the time is over (``WITHHELD``)."""
+
+    @abstractmethod
+    def to_the_end(self) -> Any:
+        """The same transport, for items that others have taken already: left out, they would go to those once more."""
 
 
 class Carrier:
@@ -40,6 +50,7 @@ class Carrier:
         self._build = spec.build
         plain = _made(spec)
         first = decoding(plain)
+        self._to_the_end = plain.to_the_end if isinstance(plain, SideBySide) else None
         if first is not plain and box is not None and box.codec is None:
             raise BoxError(
                 f"transport {spec.name} takes decoded, but box {box.name} has no codec: give its model __payload__, such as "
@@ -60,6 +71,14 @@ class Carrier:
                 f"transport {spec.name}: timeout cannot be had together with session=; "
                 "set statement_timeout or lock_timeout in the database URL instead"
             )
+
+    def following(self) -> Carrier:
+        """What stands for it behind another transport: a call that leaves out no item for lack of time."""
+        if self._to_the_end is None:
+            return self
+        carrier = copy(self)
+        carrier._kept = decoding(self._to_the_end())  # noqa: SLF001 - of the same class
+        return carrier
 
     def limit(self, limit: TimeLimit) -> None:
         """Applies a time limit to every later call."""
@@ -118,6 +137,8 @@ class Routes:
             carrier.event_name: self._for(carrier.event_name) for carrier in carriers if carrier.event_name is not None
         }
         self._others = self._for(None)
+        self.all = _one_after_the_other(carriers)
+        """The way of items that go to every transport."""
         self.uniform = not self._named
         """Whether all items go to the same transports, except those that name one themselves."""
         self.in_session = any(carrier.wants_session or carrier.single_wants_session for carrier in carriers)
@@ -135,13 +156,17 @@ class Routes:
         return self.uniform and all(item.only_to is None for item in items)
 
     def _for(self, event_name: str | None) -> tuple[Carrier, ...]:
-        return tuple(carrier for carrier in self.carriers if carrier.event_name in (None, event_name))
+        return _one_after_the_other([carrier for carrier in self.carriers if carrier.event_name in (None, event_name)])
 
     def close(self) -> None:
         """Closes all of them, even if one raises."""
         with ExitStack() as closing:
             for carrier in self.carriers:
                 closing.callback(carrier.close)
+
+
+def _one_after_the_other(carriers: Sequence[Carrier]) -> tuple[Carrier, ...]:
+    return (*carriers[:1], *(carrier.following() for carrier in carriers[1:]))
 
 
 _TEXTS = (str, bytes, bytearray, memoryview)
