@@ -10,16 +10,19 @@ from datetime import timedelta
 from functools import partial
 
 from boxengine.adapters.sql.engine import connect as connect_database
+from boxengine.adapters.sql.jobs.schedules import SqlSchedules
 from boxengine.adapters.sql.jobs.store import SqlJobs
 from boxengine.app.loops import LoopMaker
 from boxengine.engine.jobs.bells import Bells
 from boxengine.engine.jobs.claimer import Claimer
+from boxengine.engine.jobs.create import JobChecks
 from boxengine.engine.jobs.handover import Handover
 from boxengine.engine.jobs.keeper import Keeper
 from boxengine.engine.jobs.pipeline import JobPipeline
 from boxengine.engine.jobs.reaper import Reaper
 from boxengine.engine.jobs.run import Runs
 from boxengine.engine.jobs.runner import Runner
+from boxengine.engine.jobs.scheduler import Scheduler
 from boxengine.engine.jobs.timing import JobTiming
 from boxengine.engine.jobs.watchdog import Watchdog
 from boxengine.engine.running.closing import Closing
@@ -131,6 +134,15 @@ def job_loops(
             timing=timing,
         )
         reaper = Reaper(pipeline.box, store=store, handover=handover, observer=observer, timing=timing)
+        if pipeline.schedules:
+            scheduler = Scheduler(
+                pipeline.box,
+                pipeline.schedules,
+                store=SqlSchedules(store),
+                checks=JobChecks(pipeline.box, tasks=pipeline.tasks),
+                ring=handover.ring,
+            )
+            made.housekeeping.append(loops.make(f"job-scheduler-{name}", scheduler.turn))
         made.sources.append(loops.make(f"job-claimer-{name}", claimer.turn, interrupt=partial(_stop, claimer, hush)))
         made.processors.append(
             loops.make(f"job-runner-{name}", runner.turn, count=pipeline.box.concurrency, limit=NO_LIMIT)

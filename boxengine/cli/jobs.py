@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from boxengine.cli.context import connect_to_jobs, globals_of, jobs_chosen, print_json, say
+from boxengine.cli.job_schedules import schedule_rows, schedule_table
 from boxengine.cli.job_status import JobLook, job_table
 from boxengine.cli.text import aligned, counted, printable
 from boxengine.domain.item import rfc3339
@@ -151,6 +152,33 @@ def stat(
         print_json(rows)
     else:
         say(job_table(rows))
+
+
+@cli.command("schedules")
+def schedules(
+    context: typer.Context,
+    box: Annotated[str | None, typer.Argument(help="One box; all if left out.")] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """List the schedules of boxes, each with its next run by the database's clock.
+
+    A schedule that no worker has met yet is handled until nothing: its runs count from then on when a worker starts.
+
+    Example: boxengine jobs schedules report_job
+    """
+    boxes = globals_of(context).boxes()
+    if box is not None:
+        _box(boxes, box)
+    store = connect_to_jobs(boxes)
+    try:
+        rows = schedule_rows(store, jobs_chosen(boxes, box).values())
+    finally:
+        store.close()
+    if as_json:
+        print_json(rows)
+    else:
+        say(schedule_table(rows))
 
 
 # ── for boxengine create ─────────────────────────────────────────────────────────────────────────────

@@ -59,6 +59,7 @@ class JobResolver:
             model=model,
             tasks=frozenset(box.tasks),
             handlers=loaded,
+            schedules=tuple(each.plan(schedule) for schedule, each in box.cron.items()),
         )
 
     def _model(self, path: Path, dotted_path: str, box: str) -> type | None:

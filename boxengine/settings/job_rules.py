@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
+from boxengine.engine.jobs.create import JobChecks
 from boxengine.engine.jobs.timing import SHORTEST_LEASE
+from boxengine.errors import InvalidItem
 from boxengine.settings.diagnosis import Finding
 from boxengine.settings.jobs import JobBoxSettings
 from boxengine.settings.names import BOX_NAME
 from boxengine.settings.origin import Path, dotted
 from boxengine.settings.schema import Settings
+
+SCHEDULE_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
 def check(settings: Settings) -> Iterator[Finding]:
@@ -23,6 +28,7 @@ def check(settings: Settings) -> Iterator[Finding]:
         if name in settings.boxes:
             yield Finding(path, "the name is used by another box too; expected one box of each name")
         yield from _lease(path, box)
+        yield from _cron(path, name, box)
         if box.model is None or box.table is not None:
             table = settings.spelled_out(box.table_for(name))
             other = tables.get(table) or seen.get(table)
@@ -32,6 +38,22 @@ def check(settings: Settings) -> Iterator[Finding]:
                 yield Finding(
                     (*path, "table"), f"works on table {table!r}, as does {where}; expected a table for each box"
                 )
+
+
+def _cron(path: Path, name: str, box: JobBoxSettings) -> Iterator[Finding]:
+    checks = JobChecks(box.box(name, table=box.table_for(name), owner=None), tasks=box.tasks)
+    for schedule, settings in box.cron.items():
+        here = (*path, "cron", schedule)
+        if not SCHEDULE_NAME.fullmatch(schedule):
+            yield Finding(here, "not a schedule's name; expected letters, digits, dashes and underscores, 100 at most")
+        if settings.task not in box.tasks:
+            known = ", ".join(sorted(box.tasks)) or "none is configured"
+            yield Finding((*here, "task"), f"no task {settings.task!r}; known: {known}")
+            continue
+        try:
+            checks.checked({**settings.plan(schedule).attributes, "task": settings.task})
+        except InvalidItem as error:
+            yield Finding(here, str(error))
 
 
 def _lease(path: Path, box: JobBoxSettings) -> Iterator[Finding]:

@@ -3,14 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
 
 from pydantic import Field
 
 from boxengine.domain.jobs import JobBox
+from boxengine.domain.schedules import Misfire, Schedule
 from boxengine.settings.boxes import Section
 from boxengine.settings.names import default_table
-from boxengine.settings.values import Count, Duration, Seconds, SecondsOrZero, Text
+from boxengine.settings.values import Count, CronText, Duration, MisfireKind, Seconds, SecondsOrZero, Text, ZoneName
+
+
+class ScheduleSettings(Section):
+    """One schedule of a box."""
+
+    schedule: CronText
+    """Five fields as in crontab (minute, hour, day of the month, month, day of the week), or ``@daily`` and the like."""
+    task: Text
+    """Which of the box's tasks."""
+    timezone: ZoneName = "UTC"
+    """Whose local time the fields mean."""
+    misfire: MisfireKind = Misfire.ONCE
+    """Runs whose time came while no worker was there: ``skip`` leaves them out, ``once`` creates the latest, ``all`` all."""
+    misfire_grace: SecondsOrZero = timedelta(seconds=60)
+    """A run that is created no later than this is on time."""
+    misfire_limit: Count = 100
+    """Runs that are made up for at once, at most; earlier ones are left out."""
+    args: Any = None
+    """What the jobs are created with; so with the keys below. Left out: as ``create_job`` has it."""
+    lock_key: Text | None = None
+    priority: int = 100
+    max_attempts: Count | None = None
+    lease_ttl: Seconds | None = None
+
+    def plan(self, name: str) -> Schedule:
+        """The same for the engine."""
+        attributes = ("args", "lock_key", "priority", "max_attempts", "lease_ttl")
+        return Schedule(
+            name=name,
+            cron=self.schedule,
+            zone=UTC if self.timezone == "UTC" else ZoneInfo(self.timezone),
+            zone_name=self.timezone,
+            task=self.task,
+            misfire=self.misfire,
+            misfire_limit=self.misfire_limit,
+            misfire_grace=self.misfire_grace,
+            attributes={each: getattr(self, each) for each in attributes},
+        )
 
 
 class JobBoxSettings(Section):
@@ -23,6 +64,8 @@ class JobBoxSettings(Section):
     owner: Text | None = None
     tasks: Mapping[str, Text] = Field(default_factory=dict)
     """Task name -> dotted path of its handler, a function or a class with a method ``handle``."""
+    cron: Mapping[str, ScheduleSettings] = Field(default_factory=dict)
+    """Schedule name -> jobs that are created again and again."""
     concurrency: Count = 2
     """Jobs that one process runs at once, each in a thread."""
     max_attempts: Count = 5

@@ -12,10 +12,13 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Annotated, Any
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 from boxengine.domain.box import Storage, StrictOrder
+from boxengine.domain.cron import Cron
+from boxengine.domain.schedules import Misfire
 from boxengine.settings import durations
 
 CUT = object()
@@ -225,6 +228,31 @@ def _hidden_of(box: object, rule: object) -> tuple[str, ...] | None:
             raise ValueError(f"expected true or a list of key paths for {box}")
 
 
+def _cron(value: object) -> Cron:
+    if isinstance(value, Cron):
+        return value
+    return Cron.parse(_text(value))
+
+
+def _zone(value: object) -> str:
+    name = _text(value)
+    if name != "UTC":
+        try:
+            ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError(
+                "expected a time zone such as Europe/Berlin; where the machine has no time zone data, install tzdata"
+            ) from None
+    return name
+
+
+def _misfire(value: object) -> Misfire:
+    try:
+        return Misfire(str(value))
+    except ValueError:
+        raise ValueError(f"expected {', '.join(Misfire)}") from None
+
+
 def _servers(value: object) -> str:
     if isinstance(value, list | tuple):
         return ",".join(_text(server) for server in value if server is not CUT)
@@ -315,6 +343,18 @@ SecondsOrZero = Annotated[
     BeforeValidator(_seconds(zero=True)),
     PlainSerializer(_seconds_out, when_used="json"),
     _SECONDS_SCHEMA,
+]
+CronText = Annotated[
+    Cron,
+    BeforeValidator(_cron),
+    PlainSerializer(lambda cron: cron.text, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string"}),
+]
+ZoneName = Annotated[str, BeforeValidator(_zone), WithJsonSchema({"type": "string"})]
+MisfireKind = Annotated[
+    Misfire,
+    BeforeValidator(_misfire),
+    WithJsonSchema({"enum": [str(each) for each in Misfire]}),
 ]
 StorageKind = Annotated[
     Storage,

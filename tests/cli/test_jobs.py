@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine
 
 from tests.cli.project import Project
 from tests.eventually import eventually
@@ -61,6 +62,34 @@ def test_a_job_from_its_creation_to_its_end(project: Project) -> None:
     head, line = project.run("status", "report_job").splitlines()
     assert head.split()[1:] == ["ready", "taken", "delayed", "blocked", "succeeded", "failed", "canceled", "lost"]
     assert line.split() == ["report_job", "1", "0", "0", "0", "1", "0", "0", "0"]
+
+
+def test_a_schedule_is_listed_with_its_next_run_and_a_worker_makes_up_for_a_missed_one(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    (tmp_path / "reports.py").write_text(REPORTS)
+    cron = "    cron: {nightly: {schedule: 30 2 * * *, timezone: Europe/Berlin, task: export, args: {n: 1}}}\n"
+    project = Project(tmp_path, database=postgres_url, redis="redis://127.0.0.1:1/0", more=JOBS + cron)
+    project.run("db", "create")
+    (row,) = json.loads(project.run("jobs", "schedules", "report_job", "--json"))
+    assert (row["schedule"], row["cron"], row["timezone"], row["handled_until"]) == (
+        "nightly",
+        "30 2 * * *",
+        "Europe/Berlin",
+        None,
+    )
+    assert "T02:30:00+0" in row["next_run"]
+    assert row["next_run"] in project.run("jobs", "schedules")
+    engine = create_engine(postgres_url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "INSERT INTO report_jobs_schedules VALUES ('nightly', '30 2 * * * Europe/Berlin', now() - interval '3 days')"
+        )
+    engine.dispose()
+    with project.worker("-b", "report_job"):
+        eventually(lambda: json.loads(project.run("jobs", "list", "report_job", "-s", "succeeded", "--json")))
+    (job,) = json.loads(project.run("jobs", "list", "report_job", "--json"))
+    assert (job["producer"], job["result"]) == ("cron nightly", 2)
 
 
 @pytest.mark.parametrize(

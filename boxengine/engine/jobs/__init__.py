@@ -12,6 +12,8 @@
    does.
 6. **Reap** (``reaper``). Every worker takes jobs away from workers that fell silent, and deletes what is old.
 
+Beside them, ``scheduler`` creates jobs when their time comes, in whichever worker looks first.
+
 Who decides: the store's clock says when a lease is over, its token says whose writes count. A worker that was suspended
 beyond its lease can write nothing for the job. What its handler does elsewhere in the moment before the watchdog stops it
 cannot be undone by anybody; ``job.token`` lets the receiver refuse it. ``timing`` says how the times fit together.

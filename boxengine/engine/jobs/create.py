@@ -20,27 +20,22 @@ _KNOWN = frozenset(
 )
 
 
-class JobCreator:
-    """Of one box."""
+class JobChecks:
+    """Of one box: whether something can be a job of it."""
 
-    def __init__(self, box: JobBox, rows: NewJobs, *, tasks: Collection[str]) -> None:
+    def __init__(self, box: JobBox, *, tasks: Collection[str]) -> None:
         """Args:
         tasks: those that have handlers; any other is refused.
         """
         self.box = box
-        self._rows = rows
         self._tasks = tasks
 
-    def create(self, session: Any, batch: Sequence[Mapping[str, Any]]) -> list[int]:
-        """The ids in the order given.
+    def checked(self, given: Mapping[str, Any]) -> NewJob:
+        """One of them, ready to be inserted.
 
         Raises:
-            InvalidItem: one of them cannot be a job. None is inserted then.
+            InvalidItem: it cannot be a job.
         """
-        jobs = [self._checked(attributes) for attributes in batch]
-        return self._rows.insert(session, jobs) if jobs else []
-
-    def _checked(self, given: Mapping[str, Any]) -> NewJob:
         unknown = sorted(given.keys() - _KNOWN)
         if unknown:
             raise self._refused(f"unknown attribute {unknown[0]!r}; known: {', '.join(sorted(_KNOWN))}")
@@ -113,3 +108,23 @@ class JobCreator:
 
     def _refused(self, message: str) -> InvalidItem:
         return InvalidItem(f"box {self.box.name}: {message}")
+
+
+class JobCreator(JobChecks):
+    """Of one box."""
+
+    def __init__(self, box: JobBox, rows: NewJobs, *, tasks: Collection[str]) -> None:
+        """Args:
+        tasks: those that have handlers; any other is refused.
+        """
+        super().__init__(box, tasks=tasks)
+        self._rows = rows
+
+    def create(self, session: Any, batch: Sequence[Mapping[str, Any]]) -> list[int]:
+        """The ids in the order given.
+
+        Raises:
+            InvalidItem: one of them cannot be a job. None is inserted then.
+        """
+        jobs = [self.checked(attributes) for attributes in batch]
+        return self._rows.insert(session, jobs) if jobs else []

@@ -9,6 +9,7 @@ from typing import Any, Generic, NoReturn
 
 from typing_extensions import TypeVar
 
+from boxengine.domain.schedules import scheduled_at
 from boxengine.engine.jobs.run import Run
 from boxengine.errors import InvalidItem, JobLost, JobRetry
 from boxengine.ports.jobs import JobUnit
@@ -80,6 +81,11 @@ class Job(Generic[A]):
     @property
     def idempotency_key(self) -> str | None:
         return self._run.job.idempotency_key
+
+    @property
+    def scheduled_at(self) -> datetime | None:
+        """The time of the schedule at which it was due, in UTC; None: no ``cron`` has created it."""
+        return scheduled_at(self.idempotency_key)
 
     @property
     def created_at(self) -> datetime | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from boxengine.domain.jobs import JobBox
+from boxengine.domain.schedules import Schedule
 from boxengine.engine.jobs.handle import Handler
 
 
@@ -19,3 +20,4 @@ class JobPipeline:
     tasks: frozenset[str]
     handlers: Mapping[str, Handler] = field(default_factory=dict)
     """By task; empty in a process that only creates jobs."""
+    schedules: Sequence[Schedule] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from boxengine import Job
@@ -57,6 +57,50 @@ def test_a_model_gives_its_table(folder: Folder) -> None:
     model = "tests.integration.jobs.handlers.ReportJob"
     pipeline = folder.resolved(f"job_items: {{report_job: {{model: {model}}}}}").jobs["report_job"]
     assert (pipeline.model, pipeline.box.table) == (ReportJob, "report_jobs")
+
+
+def test_a_schedule_has_its_zone_and_what_its_jobs_are_created_with(folder: Folder) -> None:
+    resolved = folder.resolved(
+        f"""
+        job_items:
+          report_job:
+            tasks: {{a: {HERE}.good}}
+            cron:
+              nightly:
+                {{schedule: "30 2 * * *", timezone: Europe/Berlin, task: a, args: {{of: sales}}, misfire: all, misfire_limit: 3}}
+        """
+    )
+    (schedule,) = resolved.jobs["report_job"].schedules
+    assert (schedule.name, schedule.rule, schedule.task) == ("nightly", "30 2 * * * Europe/Berlin", "a")
+    assert (schedule.misfire, schedule.misfire_limit, schedule.attributes["args"]) == ("all", 3, {"of": "sales"})
+    assert f"{schedule.next_after(datetime(2026, 7, 1, tzinfo=UTC)):%d %H:%M}" == "01 00:30"
+
+
+def test_mistakes_in_schedules_are_told_at_once(folder: Folder) -> None:
+    problems = folder.problems(
+        f"""
+        job_items:
+          report_job:
+            tasks: {{a: {HERE}.good}}
+            cron:
+              one: {{schedule: "61 * * * *", task: a}}
+              two: {{schedule: "@daily", timezone: Mars/Olympus, task: a, misfire: perhaps}}
+              three: {{schedule: "@daily", task: gone}}
+              four: {{schedule: "@daily", task: a, lease_ttl: 1}}
+              "a b": {{schedule: "@daily", task: a}}
+              five: {{task: a}}
+        """
+    )
+    found = {path.removeprefix("job_items.report_job.cron."): message for path, message in problems.items()}
+    assert {path: message.partition(";")[0].partition(",")[0] for path, message in found.items()} == {
+        "one.schedule": "expected 0 to 59 for the minute",
+        "two.timezone": "expected a time zone such as Europe/Berlin",
+        "two.misfire": "expected skip",
+        "three.task": "no task 'gone'",
+        "four": "box report_job: lease_ttl: expected whole seconds from 3 up",
+        "a b": "not a schedule's name",
+        "five.schedule": "missing: this key is required",
+    }
 
 
 def test_all_mistakes_are_told_at_once(folder: Folder) -> None:

@@ -29,7 +29,8 @@ from boxengine.domain.jobs import JobBox
 class JobItem:
     """Mixin: a long job. ``class ReportJob(JobItem, Base): __tablename__ = "report_jobs"``.
 
-    Its journal is a second table, ``report_jobs_events``, which SQLAlchemy and Alembic see as well.
+    Its journal is a second table, ``report_jobs_events``, and what is known of its schedules a third, ``report_jobs_schedules``.
+    SQLAlchemy and Alembic see them as well.
     """
 
     id: Mapped[int] = mapped_column(Id, primary_key=True, autoincrement=True)
@@ -72,6 +73,7 @@ class JobItem:
         """Makes the table, and that of its journal."""
         table = Table(*arguments, **options)
         journal_table(table)
+        schedule_table(table)
         return table
 
     @declared_attr.directive
@@ -135,6 +137,22 @@ def journal_table(jobs: Table) -> Table:
         Column("kind", String(16), nullable=False),
         Column("payload", Json),
         Index(index_name("ix", name, "job"), "job_id", "id"),
+        schema=jobs.schema,
+    )
+
+
+def schedule_table(jobs: Table) -> Table:
+    """The table of what is known of the box's schedules, in the same metadata: a row for each."""
+    name = f"{jobs.name}_schedules"
+    known = jobs.metadata.tables.get(f"{jobs.schema}.{name}" if jobs.schema else name)
+    if known is not None:
+        return known
+    return Table(
+        name,
+        jobs.metadata,
+        Column("name", Name, primary_key=True),
+        Column("rule", Name, nullable=False),
+        Column("handled_until", Moment, nullable=False),
         schema=jobs.schema,
     )
 

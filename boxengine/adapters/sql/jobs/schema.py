@@ -9,6 +9,7 @@ from sqlalchemy import DDL, Engine, Table, create_mock_engine, inspect
 from sqlalchemy.engine.interfaces import Dialect
 
 from boxengine.adapters.sql.errors import translated
+from boxengine.adapters.sql.jobs.models import schedule_table
 from boxengine.adapters.sql.jobs.rows import JobRows
 from boxengine.adapters.sql.schema import Finding
 from boxengine.adapters.sql.tables import unescaped
@@ -19,11 +20,11 @@ Models = Mapping[str, type]
 
 
 def tables(boxes: Iterable[JobBox], models: Models) -> list[tuple[JobBox, Table]]:
-    """Of each box both its tables, the jobs' first."""
+    """Of each box its tables, the jobs' first."""
     found = []
     for box in boxes:
         rows = JobRows(box, models.get(box.name))
-        found += [(box, rows.jobs), (box, rows.journal)]
+        found += [(box, rows.jobs), (box, rows.journal), (box, schedule_table(rows.jobs))]
     return found
 
 

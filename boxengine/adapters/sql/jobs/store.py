@@ -81,6 +81,10 @@ class SqlJobs:
             found = self._rows[box.name] = JobRows(box, self._models.get(box.name))
         return found
 
+    def model(self, box: JobBox) -> type | None:
+        """The user's class of a box."""
+        return self._models.get(box.name)
+
     def close(self) -> None:
         """Closes the connections."""
         self.engine.dispose()

@@ -1,0 +1,85 @@
+"""Schedules: jobs that are created when their time comes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta, tzinfo
+from enum import StrEnum
+from itertools import islice
+from typing import Any, assert_never
+
+from boxengine.domain.cron import Cron
+
+KEY = "cron"
+"""What the idempotency keys of scheduled jobs begin with."""
+
+
+class Misfire(StrEnum):
+    """What becomes of runs whose time came while no worker was there."""
+
+    SKIP = "skip"
+    """They are left out."""
+    ONCE = "once"
+    """The latest one stands for all of them."""
+    ALL = "all"
+    """All are made up for, the latest ``misfire_limit`` at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """One entry of a box's ``cron``. Immutable; made by the settings."""
+
+    name: str
+    cron: Cron
+    zone: tzinfo = UTC
+    zone_name: str = "UTC"
+    task: str
+    misfire: Misfire = Misfire.ONCE
+    misfire_limit: int = 100
+    misfire_grace: timedelta = timedelta(seconds=60)
+    """A run that is created no later than this counts as on time."""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """What the jobs are created with besides their task."""
+
+    @property
+    def rule(self) -> str:
+        """By which it is known whether it is still the same schedule."""
+        return f"{self.cron.text} {self.zone_name}"
+
+    def next_after(self, moment: datetime) -> datetime:
+        """The next run, in UTC."""
+        return self.cron.after(moment, self.zone)
+
+    def due(self, handled_until: datetime, now: datetime) -> Sequence[datetime]:
+        """Runs to be created now, the earliest first.
+
+        Args:
+            handled_until: runs until then have been created, or left out.
+        """
+        found = list(islice(self.cron.latest(handled_until, now, self.zone), self.misfire_limit))[::-1]
+        on_time = [each for each in found if each >= now - self.misfire_grace]
+        match self.misfire:
+            case Misfire.SKIP:
+                return on_time
+            case Misfire.ONCE:
+                return on_time or found[-1:]
+            case Misfire.ALL:
+                return found
+            case never:
+                assert_never(never)
+
+    def key(self, run: datetime) -> str:
+        """The idempotency key of a run: it is the same in all processes."""
+        return f"{KEY} {self.name} {run.astimezone(UTC).isoformat()}"
+
+
+def scheduled_at(idempotency_key: str | None) -> datetime | None:
+    """The run that a job was created for; None: no schedule created it."""
+    kind, _, rest = (idempotency_key or "").partition(" ")
+    if kind != KEY:
+        return None
+    try:
+        return datetime.fromisoformat(rest.rpartition(" ")[2])
+    except ValueError:
+        return None
