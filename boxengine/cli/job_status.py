@@ -7,47 +7,64 @@ from typing import TYPE_CHECKING, Any
 
 from boxengine.cli.text import aligned
 from boxengine.errors import BoxError
+from boxengine.ports import Precision
 
 if TYPE_CHECKING:
     from boxengine.adapters.sql.jobs.store import SqlJobs
     from boxengine.domain.jobs import JobBox
 
 JOB = "job"
+SIGNS = {Precision.EXACT: "", Precision.AT_LEAST: "> ", Precision.ABOUT: "~ "}
 WAITING = ("ready", "taken", "delayed", "blocked")
 ENDED = ("succeeded", "failed", "canceled", "lost")
-_HEAD = ("jobs", *WAITING, *ENDED)
+NUMBERS = ("total", *WAITING, *ENDED)
+COUNTED_TO = 100_000
+"""Of each kind."""
+_HEAD = ("jobs", *WAITING, *ENDED, "lag")
 
 
 class JobLook:
     """Counts the jobs of some boxes."""
 
-    def __init__(self, store: SqlJobs, boxes: Sequence[JobBox]) -> None:
+    def __init__(self, store: SqlJobs, boxes: Sequence[JobBox], *, exact: bool = False) -> None:
         self._store = store
         self._boxes = boxes
+        self._limit = None if exact else COUNTED_TO
 
     def rows(self, problems: list[str]) -> list[dict[str, Any]]:
         """One per box; adds to ``problems`` what could not be had."""
-        from boxengine.adapters.sql.jobs.desk import SqlJobDesk  # noqa: PLC0415 - see Globals.boxes
+        from boxengine.adapters.sql.jobs.inspection import SqlJobInspector  # noqa: PLC0415 - see Globals.boxes
 
-        desk, rows = SqlJobDesk(self._store), []
+        inspector, rows = SqlJobInspector(self._store), []
         for box in self._boxes:
-            row: dict[str, Any] = {"box": box.name, "type": JOB, **dict.fromkeys(("total", *WAITING, *ENDED))}
+            row: dict[str, Any] = {
+                "box": box.name,
+                "type": JOB,
+                **dict.fromkeys((*NUMBERS, "precision", "lag_seconds")),
+            }
             try:
-                stat = desk.stat(box)
+                found = inspector.counts(box, limit=self._limit)
             except BoxError as error:
                 problems.append(f"{box.name}: {error}")
             else:
-                row |= {name: getattr(stat, name) for name in ("total", *WAITING)}
-                row |= dict.fromkeys(ENDED, 0) | {str(state): count for state, count in stat.finished.items()}
+                counts = {name: getattr(found, name) for name in ("total", *WAITING)}
+                counts |= {str(state): count for state, count in found.ended.items()}
+                row |= {name: counts[name].number for name in NUMBERS}
+                row["precision"] = {name: str(counts[name].precision) for name in NUMBERS}
+                row["lag_seconds"] = None if found.waits is None else round(found.waits.total_seconds(), 1)
             rows.append(row)
         return rows
 
 
 def job_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """A line for each box."""
-    cells = [[row["box"], *(_number(row[name]) for name in (*WAITING, *ENDED))] for row in rows]
+    cells = [[row["box"], *(_number(row, name) for name in (*WAITING, *ENDED)), _lag(row)] for row in rows]
     return "\n".join(aligned([_HEAD, *cells], right=[False, *(True for _ in _HEAD[1:])]))
 
 
-def _number(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
+def _number(row: Mapping[str, Any], name: str) -> str:
+    return "-" if row[name] is None else f"{SIGNS[row['precision'][name]]}{row[name]:,}"
+
+
+def _lag(row: Mapping[str, Any]) -> str:
+    return "-" if row["lag_seconds"] is None else f"{row['lag_seconds']:,.0f} s"

@@ -44,6 +44,8 @@ def status(
     Answers in a moment however large the tables are: where there are more than 200,000 rows, pending, failed and discarded
     ones are counted up to 100,000 (> 100,000) and the delivered ones estimated (~). Retrying ones are pending and have
     failed before. A worker that was killed shows for half a minute. What cannot be had shows as - and the exit code is 1.
+    Of long jobs each kind is counted up to 100,000, and the succeeded ones of a large table are estimated; the lag is how long
+    the oldest of the jobs that come next could have begun.
 
     Examples: boxengine status; boxengine status order_outbox_item --watch; boxengine status --json
     """
@@ -57,7 +59,7 @@ def status(
     store = connect_to_jobs(boxes) if boxes.resolved.jobs else None
     look = _Look(
         Lookout(servers, wanted, auto_disabled=auto_disabled, exact=exact) if wanted else None,
-        None if store is None else JobLook(store, [each.box for each in jobs_chosen(boxes, box).values()]),
+        None if store is None else JobLook(store, [each.box for each in jobs_chosen(boxes, box).values()], exact=exact),
     )
     try:
         if not watch:

@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from boxengine.cli.job_status import JOB, job_table
+from boxengine.cli.job_status import JOB, SIGNS, job_table
 from boxengine.cli.text import aligned, printable
 from boxengine.ports import Precision
 
 COUNTED = ("pending", "retrying", "failed", "delivered", "discarded")
-SIGNS = {Precision.EXACT: "", Precision.AT_LEAST: "> ", Precision.ABOUT: "~ "}
 _HEAD = ("box", "side", *COUNTED, "oldest pending", "queue", "lag", "polling", "workers")
 _WORKERS = ("worker", "host", "pid", "threads", "since", "boxes")
 _NUMBERS = frozenset({*COUNTED, "oldest pending", "queue", "lag", "workers", "pid", "threads"})

@@ -49,7 +49,8 @@ def test_a_job_from_its_creation_to_its_end(project: Project) -> None:
     assert [row["id"] for row in listed] == [2]
     assert project.run("jobs", "cancel", "report_job", "--ids", "2") == "1 job canceled or asked to stop\n"
     assert project.run("jobs", "retry", "report_job", "--ids", "2") == "1 job queued again\n"
-    (row,) = json.loads(project.run("jobs", "stat", "--json"))
+    (row,) = json.loads(project.run("jobs", "stat", "--json", "--exact"))
+    assert row["precision"]["succeeded"] == "exact"
     assert {name: row[name] for name in ("ready", "taken", "delayed", "succeeded", "canceled")} == {
         "ready": 1,
         "taken": 0,
@@ -60,8 +61,19 @@ def test_a_job_from_its_creation_to_its_end(project: Project) -> None:
     (row,) = json.loads(project.run("status", "report_job", "--json"))
     assert (row["box"], row["type"], row["ready"]) == ("report_job", "job", 1)
     head, line = project.run("status", "report_job").splitlines()
-    assert head.split()[1:] == ["ready", "taken", "delayed", "blocked", "succeeded", "failed", "canceled", "lost"]
-    assert line.split() == ["report_job", "1", "0", "0", "0", "1", "0", "0", "0"]
+    assert head.split()[1:] == [
+        "ready",
+        "taken",
+        "delayed",
+        "blocked",
+        "succeeded",
+        "failed",
+        "canceled",
+        "lost",
+        "lag",
+    ]
+    assert line.split()[:-2] == ["report_job", "1", "0", "0", "0", "1", "0", "0", "0"]
+    assert line.endswith(" s"), "the lag of the one that is ready"
 
 
 def test_a_schedule_is_listed_with_its_next_run_and_a_worker_makes_up_for_a_missed_one(

@@ -40,7 +40,7 @@ class JobsFound(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCounts:
-    """How many jobs a box has, each number counted up to a limit."""
+    """How many jobs a box has, each number counted up to a limit, or estimated."""
 
     ready: Count
     taken: Count
@@ -48,7 +48,7 @@ class JobCounts:
     blocked: Count
     """Behind another job."""
     ended: Mapping[JobState, Count] = field(default_factory=dict)
-    """Failed, canceled and lost ones; those that succeeded nobody counts."""
+    """In a large table the number of those that succeeded is what the planner expects."""
     waits: timedelta | None = None
     """How long the oldest of those jobs has waited that will be claimed next; None: none is ready."""
 
@@ -92,8 +92,12 @@ class JobInspector(Protocol):
     def count(self, box: JobBox, which: JobSearch, *, limit: int) -> Count:
         """How many jobs are meant, as far as one look tells; at most ``limit`` are counted."""
 
-    def counts(self, box: JobBox, *, limit: int) -> JobCounts:
-        """The box's jobs by what they wait for and how they ended, at most ``limit`` of each."""
+    def counts(self, box: JobBox, *, limit: int | None) -> JobCounts:
+        """The box's jobs by what they wait for and how they ended, at most ``limit`` of each.
+
+        Args:
+            limit: None: every job is counted, however long it takes.
+        """
 
 
 def _sum(*parts: Count) -> Count:

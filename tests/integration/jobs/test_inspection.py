@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 
+from boxengine.adapters.sql.jobs import inspection
 from boxengine.adapters.sql.jobs.inspection import SqlJobInspector
 from boxengine.adapters.sql.jobs.store import SqlJobs
 from boxengine.domain.jobs import JobState
@@ -76,6 +77,7 @@ def test_counts_are_exact_up_to_their_limit_and_then_say_so(jobs: SqlHarness) ->
         JobState.FAILED: Count(25, Precision.AT_LEAST),
         JobState.CANCELED: Count(0),
         JobState.LOST: Count(1),
+        JobState.SUCCEEDED: Count(0),
     }
     assert (found.queued, found.total) == (Count(27), Count(29))
     assert inspector.counts(BOX, limit=20).total.precision is Precision.AT_LEAST
@@ -83,6 +85,21 @@ def test_counts_are_exact_up_to_their_limit_and_then_say_so(jobs: SqlHarness) ->
     assert inspector.count(BOX, FAILED, limit=30) == Count(30)
     assert inspector.count(BOX, JobSearch(task="odd"), limit=25).precision is Precision.AT_LEAST, "one window of seven"
     assert SqlJobInspector(SqlJobs(jobs.engine)).count(BOX, JobSearch(task="odd"), limit=50) == Count(30)
+
+
+def test_succeeded_jobs_of_a_large_table_are_estimated_unless_somebody_wants_to_know(
+    jobs: SqlHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(jobs, "id > 10", status="succeeded")
+    inspector = SqlJobInspector(SqlJobs(jobs.engine))
+    assert inspector.counts(BOX, limit=5).ended[JobState.SUCCEEDED] == Count(50)
+    monkeypatch.setattr(inspection, "SMALL", 59)
+    about = inspector.counts(BOX, limit=20).ended[JobState.SUCCEEDED]
+    assert about.precision is Precision.ABOUT
+    if jobs.engine.dialect.name != "postgresql":
+        assert about.number > 0, "PostgreSQL's own expectation needs an ANALYZE"
+    assert inspector.counts(BOX, limit=None).ended[JobState.SUCCEEDED] == Count(50)
+    assert inspector.counts(BOX, limit=None).ready == Count(10)
 
 
 def test_the_lag_is_the_longest_wait_of_jobs_that_could_begin(jobs: SqlHarness) -> None:
@@ -101,7 +118,8 @@ def test_the_lag_is_the_longest_wait_of_jobs_that_could_begin(jobs: SqlHarness) 
     assert SqlJobInspector(SqlJobs(jobs.engine)).counts(BOX, limit=10).waits is None
 
 
-def test_no_question_walks_over_a_large_table(jobs: SqlHarness) -> None:
+def test_no_question_walks_over_a_large_table(jobs: SqlHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspection, "SMALL", 0)
     series = "generate_series(1, 4000)" if jobs.engine.dialect.name == "postgresql" else "seq_1_to_4000"
     insert = "INSERT INTO report_jobs (task, args, status, finished_at) SELECT 't', '{}', 'succeeded', created_at"
     with jobs.engine.begin() as connection:

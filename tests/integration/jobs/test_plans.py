@@ -73,7 +73,7 @@ class Explaining:
         )
 
     def _explain(self, _connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
-        if "report_jobs" in statement and not statement.startswith("INSERT"):
+        if "report_jobs" in statement and not statement.startswith(("INSERT", "EXPLAIN")):
             own = cursor.connection.cursor()
             own.execute(f"EXPLAIN {statement}", parameters)
             self.plans[statement] = "\n".join(map(str, own.fetchall()))

@@ -187,6 +187,7 @@ def test_status_counts_what_waits_and_what_runs(each_job_console: Console) -> No
         "failed": 0,
         "canceled": 0,
         "lost": 1,
+        "succeeded": 0,
     }
     assert (queue["queue"], queue["ready"]["precision"]) == ("report_job", "exact")
     assert queue["lag_seconds"] >= 0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Select, false, func, select
 
 from boxengine.adapters.sql.errors import translated
 from boxengine.adapters.sql.jobs.moments import seconds_until
@@ -22,6 +22,10 @@ WINDOW = 5_000
 """Ids that one step of a search reads."""
 NEXT = 1_000
 """Ready jobs, those to be claimed next, among which the oldest is looked for."""
+SMALL = 200_000
+"""A table whose ids span no more than this is small."""
+ALL = 2**62
+"""More jobs than any table has."""
 INDEXED = frozenset({JobState.RUNNING, JobState.FAILED, JobState.CANCELED, JobState.LOST})
 """States whose jobs an index lists by id."""
 ENDED = (JobState.FAILED, JobState.CANCELED, JobState.LOST)
@@ -72,18 +76,19 @@ class SqlJobInspector:
             look = _Look(self._jobs.rows(box), connection, which)
             if look.is_by_index:
                 return _limited(sum(look.number(part, limit + 1) for part in look.indexed()), limit)
-            found, horizon = look.window(None, Towards.OLDER, self._window)
-        if horizon is None:
-            return Count(len(found))
-        return Count(len(found), Precision.AT_LEAST)
+            window = look.window(None, Towards.OLDER, self._window)
+            number = look.number_within(window)
+        return Count(number, Precision.EXACT if window.is_last else Precision.AT_LEAST)
 
-    def counts(self, box: JobBox, *, limit: int) -> JobCounts:
+    def counts(self, box: JobBox, *, limit: int | None) -> JobCounts:
         rows = self._jobs.rows(box)
+        exact, limit = limit is None, ALL if limit is None else limit
         with self._look() as connection:
             look = _Look(rows, connection, JobSearch())
             waiting = {waits: _limited(look.number(rows.queued(waits), limit + 1), limit) for waits in Waits}
             states = (JobState.RUNNING, *ENDED)
             ended = {state: _limited(look.number(rows.is_in(state), limit + 1), limit) for state in states}
+            ended[JobState.SUCCEEDED] = look.succeeded(exact=exact)
             return JobCounts(
                 ready=waiting.pop(Waits.NOTHING),
                 delayed=waiting.pop(Waits.TIME),
@@ -97,19 +102,33 @@ class SqlJobInspector:
         self, look: _Look, start: int | None, towards: Towards, limit: int, enough: Callable[[], bool]
     ) -> tuple[list[JobRow], int | None]:
         found: list[JobRow] = []
+        size = limit + 1 if look.means_all else self._window
         while True:
-            seen, horizon = look.window(start, towards, self._window)
-            found += seen
+            window = look.window(start, towards, size)
+            found += look.within(window, limit + 1 - len(found))
             if len(found) > limit:
                 return found, found[limit - 1]["id"]
-            if horizon is None or len(found) == limit or enough():
-                return found, horizon
-            start = horizon
+            if window.is_last:
+                return found, None
+            if len(found) == limit or enough():
+                return found, window.last
+            start = window.last
 
     @contextmanager
     def _look(self) -> Iterator[Connection]:
         with translated(self._jobs.engine), self._jobs.engine.connect() as connection:
             yield connection
+
+
+class Window(NamedTuple):
+    """A run of jobs by id, beyond ``start``."""
+
+    start: int | None
+    towards: Towards
+    last: int | None
+    """The id that lies farthest; None: there is no job."""
+    is_last: bool
+    """Whether the table ends there."""
 
 
 class _Look:
@@ -129,6 +148,11 @@ class _Look:
             return True
         tested = which.task or which.lock_key or which.error
         return bool(which.states) and which.states <= INDEXED and not tested
+
+    @property
+    def means_all(self) -> bool:
+        """Whether every job is meant."""
+        return self._which == JobSearch()
 
     def indexed(self) -> list[ColumnElement[bool]]:
         """Conditions that an index serves, and that together mean all jobs of the search."""
@@ -151,17 +175,40 @@ class _Look:
         few = self._filtered(select(self._jobs.id).where(part)).limit(limit).subquery()
         return self._connection.scalar(select(func.count()).select_from(few)) or 0
 
-    def window(self, start: int | None, towards: Towards, size: int) -> tuple[list[JobRow], int | None]:
-        """What is meant among the next so many jobs, the nearest first, and the last id of those; None: the table ends."""
+    def window(self, start: int | None, towards: Towards, size: int) -> Window:
+        """The next so many jobs."""
         ids = _beyond(select(self._jobs.id), self._jobs.id, start, towards).limit(size).subquery()
         ends = func.min(ids.c.id) if towards is Towards.OLDER else func.max(ids.c.id)
         number, last = self._connection.execute(select(func.count(), ends).select_from(ids)).one()
-        if not number:
-            return [], None
-        query = self._filtered(select(*self._columns))
-        within = self._jobs.id >= last if towards is Towards.OLDER else self._jobs.id <= last
-        found = self._rows_of(_beyond(query.where(within), self._jobs.id, start, towards))
-        return found, last if number == size else None
+        return Window(start, towards, last, is_last=number < size)
+
+    def within(self, window: Window, limit: int) -> list[JobRow]:
+        """The nearest jobs of the window that are meant."""
+        query = self._filtered(select(*self._columns)).where(self._inside(window))
+        return self._rows_of(_beyond(query, self._jobs.id, window.start, window.towards).limit(limit))
+
+    def number_within(self, window: Window) -> int:
+        """How many jobs of the window are meant."""
+        return self._connection.scalar(self._filtered(select(func.count()).where(self._inside(window)))) or 0
+
+    def _inside(self, window: Window) -> ColumnElement[bool]:
+        if window.last is None:
+            return false()
+        return self._jobs.id >= window.last if window.towards is Towards.OLDER else self._jobs.id <= window.last
+
+    def succeeded(self, *, exact: bool) -> Count:
+        """Exactly in a small table, else as many as the planner expects."""
+        span = self._connection.scalar(select(func.max(self._jobs.id) - func.min(self._jobs.id) + 1)) or 0
+        which = select(self._jobs.id).where(self._rows.is_in(JobState.SUCCEEDED))
+        if exact or span <= SMALL:
+            return Count(self._connection.scalar(select(func.count()).select_from(which.subquery())) or 0)
+        text = str(which.compile(self._connection))
+        if self._connection.dialect.name == "postgresql":
+            (plan,) = self._connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {text}").one()
+            expected = plan[0]["Plan"]["Plan Rows"]
+        else:
+            expected = self._connection.exec_driver_sql(f"EXPLAIN {text}").mappings().one()["rows"]
+        return Count(int(expected), Precision.ABOUT)
 
     def oldest_wait(self) -> timedelta | None:
         """Of the jobs that will be claimed next."""
