@@ -249,6 +249,19 @@ def test_what_an_aborted_concurrent_creation_left_is_made_anew(project: Project)
     assert project.left() == []
 
 
+def test_two_steps_at_one_table_do_not_read_the_same(project: Project) -> None:
+    if project.engine.dialect.name != "postgresql":
+        return  # it has no storage settings
+    schema.create(project.engine, project.boxes, project.models)
+    with project.engine.begin() as connection:
+        connection.execute(text("ALTER TABLE payment_inbox_items RESET (autovacuum_vacuum_cost_delay)"))
+        connection.execute(text("ALTER INDEX payment_inbox_items_pkey RESET (fillfactor)"))
+    assert project.left() == [
+        "autovacuum settings for a table whose every row changes once",
+        "fillfactor of the primary key's index for a table whose every row changes once",
+    ]
+
+
 def test_a_partitioned_table_of_the_applications_own_can_be_created(postgres_url: str) -> None:
     class Other(DeclarativeBase):
         pass

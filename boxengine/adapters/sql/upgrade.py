@@ -151,7 +151,9 @@ class _Planner:
                 if made not in known:
                     yield self._index_step(made, statement.replace("IF NOT EXISTS ", ""))
             elif not self._is_set(statement):
-                yield self._step("settings for a table whose every row changes once", statement)
+                of_index = statement.startswith("ALTER INDEX")
+                what = "fillfactor of the primary key's index" if of_index else "autovacuum settings"
+                yield self._step(f"{what} for a table whose every row changes once", statement)
 
     def _counters(self) -> Iterator[Step]:
         name = counters_of(self._table.name)
