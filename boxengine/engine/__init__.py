@@ -16,9 +16,9 @@ The journey, with the files in reading order (those of the second half stand in 
 4. **Drain** (``drain``, sized by ``sizing``). Batch after batch of the buckets whose turn it is. What is done with a batch
    is a ``work``; for outboxes and inboxes that is ``delivery``.
 5. **Deliver** (``batch``). One transaction: *claim* the buckets' locks in the database and their due rows; *admit* what may
-   go out now (``admission``, ``strategies``); *send* it (``sending``: as a ``whole`` or ``single``, in the order that
-   ``ordering`` keeps, until the ``deadline``; ``sent`` says what became of each); *settle*, all outcomes in as few
-   statements as possible, and commit (``recording``); *report* to the drain (``reporting``).
+   go out now (``admission``, ``strategies``); *send* it (``sending``: as a ``whole``, ``single`` or ``awaiting/abreast``, in
+   the order that ``ordering`` keeps, until the ``deadline``; ``sent`` says what became of each); *settle*, all outcomes in as
+   few statements as possible, and commit (``recording``); *report* to the drain (``reporting``).
 6. **Go on** (``drain``, ``processor``). Empty buckets are released. The others are read on, shared with idle threads, or
    after a while handed back to the queue so that others get their turn.
 

@@ -31,6 +31,15 @@ class Withheld(Enum):
 
 WITHHELD = Withheld.WITHHELD
 
+
+class KeptBack(Enum):
+    """In place of an answer: a middleware did not call on. The item stays pending, and its followers wait."""
+
+    KEPT_BACK = "kept back"
+
+
+KEPT_BACK = KeptBack.KEPT_BACK
+
 _UNFINISHED = (Awaitable, Generator, AsyncGenerator, Future, map, filter, zip)
 """What has not done its work yet, and never will if nobody waits for it or goes through it."""
 _MISTAKES = (BaseException, Verdict, type, NotImplementedType)

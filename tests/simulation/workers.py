@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -244,10 +244,12 @@ class SimulatedWorker:
             for name, event, shape in plan.routes
         )
         pipeline = Pipeline(box=plan.box, transports=specs, retry_strategies=plan.strategies)
-        middlewares = Middlewares(item_process=(self._item_middleware,) if plan.item_middleware else ())
+        coroutines = all("async" in shape for *_, shape in plan.routes)
+        around = self._async_item_middleware if coroutines else self._item_middleware
+        middlewares = Middlewares(item_process=(around,) if plan.item_middleware else ())
         return Delivery(
             self._awaiting.pipeline(pipeline),
-            middlewares=middlewares,
+            middlewares=self._awaiting.middlewares(middlewares),
             store=store,
             memory=memory,
             observer=NullObserver(),
@@ -271,17 +273,23 @@ class SimulatedWorker:
         )
 
     def _item_middleware(self, item: Item, call_next: Callable[[], Any]) -> Any:
-        claim = self._faults.claim()
-        if self._faults.strikes("middleware raises", f"before item {item.id}"):
-            if claim is not None:
-                fails_alone(claim, item)
-            raise Refused("middleware, before")
+        self._perhaps_raise(item, "before")
         result = call_next()
-        if self._faults.strikes("middleware raises", f"after item {item.id}"):
+        self._perhaps_raise(item, "after")
+        return result
+
+    async def _async_item_middleware(self, item: Item, call_next: Callable[[], Awaitable[Any]]) -> Any:
+        self._perhaps_raise(item, "before")
+        result = await call_next()
+        self._perhaps_raise(item, "after")
+        return result
+
+    def _perhaps_raise(self, item: Item, when: str) -> None:
+        claim = self._faults.claim()
+        if self._faults.strikes("middleware raises", f"{when} item {item.id}"):
             if claim is not None:
                 fails_alone(claim, item)
-            raise Refused("middleware, after")
-        return result
+            raise Refused(f"middleware, {when}")
 
     # ── loops ────────────────────────────────────────────────────────────────────────────────────────
 

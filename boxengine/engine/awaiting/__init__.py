@@ -2,7 +2,8 @@
 
 One event loop per process, in a thread of its own (``event_loop``), runs whatever is ``async def``: transports
 (``transports``, a batch's items side by side as ``lanes``) and middlewares (``middlewares``). Each is wrapped into the plain
-callable that the rest of the engine knows (``wrapping``), so nothing else here knows of asyncio.
+callable that the rest of the engine knows (``wrapping``), so nothing else here knows of asyncio. Where middlewares and
+transports are all asynchronous, items go through both side by side (``abreast``, each on a ``passage`` of its own).
 
 A thread that waits for a coroutine is at its service meanwhile (``visit``): what must not leave that thread, the claim's
 session above all, is called there on the coroutine's behalf. ``watch`` notices code that blocks the loop.

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
-from boxengine.engine.answers import WITHHELD, Raised
+from boxengine.engine.answers import KEPT_BACK, WITHHELD, Raised
 from boxengine.engine.attempt import ends_the_worker
 from boxengine.errors import NoAnswerInTime, Unavailable
 from boxengine.ports import Result
@@ -150,6 +150,8 @@ class Lanes:
             del self._under_way[place]
             if isinstance(result, Unavailable):
                 self.stopped = True  # the others would fail in the same way
+            elif _stays_pending(result):
+                return
 
     async def _one(self, item: Item) -> Result:
         limit = self._limits.one_call()
@@ -172,6 +174,11 @@ class Lanes:
         if isinstance(error, asyncio.CancelledError) and self._cut:
             return Failure(self._limits.cut_off())
         return Raised(error)
+
+
+def _stays_pending(result: Result) -> bool:
+    """Whether the item's followers must wait with it."""
+    return result is KEPT_BACK or (isinstance(result, Raised) and isinstance(result.error, Unavailable))
 
 
 def _by_key(items: Sequence[Item]) -> Iterable[Sequence[int]]:

@@ -6,7 +6,8 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -88,14 +89,25 @@ class Asynchronous:
         elif one is not None and not asks_for(one, "session"):
             members["call_batch"] = lambda _self, items: side_by_side(items)
         # A class of its own, for the engine tells by class and signature how a transport is to be called.
-        return type(type(self._kept).__name__, (SideBySide,), members)()
+        bases: tuple[type, ...] = ()
+        if one is not None and asynchronous(one) and not asks_for(one, "session"):
+            members["one"] = lambda _self, item: self.one(item)
+            members["each"] = lambda _self, items, call: self.each(items, call)
+            bases = (SideBySide,)
+        return type(type(self._kept).__name__, bases, members)()
 
     # ── calls ────────────────────────────────────────────────────────────────────────────────────────
 
     def side_by_side(self, items: Sequence[Item]) -> Sequence[Result]:
         """Each item by itself, those of one key one after the other, until the rest must wait."""
+        return self.each(items, self._call_one, timeout=self._limits.timeout)
+
+    def each(
+        self, items: Sequence[Item], call: Callable[[Item], Awaitable[Result]], *, timeout: timedelta | None = None
+    ) -> Sequence[Result]:
+        """Awaits this call for each item."""
         surroundings = self._with
-        lanes, visit = self._begin(items)
+        lanes, visit = self._begin(items, call, timeout)
         began = surroundings.clock.monotonic()
         while not visit.wait(LOOK):
             late = lanes.begun and surroundings.clock.monotonic() - began >= surroundings.flush_after
@@ -106,13 +118,16 @@ class Asynchronous:
 
     def all_side_by_side(self, items: Sequence[Item]) -> Sequence[Result]:
         """The same, and none has to wait; calls are cancelled at the cutoff alone."""
-        _, visit = self._begin(items)
+        _, visit = self._begin(items, self._call_one, self._limits.timeout)
         visit.wait()
         results: Sequence[Result] = visit.result()
         return results
 
-    def _begin(self, items: Sequence[Item]) -> tuple[Lanes, Visit]:
-        lanes = Lanes(self._call_one, items, gate=self._with.gate, limits=self._limits, name=self._name)
+    def _begin(
+        self, items: Sequence[Item], call: Callable[[Item], Awaitable[Result]], timeout: timedelta | None
+    ) -> tuple[Lanes, Visit]:
+        limits = replace(self._limits, timeout=timeout)
+        lanes = Lanes(call, items, gate=self._with.gate, limits=limits, name=self._name)
         visit = self._with.loop.visit()
         visit.begin(lanes.run, name=self._name)
         return lanes, visit
@@ -147,6 +162,19 @@ class Asynchronous:
             self._with.loop.run(_on_the_loop_to_the_end, close, name=f"{self._name} close")
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def one(self, item: Item) -> Result:
+        """One call, cancelled after its ``timeout``; to be awaited on the loop, in a place that the box has at the gate."""
+        limit = self._limits.one_call()
+        if limit is None:
+            return await self._call_one(item)
+        try:
+            async with limit:
+                return await self._call_one(item)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return Failure(self._limits.lapsed())
 
     async def _call_one(self, item: Item) -> Result:
         transport = self.transport()

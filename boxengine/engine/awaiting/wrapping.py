@@ -77,6 +77,7 @@ class Awaiting:
             poll=awaited(middlewares.poll, self._loop),
             batch_process=awaited(middlewares.batch_process, self._loop),
             item_process=awaited(middlewares.item_process, self._loop),
+            item_coroutines=middlewares.item_process if all(map(asynchronous, middlewares.item_process)) else (),
         )
 
     def _transport(self, spec: TransportSpec, box: Box, surroundings: Surroundings) -> TransportSpec:

@@ -154,6 +154,7 @@ class Batches:
             claim,
             parts.routes,
             middlewares=parts.middlewares.item_process,
+            coroutines=parts.middlewares.item_coroutines,
             strict_order=self._box.strict_order,
             deadline=Deadline(
                 errand,

@@ -2,26 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from boxengine.domain.item import Item
+from boxengine.engine.delivering.sent import Sent
 from boxengine.engine.delivering.transports import Carrier
-from boxengine.ports import Claim, Result
+from boxengine.engine.delivering.watch import Watch
+from boxengine.ports import Claim, Result, events
 
 
-class Leg:
-    """How to hand an item to a transport, worked out once per batch, and the counts of that batch's calls."""
+class Counts:
+    """What a batch's calls of one transport have come to."""
 
-    __slots__ = ("call", "calls", "carrier", "failures", "name", "seconds")
+    __slots__ = ("calls", "failures", "name", "seconds")
 
-    def __init__(self, carrier: Carrier, claim: Claim) -> None:
-        self.carrier = carrier
-        self.name = carrier.name
-        self.call = _caller(carrier, claim)
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.calls = 0
         self.failures = 0
         """Calls that did not deliver."""
         self.seconds = 0.0
+
+
+class Leg(Counts):
+    """How to hand an item to a transport, worked out once per batch."""
+
+    __slots__ = ("call", "carrier")
+
+    def __init__(self, carrier: Carrier, claim: Claim) -> None:
+        super().__init__(carrier.name)
+        self.carrier = carrier
+        self.call = _caller(carrier, claim)
+
+
+def tell(legs: Iterable[Counts], watch: Watch, sent: Sent) -> None:
+    """Tells those who watch of each transport's calls, and the batch which transports answered."""
+    for leg in legs:
+        if not leg.calls:
+            continue
+        watch.observer.see(
+            events.Transported(
+                watch.box, leg.name, items=leg.calls, failed=leg.failures, seconds=leg.seconds, calls=leg.calls
+            )
+        )
+        if leg.failures < leg.calls:
+            sent.through.add(leg.name)
+            if leg.name not in sent.unreachable:
+                sent.reached.add(leg.name)
 
 
 def _caller(carrier: Carrier, claim: Claim) -> Callable[[Item], Result]:

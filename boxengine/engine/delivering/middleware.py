@@ -102,6 +102,10 @@ class Passage:
                 raise
             self._note(error)
             raise
+        return self._heard(said)
+
+    def _heard(self, said: object) -> Any:
+        """What the caller of somebody sees who has said this."""
         if said is not None and failed(said):
             self._note(refusal(said))
         return self.answer if self.problem is None or isinstance(self.problem, BaseException) else self.problem

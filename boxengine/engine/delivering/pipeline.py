@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -12,6 +12,8 @@ from boxengine.domain.retry import RetryStrategy
 
 Middleware = Callable[..., Any]
 """Called as ``(subject, call_next)``, create kinds as ``(model, attributes, call_next)``; returns what that returns."""
+AsyncMiddleware = Callable[..., Awaitable[Any]]
+"""The same as ``async def``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,8 @@ class Middlewares:
     poll: tuple[Middleware, ...] = ()
     batch_process: tuple[Middleware, ...] = ()
     item_process: tuple[Middleware, ...] = ()
+    item_coroutines: tuple[AsyncMiddleware, ...] = ()
+    """Those of ``item_process`` before they were made callable by threads, if all of them are ``async def``; else empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

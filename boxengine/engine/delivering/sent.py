@@ -11,6 +11,8 @@ from boxengine.engine.answers import WITHHELD
 from boxengine.engine.delivering.ordering import Ordering, Route
 from boxengine.errors import NoAnswerInTime, Unavailable
 
+MIDDLEWARE = "middleware"
+"""Where an item fails that fails in a middleware."""
 NOBODY: Mapping[str, Unavailable] = {}
 
 

@@ -6,20 +6,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from boxengine.domain.item import Item
-from boxengine.engine.answers import failed, refusal
+from boxengine.engine.answers import KEPT_BACK, failed, refusal
 from boxengine.engine.attempt import ends_the_worker
 from boxengine.engine.delivering.deadline import Deadline
-from boxengine.engine.delivering.legs import Leg
+from boxengine.engine.delivering.legs import Leg, tell
 from boxengine.engine.delivering.middleware import Passage
 from boxengine.engine.delivering.ordering import Ordering, Route
 from boxengine.engine.delivering.pipeline import Middleware
-from boxengine.engine.delivering.sent import Sent
+from boxengine.engine.delivering.sent import MIDDLEWARE, Sent
 from boxengine.engine.delivering.transports import Routes
 from boxengine.engine.delivering.watch import Watch
-from boxengine.ports import Claim, Result, events
-
-_NOT_CALLED_ON = object()
-"""In place of a result: a middleware did not call on."""
+from boxengine.ports import Claim, Result
 
 
 class Single:
@@ -62,7 +59,7 @@ class Single:
                 continue
             if (sent.unreachable or ordering.held) and self._must_wait(item):
                 continue
-            self._failed_at = "middleware"
+            self._failed_at = MIDDLEWARE
             try:
                 result = one(item)
             except BaseException as error:
@@ -72,28 +69,14 @@ class Single:
                 continue
             if result is True:
                 delivered.append(item.id)
-            elif result is _NOT_CALLED_ON:
+            elif result is KEPT_BACK:
                 sent.keep_back(item)
             else:
                 sent.judge(item, refusal(result), self._failed_at)
 
     def tell(self) -> None:
         """Tells of all calls, transport by transport."""
-        for leg in {leg for legs in self._legs.values() for leg in legs if leg.calls}:
-            self._watch.observer.see(
-                events.Transported(
-                    self._watch.box,
-                    leg.name,
-                    items=leg.calls,
-                    failed=leg.failures,
-                    seconds=leg.seconds,
-                    calls=leg.calls,
-                )
-            )
-            if leg.failures < leg.calls:
-                self._sent.through.add(leg.name)
-                if leg.name not in self._sent.unreachable:
-                    self._sent.reached.add(leg.name)
+        tell(dict.fromkeys(leg for legs in self._legs.values() for leg in legs), self._watch, self._sent)
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -122,7 +105,7 @@ class Single:
             raise passage.problem
         if passage.problem is not None:
             return passage.problem
-        return True if passage.arrived else _NOT_CALLED_ON
+        return True if passage.arrived else KEPT_BACK
 
     def _carry(self, item: Item) -> Result:
         """The item through all its transports; True, or the answer of the first that fails, which ends it."""
@@ -141,7 +124,7 @@ class Single:
             if result is not None and failed(result):
                 return result
             leg.failures -= 1
-        self._failed_at = "middleware"
+        self._failed_at = MIDDLEWARE
         return True
 
     def _legs_of(self, item: Item) -> tuple[Leg, ...]:

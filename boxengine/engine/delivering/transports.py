@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
 from functools import partial
@@ -28,6 +28,14 @@ class SideBySide(ABC):
     """A transport that sends the items of a batch side by side, and may leave some out when the time is over (``WITHHELD``)."""
 
     @abstractmethod
+    def one(self, item: Item) -> Awaitable[Result]:
+        """Its call for one item, cancelled after its time limit."""
+
+    @abstractmethod
+    def each(self, items: Sequence[Item], call: Callable[[Item], Awaitable[Result]]) -> Sequence[Result]:
+        """Awaits a call for each item, those of one key in sequence, until the rest must wait."""
+
+    @abstractmethod
     def to_the_end(self) -> Any:
         """The same transport, for items that others have taken already: left out, they would go to those once more."""
 
@@ -50,7 +58,7 @@ class Carrier:
         self._build = spec.build
         plain = _made(spec)
         first = decoding(plain)
-        self._to_the_end = plain.to_the_end if isinstance(plain, SideBySide) else None
+        self.side_by_side = plain if isinstance(plain, SideBySide) else None
         if first is not plain and box is not None and box.codec is None:
             raise BoxError(
                 f"transport {spec.name} takes decoded, but box {box.name} has no codec: give its model __payload__, such as "
@@ -74,10 +82,10 @@ class Carrier:
 
     def following(self) -> Carrier:
         """What stands for it behind another transport: a call that leaves out no item for lack of time."""
-        if self._to_the_end is None:
+        if self.side_by_side is None:
             return self
         carrier = copy(self)
-        carrier._kept = decoding(self._to_the_end())  # noqa: SLF001 - of the same class
+        carrier._kept = decoding(self.side_by_side.to_the_end())  # noqa: SLF001 - of the same class
         return carrier
 
     def limit(self, limit: TimeLimit) -> None:

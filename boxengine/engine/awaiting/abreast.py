@@ -1,0 +1,146 @@
+"""Items that go through asynchronous middlewares and transports side by side; those of one key in sequence.
+
+For routes on which nothing needs the thread that delivers: all middlewares are ``async def``, so are the transports' calls
+for single items, and none of them writes through the claim's session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from boxengine.domain.item import Item
+from boxengine.engine.answers import KEPT_BACK, Raised, failed, refusal
+from boxengine.engine.awaiting.passage import AsyncPassage
+from boxengine.engine.delivering.deadline import Deadline
+from boxengine.engine.delivering.legs import Counts, tell
+from boxengine.engine.delivering.ordering import Ordering, Route
+from boxengine.engine.delivering.pipeline import AsyncMiddleware
+from boxengine.engine.delivering.sent import MIDDLEWARE, Sent
+from boxengine.engine.delivering.transports import SideBySide
+from boxengine.engine.delivering.watch import Watch
+from boxengine.errors import Unavailable
+from boxengine.ports import Result
+
+
+class Abreast:
+    """Sends the items of one claim for which ``takes`` is true."""
+
+    def __init__(
+        self,
+        middlewares: Sequence[AsyncMiddleware],
+        *,
+        ordering: Ordering,
+        deadline: Deadline,
+        watch: Watch,
+        sent: Sent,
+    ) -> None:
+        self._middlewares = middlewares
+        self._ordering = ordering
+        self._deadline = deadline
+        self._watch = watch
+        self._sent = sent
+        self._legs: dict[Route, Sequence[AsyncLeg]] = {}
+
+    def takes(self, route: Route) -> bool:
+        """Whether items can go this way side by side."""
+        return bool(self._middlewares) and all(carrier.side_by_side is not None for carrier in route)
+
+    def send(self, route: Route, items: Sequence[Item]) -> None:
+        """Sends these items, of which only those of one key wait for each other, as far as the deadline allows."""
+        if self._deadline.passed(self._sent):
+            return
+        if self._sent.out_of_reach(route):
+            self._ordering.hold(items)
+            return
+        items = self._ordering.free(items)
+        legs = self._legs_of(route)
+        ways = [_Way(item, legs, self._watch) for item in items]
+        by_item = {way.item.id: way for way in ways}
+        results = legs[0].transport.each(items, lambda item: by_item[item.id].go(self._middlewares))
+        for way, result in zip(ways, results, strict=True):
+            if result is True:
+                self._sent.take((way.item,))
+            elif result is KEPT_BACK:
+                self._sent.keep_back(way.item)
+            else:
+                self._sent.judge(way.item, refusal(result), way.at)
+
+    def tell(self) -> None:
+        """Tells of all calls, transport by transport."""
+        tell(dict.fromkeys(leg for legs in self._legs.values() for leg in legs), self._watch, self._sent)
+
+    def _legs_of(self, route: Route) -> Sequence[AsyncLeg]:
+        if route not in self._legs:
+            known = {leg.name: leg for legs in self._legs.values() for leg in legs}
+            self._legs[route] = [
+                known.get(carrier.name) or AsyncLeg(carrier.name, carrier.side_by_side)
+                for carrier in route
+                if carrier.side_by_side is not None
+            ]
+        return self._legs[route]
+
+
+class AsyncLeg(Counts):
+    """One transport, and the counts of its calls."""
+
+    __slots__ = ("transport",)
+
+    def __init__(self, name: str, transport: SideBySide) -> None:
+        super().__init__(name)
+        self.transport = transport
+
+
+class _Way:
+    """One item on its way."""
+
+    __slots__ = ("_legs", "_watch", "at", "item")
+
+    def __init__(self, item: Item, legs: Sequence[AsyncLeg], watch: Watch) -> None:
+        self.item = item
+        self._legs = legs
+        self._watch = watch
+        self.at = MIDDLEWARE
+        """Where it is, or where it failed."""
+
+    async def go(self, middlewares: Sequence[AsyncMiddleware]) -> Result:
+        """Through middlewares and transports, in a context of its own.
+
+        True where the transports took the item and no middleware objects; ``KEPT_BACK``; else what failed first.
+        """
+        return await asyncio.create_task(self._go(middlewares))
+
+    async def _go(self, middlewares: Sequence[AsyncMiddleware]) -> Result:
+        passage = AsyncPassage(middlewares, self._carry, self.item)
+        await passage.run_async()
+        match passage.problem:
+            case None:
+                return True if passage.arrived else KEPT_BACK
+            case asyncio.CancelledError() as cancelled:
+                raise cancelled
+            case Unavailable() as problem if self.at != MIDDLEWARE:
+                return problem
+            case BaseException() as error:
+                # Not raised: asyncio would take SystemExit out of a task for the loop's own.
+                return Raised(error)
+            case problem:
+                return problem
+
+    async def _carry(self, item: Item) -> Result:
+        """The item through all its transports; True, or the answer of the first that fails, which ends it."""
+        monotonic, sending = self._watch.monotonic, self._watch.tracer.sending
+        for leg in self._legs:
+            self.at = leg.name
+            leg.calls += 1
+            leg.failures += 1  # until it is known to be well
+            began = monotonic()
+            try:
+                with sending(self._watch.box, leg.name, (item,)):
+                    result = await leg.transport.one(item)
+            finally:
+                leg.seconds += monotonic() - began
+            if result is not None and failed(result):
+                return result
+            leg.failures -= 1
+        self.at = MIDDLEWARE
+        return True
