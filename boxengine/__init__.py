@@ -46,12 +46,14 @@ if TYPE_CHECKING:
     from boxengine.domain.item import Item, Status
     from boxengine.domain.job_attributes import JobAttributes, NewJobAttributes
     from boxengine.domain.outcome import DISCARD, PROCESS, SKIP, Failure
+    from boxengine.engine.jobs.async_handle import AsyncJob
     from boxengine.engine.jobs.handle import Job
 
 __all__ = [
     "DISCARD",
     "PROCESS",
     "SKIP",
+    "AsyncJob",
     "BatchAttributes",
     "Boxes",
     "Failure",
@@ -108,6 +110,7 @@ _HOMES = {
     "boxengine.domain.item": ("Item", "Status"),
     "boxengine.domain.job_attributes": ("JobAttributes", "NewJobAttributes"),
     "boxengine.domain.outcome": ("DISCARD", "PROCESS", "SKIP", "Failure"),
+    "boxengine.engine.jobs.async_handle": ("AsyncJob",),
     "boxengine.engine.jobs.handle": ("Job",),
 }
 

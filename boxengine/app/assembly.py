@@ -203,10 +203,10 @@ class _Assembly:
         return Worker(
             sources=sources,
             processors=jobs.processors,
-            housekeeping=jobs.housekeeping,
+            housekeeping=[self._loop_watch(), *jobs.housekeeping],
             services=services,
             release=jobs.release,
-            close=[jobs.close, *self._servers.closings()],
+            close=[[self._loop_closing()], jobs.close, *self._servers.closings()],
             error_tracker=self._track,
             health=self._health,
             clock=self._clock,
@@ -225,6 +225,7 @@ class _Assembly:
             error_tracker=self._track,
             timing=timing_of(self._settings),
             bells=self._bells,
+            event_loop=self._event_loop,
         )
 
     def worker(self, services: Sequence[Service]) -> Worker:
@@ -255,7 +256,7 @@ class _Assembly:
                 self._loop("lease-keeper", keeper.turn),
                 self._loop("heartbeat", heartbeat.turn),
                 self._loop("recorder", self._recorder.turn),
-                self._loop("event-loop", LoopWatch(self._event_loop, tell=logger.warning).turn),
+                self._loop_watch(),
                 self._loop("tables", TableWatch(self._servers.store, outages=self._outages).turn),
                 *measuring,
                 self._retention(),
@@ -277,13 +278,19 @@ class _Assembly:
             close=[
                 jobs.close,
                 [closing for delivery in deliveries.values() for closing in delivery.closings()],
-                [Closing("the event loop", self._event_loop.close)],
+                [self._loop_closing()],
                 *self._servers.closings(),
             ],
             error_tracker=self._track,
             health=self._health,
             clock=self._clock,
         )
+
+    def _loop_watch(self) -> Loop:
+        return self._loop("event-loop", LoopWatch(self._event_loop, tell=logger.warning).turn)
+
+    def _loop_closing(self) -> Closing:
+        return Closing("the event loop", self._event_loop.close)
 
     def _backlog(self) -> Backlog:
         return Backlog(

@@ -13,6 +13,7 @@ from boxengine.adapters.sql.engine import connect as connect_database
 from boxengine.adapters.sql.jobs.schedules import SqlSchedules
 from boxengine.adapters.sql.jobs.store import SqlJobs
 from boxengine.app.loops import LoopMaker
+from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.jobs.bells import Bells
 from boxengine.engine.jobs.claimer import Claimer
 from boxengine.engine.jobs.create import JobChecks
@@ -99,6 +100,7 @@ def job_loops(
     error_tracker: ErrorTracker,
     timing: JobTiming,
     bells: Bells,
+    event_loop: EventLoop,
 ) -> JobLoops:
     """The loops of these boxes; none where there is no box. ``bells`` ring for their claimers until those stop."""
     made = JobLoops()
@@ -122,6 +124,7 @@ def job_loops(
             clock=clock,
             observer=observer,
             error_tracker=error_tracker,
+            event_loop=event_loop,
             pause_after_outage=partial(loops.outages.failed, f"job-runner-{name}"),
         )
         keeper = Keeper(

@@ -21,6 +21,9 @@ class JobUnit(Protocol):
     def session(self) -> Any:
         """The handler's session: what it writes commits with the next checkpoint or with the end, or not at all."""
 
+    def awaited_session(self, visit: Any) -> Any:
+        """The same for a coroutine: what it awaits is done by the thread of this visit, whose other calls stay as they are."""
+
     def checkpoint(self, state: Any) -> bool:
         """Keeps the state for later attempts and commits it with the session's writes; also prolongs the lease.
 

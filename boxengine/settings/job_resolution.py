@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from boxengine.engine.answers import never_runs
+from boxengine.engine.answers import ASYNC, never_runs
 from boxengine.engine.jobs.handle import Handler
 from boxengine.engine.jobs.pipeline import JobPipeline
 from boxengine.errors import described
@@ -98,8 +98,8 @@ def _mistake(found: Any) -> str | None:
     if not callable(found):
         return f"is {type(found).__name__}; expected a function {SHAPE}, or a class with a method handle{SHAPE}"
     kind = never_runs(found)
-    if kind is not None:
-        return f"is {kind}, whose code nobody would run; write a plain def"
+    if kind not in (None, ASYNC):
+        return f"is {kind}, whose code nobody would run; write def or async def, and return"
     return misfit(found, SHAPE)
 
 

@@ -355,6 +355,9 @@ class MemoryUnit:
             self._session = []
         return self._session
 
+    def awaited_session(self, visit: Any) -> Any:  # noqa: ARG002 - nothing here is worth waiting for
+        return self.session
+
     @property
     def in_use(self) -> bool:
         return self._session is not None

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from sqlalchemy import Engine, event
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.orm import Session
 
 from boxengine.errors import BoxError
@@ -27,6 +27,10 @@ _VISIT = "boxengine_visit"
 class Visit(Protocol):
     """A running coroutine, and the thread that executes its blocking calls."""
 
+    @property
+    def in_thread(self) -> bool:
+        """Whether the caller is that thread."""
+
     async def errand(self, function: Any, /, *arguments: Any) -> Any:
         """Calls the function in the visit's thread and awaits the result."""
 
@@ -39,15 +43,20 @@ def lend(session: Session, visit: Visit) -> Iterator[AsyncSession]:
         BoxError: greenlet is not installed, or the delivery has no SQLAlchemy session.
     """
     connection = session.connection()
-    _listen(connection.engine)
-    lent = _asynchronous(session)
-    connection.info[_VISIT] = visit
+    lent = awaited(session)
+    route(connection, visit)
     try:
         yield lent
     finally:
         connection.info.pop(_VISIT, None)
         # A task that outlives its handler must not write into the next one's savepoint.
         lent.sync_session = lent._proxied = cast("Session", _Over())  # noqa: SLF001 - AsyncSession works through both
+
+
+def route(connection: Connection, visit: Visit) -> None:
+    """Has the thread of the visit execute what the coroutine sends over this connection, until the pool gets it back."""
+    _listen(connection.engine)
+    connection.info[_VISIT] = visit
 
 
 class _Over:
@@ -57,14 +66,19 @@ class _Over:
         raise BoxError("this session belongs to a call that is over")
 
 
-def _asynchronous(session: Session) -> AsyncSession:
+def awaited(session: Session) -> AsyncSession:
+    """An ``AsyncSession`` over this session, whose connection is routed.
+
+    Raises:
+        BoxError: greenlet is not installed.
+    """
     try:
         import greenlet  # noqa: F401, PLC0415 - an optional dependency
         from sqlalchemy.ext.asyncio import AsyncResult  # noqa: PLC0415 - which needs it
         from sqlalchemy.ext.asyncio import AsyncSession as Base  # noqa: PLC0415
     except ImportError as error:
         raise BoxError(
-            f"an async handler with session= needs greenlet: pip install 'boxengine[asyncio]' ({error})"
+            f"the session of an async handler needs greenlet: pip install 'boxengine[asyncio]' ({error})"
         ) from error
 
     class ClaimSession(Base):
@@ -75,6 +89,10 @@ def _asynchronous(session: Session) -> AsyncSession:
                 "the session of a handler has no AsyncConnection, which needs an asynchronous driver: "
                 "use session.execute(), or session.run_sync() and in it session.connection()"
             )
+
+        async def execute(self, statement: Any, params: Any = None, **options: Any) -> Any:
+            # Not the base's: since SQLAlchemy 2.1 it expects rows of plain SQL in an asynchronous driver's cursor.
+            return await self.run_sync(lambda plain: plain.execute(statement, params, **options))
 
         async def stream(self, statement: Any, params: Any = None, **options: Any) -> AsyncResult[Any]:
             return AsyncResult(await self.execute(statement, params, **options))
@@ -90,13 +108,20 @@ def _listen(engine: Engine) -> None:
     for name, listener in _LISTENERS.items():
         if not event.contains(engine, name, listener):
             event.listen(engine, name, listener)
+    if not event.contains(engine, "checkin", _forget):
+        event.listen(engine, "checkin", _forget)
+
+
+def _forget(_driver: Any, record: Any) -> None:
+    """The next one to take this connection from the pool is somebody else."""
+    record.info.pop(_VISIT, None)
 
 
 def _elsewhere(name: str, *arguments: Any) -> bool:
     """Executes the statement in the claim's thread, if a visit is on; returns whether it did."""
     context = arguments[-1]
     visit = context.root_connection.info.get(_VISIT)
-    if visit is None:
+    if visit is None or visit.in_thread:
         return False
     from sqlalchemy.util import await_only  # noqa: PLC0415 - needs greenlet, as who gets here has it
 

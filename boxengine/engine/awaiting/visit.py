@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from contextvars import Context, copy_context
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -22,7 +24,9 @@ class Visit:
         self._loop = loop
         self._errands: SimpleQueue[_Errand | None] = SimpleQueue()
         self._task: asyncio.Task[None] | None = None
+        self._cancelled = False
         self._ended = False
+        self._thread = threading.get_ident()
         self._result: Any = None
         self._error: BaseException | None = None
 
@@ -37,6 +41,9 @@ class Visit:
 
         def start() -> None:
             self._task = self._loop.create_task(self._main(function, arguments), name=name)
+            self._task.add_done_callback(self._over)
+            if self._cancelled:
+                self._task.cancel()
 
         self._loop.call_soon_threadsafe(start, context=copy_context())
 
@@ -52,6 +59,22 @@ class Visit:
             return False
         self._ended = True
         return True
+
+    @property
+    def in_thread(self) -> bool:
+        """Whether the caller is the thread that made this visit, and not the coroutine."""
+        return threading.get_ident() == self._thread
+
+    def cancel(self) -> None:
+        """Cancels the coroutine at its next ``await``, once. From any thread; before ``begin``, it will not take a step."""
+
+        def cancel() -> None:
+            self._cancelled = True
+            if self._task is not None:
+                self._task.cancel()
+
+        with suppress(RuntimeError):  # the loop is closed, and its tasks with it
+            self._loop.call_soon_threadsafe(cancel)
 
     def result(self) -> Any:
         """What the coroutine returned or raised; after its end."""
@@ -88,8 +111,11 @@ class Visit:
             self._result = await function(*arguments)
         except BaseException as error:  # the thread's business, as if it had called
             self._error = error
-        finally:
-            self._errands.put(None)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():  # before its first step
+            self._error = asyncio.CancelledError()
+        self._errands.put(None)
 
 
 class _Errand:

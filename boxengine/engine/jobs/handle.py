@@ -17,22 +17,8 @@ from boxengine.ports.jobs import JobUnit
 A = TypeVar("A", default=Any)
 
 
-class Job(Generic[A]):
-    """What a handler is called with. Everything it does raises ``JobLost`` once the job is no longer this worker's.
-
-    Example::
-
-        def import_orders(job: Job[ImportArgs]) -> dict[str, int]:
-            done = job.state or 0
-            for chunk in chunks_of(job.args["file"], after=done):
-                if job.cancelled:
-                    return {"imported": done}
-                job.session.add_all(orders_in(chunk))
-                done += len(chunk)
-                job.checkpoint(done)
-                job.progress(done=done)
-            return {"imported": done}
-    """
+class JobHandle(Generic[A]):
+    """What handlers of all kinds see of their job. Everything they do raises ``JobLost`` once it is no longer this worker's."""
 
     def __init__(self, run: Run, unit: JobUnit) -> None:
         self._run = run
@@ -140,35 +126,6 @@ class Job(Generic[A]):
         _demand_json(values, "progress")
         self._run.tell(values)
 
-    def checkpoint(self, state: Any) -> None:
-        """Keeps ``state`` for later attempts, and commits what ``session`` has written with it: both, or neither.
-
-        Args:
-            state: any JSON value; ``job.state`` of the next attempt.
-
-        Raises:
-            JobLost: nothing was written.
-            InvalidItem: JSON has no words for the state.
-            StoreUnavailable: the database did not answer; what ``session`` wrote since the last checkpoint may be undone.
-        """
-        self.ensure_held()
-        _demand_json(state, "checkpoint")
-        sent = self._run.now()
-        if not self._unit.checkpoint(state):
-            self._run.lose()
-            raise JobLost(f"job {self.id} of {self.box_name}: it was given to another worker")
-        self._run.prolonged(sent)
-        self._state = state
-
-    @property
-    def session(self) -> Any:
-        """A SQLAlchemy session. What it writes commits with the next checkpoint or with the job's success, else not at all.
-
-        Leave out ``commit()``. From its first statement to the next checkpoint a transaction is open.
-        """
-        self.ensure_held()
-        return self._unit.session
-
     def retry(self, *, in_: timedelta | float | None = None) -> NoReturn:
         """Ends this attempt and asks for another one, whatever ``max_attempts`` says.
 
@@ -184,8 +141,59 @@ class Job(Generic[A]):
         self.retry_asked = pause
         raise JobRetry(f"job {self.id} of {self.box_name}: another attempt in {pause}")
 
+    def _keep(self, state: Any) -> None:
+        self.ensure_held()
+        _demand_json(state, "checkpoint")
+        sent = self._run.now()
+        if not self._unit.checkpoint(state):
+            self._run.lose()
+            raise JobLost(f"job {self.id} of {self.box_name}: it was given to another worker")
+        self._run.prolonged(sent)
+        self._state = state
 
-Handler = Callable[[Job[Any]], object]
+
+class Job(JobHandle[A]):
+    """What a handler is called with. Everything it does raises ``JobLost`` once the job is no longer this worker's.
+
+    Example::
+
+        def import_orders(job: Job[ImportArgs]) -> dict[str, int]:
+            done = job.state or 0
+            for chunk in chunks_of(job.args["file"], after=done):
+                if job.cancelled:
+                    return {"imported": done}
+                job.session.add_all(orders_in(chunk))
+                done += len(chunk)
+                job.checkpoint(done)
+                job.progress(done=done)
+            return {"imported": done}
+    """
+
+    def checkpoint(self, state: Any) -> None:
+        """Keeps ``state`` for later attempts, and commits what ``session`` has written with it: both, or neither.
+
+        Args:
+            state: any JSON value; ``job.state`` of the next attempt.
+
+        Raises:
+            JobLost: nothing was written.
+            InvalidItem: JSON has no words for the state.
+            StoreUnavailable: the database did not answer; what ``session`` wrote since the last checkpoint may be undone.
+        """
+        self._keep(state)
+
+    @property
+    def session(self) -> Any:
+        """A SQLAlchemy session. What it writes commits with the next checkpoint or with the job's success, else not at all.
+
+        Leave out ``commit()``. From its first statement to the next checkpoint a transaction is open.
+        """
+        self.ensure_held()
+        return self._unit.session
+
+
+Handler = Callable[[Any], object]
+"""A user's function of a job: plain, or ``async def``."""
 
 
 def _demand_json(value: Any, what: str) -> None:

@@ -30,8 +30,10 @@ class Run:
         """Whether this process is about to stop."""
         self.ending: Ending | None = None
         """How the handler ended, once it has."""
-        self.interrupt: Callable[[], None] = lambda: None
+        self.interrupt: Callable[[], None] = _nothing
         """Stops the handler. Set while it runs."""
+        self._cancel: Callable[[], None] | None = None
+        """Tells the handler of a cancel; None: it looks by itself, or knows."""
         self._clock = clock
         self._timing = timing
         self._lease = job.lease_ttl.total_seconds()
@@ -47,6 +49,14 @@ class Run:
         """Raises ``JobLost`` unless the lease has time left."""
         if self.is_lost():
             raise JobLost(f"job {self.job.id} of {self.box.name}: its lease is over or was given to another worker")
+
+    def begin(self, interrupt: Callable[[], None], *, cancel: Callable[[], None] | None = None) -> None:
+        """The handler runs. These stop it, from any thread, and tell it that somebody wants the job canceled."""
+        self.interrupt, self._cancel = interrupt, cancel
+
+    def leave(self) -> None:
+        """The handler has ended."""
+        self.interrupt, self._cancel = _nothing, None
 
     def now(self) -> float:
         """Monotonic seconds."""
@@ -73,6 +83,13 @@ class Run:
         """The store says that somebody else has it."""
         self._lost = True
 
+    def pass_on_cancel(self) -> None:
+        """Tells the handler, once, where it does not look by itself."""
+        cancel, self._cancel = self._cancel, None
+        if cancel is not None:
+            self.saw_cancel = True
+            cancel()
+
     def is_due(self, now: float) -> bool:
         """Whether a heartbeat is due at this monotonic time."""
         untold = self._progress is not None and now - self._progress_told >= self._timing.progress
@@ -94,6 +111,9 @@ class Run:
         """The store has prolonged the lease; ``sent``: monotonic time before it was asked to."""
         self._beaten = max(self._beaten, sent)
         self._until = max(self._until, sent + self._timing.usable(self._lease))
+
+
+def _nothing() -> None: ...
 
 
 class Runs:

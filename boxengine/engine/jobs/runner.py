@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
 
 from boxengine.domain.jobs import Canceled, Ending, Failed, JobBox, Requeued, Succeeded
+from boxengine.engine.answers import discard, unfinished
 from boxengine.engine.attempt import ends_the_worker, error_log
-from boxengine.engine.jobs.handle import Handler, Job
+from boxengine.engine.awaiting.event_loop import EventLoop
+from boxengine.engine.jobs.handle import Handler, JobHandle
 from boxengine.engine.jobs.handover import Handover
 from boxengine.engine.jobs.interrupting import interruptible
 from boxengine.engine.jobs.run import Run, Runs
+from boxengine.engine.jobs.ways import Interruptible, way_of
 from boxengine.errors import InvalidItem, JobLost, JobRetry, StoreUnavailable
 from boxengine.ports import Clock, ErrorTracker
 from boxengine.ports.jobs import JobEnded, JobObserver, JobStore, JobUnit
@@ -40,14 +42,18 @@ class Runner:
         observer: JobObserver,
         error_tracker: ErrorTracker,
         pause_after_outage: Callable[[BaseException], float],
-        interruptible: Callable[[], AbstractContextManager[Callable[[], None]]] = interruptible,
+        event_loop: EventLoop,
+        interruptible: Interruptible = interruptible,
     ) -> None:
         """Args:
         handlers: by task.
+        event_loop: on which those run that are ``async def``.
         pause_after_outage: told that the store did not answer; seconds until the next try.
         """
         self._box = box
-        self._handlers = handlers
+        self._ways = {
+            task: way_of(handler, loop=event_loop, interruptible=interruptible) for task, handler in handlers.items()
+        }
         self._store = store
         self._handover = handover
         self._runs = runs
@@ -55,7 +61,6 @@ class Runner:
         self._observer = observer
         self._track = error_tracker
         self._pause_after_outage = pause_after_outage
-        self._interruptible = interruptible
 
     def turn(self) -> timedelta:
         """Runs one job, if there is one."""
@@ -77,7 +82,7 @@ class Runner:
     def _run(self, run: Run) -> timedelta:
         unit = self._store.unit(self._box, run.job)
         try:
-            run.ending = self._attempt(run, Job(run, unit))
+            run.ending = self._attempt(run, unit)
             return self._record(run, unit)
         except JobLost:
             # Hit by the watchdog a moment after the handler had ended.
@@ -88,18 +93,19 @@ class Runner:
 
     # ── the handler ──────────────────────────────────────────────────────────────────────────────────
 
-    def _attempt(self, run: Run, job: Job[Any]) -> Ending | None:
+    def _attempt(self, run: Run, unit: JobUnit) -> Ending | None:
         """How it ended; None: the job was lost."""
+        way = self._ways.get(run.job.task)
+        if way is None:
+            known = ", ".join(sorted(self._ways)) or "none is configured"
+            return self._failure(run, InvalidItem(f"box {self._box.name} has no task {run.job.task!r}; known: {known}"))
+        job = way.job(run, unit)
         try:
-            result = self._call(run, job)
-        except JobRetry:
-            return self._retry(job)
+            result = way.call(run, job)
         except BaseException as error:
             if ends_the_worker(error):
                 raise
-            if run.is_lost():
-                return None
-            return self._failure(run, error)
+            return self._raised(run, job, error)
         if job.retry_asked is not None:
             # The handler has caught what should have ended it.
             return self._retry(job)
@@ -107,26 +113,29 @@ class Runner:
             return Canceled()
         return self._success(run, result)
 
-    def _call(self, run: Run, job: Job[Any]) -> object:
-        handler = self._handlers.get(job.task)
-        if handler is None:
-            known = ", ".join(sorted(self._handlers)) or "none is configured"
-            raise InvalidItem(f"box {self._box.name} has no task {job.task!r}; known: {known}")
-        with self._interruptible() as interrupt:
-            run.interrupt = interrupt
-            try:
-                return handler(job)
-            finally:
-                run.interrupt = _nothing
-
     def _success(self, run: Run, result: object) -> Ending:
+        if unfinished(result):
+            discard(result)
+            return self._failure(
+                run, InvalidItem(f"the handler returned a {type(result).__name__}, whose work nobody does")
+            )
         try:
             json.dumps(result, allow_nan=False)
         except (TypeError, ValueError) as error:
             return self._failure(run, InvalidItem(f"the handler's result: expected what JSON can hold: {error}"))
         return Succeeded(result=result)
 
-    def _retry(self, job: Job[Any]) -> Requeued:
+    def _raised(self, run: Run, job: JobHandle[Any], error: BaseException) -> Ending | None:
+        if isinstance(error, JobRetry):
+            return self._retry(job)
+        if run.is_lost():
+            return None
+        if job.retry_asked is not None and isinstance(error, BaseExceptionGroup):
+            # A task group has wrapped it.
+            return self._retry(job)
+        return self._failure(run, error)
+
+    def _retry(self, job: JobHandle[Any]) -> Requeued:
         return Requeued(pause=job.retry_asked or timedelta(0))
 
     def _failure(self, run: Run, error: BaseException) -> Ending:
@@ -179,6 +188,3 @@ class Runner:
     def _leave(self, run: Run) -> None:
         self._runs.remove(run)
         self._handover.done()
-
-
-def _nothing() -> None: ...

@@ -1,4 +1,4 @@
-"""Stops handlers that have lost their job, or are about to."""
+"""Stops handlers that have lost their job, or are about to, and coroutines whose job is to be canceled."""
 
 from __future__ import annotations
 
@@ -20,4 +20,6 @@ class Watchdog:
         for run in self._runs.all():
             if run.is_lost():
                 run.interrupt()
+            elif run.canceled:
+                run.pass_on_cancel()
         return timedelta(seconds=self._timing.watch)

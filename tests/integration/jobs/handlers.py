@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any
 
-from sqlalchemy import text
-from sqlalchemy.orm import DeclarativeBase
+from sqlalchemy import String, select, text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from boxengine import Job, JobItem
+from boxengine import AsyncJob, Job, JobItem
 
 
 class Base(DeclarativeBase):
@@ -17,6 +18,12 @@ class Base(DeclarativeBase):
 
 class ReportJob(JobItem, Base):
     __tablename__ = "report_jobs"
+
+
+class Effect(Base):
+    __tablename__ = "effects"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    body: Mapped[str] = mapped_column(String(100))
 
 
 class Gates:
@@ -52,6 +59,28 @@ class Guarded:
         gates[f"begun {job.id}"].set()
         gates[f"go {job.id}"].wait(60)
         return f"by attempt {job.attempt}"
+
+
+async def in_steps(job: AsyncJob[Any]) -> list[Any]:
+    """Each step has a checkpoint. The first attempt ends in the third step, which it has undone by then in part."""
+    for step in range(job.state or 0, 3):
+        job.session.add(Effect(body=f"{job.attempt}.{step}"))
+        if step == 2 and job.attempt == 1:
+            await job.session.flush()
+            raise ValueError("in the middle")
+        await job.checkpoint(step + 1)
+    job.session.add(Effect(body="to be undone"))
+    await job.session.flush()
+    await job.session.rollback()
+    job.session.add(Effect(body="the end"))
+    return list(await job.session.scalars(select(Effect.body).order_by(Effect.id)))
+
+
+async def until_told(job: AsyncJob[Any]) -> None:
+    """Waits for what never comes."""
+    await job.session.execute(text("SELECT 1"))
+    job.progress(waiting=True)
+    await asyncio.Event().wait()
 
 
 GATES: dict[str, Gates] = {}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 import boxengine
 from boxengine.adapters.sql.jobs import schema
@@ -16,7 +16,7 @@ from boxengine.app.boxes import Boxes, load_for_worker
 from boxengine.app.jobs import connect_jobs
 from boxengine.domain.jobs import JobState
 from tests.eventually import eventually
-from tests.integration.jobs.handlers import GATES, Gates, ReportJob
+from tests.integration.jobs.handlers import GATES, Effect, Gates, ReportJob
 
 HERE = "tests.integration.jobs.handlers"
 NAME = "report_job"
@@ -37,10 +37,13 @@ class Shop:
                 NAME: {
                     "model": f"{HERE}.ReportJob",
                     "concurrency": 3,
+                    "retry_interval": 0,
                     "tasks": {
                         "export": f"{HERE}.export",
                         "until_cancelled": f"{HERE}.until_cancelled",
                         "guarded": f"{HERE}.Guarded",
+                        "in_steps": f"{HERE}.in_steps",
+                        "until_told": f"{HERE}.until_told",
                     },
                 }
             },
@@ -56,7 +59,7 @@ class Shop:
         self.desk = SqlJobDesk(self.store)
         schema.create(self.engine, [self.box], {NAME: ReportJob})
         with self.engine.begin() as connection:
-            connection.execute(text("CREATE TABLE effects (body varchar(100) NOT NULL)"))
+            Effect.metadata.tables["effects"].create(connection)
         self.test = uuid.uuid4().hex
         self.gates = GATES.setdefault(self.test, Gates())
 

@@ -13,6 +13,7 @@ from typing import Any
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.jobs import MemoryJobs
 from boxengine.domain.jobs import FINAL, JobBox, JobState
+from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.jobs.claimer import Claimer
 from boxengine.engine.jobs.handle import Job
 from boxengine.engine.jobs.handover import Handover
@@ -158,6 +159,7 @@ class World:
             handover=handover,
             observer=Nobody(),
             error_tracker=_track,
+            event_loop=EventLoop(),
             pause_after_outage=lambda _error: 0.2,
             interruptible=self._interruptible,
         )
@@ -298,6 +300,9 @@ class FlakyUnit:
     @property
     def session(self) -> Any:
         return self._unit.session
+
+    def awaited_session(self, visit: Any) -> Any:
+        return self._unit.awaited_session(visit)
 
     @property
     def in_use(self) -> bool:

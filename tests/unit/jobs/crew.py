@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.jobs import MemoryJobs, Row
 from boxengine.domain.jobs import JobBox
+from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.jobs.claimer import Claimer
-from boxengine.engine.jobs.handle import Handler, Job
+from boxengine.engine.jobs.handle import Handler
 from boxengine.engine.jobs.handover import Handover
 from boxengine.engine.jobs.keeper import Keeper
 from boxengine.engine.jobs.reaper import Reaper
@@ -27,7 +28,7 @@ TIMING = JobTiming(poll=0.0)
 class Crew:
     """``handler`` serves the task ``report``. Nothing waits, and time passes when it is told to."""
 
-    def __init__(self, handler: Callable[[Job[Any]], object], *, jobs: MemoryJobs | None = None) -> None:
+    def __init__(self, handler: Handler, *, jobs: MemoryJobs | None = None) -> None:
         self.clock = ManualClock() if jobs is None else jobs._clock
         self.jobs = jobs or MemoryJobs(self.clock)
         self.events: list[JobEvent] = []
@@ -38,6 +39,7 @@ class Crew:
         handlers: dict[str, Handler] = {"report": handler}
         shared: dict[str, Any] = {"store": self.jobs, "runs": self.runs, "clock": self.clock}
         self.claimer = Claimer(BOX, **shared, handover=self.handover, worker="w", timing=TIMING)
+        self.loop = EventLoop()
         self.runner = Runner(
             BOX,
             handlers,
@@ -45,6 +47,7 @@ class Crew:
             handover=self.handover,
             observer=self,
             error_tracker=self._track,
+            event_loop=self.loop,
             pause_after_outage=self._pause,
         )
         self.keeper = Keeper(BOX, **shared, pause_after_outage=self._pause, worked=lambda: None, timing=TIMING)

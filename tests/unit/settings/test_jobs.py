@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from boxengine import Job
+from boxengine import AsyncJob, Job
 from boxengine.settings import notices
 from tests.integration.jobs.handlers import ReportJob
 from tests.unit.settings.folder import Folder
@@ -22,8 +23,12 @@ def two(job: Job[Any], more: object) -> None:
     raise AssertionError(NEVER_CALLED)
 
 
-async def coroutine(job: Job[Any]) -> None:
+async def coroutine(job: AsyncJob[Any]) -> None:
     raise AssertionError(NEVER_CALLED)
+
+
+async def generator(job: AsyncJob[Any]) -> AsyncIterator[None]:
+    yield
 
 
 class WithHandle:
@@ -110,7 +115,7 @@ def test_all_mistakes_are_told_at_once(folder: Folder) -> None:
           order_outbox_item: {{transports: {{log: }}}}
         job_items:
           order_outbox_item: {{}}
-          first_job: {{table: order_outbox_items, lease_ttl: 2, tasks: {{a: {HERE}.two, b: {HERE}.coroutine, c: {HERE}.gone}}}}
+          first_job: {{table: order_outbox_items, lease_ttl: 2, tasks: {{a: {HERE}.two, b: {HERE}.generator, c: {HERE}.gone}}}}
           second_job: {{lease_ttl: 4.5, model: {HERE}.WithHandle, concurency: 3}}
           Third: {{}}
         """
@@ -121,7 +126,7 @@ def test_all_mistakes_are_told_at_once(folder: Folder) -> None:
         "job_items.first_job.table": "works on table 'order_outbox_items'",
         "job_items.first_job.lease_ttl": "expected whole seconds from 3 up",
         "job_items.first_job.tasks.a": f"{HERE}.two is called as (job)",
-        "job_items.first_job.tasks.b": f"{HERE}.coroutine is async def",
+        "job_items.first_job.tasks.b": f"{HERE}.generator is an async generator",
         "job_items.first_job.tasks.c": f"cannot import '{HERE}.gone': module '{HERE}' has no 'gone'",
         "job_items.second_job.concurency": "unknown key",
         "job_items.second_job.lease_ttl": "expected whole seconds from 3 up",

@@ -5,28 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.orm import Session, SessionTransaction
 
+from boxengine.adapters.sql.async_session import awaited
 from boxengine.adapters.sql.errors import blaming_the_row, translated
 from boxengine.adapters.sql.jobs import writes
 from boxengine.adapters.sql.jobs.rows import SILENCE, JobRows, limit_silence, short
+from boxengine.adapters.sql.jobs.session import JobSession
 from boxengine.domain.jobs import ClaimedJob, Ending, Succeeded
-from boxengine.errors import BoxError
-
-
-class JobSession(Session):
-    """A handler's. Only a checkpoint and the end commit it, because only they carry the fence."""
-
-    def commit(self) -> NoReturn:
-        raise BoxError("job.session is committed by job.checkpoint(...) and by the end of the job: leave out commit()")
-
-    def commit_fenced(self) -> None:
-        """For whoever has just written under the fence."""
-        super().commit()
 
 
 class SqlUnit:
@@ -37,13 +26,21 @@ class SqlUnit:
         self._rows = rows
         self._job = job
         self._session: JobSession | None = None
+        self._awaited: Any = None
+        """The ``AsyncSession`` over it, where a coroutine asked for one."""
 
     @property
-    def session(self) -> Session:
+    def session(self) -> JobSession:
         if self._session is None:
-            self._session = JobSession(self._engine, expire_on_commit=False)
-            event.listen(self._session, "after_begin", _let_it_think)
+            self._session = JobSession(self._engine)
         return self._session
+
+    def awaited_session(self, visit: Any) -> Any:
+        session = self.session
+        if self._awaited is None or session.visit is not visit:
+            self._awaited = awaited(session)
+            session.visit = visit
+        return self._awaited
 
     @property
     def in_use(self) -> bool:
@@ -62,7 +59,7 @@ class SqlUnit:
         return self._alone(write)
 
     def close(self) -> None:
-        session, self._session = self._session, None
+        session, self._session, self._awaited = self._session, None, None
         if session is not None:
             with suppress(SQLAlchemyError):  # what is not committed is undone with the connection at the latest
                 session.close()
@@ -85,8 +82,3 @@ class SqlUnit:
     def _alone(self, write: Callable[[Connection], bool]) -> bool:
         with short(self._engine) as connection, blaming_the_row():
             return write(connection)
-
-
-def _let_it_think(_session: Session, _transaction: SessionTransaction, connection: Connection) -> None:
-    """However long a handler is silent between two statements: the lease tells whether it lives."""
-    limit_silence(connection, timedelta(0))

@@ -1,0 +1,73 @@
+"""The session of a handler, plain or lent to a coroutine."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, NoReturn, cast
+
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.orm import Session, SessionTransaction
+
+from boxengine.adapters.sql.async_session import Visit, route
+from boxengine.adapters.sql.jobs.rows import limit_silence
+from boxengine.errors import BoxError
+
+
+class JobSession(Session):
+    """A handler's. Only a checkpoint and the end commit it, because only they carry the fence.
+
+    Used by a coroutine, it leaves to the thread of the visit whatever waits for the server: connecting, statements, rollbacks.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine, expire_on_commit=False)
+        self.visit: Visit | None = None
+        """Whose coroutine uses it; None: a plain handler does."""
+        self.connected = False
+        """Whether it has a connection."""
+        event.listen(self, "after_begin", _connected)
+        event.listen(self, "after_transaction_end", _disconnected)
+
+    def commit(self) -> NoReturn:
+        raise BoxError("job.session is committed by job.checkpoint(...) and by the end of the job: leave out commit()")
+
+    def commit_fenced(self) -> None:
+        """For whoever has just written under the fence."""
+        super().commit()
+
+    def get_bind(self, *arguments: Any, **options: Any) -> Any:
+        """Asked before each use of the connection, so that a coroutine's first one has it made in the thread."""
+        if not self.connected:
+            self._in_thread(self.connection)
+        return super().get_bind(*arguments, **options)
+
+    def rollback(self) -> None:
+        if not self._in_thread(super().rollback):
+            super().rollback()
+
+    def close(self) -> None:
+        if not self._in_thread(super().close):
+            super().close()
+
+    def _in_thread(self, call: Any) -> bool:
+        """Has the visit's thread do it; False: nobody has to, for this is the thread."""
+        if self.visit is None or self.visit.in_thread:
+            return False
+        from sqlalchemy.util import await_only  # noqa: PLC0415 - needs greenlet, which a coroutine's session has
+
+        await_only(self.visit.errand(call))
+        return True
+
+
+def _connected(session: Session, _transaction: SessionTransaction, connection: Connection) -> None:
+    # However long a handler is silent between two statements: the lease tells whether it lives.
+    limit_silence(connection, timedelta(0))
+    own = cast("JobSession", session)
+    own.connected = True
+    if own.visit is not None:
+        route(connection, own.visit)
+
+
+def _disconnected(session: Session, transaction: SessionTransaction) -> None:
+    if transaction.parent is None:
+        cast("JobSession", session).connected = False

@@ -1,0 +1,74 @@
+"""The job as a coroutine sees it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Coroutine
+from typing import Any
+
+from boxengine.engine.awaiting.visit import Visit
+from boxengine.engine.jobs.handle import A, JobHandle
+from boxengine.engine.jobs.run import Run
+from boxengine.ports.jobs import JobUnit
+
+
+class AsyncJob(JobHandle[A]):
+    """What a handler that is ``async def`` is called with: a ``Job`` with ``await`` before what the database does.
+
+    The coroutine is cancelled once the job is to be canceled, or is no longer this worker's.
+
+    Example::
+
+        async def import_orders(job: AsyncJob[ImportArgs]) -> dict[str, int]:
+            done = job.state or 0
+            async for chunk in download(job.args["url"], after=done):
+                job.session.add_all(orders_in(chunk))
+                done += len(chunk)
+                await job.checkpoint(done)
+                job.progress(done=done)
+            return {"imported": done}
+    """
+
+    def __init__(self, run: Run, unit: JobUnit, visit: Visit) -> None:
+        super().__init__(run, unit)
+        self.visit = visit
+        """The coroutine, and the thread that writes for it."""
+        self._begun: list[Coroutine[Any, Any, None]] = []
+
+    def checkpoint(self, state: Any) -> Coroutine[Any, Any, None]:
+        """``await job.checkpoint(state)``: keeps ``state`` for later attempts, and commits what ``session`` has written with it.
+
+        Args:
+            state: any JSON value; ``job.state`` of the next attempt.
+
+        Raises:
+            JobLost: nothing was written.
+            InvalidItem: JSON has no words for the state.
+            StoreUnavailable: the database did not answer; what ``session`` wrote since the last checkpoint may be undone.
+        """
+        made = self._await_checkpoint(state)
+        self._begun = [each for each in self._begun if _not_begun(each)] + [made]
+        return made
+
+    @property
+    def session(self) -> Any:
+        """A SQLAlchemy ``AsyncSession``. What it writes commits with the next checkpoint or with the job's success.
+
+        Leave out ``commit()``. From its first statement to the next checkpoint a transaction is open.
+        """
+        self.ensure_held()
+        return self._unit.awaited_session(self.visit)
+
+    def close(self) -> int:
+        """The handler has ended: how many of its checkpoints nobody awaited. They are given up."""
+        left = [each for each in self._begun if _not_begun(each)]
+        for each in left:
+            each.close()
+        return len(left)
+
+    async def _await_checkpoint(self, state: Any) -> None:
+        await self.visit.errand(self._keep, state)
+
+
+def _not_begun(coroutine: Coroutine[Any, Any, None]) -> bool:
+    return inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED

@@ -1,0 +1,76 @@
+"""How a handler is called: in the runner's thread, or on the event loop while that thread waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from boxengine.engine.answers import asynchronous
+from boxengine.engine.awaiting.event_loop import EventLoop
+from boxengine.engine.jobs.async_handle import AsyncJob
+from boxengine.engine.jobs.handle import Handler, Job, JobHandle
+from boxengine.engine.jobs.run import Run
+from boxengine.errors import BoxError
+from boxengine.ports.jobs import JobUnit
+
+Interruptible = Callable[[], AbstractContextManager[Callable[[], None]]]
+
+FORGOTTEN = "job.checkpoint(...) of an async handler was not awaited, so that it kept nothing: write await before it"
+
+
+class Way(Protocol):
+    """Of one handler. Shared by threads."""
+
+    def job(self, run: Run, unit: JobUnit) -> JobHandle[Any]:
+        """What the handler will be called with."""
+
+    def call(self, run: Run, job: Any) -> object:
+        """Returns or raises what the handler does. Meanwhile ``run`` knows how to stop it."""
+
+
+class InThread:
+    """``def``."""
+
+    def __init__(self, handler: Handler, interruptible: Interruptible) -> None:
+        self._handler = handler
+        self._interruptible = interruptible
+
+    def job(self, run: Run, unit: JobUnit) -> Job[Any]:
+        return Job(run, unit)
+
+    def call(self, run: Run, job: Job[Any]) -> object:
+        with self._interruptible() as interrupt:
+            run.begin(interrupt)
+            try:
+                return self._handler(job)
+            finally:
+                run.leave()
+
+
+class OnLoop:
+    """``async def``. The thread writes for the coroutine, and waits until it has ended, cancelled or not."""
+
+    def __init__(self, handler: Any, loop: EventLoop) -> None:
+        self._handler = handler
+        self._loop = loop
+
+    def job(self, run: Run, unit: JobUnit) -> AsyncJob[Any]:
+        return AsyncJob(run, unit, self._loop.visit())
+
+    def call(self, run: Run, job: AsyncJob[Any]) -> object:
+        visit = job.visit
+        run.begin(visit.cancel, cancel=visit.cancel)
+        visit.begin(self._handler, job, name=f"{job.box_name} {job.task} {job.id}")
+        visit.wait()
+        run.leave()
+        forgotten = job.close()
+        result = visit.result()
+        if forgotten:
+            raise BoxError(FORGOTTEN)
+        return result
+
+
+def way_of(handler: Handler, *, loop: EventLoop, interruptible: Interruptible) -> Way:
+    """The way to call this handler."""
+    return OnLoop(handler, loop) if asynchronous(handler) else InThread(handler, interruptible)
