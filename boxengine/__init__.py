@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     )
     from boxengine.app.running import running
     from boxengine.domain.attributes import BatchAttributes, ItemAttributes
+    from boxengine.domain.contracts import Contract, Int, Int64
     from boxengine.domain.item import Item, Status
     from boxengine.domain.job_attributes import JobAttributes, NewJobAttributes
     from boxengine.domain.outcome import DISCARD, PROCESS, SKIP, Failure
@@ -56,8 +57,11 @@ __all__ = [
     "AsyncJob",
     "BatchAttributes",
     "Boxes",
+    "Contract",
     "Failure",
     "InboxItem",
+    "Int",
+    "Int64",
     "Item",
     "ItemAttributes",
     "Job",
@@ -107,6 +111,7 @@ _HOMES = {
     ),
     "boxengine.app.running": ("running",),
     "boxengine.domain.attributes": ("BatchAttributes", "ItemAttributes"),
+    "boxengine.domain.contracts": ("Contract", "Int", "Int64"),
     "boxengine.domain.item": ("Item", "Status"),
     "boxengine.domain.job_attributes": ("JobAttributes", "NewJobAttributes"),
     "boxengine.domain.outcome": ("DISCARD", "PROCESS", "SKIP", "Failure"),

@@ -257,6 +257,7 @@ class Boxes:
         """
         from boxengine.adapters.sql.jobs.insert import SqlNewJobs  # noqa: PLC0415 - see above
         from boxengine.adapters.sql.jobs.wakeup import JobWakeup  # noqa: PLC0415
+        from boxengine.app.contracts import codecs_of  # noqa: PLC0415
         from boxengine.engine.jobs.create import JobCreator  # noqa: PLC0415
 
         name = box_name(model)
@@ -275,7 +276,8 @@ class Boxes:
                 ring=self.bells.ring,
                 rings=self.bells.has,
             )
-            known = JobCreator(pipeline.box, SqlNewJobs(pipeline.box, own, wakeup=wakeup), tasks=pipeline.tasks)
+            rows = SqlNewJobs(pipeline.box, own, wakeup=wakeup)
+            known = JobCreator(pipeline.box, rows, tasks=pipeline.tasks, codecs=codecs_of(pipeline))
             self._job_creators[name] = known
         return known
 

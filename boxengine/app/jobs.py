@@ -12,6 +12,7 @@ from functools import partial
 from boxengine.adapters.sql.engine import connect as connect_database
 from boxengine.adapters.sql.jobs.schedules import SqlSchedules
 from boxengine.adapters.sql.jobs.store import SqlJobs
+from boxengine.app.contracts import codecs_of
 from boxengine.app.loops import LoopMaker
 from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.jobs.bells import Bells
@@ -110,10 +111,18 @@ def job_loops(
     worker = f"{socket.gethostname()}:{os.getpid()}"
     for name, pipeline in pipelines.items():
         handover = Handover(pipeline.box.concurrency)
+        codecs = codecs_of(pipeline)
         bells.add(name, handover.ring)
         hush = partial(bells.remove, name, handover.ring)
         claimer = Claimer(
-            pipeline.box, store=store, handover=handover, runs=runs, clock=clock, worker=worker, timing=timing
+            pipeline.box,
+            store=store,
+            handover=handover,
+            runs=runs,
+            clock=clock,
+            worker=worker,
+            timing=timing,
+            codecs=codecs,
         )
         runner = Runner(
             pipeline.box,
@@ -142,7 +151,7 @@ def job_loops(
                 pipeline.box,
                 pipeline.schedules,
                 store=SqlSchedules(store),
-                checks=JobChecks(pipeline.box, tasks=pipeline.tasks),
+                checks=JobChecks(pipeline.box, tasks=pipeline.tasks, codecs=codecs),
                 ring=handover.ring,
             )
             made.housekeeping.append(loops.make(f"job-scheduler-{name}", scheduler.turn))

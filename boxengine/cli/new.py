@@ -1,4 +1,4 @@
-"""``boxengine new``: a first version of a model or a transport, and what to write into the configuration."""
+"""``boxengine new``: a first version of a model or a transport, what to write into the configuration, classes of contracts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import typer
 from boxengine.cli.context import notes, output
 from boxengine.errors import BoxError
 
-cli = typer.Typer(help="Write a first version of a model or a transport.", no_args_is_help=True)
+cli = typer.Typer(
+    help="Write a first version of a model or a transport, and classes of contracts.", no_args_is_help=True
+)
 Target = Annotated[
     Path | None,
     typer.Option("--file", help="Python file to write, below this folder; left out: named after the class."),
@@ -118,6 +120,34 @@ def transport(
     """
     _write(TRANSPORT, TRANSPORT_YAML, {"name": _class_name(name)}, file)
     notes().print("Next: add the lines above to a box in outbox.yml, then\n  boxengine config check", markup=False)
+
+
+@cli.command("contract")
+def contract(
+    source: Annotated[Path, typer.Argument(help="The contracts.", metavar="FILE")] = Path("contracts.yml"),
+    *,
+    file: Annotated[
+        Path | None, typer.Option("--file", help="Python file to write; left out: named after FILE.")
+    ] = None,
+) -> None:
+    """Make typed classes of contracts: the arguments of long jobs, checked when a job is created.
+
+    A file that this command made is made anew; any other that is there is not overwritten.
+
+    Examples: boxengine new contract; boxengine new contract shop/contracts.yml --file shop/contracts.py
+    """
+    from boxengine.settings.contracts import MADE, module, read  # noqa: PLC0415 - see Globals.boxes
+
+    target = file or source.with_suffix(".py")
+    try:
+        contracts = read(source.read_text(), source.name)
+        if target.exists() and MADE not in target.read_text().partition("\n")[0]:
+            raise BoxError(f"{target} is there already, and this command did not make it; nothing was written")
+        target.write_text(module(contracts, source.name))
+    except OSError as error:
+        raise BoxError(f"{error.filename}: {error.strerror}") from error
+    notes().print(f"wrote {target}: {', '.join(each.name for each in contracts)}", markup=False)
+    notes().print("Next: name the classes by task under the key contracts of a job box", markup=False)
 
 
 def _write(template: str, yaml: str, values: dict[str, str], file: Path | None) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from boxengine.domain.contracts import Contract, kinds
 from boxengine.engine.answers import ASYNC, never_runs
 from boxengine.engine.jobs.handle import Handler
 from boxengine.engine.jobs.pipeline import JobPipeline
-from boxengine.errors import described
+from boxengine.errors import InvalidItem, described
 from boxengine.settings.call_shapes import misfit
 from boxengine.settings.diagnosis import Finding
 from boxengine.settings.jobs import JobBoxSettings
@@ -54,13 +55,36 @@ class JobResolver:
                 handler = self._handler((*path, "tasks", task), dotted_path)
                 if handler is not None:
                     loaded[task] = handler
+        contracts = self._contracts(path, box)
         return JobPipeline(
             box=box.box(name, table=str(mapped or box.table_for(name)), owner=owner),
             model=model,
             tasks=frozenset(box.tasks),
             handlers=loaded,
+            contracts=contracts,
             schedules=tuple(each.plan(schedule) for schedule, each in box.cron.items()),
         )
+
+    def _contracts(self, path: Path, box: JobBoxSettings) -> dict[str, type[Contract]]:
+        found = {}
+        for task, dotted_path in box.contracts.items():
+            here = (*path, "contracts", task)
+            contract = self._load(here, dotted_path)
+            fault = None if contract is None else _fault_of_contract(contract)
+            if task not in box.tasks:
+                known = ", ".join(sorted(box.tasks)) or "none is configured"
+                self._found.append(Finding(here, f"no task {task!r}; known: {known}"))
+            elif fault is not None:
+                self._found.append(Finding(here, f"{dotted_path} {fault}"))
+            elif contract is not None:
+                found[task] = contract
+        for schedule, each in box.cron.items():
+            if each.task in found:
+                try:
+                    found[each.task].from_json({} if each.args is None else each.args)
+                except InvalidItem as error:
+                    self._found.append(Finding((*path, "cron", schedule, "args"), str(error)))
+        return found
 
     def _model(self, path: Path, dotted_path: str, box: str) -> type | None:
         found = self._load(path, dotted_path)
@@ -101,6 +125,19 @@ def _mistake(found: Any) -> str | None:
     if kind not in (None, ASYNC):
         return f"is {kind}, whose code nobody would run; write def or async def, and return"
     return misfit(found, SHAPE)
+
+
+def _fault_of_contract(found: Any) -> str | None:
+    """Why this is no contract; None if it is one."""
+    if not isinstance(found, type) or not issubclass(found, Contract):
+        return "is no contract; expected a dataclass with the base boxengine.Contract"
+    if not isinstance(getattr(found, "contract_id", None), int):
+        return "has no contract_id; expected a number that no other contract has"
+    try:
+        kinds(found)
+    except TypeError as error:
+        return f"is no contract: {error}"
+    return None
 
 
 def _fault_of_model(found: Any, box: str) -> str | None:

@@ -64,6 +64,8 @@ class JobBoxSettings(Section):
     owner: Text | None = None
     tasks: Mapping[str, Text] = Field(default_factory=dict)
     """Task name -> dotted path of its handler, a function or a class with a method ``handle``."""
+    contracts: Mapping[str, Text] = Field(default_factory=dict)
+    """Task name -> dotted path of the contract that its arguments follow, as ``boxengine new contract`` makes it."""
     cron: Mapping[str, ScheduleSettings] = Field(default_factory=dict)
     """Schedule name -> jobs that are created again and again."""
     concurrency: Count = 2

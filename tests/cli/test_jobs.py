@@ -104,6 +104,30 @@ def test_a_schedule_is_listed_with_its_next_run_and_a_worker_makes_up_for_a_miss
     assert (job["producer"], job["result"]) == ("cron nightly", 2)
 
 
+CONTRACTS = "contracts: [{id: 7, name: Export, fields: {n: int64, day: {type: string, default: today}}}]"
+
+
+def test_a_task_with_a_contract_takes_what_the_contract_says(tmp_path: Path, postgres_url: str) -> None:
+    (tmp_path / "reports.py").write_text("def export(job):\n    return [job.args.n, job.args.day]")
+    (tmp_path / "contracts.yml").write_text(CONTRACTS)
+    more = JOBS + "    contracts: {export: contracts.Export}\n"
+    project = Project(tmp_path, database=postgres_url, redis="redis://127.0.0.1:1/0", more=more)
+    made = tmp_path / "contracts.py"
+    for _ in range(2):
+        project.run("new", "contract", str(tmp_path / "contracts.yml"))
+    assert "class Export(Contract):" in made.read_text()
+    project.run("db", "create")
+    project.run("create", "report_job", "--task", "export", "--args", '{"n": "1"}', expect=1)
+    assert "Export.n: expected int64, got '1'" in " ".join(project.errors.split())
+    project.run("create", "report_job", "--task", "export", "--args", '{"n": 1}')
+    with project.worker("-b", "report_job"):
+        eventually(lambda: json.loads(project.run("jobs", "list", "report_job", "-s", "succeeded", "--json")))
+    assert json.loads(project.run("jobs", "show", "report_job", "1", "--json"))["result"] == [1, "today"]
+    made.write_text("# my own\n")
+    project.run("new", "contract", str(tmp_path / "contracts.yml"), expect=1)
+    assert made.read_text() == "# my own\n"
+
+
 @pytest.mark.parametrize(
     ("command", "message", "code"),
     [

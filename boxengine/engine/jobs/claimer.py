@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
+from types import MappingProxyType
 
-from boxengine.domain.jobs import JobBox
+from boxengine.domain.jobs import ClaimedJob, JobBox
 from boxengine.engine.jobs.handover import Handover
 from boxengine.engine.jobs.run import Run, Runs
 from boxengine.engine.jobs.timing import JobTiming
 from boxengine.ports import Clock
+from boxengine.ports.contracts import ArgsCodec
 from boxengine.ports.jobs import JobStore
 
 AT_ONCE = timedelta(0)
@@ -27,7 +30,11 @@ class Claimer:
         clock: Clock,
         worker: str,
         timing: JobTiming,
+        codecs: Mapping[str, ArgsCodec] = MappingProxyType({}),
     ) -> None:
+        """Args:
+        codecs: of arguments, by task.
+        """
         self._box = box
         self._store = store
         self._handover = handover
@@ -35,6 +42,7 @@ class Claimer:
         self._clock = clock
         self._worker = worker
         self._timing = timing
+        self._codecs = codecs
 
     def turn(self) -> timedelta:
         """Claims once, then rests where nothing more is there.
@@ -64,11 +72,15 @@ class Claimer:
     def _claim(self, count: int) -> int:
         sent = self._clock.monotonic()
         claimed = self._store.claim(self._box, count, worker=self._worker)
-        runs = [Run(self._box, job, sent=sent, clock=self._clock, timing=self._timing) for job in claimed]
+        runs = [self._run(job, sent) for job in claimed]
         for run in runs:
             self._runs.add(run)
         self._handover.give(runs)
         return len(runs)
+
+    def _run(self, job: ClaimedJob, sent: float) -> Run:
+        codec = self._codecs.get(job.task)
+        return Run(self._box, job, sent=sent, clock=self._clock, timing=self._timing, codec=codec)
 
     def _until(self, next_due: timedelta | None) -> float:
         """Until the next look. A job whose time had come was promoted, so another may be due at once."""

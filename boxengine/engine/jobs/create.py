@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from boxengine.domain.jobs import JobBox
 from boxengine.engine.jobs.timing import SHORTEST_LEASE
 from boxengine.errors import InvalidItem
+from boxengine.ports.contracts import ArgsCodec
 from boxengine.ports.jobs import NewJob, NewJobs
 
 LONGEST_TEXT = 255
@@ -23,12 +25,16 @@ _KNOWN = frozenset(
 class JobChecks:
     """Of one box: whether something can be a job of it."""
 
-    def __init__(self, box: JobBox, *, tasks: Collection[str]) -> None:
+    def __init__(
+        self, box: JobBox, *, tasks: Collection[str], codecs: Mapping[str, ArgsCodec] = MappingProxyType({})
+    ) -> None:
         """Args:
         tasks: those that have handlers; any other is refused.
+        codecs: of arguments, by task; of other tasks they are JSON.
         """
         self.box = box
         self._tasks = tasks
+        self._codecs = codecs
 
     def checked(self, given: Mapping[str, Any]) -> NewJob:
         """One of them, ready to be inserted.
@@ -41,9 +47,10 @@ class JobChecks:
             raise self._refused(f"unknown attribute {unknown[0]!r}; known: {', '.join(sorted(_KNOWN))}")
         delay, available_at = self._times(given)
         max_attempts = given.get("max_attempts")
+        task = self._task(given)
         return NewJob(
-            task=self._task(given),
-            args=self._args(given.get("args")),
+            task=task,
+            args=self._args(task, given.get("args")),
             max_attempts=self.box.max_attempts
             if max_attempts is None
             else self._whole("max_attempts", max_attempts, 1),
@@ -62,7 +69,13 @@ class JobChecks:
             raise self._refused(f"no task {task!r}; known: {known}")
         return str(task)
 
-    def _args(self, args: Any) -> Any:
+    def _args(self, task: str, args: Any) -> Any:
+        codec = self._codecs.get(task)
+        if codec is not None:
+            try:
+                return codec.encode({} if args is None else args)
+            except InvalidItem as error:
+                raise self._refused(f"args of {task}: {error}") from error
         try:
             json.dumps(args, allow_nan=False)
         except (TypeError, ValueError) as error:
@@ -113,11 +126,19 @@ class JobChecks:
 class JobCreator(JobChecks):
     """Of one box."""
 
-    def __init__(self, box: JobBox, rows: NewJobs, *, tasks: Collection[str]) -> None:
+    def __init__(
+        self,
+        box: JobBox,
+        rows: NewJobs,
+        *,
+        tasks: Collection[str],
+        codecs: Mapping[str, ArgsCodec] = MappingProxyType({}),
+    ) -> None:
         """Args:
         tasks: those that have handlers; any other is refused.
+        codecs: of arguments, by task; of other tasks they are JSON.
         """
-        super().__init__(box, tasks=tasks)
+        super().__init__(box, tasks=tasks, codecs=codecs)
         self._rows = rows
 
     def create(self, session: Any, batch: Sequence[Mapping[str, Any]]) -> list[int]:

@@ -44,7 +44,7 @@ class JobHandle(Generic[A]):
     @property
     def args(self) -> A:
         """What the job was created with."""
-        args: A = self._run.job.args
+        args: A = self._run.args()
         return args
 
     @property

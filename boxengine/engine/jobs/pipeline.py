@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from boxengine.domain.contracts import Contract
 from boxengine.domain.jobs import JobBox
 from boxengine.domain.schedules import Schedule
 from boxengine.engine.jobs.handle import Handler
@@ -21,3 +22,5 @@ class JobPipeline:
     handlers: Mapping[str, Handler] = field(default_factory=dict)
     """By task; empty in a process that only creates jobs."""
     schedules: Sequence[Schedule] = ()
+    contracts: Mapping[str, type[Contract]] = field(default_factory=dict)
+    """By task, what its arguments are; tasks without one take JSON."""

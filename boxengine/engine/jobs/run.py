@@ -10,15 +10,28 @@ from boxengine.domain.jobs import Beat, ClaimedJob, Ending, JobBox
 from boxengine.engine.jobs.timing import JobTiming
 from boxengine.errors import JobLost
 from boxengine.ports import Clock
+from boxengine.ports.contracts import ArgsCodec
 
 
 class Run:
     """One claimed job, from its claim to its end. The runner's thread works on it; keeper and watchdog look after it."""
 
-    def __init__(self, box: JobBox, job: ClaimedJob, *, sent: float, clock: Clock, timing: JobTiming) -> None:
+    def __init__(
+        self,
+        box: JobBox,
+        job: ClaimedJob,
+        *,
+        sent: float,
+        clock: Clock,
+        timing: JobTiming,
+        codec: ArgsCodec | None = None,
+    ) -> None:
         """Args:
         sent: monotonic time before the claim was sent: its lease began no earlier.
+        codec: of the task's arguments; None: they are as they are stored.
         """
+        self._codec = codec
+        self._args: Any = None
         self.box = box
         self.job = job
         self.began = sent
@@ -44,6 +57,14 @@ class Run:
         self._until = sent + timing.usable(self._lease)
 
     # ── the handler's side ───────────────────────────────────────────────────────────────────────────
+
+    def args(self) -> Any:
+        """The arguments, decoded when they are first asked for: what cannot be read fails the attempt."""
+        if self._codec is None:
+            return self.job.args
+        if self._args is None:
+            self._args = self._codec.decode(self.job.args)
+        return self._args
 
     def demand(self) -> None:
         """Raises ``JobLost`` unless the lease has time left."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any
 
 from boxengine.adapters.memory.clock import ManualClock
@@ -19,6 +20,7 @@ from boxengine.engine.jobs.run import Runs
 from boxengine.engine.jobs.runner import Runner
 from boxengine.engine.jobs.timing import JobTiming
 from boxengine.engine.jobs.watchdog import Watchdog
+from boxengine.ports.contracts import ArgsCodec
 from boxengine.ports.jobs import JobEvent, NewJob
 
 BOX = JobBox(name="report_job", table="report_jobs", concurrency=2, max_attempts=3)
@@ -28,7 +30,13 @@ TIMING = JobTiming(poll=0.0)
 class Crew:
     """``handler`` serves the task ``report``. Nothing waits, and time passes when it is told to."""
 
-    def __init__(self, handler: Handler, *, jobs: MemoryJobs | None = None) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        jobs: MemoryJobs | None = None,
+        codecs: Mapping[str, ArgsCodec] = MappingProxyType({}),
+    ) -> None:
         self.clock = ManualClock() if jobs is None else jobs._clock
         self.jobs = jobs or MemoryJobs(self.clock)
         self.events: list[JobEvent] = []
@@ -38,7 +46,7 @@ class Crew:
         self.handover = Handover(BOX.concurrency)
         handlers: dict[str, Handler] = {"report": handler}
         shared: dict[str, Any] = {"store": self.jobs, "runs": self.runs, "clock": self.clock}
-        self.claimer = Claimer(BOX, **shared, handover=self.handover, worker="w", timing=TIMING)
+        self.claimer = Claimer(BOX, **shared, handover=self.handover, worker="w", timing=TIMING, codecs=codecs)
         self.loop = EventLoop()
         self.runner = Runner(
             BOX,

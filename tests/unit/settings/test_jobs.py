@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
-from boxengine import AsyncJob, Job
+from boxengine import AsyncJob, Contract, Int64, Job
 from boxengine.settings import notices
 from tests.integration.jobs.handlers import ReportJob
 from tests.unit.settings.folder import Folder
@@ -105,6 +106,42 @@ def test_mistakes_in_schedules_are_told_at_once(folder: Folder) -> None:
         "four": "box report_job: lease_ttl: expected whole seconds from 3 up",
         "a b": "not a schedule's name",
         "five.schedule": "missing: this key is required",
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mail(Contract):
+    contract_id: ClassVar[int] = 7
+    user: Int64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unknown(Contract):
+    contract_id: ClassVar[int] = 8
+    at: float
+
+
+def test_a_task_has_its_contract_also_where_jobs_are_only_created(folder: Folder) -> None:
+    text = f"job_items: {{report_job: {{tasks: {{a: {HERE}.good}}, contracts: {{a: {HERE}.Mail}}}}}}"
+    assert folder.resolved(text).jobs["report_job"].contracts == {"a": Mail}
+
+
+def test_mistakes_in_contracts_are_told_at_once(folder: Folder) -> None:
+    problems = folder.problems(
+        f"""
+        job_items:
+          report_job:
+            tasks: {{a: {HERE}.good, b: {HERE}.good, c: {HERE}.good}}
+            contracts: {{a: {HERE}.Mail, b: {HERE}.WithHandle, c: {HERE}.Unknown, d: {HERE}.Mail}}
+            cron: {{one: {{schedule: "@daily", task: a, args: {{user: x}}}}}}
+        """
+    )
+    found = {path.removeprefix("job_items.report_job."): message for path, message in problems.items()}
+    assert {path: message.partition(";")[0].partition(",")[0] for path, message in found.items()} == {
+        "contracts.b": f"{HERE}.WithHandle is no contract",
+        "contracts.c": f"{HERE}.Unknown is no contract: field at: expected Int",
+        "contracts.d": "no task 'd'",
+        "cron.one.args": "Mail.user: expected int64",
     }
 
 

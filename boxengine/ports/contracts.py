@@ -1,0 +1,23 @@
+"""How arguments of a task are stored that are more than JSON."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class ArgsCodec(Protocol):
+    """Of one task."""
+
+    def encode(self, args: Any) -> Any:
+        """What is stored, as JSON.
+
+        Raises:
+            InvalidItem: they are not what the task takes.
+        """
+
+    def decode(self, stored: Any) -> Any:
+        """The arguments again.
+
+        Raises:
+            InvalidItem: these are not arguments of the task.
+        """
