@@ -80,6 +80,9 @@ proof-django: $(STAMP) ## 10,000 orders of a Django project, a fifth rolled back
 proof-dashboard: $(STAMP) ## a real Prometheus scrapes a real worker and consumer, with and without --processes: every query of the dashboard has data
 	@$(BIN)/python -m tests.deployment.dashboard
 
+proof-alerts: $(STAMP) ## each alert rings in a real Prometheus for its real cause, and stops after the runbook's remedy, at thirty times the pace
+	@$(BIN)/python -m tests.deployment.alerting
+
 proof-image: $(STAMP) ## the Dockerfile's steps in a clean Debian root, and a worker in it; needs root and debootstrap
 	@$(BIN)/python -m tests.deployment.image
 
@@ -89,4 +92,4 @@ fuzz-sql: $(STAMP) ## five minutes of random SQL writes into the boxes' tables b
 chaos-kafka: $(STAMP) ## 100,000 items into and out of a real Kafka, with kills and outages (CHAOS_ARGS="--rows normal --items 20000")
 	@$(BIN)/python -m tests.chaos.kafka $(CHAOS_ARGS)
 
-.PHONY: help install chart-tools demo test lint format docs golden-sql screenshots moving-picture bench bench-quick bench-peers console-load console-fuzz soak chaos chaos-mariadb chaos-jobs proof-django proof-dashboard proof-image fuzz-sql chaos-kafka
+.PHONY: help install chart-tools demo test lint format docs golden-sql screenshots moving-picture bench bench-quick bench-peers console-load console-fuzz soak chaos chaos-mariadb chaos-jobs proof-django proof-dashboard proof-alerts proof-image fuzz-sql chaos-kafka

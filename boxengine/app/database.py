@@ -14,6 +14,8 @@ from boxengine.settings.rules import fault_of_driver
 
 SPARE_CONNECTIONS = 3
 """Beside one per thread: retention, probes, status."""
+LOCK_LIMIT = timedelta(seconds=0.25)
+"""How long a look at a box waits for a table that somebody has locked: meanwhile its thread looks at no other box."""
 
 
 def connect_store(settings: Settings, *, statement_limit: timedelta | None = None, writes: bool = False) -> SqlStore:
@@ -52,7 +54,8 @@ def connect_store(settings: Settings, *, statement_limit: timedelta | None = Non
     )
     return SqlStore(
         connect_to(settings.database.url, writes=writes),
-        replica=connect_to(replica) if replica else None,
+        looks=connect_to(settings.database.url, lock_limit=LOCK_LIMIT),
+        replica=connect_to(replica, lock_limit=LOCK_LIMIT) if replica else None,
         idle_timeout=idle_timeout,
         writes=writes,
         max_batch_bytes=settings.processor.max_batch_bytes,

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
@@ -50,7 +51,8 @@ def _has_data(prometheus: str, query: str) -> bool:
 
 
 @contextmanager
-def _running(command: list[str], folder: Path, name: str) -> Iterator[None]:
+def running(command: list[str], folder: Path, name: str) -> Iterator[None]:
+    """A process with a log in the folder; stopped at the end, killed if that fails."""
     with (folder / f"{name}.log").open("w") as log:
         process = subprocess.Popen(command, cwd=folder, env=os.environ.copy(), stdout=log, stderr=log)
     try:
@@ -62,15 +64,21 @@ def _running(command: list[str], folder: Path, name: str) -> Iterator[None]:
         process.wait()
 
 
-def _scraping(folder: Path, metrics: tuple[int, int], web: int) -> list[str]:
-    """Prometheus's command; its configuration goes into the folder."""
+def scraping(folder: Path, metrics: tuple[int, int], web: int, **more: Any) -> list[str]:
+    """Prometheus's command; its configuration goes into the folder.
+
+    Args:
+        more: further keys of the configuration.
+    """
     program = find_program("prometheus")
     if program is None:
         raise SystemExit("prometheus is not installed; Debian: apt-get install prometheus")
     targets = [f"127.0.0.1:{port}" for port in metrics]
     scrape = {"job_name": "boxengine", "static_configs": [{"targets": targets}]}
     (folder / "prometheus.yml").write_text(
-        yaml.safe_dump({"global": {"scrape_interval": "1s"}, "scrape_configs": [scrape]})
+        yaml.safe_dump(
+            {"global": {"scrape_interval": "1s", "evaluation_interval": "1s"}, "scrape_configs": [scrape], **more}
+        )
     )
     here = f"--web.listen-address=127.0.0.1:{web}"
     return [program, "--config.file=prometheus.yml", "--storage.tsdb.path=data", here]
@@ -101,9 +109,9 @@ def prove(*, processes: int, postgres: str, redis: str, kafka: str, folder: Path
     consume = [*cli, "--config", "outbox.yml", "--config", "consumer.yml", "consume"]
     several = ["--processes", str(processes)]
     with (
-        _running([*cli, "start", *several], folder, "worker"),
-        _running([*consume, *several], folder, "consumer"),
-        _running(_scraping(folder, metrics, web), folder, "prometheus"),
+        running([*cli, "start", *several], folder, "worker"),
+        running([*consume, *several], folder, "consumer"),
+        running(scraping(folder, metrics, web), folder, "prometheus"),
     ):
         try:
             eventually(everything_has_data, patience=patience)

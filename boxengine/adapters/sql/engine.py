@@ -34,6 +34,7 @@ def connect(
     idle_timeout: timedelta = timedelta(seconds=180),
     prepared: bool | None = None,
     statement_limit: timedelta | None = None,
+    lock_limit: timedelta | None = None,
     writes: bool = False,
 ) -> Engine:
     """An engine for the worker; no connection is made yet.
@@ -46,6 +47,8 @@ def connect(
         prepared: whether statements are prepared on the server; None: only if there is no connection pooler before it,
             which may send a statement to a server that has not prepared it.
         statement_limit: the database cancels a statement after this time; None: its own setting applies.
+        lock_limit: a statement waits no longer for a table that somebody else has locked; MySQL counts whole seconds. Without
+            effect behind a pooler, which hands the session's settings to other clients.
         writes: whether a read-only server counts as unavailable. The address is resolved again for each connection.
 
     Raises:
@@ -81,7 +84,17 @@ def connect(
         event.listen(engine, "connect", partial(_stop_preparing, found_out=prepared is None))
     if statement_limit is not None:
         _limit_statements(engine, statement_limit)
+    if lock_limit is not None:
+        event.listen(engine, "connect", partial(_limit_locks, engine, lock_limit))
     return engine
+
+
+def _limit_locks(engine: Engine, limit: timedelta, connection: Any, _record: Any) -> None:
+    with _closed_on_error(connection):
+        if engine.dialect.name != "postgresql":
+            _run(connection, f"SET SESSION lock_wait_timeout = {max(1, round(limit.total_seconds()))}")
+        elif not (engine.driver == "psycopg" and is_pooled(connection)):
+            _run(connection, f"SET lock_timeout = {max(1, round(limit.total_seconds() * 1000))}")
 
 
 def _limit_statements(engine: Engine, limit: timedelta) -> None:

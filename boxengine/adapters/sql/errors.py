@@ -26,10 +26,11 @@ _GONE = (
     "the server was restarted, it ended a connection that was silent for too long (wait_timeout), or it refused a packet over "
     "its max_allowed_packet: see the server's log, and raise the limit that it names"
 )
+_LOCKED = "somebody has locked the table, a migration perhaps; tried again"
 _NEXT_STEPS = {
     0: f"the connection was closed: {_GONE}",
     1153: "raise max_allowed_packet on the server, or keep payloads below it with max_payload_bytes",
-    1205: "another transaction held the rows for too long; tried again",
+    1205: "another transaction held the rows, or the table, for too long; tried again",
     1213: "two transactions waited for each other; tried again",
     1305: (
         "a handler has ended the transaction of its batch (COMMIT, ROLLBACK, DDL, a deadlock): leave commit and rollback to the "
@@ -135,7 +136,8 @@ def sentence(error: BaseException) -> str:
     if len(error.args) > 1 and isinstance(error.args[0], int):
         return _sentence_of_mysql(error)
     lines = str(error).strip().splitlines()
-    return f"the database: {lines[0] if lines else type(error).__name__}"
+    said = f"the database: {lines[0] if lines else type(error).__name__}"
+    return f"{said}; {_LOCKED}" if getattr(error, "sqlstate", None) == "55P03" else said
 
 
 def _sentence_of_mysql(error: BaseException) -> str:

@@ -45,6 +45,7 @@ class SqlStore:
         self,
         engine: Engine,
         *,
+        looks: Engine | None = None,
         replica: Engine | None = None,
         idle_timeout: timedelta = timedelta(seconds=180),
         writes: bool = False,
@@ -55,6 +56,7 @@ class SqlStore:
 
         Args:
             engine: the database that holds the boxes' tables.
+            looks: the same database for what only reads, so that it may wait less long for locks; ``engine`` if none.
             replica: where polls read; the primary if none.
             idle_timeout: after which the database ends a claim whose worker has fallen silent within it.
             writes: whether ``ping`` also finds out that the database takes no writes.
@@ -63,7 +65,8 @@ class SqlStore:
         """
         self._writes = writes
         self.engine = engine
-        self._replica = replica or engine
+        self._looks = looks or engine
+        self._replica = replica or self._looks
         self._idle_timeout = idle_timeout
         self._max_batch_bytes = max_batch_bytes
         self._comments = comments
@@ -115,7 +118,7 @@ class SqlStore:
         """
         if box.storage is Storage.TABLE:
             return 0
-        with self._cursor(self.engine) as cursor:
+        with self._cursor(self._looks) as cursor:
             return self._statements(box).pending_in_log(cursor, most)
 
     def claims(self, box: Box) -> SqlClaims[SqlClaim]:
@@ -171,7 +174,7 @@ class SqlStore:
     # ── HistoryStore ─────────────────────────────────────────────────────────────────────────────────
 
     def counts(self, box: Box) -> Mapping[int, int]:
-        with self._cursor(self.engine) as cursor:
+        with self._cursor(self._looks) as cursor:
             cursor.execute(f"SELECT status, count(*) FROM {self.table(box).name} GROUP BY status")
             counts = {int(status): int(count) for status, count in cursor.fetchall()}
         if waiting := self.pending_in_log(box, most=2**62):
@@ -183,7 +186,7 @@ class SqlStore:
 
     def stranded_items(self, box: Box) -> int:
         table = self.table(box)
-        with self._cursor(self.engine) as cursor:
+        with self._cursor(self._looks) as cursor:
             return stranded(cursor, table).rows
 
     def oldest_finished(self, box: Box, statuses: Sequence[int]) -> datetime | None:
@@ -251,8 +254,8 @@ class SqlStore:
             for box in boxes:
                 self._tables.pop(box.name, None)
                 self._boxes.pop(box.name, None)
-        self.engine.dispose()
-        self._replica.dispose()
+        for engine in (self.engine, self._looks, self._replica):
+            engine.dispose()
 
     def _renewed(self, box: Box) -> BoxStatements:
         self._forget(box)
@@ -272,8 +275,8 @@ class SqlStore:
 
     def close(self) -> None:
         """Closes all connections."""
-        self.engine.dispose()
-        self._replica.dispose()
+        for engine in (self.engine, self._looks, self._replica):
+            engine.dispose()
 
     def _of_one_size(self, box: Box) -> Box:
         """Returns the box, unless its table is in use with another number of buckets."""
@@ -301,7 +304,7 @@ class SqlStore:
 
     def _reading(self, box: Box) -> Engine:
         """Where a box is looked at: a replica's snapshots do not say which transactions still run."""
-        return self.engine if box.storage is Storage.LOG else self._replica
+        return self._looks if box.storage is Storage.LOG else self._replica
 
     @contextmanager
     def _cursor(self, engine: Engine) -> Iterator[Cursor]:
