@@ -226,6 +226,7 @@ class _Assembly:
             timing=timing_of(self._settings),
             bells=self._bells,
             event_loop=self._event_loop,
+            auto_disabled=self._settings.polling_auto_disabled,
         )
 
     def worker(self, services: Sequence[Service]) -> Worker:

@@ -10,6 +10,7 @@ from boxengine.adapters.kafka.checkup import KafkaCheckup
 from boxengine.adapters.sql.checkup import SqlCheckup
 from boxengine.adapters.system import SystemClock
 from boxengine.app.boxes import Boxes
+from boxengine.app.job_office import JobOffice
 from boxengine.app.servers import Servers
 from boxengine.domain.box import Box
 from boxengine.errors import BoxError
@@ -29,6 +30,7 @@ class Doctor:
         pipelines = boxes.resolved.pipelines.values()
         self._chosen: Sequence[Box] = [pipeline.box for pipeline in pipelines]
         models = [pipeline.model for pipeline in pipelines if pipeline.model is not None]
+        self._office = JobOffice(boxes, servers.store)
         self._database = SqlCheckup(servers.store, models=models, now=SystemClock().now)
 
     def look(self) -> list[Remark]:
@@ -39,6 +41,10 @@ class Doctor:
             for notice in map(str, notices(self._boxes.resolved.settings))
         ]
         found += _part("database", lambda: self._database.remarks(self._chosen))
+        found += _part("jobs", self._office.remarks)
+        if not self._chosen and self._office.boxes:
+            # Long jobs need no Redis.
+            return sorted(found, key=lambda remark: not remark.is_finding)
         found += _part("redis", lambda: self._servers.coordinator.remarks(self._chosen))
         for checkup in self._kafka():
             found += _part("kafka", lambda checkup=checkup: checkup.remarks(self._chosen))  # type: ignore[misc] # bound now

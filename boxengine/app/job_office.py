@@ -7,14 +7,18 @@ from functools import cached_property
 from typing import Any
 
 from boxengine.adapters.sql.errors import blaming_the_row, translated
+from boxengine.adapters.sql.jobs.checkup import SqlJobCheckup
 from boxengine.adapters.sql.jobs.desk import SqlJobDesk
 from boxengine.adapters.sql.jobs.inspection import SqlJobInspector
+from boxengine.adapters.sql.jobs.pauses import SqlJobPauses
 from boxengine.adapters.sql.jobs.store import SqlJobs
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.app.boxes import Boxes
 from boxengine.domain.jobs import JobBox
 from boxengine.errors import UnknownBox
+from boxengine.ports.coordination.job_pauses import JobPauses
 from boxengine.ports.jobs import JobDesk
+from boxengine.ports.people.checkup import Remark
 from boxengine.ports.people.jobs import JobInspector
 
 
@@ -32,11 +36,18 @@ class JobOffice:
         self.boxes: tuple[JobBox, ...] = tuple(pipeline.box for pipeline in pipelines.values())
         self.desk: JobDesk = SqlJobDesk(self._jobs)
         self.inspector: JobInspector = SqlJobInspector(self._jobs)
+        self.pauses: JobPauses = SqlJobPauses(self._jobs)
+        self._checkup = SqlJobCheckup(self._jobs, models)
 
     @cached_property
     def by_id(self) -> Mapping[str, JobBox]:
         """The boxes by their names in URLs."""
         return {url_name(box): box for box in self.boxes}
+
+    @cached_property
+    def named(self) -> Mapping[str, JobBox]:
+        """The boxes by their names."""
+        return {box.name: box for box in self.boxes}
 
     def box(self, given: str) -> JobBox:
         """The box of this name, or of this name in a URL.
@@ -44,10 +55,18 @@ class JobOffice:
         Raises:
             UnknownBox: there is none.
         """
-        found = self.by_id.get(given) or next((box for box in self.boxes if box.name == given), None)
+        found = self.by_id.get(given) or self.named.get(given)
         if found is None:
             raise UnknownBox(given[:80], [box.name for box in self.boxes])
         return found
+
+    def remarks(self) -> list[Remark]:
+        """What hurts in production.
+
+        Raises:
+            StoreUnavailable: the database does not answer.
+        """
+        return self._checkup.remarks(self.boxes) if self.boxes else []
 
     def create(self, box: JobBox, attributes: Mapping[str, Any]) -> tuple[int, str]:
         """Creates a job in a transaction of its own; its id and its status, which may be those of an older job with the same

@@ -10,6 +10,7 @@ from datetime import timedelta
 from functools import partial
 
 from boxengine.adapters.sql.engine import connect as connect_database
+from boxengine.adapters.sql.jobs.pauses import SqlJobPauses
 from boxengine.adapters.sql.jobs.schedules import SqlSchedules
 from boxengine.adapters.sql.jobs.store import SqlJobs
 from boxengine.app.contracts import codecs_of
@@ -20,6 +21,7 @@ from boxengine.engine.jobs.claimer import Claimer
 from boxengine.engine.jobs.create import JobChecks
 from boxengine.engine.jobs.handover import Handover
 from boxengine.engine.jobs.keeper import Keeper
+from boxengine.engine.jobs.pausing import PauseGate
 from boxengine.engine.jobs.pipeline import JobPipeline
 from boxengine.engine.jobs.reaper import Reaper
 from boxengine.engine.jobs.run import Runs
@@ -102,8 +104,13 @@ def job_loops(
     timing: JobTiming,
     bells: Bells,
     event_loop: EventLoop,
+    auto_disabled: bool = False,
 ) -> JobLoops:
-    """The loops of these boxes; none where there is no box. ``bells`` ring for their claimers until those stop."""
+    """The loops of these boxes; none where there is no box. ``bells`` ring for their claimers until those stop.
+
+    Args:
+        auto_disabled: boxes are paused until somebody resumes them.
+    """
     made = JobLoops()
     if not pipelines:
         return made
@@ -155,7 +162,10 @@ def job_loops(
                 ring=handover.ring,
             )
             made.housekeeping.append(loops.make(f"job-scheduler-{name}", scheduler.turn))
-        made.sources.append(loops.make(f"job-claimer-{name}", claimer.turn, interrupt=partial(_stop, claimer, hush)))
+        gate = PauseGate(
+            pipeline.box, claimer.turn, pauses=SqlJobPauses(store), clock=clock, auto_disabled=auto_disabled
+        )
+        made.sources.append(loops.make(f"job-claimer-{name}", gate.turn, interrupt=partial(_stop, claimer, hush)))
         made.processors.append(
             loops.make(f"job-runner-{name}", runner.turn, count=pipeline.box.concurrency, limit=NO_LIMIT)
         )

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from boxengine.cli.context import globals_of, notes, output
+from boxengine.cli.context import connect_to_jobs, globals_of, notes, output
 from boxengine.cli.jobs import create_job, job_attributes
-from boxengine.cli.lines import LONGEST_LINE, item_of
+from boxengine.cli.lines import LONGEST_LINE, item_of, job_of
 from boxengine.cli.text import counted
 from boxengine.domain.box import BoxType
 from boxengine.errors import BoxError, InvalidItem, Unavailable
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
+    from sqlalchemy import Connection, Engine
 
     from boxengine.app.boxes import Boxes
 
@@ -44,7 +45,7 @@ def create(
     event_name: Annotated[str | None, typer.Option("--event-name", help="What happened.")] = None,
     *,
     jsonl: Annotated[
-        str | None, typer.Option("--jsonl", help="A file of JSON lines, one item each, or - for standard input.")
+        str | None, typer.Option("--jsonl", help="A file of JSON lines, one item or job each, or - for standard input.")
     ] = None,
     task: Annotated[str | None, typer.Option("--task", help="Of a job: which handler runs it.")] = None,
     args: Annotated[str | None, typer.Option("--args", help="Of a job: JSON.")] = None,
@@ -62,30 +63,31 @@ def create(
 
     A JSON line is an object with event_key and payload (text, or any JSON value, which is stored as JSON; or
     payload_base64), and event_name, options, uuid, dedup_key, available_at where wanted. Lines are written 1,000 to a
-    transaction. A bad line ends the command before its batch is written; what came before it is in.
+    transaction. A bad line ends the command before its batch is written; what came before it is in. A line for a box of long
+    jobs has task (or --task gives it) and what else create_job takes.
 
     Examples: boxengine create order_outbox_item --event-key 42 --payload '{"id": 42}';
-    boxengine create order_outbox_item --jsonl items.jsonl; boxengine create report_job --task export --args '{"day": 1}'
+    boxengine create order_outbox_item --jsonl items.jsonl; boxengine create report_job --task export --args '{"day": 1}';
+    boxengine create report_job --jsonl jobs.jsonl
     """
     from boxengine.app.database import connect_store  # noqa: PLC0415 - see Globals.boxes
 
     boxes = globals_of(context).boxes()
     if box in boxes.resolved.jobs:
+        if jsonl is not None:
+            create_jobs(boxes, box, jsonl, task=task, skip_bad=skip_bad)
+            return
         if task is None:
             raise typer.BadParameter("is needed for a job", param_hint="--task")
         attributes = job_attributes(args, lock_key, idempotency_key, priority, delay)
         output().print(f"job {create_job(boxes, box, task, attributes)} written to {box}")
         return
-    boxes.box(box)
+    create_batch = boxes.create_outbox_batch if boxes.box(box).type is BoxType.OUTBOX else boxes.create_inbox_batch
     store = connect_store(boxes.resolved.settings)
-    writer = _Writer(boxes, box, store.engine)
+    writer = _Writer(store.engine, lambda connection, items: create_batch(connection, box, items))
     try:
         if jsonl is not None:
-            with _opened(jsonl) as (lines, size):
-                stream = _Stream(writer, skip_bad=skip_bad)
-                stream.run(lines, size)
-            left_out = f", {stream.bad} bad lines left out" if stream.bad else ""
-            output().print(f"{counted(stream.written, 'item')} written to {box}{left_out}")
+            _stream(_Stream(writer, skip_bad=skip_bad), jsonl, box)
             return
         if event_key is None:
             raise typer.BadParameter("is needed, or --jsonl", param_hint="--event-key")
@@ -101,11 +103,29 @@ def create(
         store.close()
 
 
+def create_jobs(boxes: Boxes, box: str, jsonl: str, *, task: str | None, skip_bad: bool) -> None:
+    """Long jobs from lines; ``task`` is that of lines that name none."""
+    store = connect_to_jobs(boxes)
+    writer = _Writer(store.engine, boxes.job_creator(box).create)
+    try:
+        _stream(_Stream(writer, skip_bad=skip_bad, parsed=partial(job_of, task=task), noun="job"), jsonl, box)
+    except OSError as error:
+        raise BoxError(f"{error.filename or jsonl}: {error.strerror}") from error
+    finally:
+        store.close()
+
+
+def _stream(stream: _Stream, jsonl: str, box: str) -> None:
+    with _opened(jsonl) as (lines, size):
+        stream.run(lines, size)
+    left_out = f", {stream.bad} bad lines left out" if stream.bad else ""
+    output().print(f"{counted(stream.written, stream.noun)} written to {box}{left_out}")
+
+
 class _Writer:
-    def __init__(self, boxes: Boxes, box: str, engine: Engine) -> None:
-        self._box = box
+    def __init__(self, engine: Engine, create: Callable[[Connection, list[Item]], list[int]]) -> None:
         self._engine = engine
-        self._create = boxes.create_outbox_batch if boxes.box(box).type is BoxType.OUTBOX else boxes.create_inbox_batch
+        self._create = create
 
     def write(self, items: list[Item]) -> list[int]:
         """One transaction.
@@ -117,7 +137,7 @@ class _Writer:
         from boxengine.adapters.sql.errors import blaming_the_row, translated  # noqa: PLC0415 - see Globals.boxes
 
         with translated(self._engine), blaming_the_row(), self._engine.begin() as connection:
-            return self._create(connection, self._box, items)
+            return self._create(connection, items)
 
     def refused(self, items: list[Item]) -> dict[int, InvalidItem]:
         """Those that cannot be written, by position, and why. All are tried one by one, and undone."""
@@ -128,7 +148,7 @@ class _Writer:
             for position, item in enumerate(items):
                 try:
                     with blaming_the_row(), connection.begin_nested():
-                        self._create(connection, self._box, [item])
+                        self._create(connection, [item])
                 except InvalidItem as error:
                     refused[position] = error
         return refused
@@ -140,6 +160,8 @@ class _Stream:
 
     writer: _Writer
     skip_bad: bool = field(kw_only=True)
+    parsed: Callable[[bytes], Item] = field(default=item_of, kw_only=True)
+    noun: str = field(default="item", kw_only=True)
     written: int = 0
     bad: int = 0
     _items: list[Item] = field(default_factory=list)
@@ -172,7 +194,7 @@ class _Stream:
 
     def _take(self, number: int, line: bytes) -> None:
         try:
-            self._items.append(item_of(line))
+            self._items.append(self.parsed(line))
         except InvalidItem as error:
             self._complain(number, error)
         else:
@@ -214,7 +236,7 @@ class _Stream:
         notes().print(f"line {number}: {error}", markup=False)
 
     def _progress(self) -> str:
-        return f"{counted(self.written, 'item')} written, go on from line {self._next}"
+        return f"{counted(self.written, self.noun)} written, go on from line {self._next}"
 
 
 def _bounded(lines: IO[bytes]) -> Iterator[bytes]:

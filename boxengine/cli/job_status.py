@@ -14,36 +14,39 @@ if TYPE_CHECKING:
     from boxengine.domain.jobs import JobBox
 
 JOB = "job"
+_STATE = {None: "-", False: "on", True: "paused"}
 SIGNS = {Precision.EXACT: "", Precision.AT_LEAST: "> ", Precision.ABOUT: "~ "}
 WAITING = ("ready", "taken", "delayed", "blocked")
 ENDED = ("succeeded", "failed", "canceled", "lost")
 NUMBERS = ("total", *WAITING, *ENDED)
 COUNTED_TO = 100_000
 """Of each kind."""
-_HEAD = ("jobs", *WAITING, *ENDED, "lag")
+_HEAD = ("jobs", *WAITING, *ENDED, "lag", "state")
 
 
 class JobLook:
     """Counts the jobs of some boxes."""
 
-    def __init__(self, store: SqlJobs, boxes: Sequence[JobBox], *, exact: bool = False) -> None:
+    def __init__(self, store: SqlJobs, boxes: Sequence[JobBox], *, auto_disabled: bool, exact: bool = False) -> None:
         self._store = store
         self._boxes = boxes
+        self._auto_disabled = auto_disabled
         self._limit = None if exact else COUNTED_TO
 
     def rows(self, problems: list[str]) -> list[dict[str, Any]]:
         """One per box; adds to ``problems`` what could not be had."""
         from boxengine.adapters.sql.jobs.inspection import SqlJobInspector  # noqa: PLC0415 - see Globals.boxes
+        from boxengine.adapters.sql.jobs.pauses import SqlJobPauses  # noqa: PLC0415
 
-        inspector, rows = SqlJobInspector(self._store), []
+        inspector, pauses, rows = SqlJobInspector(self._store), SqlJobPauses(self._store), []
         for box in self._boxes:
             row: dict[str, Any] = {
                 "box": box.name,
                 "type": JOB,
-                **dict.fromkeys((*NUMBERS, "precision", "lag_seconds")),
+                **dict.fromkeys((*NUMBERS, "precision", "lag_seconds", "paused")),
             }
             try:
-                found = inspector.counts(box, limit=self._limit)
+                found, running = inspector.counts(box, limit=self._limit), pauses.running(box)
             except BoxError as error:
                 problems.append(f"{box.name}: {error}")
             else:
@@ -51,6 +54,7 @@ class JobLook:
                 counts |= {str(state): count for state, count in found.ended.items()}
                 row |= {name: counts[name].number for name in NUMBERS}
                 row["precision"] = {name: str(counts[name].precision) for name in NUMBERS}
+                row["paused"] = self._auto_disabled if running is None else not running
                 row["lag_seconds"] = None if found.waits is None else round(found.waits.total_seconds(), 1)
             rows.append(row)
         return rows
@@ -58,8 +62,11 @@ class JobLook:
 
 def job_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """A line for each box."""
-    cells = [[row["box"], *(_number(row, name) for name in (*WAITING, *ENDED)), _lag(row)] for row in rows]
-    return "\n".join(aligned([_HEAD, *cells], right=[False, *(True for _ in _HEAD[1:])]))
+    cells = [
+        [row["box"], *(_number(row, name) for name in (*WAITING, *ENDED)), _lag(row), _STATE[row["paused"]]]
+        for row in rows
+    ]
+    return "\n".join(aligned([_HEAD, *cells], right=[name not in ("jobs", "state") for name in _HEAD]))
 
 
 def _number(row: Mapping[str, Any], name: str) -> str:

@@ -43,14 +43,18 @@ def list_(
     lock_key: LockKey = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
     as_json: AsJson = False,
+    jsonl: Annotated[bool, typer.Option("--jsonl", help="As JSON, one job per line.")] = False,
 ) -> None:
     """List jobs, the newest first.
 
-    Example: boxengine jobs list report_job --status failed
+    Examples: boxengine jobs list report_job --status failed; boxengine jobs list report_job --jsonl --limit 100000
     """
     with _desk(globals_of(context).boxes(), box) as (desk, found):
         rows = desk.list(found, JobFilter(states=status, task=task, lock_key=lock_key), limit=limit)
-    if as_json:
+    if jsonl:
+        for row in rows:
+            print_json(_plain(row))
+    elif as_json:
         print_json([_plain(row) for row in rows])
     elif rows:
         head = [name.removesuffix("_at") for name in _SHOWN]
@@ -148,8 +152,11 @@ def stat(
     if box is not None:
         _box(boxes, box)
     store, problems = connect_to_jobs(boxes), list[str]()
+    auto_disabled = boxes.resolved.settings.polling_auto_disabled
     try:
-        rows = JobLook(store, [each.box for each in jobs_chosen(boxes, box).values()], exact=exact).rows(problems)
+        rows = JobLook(
+            store, [each.box for each in jobs_chosen(boxes, box).values()], auto_disabled=auto_disabled, exact=exact
+        ).rows(problems)
     finally:
         store.close()
     if problems:

@@ -1,4 +1,4 @@
-"""One line of ``boxengine create --jsonl``: from JSON to an item's attributes, or to what is wrong with it."""
+"""One line of ``boxengine create --jsonl``: from JSON to an item's or a job's attributes, or to what is wrong with it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from boxengine.errors import InvalidItem
 LONGEST_LINE = 64 << 20
 """Bytes; more than any column of payloads takes."""
 LONGEST_NAME = 255
+LONGEST_TIME = 1e9
+"""Seconds; 31 years."""
 _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 """JSON can write these characters; no database's text holds them."""
 
@@ -41,6 +43,26 @@ def item_of(line: bytes) -> dict[str, Any]:
     if not isinstance(item.get("options"), dict | None):
         raise InvalidItem("options must be an object")
     return item
+
+
+def job_of(line: bytes, *, task: str | None) -> dict[str, Any]:
+    """The attributes of a long job; ``task`` where the line names none.
+
+    Raises:
+        InvalidItem: what is wrong with it.
+    """
+    if len(line) > LONGEST_LINE:
+        raise InvalidItem(f"longer than {LONGEST_LINE >> 20} MiB")
+    job = _parsed(line)
+    job.setdefault("task", task)
+    if job["task"] is None:
+        raise InvalidItem("task is missing")
+    if job.get("available_at") is not None:
+        job["available_at"] = _moment(job["available_at"])
+    for name in ("delay", "lease_ttl"):
+        if isinstance(job.get(name), float) and abs(job[name]) > LONGEST_TIME:
+            raise InvalidItem(f"{name}: expected seconds, {LONGEST_TIME:.0f} at most")
+    return job
 
 
 def _parsed(line: bytes) -> dict[str, Any]:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from boxengine.cli.context import globals_of, say
+from boxengine.cli.context import connect_to_jobs, globals_of, say
 
 if TYPE_CHECKING:
-    from boxengine.domain.box import Box
-    from boxengine.ports import Pauses
+    from boxengine.app.boxes import Boxes
 
+BY_HAND = "the command line"
+"""What the journal of a box of long jobs says of who decided."""
 BoxName = Annotated[str, typer.Argument(help="Name of the box.")]
+
+
+class Decision(Enum):
+    """What a person decides about a box."""
+
+    PAUSE = auto()
+    RESUME = auto()
+    FORGET = auto()
 
 
 def pause(
@@ -24,18 +33,19 @@ def pause(
         bool, typer.Option("--forget", help="Neither paused nor resumed: polling_auto_disabled decides again.")
     ] = False,
 ) -> None:
-    """Stop a box in every worker, within 10 seconds: nothing of it is handed to a transport until it is resumed.
+    """Stop a box in every worker, within 10 seconds: nothing of it is handed to a transport, and no job begins, until it is
+    resumed.
 
     What is queued or due waits. The batch under way is cut short: an item that a transport has taken is recorded, the others
-    stay pending. Rows can still be created, and boxengine consume still fills a paused inbox box.
+    stay pending. Long jobs that run go on. Rows can still be created, and boxengine consume still fills a paused inbox box.
 
     Examples: boxengine pause order_outbox_item; boxengine pause order_outbox_item --forget
     """
     if not forget:
-        _change(context, box, lambda pauses, chosen: pauses.set(chosen, polling_enabled=False))
+        _change(context, box, Decision.PAUSE)
         say(f"{box}: paused")
         return
-    _change(context, box, lambda pauses, chosen: pauses.forget(chosen))
+    _change(context, box, Decision.FORGET)
     stopped = globals_of(context).boxes().resolved.settings.polling_auto_disabled
     reason = f"polling_auto_disabled is {'true' if stopped else 'false'}"
     say(f"{box}: {'paused' if stopped else 'running'}, as {reason}")
@@ -46,15 +56,40 @@ def resume(context: typer.Context, box: BoxName) -> None:
 
     This holds until the next pause, also where polling_auto_disabled is true.
     """
-    _change(context, box, lambda pauses, chosen: pauses.set(chosen, polling_enabled=True))
+    _change(context, box, Decision.RESUME)
     say(f"{box}: resumed")
 
 
-def _change(context: typer.Context, name: str, change: Callable[[Pauses, Box], None]) -> None:
+def _change(context: typer.Context, name: str, decision: Decision) -> None:
+    boxes = globals_of(context).boxes()
+    if name in boxes.resolved.jobs:
+        _change_jobs(boxes, name, decision)
+    else:
+        _change_items(boxes, name, decision)
+
+
+def _change_items(boxes: Boxes, name: str, decision: Decision) -> None:
     from boxengine.adapters.redis.pauses import RedisPauses  # noqa: PLC0415 - see Globals.boxes
     from boxengine.app.redis_server import redis_client  # noqa: PLC0415
 
-    boxes = globals_of(context).boxes()
     box = boxes.box(name)
     with redis_client(boxes.resolved.settings) as client:
-        change(RedisPauses(client), box)
+        pauses = RedisPauses(client)
+        if decision is Decision.FORGET:
+            pauses.forget(box)
+        else:
+            pauses.set(box, polling_enabled=decision is Decision.RESUME)
+
+
+def _change_jobs(boxes: Boxes, name: str, decision: Decision) -> None:
+    from boxengine.adapters.sql.jobs.pauses import SqlJobPauses  # noqa: PLC0415 - see Globals.boxes
+
+    box, store = boxes.resolved.jobs[name].box, connect_to_jobs(boxes)
+    try:
+        pauses = SqlJobPauses(store)
+        if decision is Decision.FORGET:
+            pauses.forget(box, who=BY_HAND)
+        else:
+            pauses.set(box, running=decision is Decision.RESUME, who=BY_HAND)
+    finally:
+        store.close()

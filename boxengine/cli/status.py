@@ -57,9 +57,10 @@ def status(
     servers = connect(boxes)
     auto_disabled = boxes.resolved.settings.polling_auto_disabled
     store = connect_to_jobs(boxes) if boxes.resolved.jobs else None
+    of_jobs = [each.box for each in jobs_chosen(boxes, box).values()]
     look = _Look(
         Lookout(servers, wanted, auto_disabled=auto_disabled, exact=exact) if wanted else None,
-        None if store is None else JobLook(store, [each.box for each in jobs_chosen(boxes, box).values()], exact=exact),
+        None if store is None else JobLook(store, of_jobs, auto_disabled=auto_disabled, exact=exact),
     )
     try:
         if not watch:

@@ -71,9 +71,10 @@ def test_a_job_from_its_creation_to_its_end(project: Project) -> None:
         "canceled",
         "lost",
         "lag",
+        "state",
     ]
-    assert line.split()[:-2] == ["report_job", "1", "0", "0", "0", "1", "0", "0", "0"]
-    assert line.endswith(" s"), "the lag of the one that is ready"
+    assert line.split()[:-3] == ["report_job", "1", "0", "0", "0", "1", "0", "0", "0"]
+    assert line.endswith(" s  on"), "the lag of the one that is ready"
 
 
 def test_a_schedule_is_listed_with_its_next_run_and_a_worker_makes_up_for_a_missed_one(
@@ -141,3 +142,28 @@ def test_a_task_with_a_contract_takes_what_the_contract_says(tmp_path: Path, pos
 def test_what_cannot_be_done_is_said_in_a_line(project: Project, command: list[str], message: str, code: int) -> None:
     project.run(*command, expect=code)
     assert message in " ".join(project.errors.replace("│", " ").split())
+
+
+def test_jobs_go_in_from_json_lines_and_come_out_as_such(tmp_path: Path, postgres_url: str) -> None:
+    more = JOBS.replace("reports.export", "tests.integration.jobs.handlers.export")
+    project = Project(tmp_path, database=postgres_url, redis="redis://127.0.0.1:1/0", transports="log: {}", more=more)
+    project.call("db", "create", "report_job")
+    lines = project.folder / "jobs.jsonl"
+    lines.write_text(
+        '{"task": "export", "args": {"n": 1}, "lock_key": "k", "priority": 5}\n'
+        '{"args": {"n": 2}, "idempotency_key": "once"}\n'
+        '{"task": "nope"}\n'
+        '{"args": {"n": 3}, "delay": 1e999}\n'
+        '{"args": {"n": 2}, "idempotency_key": "once"}\n'
+    )
+    project.call("create", "report_job", "--jsonl", str(lines), expect=1)
+    assert "line 2: task is missing; 0 jobs written, go on from line 1" in project.errors
+    told = project.call("create", "report_job", "--jsonl", str(lines), "--task", "export", "--skip-bad")
+    assert told == "3 jobs written to report_job, 2 bad lines left out\n"
+    assert "line 3: box report_job: no task 'nope'" in project.errors
+    assert "line 4: delay: expected seconds" in project.errors
+    rows = [json.loads(line) for line in project.call("jobs", "list", "report_job", "--jsonl").splitlines()]
+    assert [(row["args"], row["lock_key"], row["priority"]) for row in rows] == [
+        ({"n": 2}, None, 100),
+        ({"n": 1}, "k", 5),
+    ]

@@ -62,7 +62,7 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str) -> Itera
 @pytest.fixture
 def writer(rig: Rig) -> Iterator[_Writer]:
     store = connect_store(rig.boxes.resolved.settings)
-    yield _Writer(rig.boxes, BOX, store.engine)
+    yield _Writer(store.engine, lambda connection, items: rig.boxes.create_outbox_batch(connection, BOX, items))
     store.close()
 
 

@@ -11,6 +11,7 @@ from boxengine.app.overview.words import counted, lasting
 from boxengine.domain.jobs import JobBox, JobState
 from boxengine.errors import Unavailable
 from boxengine.ports import Count
+from boxengine.ports.coordination.job_pauses import JobPauses
 from boxengine.ports.people.inspection import Towards
 from boxengine.ports.people.jobs import JobCounts, JobInspector, JobRow, JobSearch
 
@@ -26,18 +27,25 @@ class JobBoxView:
     box: JobBox
     counts: JobCounts | None
     """None: it could not be found out."""
+    paused: bool | None
+    decided: bool | None
+    """Whether a person paused or resumed it; else the configuration decides."""
     running: Sequence[JobRow]
     """The jobs that began last."""
     problems: tuple[Problem, ...]
     """The worst first."""
 
 
-def look_at_jobs(inspector: JobInspector, boxes: Sequence[JobBox]) -> tuple[tuple[JobBoxView, ...], tuple[str, ...]]:
+def look_at_jobs(
+    inspector: JobInspector, pauses: JobPauses, boxes: Sequence[JobBox], *, auto_disabled: bool
+) -> tuple[tuple[JobBoxView, ...], tuple[str, ...]]:
     """The boxes, and what kept the database from answering."""
     views, outages = [], list[str]()
     for box in boxes:
-        counts, running = None, tuple[JobRow, ...]()
+        counts, running, paused, decided = None, tuple[JobRow, ...](), None, None
         try:
+            told = pauses.running(box)
+            paused, decided = auto_disabled if told is None else not told, told is not None
             counts = inspector.counts(box, limit=COUNTED_TO)
             if counts.taken.number:
                 running = tuple(
@@ -45,16 +53,27 @@ def look_at_jobs(inspector: JobInspector, boxes: Sequence[JobBox]) -> tuple[tupl
                 )
         except Unavailable as error:
             outages += [str(error)] if str(error) not in outages else []
-        problems = tuple(sorted(_problems(box, counts), key=lambda problem: problem.severity))
-        views.append(JobBoxView(box=box, counts=counts, running=running, problems=problems))
+        problems = tuple(sorted(_problems(box, counts, paused=bool(paused)), key=lambda problem: problem.severity))
+        views.append(
+            JobBoxView(box=box, counts=counts, paused=paused, decided=decided, running=running, problems=problems)
+        )
     return tuple(views), tuple(outages)
 
 
-def _problems(box: JobBox, counts: JobCounts | None) -> Iterator[Problem]:
+def _problems(box: JobBox, counts: JobCounts | None, *, paused: bool) -> Iterator[Problem]:
     if counts is None:
         return
     waited = counts.waits or timedelta(0)
-    if waited > LONG:
+    if paused:
+        ready = counts.ready
+        yield Problem(
+            kind="paused",
+            severity=Severity.STUCK if ready.number else Severity.QUIET,
+            box=box.name,
+            sentence=f"{box.name} is paused" + (f", and {counted(ready, 'job')} could begin." if ready.number else "."),
+            advice="Resume the box once the reason for the pause is gone.",
+        )
+    elif waited > LONG:
         idle = not counts.taken.number
         yield Problem(
             kind="jobs-late",

@@ -14,7 +14,7 @@ class Remark:
     """One thing that was looked at."""
 
     area: str
-    """database, redis, kafka or boxengine."""
+    """database, jobs, redis, kafka or boxengine."""
     text: str
     advice: str | None = None
     """What to do about it; None: nothing, all is well."""

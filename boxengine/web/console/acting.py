@@ -11,6 +11,7 @@ from typing import Any, assert_never
 from boxengine.app.overview.words import counted
 from boxengine.domain.box import Box
 from boxengine.domain.item import Status, rfc3339
+from boxengine.domain.jobs import JobBox
 from boxengine.engine import replaying
 from boxengine.engine.item_actions import SUITABLE, Action, narrowed
 from boxengine.ports import Copying, Count, ItemFilter
@@ -95,8 +96,25 @@ def count_exactly(site: Site, box: Box, which: ItemFilter, *, who: str) -> Job:
     return job
 
 
-def decide(site: Site, box: Box, polling: Polling, *, who: str) -> None:
+def decide(site: Site, box: Box | JobBox, polling: Polling, *, who: str) -> None:
     """Pauses a box, resumes it, or leaves it to the configuration again."""
+    if isinstance(box, JobBox):
+        _decide_jobs(site, box, polling, who)
+    else:
+        _decide_items(site, box, polling)
+    site.jobs.note(who=who, action=str(polling), box=box, what="", outcome="done")
+    site.live.forget()
+
+
+def _decide_jobs(site: Site, box: JobBox, polling: Polling, who: str) -> None:
+    pauses = site.office.pauses
+    if polling is Polling.FORGET:
+        pauses.forget(box, who=who)
+    else:
+        pauses.set(box, running=polling is Polling.RESUME, who=who)
+
+
+def _decide_items(site: Site, box: Box, polling: Polling) -> None:
     pauses = site.servers.pauses
     match polling:
         case Polling.PAUSE:
@@ -107,8 +125,6 @@ def decide(site: Site, box: Box, polling: Polling, *, who: str) -> None:
             pauses.forget(box)
         case never:
             assert_never(never)
-    site.jobs.note(who=who, action=str(polling), box=box, what="", outcome="done")
-    site.live.forget()
 
 
 def in_words(which: ItemFilter) -> str:

@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, Response
 from boxengine.app.overview import reasons
 from boxengine.domain.box import Box
 from boxengine.domain.item import rfc3339
+from boxengine.domain.jobs import JobBox
 from boxengine.domain.masking import masked_text
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import ItemFilter
@@ -134,10 +135,12 @@ def act(call: Call) -> Response:
 
 def polling(call: Call, *, decision: Polling) -> Response:
     """Pause, resume or forget."""
-    found = call.site.box(call.path["box"])
+    found = call.site.either(call.path["box"])
     known_only(call.sent, ("csrf",))
     acting.decide(call.site, found, decision, who=call.who.name)
     look = call.site.live.now(fresh=True)
+    if isinstance(found, JobBox):
+        return JSONResponse(job_showing.box(look.job_box(found.name)))
     return JSONResponse(showing.box(look.box(found.name), look.taken_at))
 
 

@@ -60,10 +60,15 @@ def service_status(call: Call) -> Response:
     """The job boxes with what waits and what runs."""
     inspector = call.site.office.inspector
     queues = [
-        {"queue": box.name, **job_showing.counts(inspector.counts(box, limit=COUNTED_TO))}
+        {"queue": box.name, "paused": _paused(call, box), **job_showing.counts(inspector.counts(box, limit=COUNTED_TO))}
         for box in call.site.office.boxes
     ]
     return JSONResponse({"status": "ok", "version": __version__, "queues": queues})
+
+
+def _paused(call: Call, box: JobBox) -> bool:
+    running = call.site.office.pauses.running(box)
+    return call.site.boxes.resolved.settings.polling_auto_disabled if running is None else not running
 
 
 async def health(_request: Request) -> Response:

@@ -110,6 +110,7 @@ def box(view: JobBoxView) -> dict[str, Any]:
         "id": url_name(view.box),
         "name": view.box.name,
         "type": "job",
+        "paused": view.paused,
         "counts": None if view.counts is None else counts(view.counts),
         "problems": [showing.problem(each) for each in view.problems],
     }

@@ -181,13 +181,13 @@ def cancel(call: Call) -> Response:
 
 def ask_polling(call: Call) -> Response:
     """Asks whether a pause is meant."""
-    found = call.site.box(call.path["box"])
+    found = call.site.either(call.path["box"])
     return page(call, "polling.html", box=found, polling=_polling(call.query.get("decide")))
 
 
 def polling(call: Call) -> Response:
     """Pauses or resumes a box."""
-    found = call.site.box(call.path["box"])
+    found = call.site.either(call.path["box"])
     acting.decide(call.site, found, _polling(call.sent.get("decide")), who=call.who.name)
     return RedirectResponse(call.url(f"/boxes/{call.path['box']}"), status_code=303)
 

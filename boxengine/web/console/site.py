@@ -11,7 +11,7 @@ from functools import cached_property
 from boxengine.app.boxes import Boxes
 from boxengine.app.doctor import Doctor
 from boxengine.app.job_office import JobOffice
-from boxengine.app.overview import Lookout, Overview, look_at_jobs
+from boxengine.app.overview import JobBoxView, Lookout, Overview, look_at_jobs
 from boxengine.app.servers import Servers
 from boxengine.domain.box import Box
 from boxengine.domain.item import Status
@@ -82,9 +82,14 @@ class Site:
             auto_disabled=self.boxes.resolved.settings.polling_auto_disabled,
             inspector=self.servers.inspector,
             alarms=self._alarms,
-            jobs=lambda: look_at_jobs(self.office.inspector, self.office.boxes),
+            jobs=self._look_at_jobs,
         )
         return Live(lookout.look, told=self._measured)
+
+    def _look_at_jobs(self) -> tuple[tuple[JobBoxView, ...], tuple[str, ...]]:
+        office = self.office
+        auto_disabled = self.boxes.resolved.settings.polling_auto_disabled
+        return look_at_jobs(office.inspector, office.pauses, office.boxes, auto_disabled=auto_disabled)
 
     @cached_property
     def doctor(self) -> Live[Sequence[Remark]]:
@@ -135,6 +140,14 @@ class Site:
             limit=limit,
             enough=lambda: next(windows) >= SEARCH_WINDOWS or late(),
         )
+
+    def either(self, given: str) -> Box | JobBox:
+        """The box of this name in a URL, or of this name, of whatever kind.
+
+        Raises:
+            UnknownBox: there is none.
+        """
+        return self.office.by_id.get(given) or self.office.named.get(given) or self.box(given)
 
     def find_jobs(self, box: JobBox, which: JobSearch, wanted: Page) -> JobsFound:
         """The same for long jobs."""

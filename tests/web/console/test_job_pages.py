@@ -164,3 +164,24 @@ job_items: {{report_job: {{tasks: {{export: tests.web.console.reports.export}}}}
     assert "All is well" in page
     act(console.browser(), "cancel", 1)
     assert states(console) == {1: "canceled"}, "the trail is then in the log alone"
+
+
+def test_a_box_is_paused_and_resumed_on_its_page_and_by_programs(job_console: Console) -> None:
+    browser, client, pauses = job_console.browser(), job_console.client(), job_console.app.state.site.office.pauses
+    (box,) = job_console.app.state.site.office.boxes
+    job_console.create_job()
+    assert "no job of it begins any more" in browser.get(f"{BOX}/polling?decide=pause").text
+    assert pauses.running(box) is None, "nobody has confirmed it yet"
+    answer = browser.press(f"{BOX}/polling?decide=pause", f"{BOX}/polling", decide="pause")
+    assert (answer.status, answer.headers["location"]) == (303, BOX)
+    assert pauses.running(box) is False
+    page = browser.get(BOX).text
+    assert "report_job is paused, and 1 job could begin." in page
+    assert "Resume</a>" in page
+    assert client.get("/status").json["queues"][0]["paused"] is True
+    assert client.post("/api/boxes/report-job/resume").json["paused"] is False
+    assert pauses.running(box) is True
+    assert client.post("/api/boxes/report-job/forget").json["paused"] is False
+    assert pauses.running(box) is None
+    assert job_console.client(READ).post("/api/boxes/report-job/pause").status == 403
+    assert [deed["action"] for deed in client.get("/api/trail").json] == ["forget", "resume", "pause"]

@@ -1,0 +1,74 @@
+"""What hurts boxes of long jobs: tables, indexes, and jobs that nobody looks after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from sqlalchemy import func, select
+
+from boxengine.adapters.sql.errors import translated
+from boxengine.adapters.sql.jobs import schema
+from boxengine.adapters.sql.jobs.inspection import SqlJobInspector
+from boxengine.adapters.sql.jobs.moments import ago
+from boxengine.adapters.sql.jobs.store import SqlJobs
+from boxengine.domain.jobs import JobBox, JobState
+from boxengine.ports.people.checkup import Remark
+
+LONG = timedelta(minutes=1)
+COUNTED_TO = 10_000
+
+
+class SqlJobCheckup:
+    """Over the tables of a ``SqlJobs``."""
+
+    def __init__(self, jobs: SqlJobs, models: Mapping[str, type]) -> None:
+        """Args:
+        models: the users' classes, by box.
+        """
+        self._jobs = jobs
+        self._models = models
+
+    def remarks(self, boxes: Sequence[JobBox]) -> list[Remark]:
+        """Everything.
+
+        Raises:
+            StoreUnavailable: the database does not answer.
+        """
+        findings = schema.check(self._jobs.engine, boxes, self._models)
+        found = [
+            Remark(
+                area="jobs", box=each.box, text=f"{each.box}: {each.message}.", advice="boxengine db create makes it."
+            )
+            for each in findings
+        ]
+        broken = {each.box for each in findings if each.severity == "error"}
+        for box in boxes:
+            if box.name not in broken:
+                found += self._of(box) or [
+                    Remark(area="jobs", box=box.name, text=f"{box.name}: nothing is left lying.")
+                ]
+        return found
+
+    def _of(self, box: JobBox) -> list[Remark]:
+        found, silent = [], self._silent(box)
+        if silent:
+            text = f"{box.name}: the leases of {silent} running jobs ended over a minute ago, and nobody took them up."
+            found.append(
+                Remark(area="jobs", box=box.name, text=text, advice="Start a worker for the box: boxengine start.")
+            )
+        counts = SqlJobInspector(self._jobs).counts(box, limit=COUNTED_TO)
+        waited = counts.waits or timedelta(0)
+        if waited > LONG and not counts.taken.number:
+            text = f"{box.name}: jobs could have begun {waited.total_seconds():,.0f} s ago, and none runs."
+            advice = "Start a worker for the box: boxengine start. If it is paused: boxengine resume."
+            found.append(Remark(area="jobs", box=box.name, text=text, advice=advice))
+        return found
+
+    def _silent(self, box: JobBox) -> int:
+        rows = self._jobs.rows(box)
+        jobs = rows.jobs.c
+        over = jobs.lease_expires_at < ago(LONG.total_seconds())
+        with translated(self._jobs.engine), self._jobs.engine.connect() as connection:
+            some = select(jobs.id).where(rows.is_in(JobState.RUNNING), over).limit(COUNTED_TO).subquery()
+            return connection.scalar(select(func.count()).select_from(some)) or 0

@@ -1,0 +1,50 @@
+"""Keeps a box's claimer still while the box is paused. Jobs that run go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from boxengine.domain.jobs import JobBox
+from boxengine.ports import Clock
+from boxengine.ports.coordination.job_pauses import JobPauses
+
+HEARD = timedelta(seconds=2)
+"""Between two looks at what people decided."""
+
+
+class PauseGate:
+    """Before the turns of one box's claimer."""
+
+    def __init__(
+        self,
+        box: JobBox,
+        turn: Callable[[], timedelta],
+        *,
+        pauses: JobPauses,
+        clock: Clock,
+        auto_disabled: bool = False,
+    ) -> None:
+        """Args:
+        turn: of the claimer.
+        auto_disabled: the box counts as paused until somebody resumes it.
+        """
+        self._box = box
+        self._turn = turn
+        self._pauses = pauses
+        self._clock = clock
+        self._otherwise = not auto_disabled
+        self._running = False
+        self._fresh_until = float("-inf")
+
+    def turn(self) -> timedelta:
+        """The claimer's, or a rest.
+
+        Raises:
+            StoreUnavailable: nobody knows whether the box is paused. Nothing could be claimed either.
+        """
+        if self._clock.monotonic() >= self._fresh_until:
+            decided = self._pauses.running(self._box)
+            self._running = self._otherwise if decided is None else decided
+            self._fresh_until = self._clock.monotonic() + HEARD.total_seconds()
+        return self._turn() if self._running else HEARD
