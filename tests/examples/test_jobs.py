@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, func, select
+from sqlalchemy import create_engine, func, select, text
 from sqlalchemy.orm import Session
+from starlette.routing import Mount
+from starlette.testclient import TestClient
 
 import boxengine
 from boxengine.adapters.sql.jobs.desk import SqlJobDesk
@@ -46,6 +51,91 @@ def test_an_upload_is_imported(monkeypatch: pytest.MonkeyPatch, postgres_url: st
     monkeypatch.delitem(sys.modules, "imports")
 
 
-@pytest.mark.parametrize("name", ["outbox.yml", "imports.py"])
+FAST = "jobs: {heartbeat: 0.05, poll_interval: 0.02}\nprobes: {enabled: false}\n"
+STAFF = {"x-staff": "letmein"}
+API = "/boxengine/api/v1/jobs/import-job:1"
+
+
+def test_an_import_over_http_is_followed_canceled_and_goes_on_from_its_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_url: str
+) -> None:
+    (tmp_path / "fast.yml").write_text(FAST)
+    monkeypatch.setenv("DATABASE_URL", postgres_url)
+    # Long jobs need no Redis; none is there.
+    monkeypatch.setenv("REDIS_URL", "redis://127.0.0.1:1/0")
+    monkeypatch.setenv("BOXENGINE_CONFIG", f"{EXAMPLE / 'outbox.yml'}:{tmp_path / 'fast.yml'}")
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    for module in ("imports", "uploads"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    uploads = importlib.import_module("uploads")
+    imports = sys.modules["imports"]
+    monkeypatch.setattr(imports, "create_job", uploads.boxes.create_job)
+    monkeypatch.setattr(imports, "CHUNK", 10)
+    engine = create_engine(postgres_url)
+    lines = [f"item {n}" for n in range(300)]
+
+    def orders() -> int:
+        with Session(engine) as session:
+            return session.scalar(select(func.count()).select_from(imports.Order)) or 0
+
+    with TestClient(uploads.app) as client:
+
+        def heard() -> Any:
+            return client.get(f"{API}/status", headers=STAFF).json()["heartbeat_at"]
+
+        imports.Base.metadata.create_all(engine)
+        with engine.connect() as blocker:
+            # While this transaction lasts, the handler's second chunk waits for it.
+            blocker.execute(
+                text(
+                    "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+                    "PERFORM pg_advisory_xact_lock_shared(1); RETURN NEW; END $$"
+                )
+            )
+            blocker.execute(
+                text(
+                    "CREATE TRIGGER wait BEFORE INSERT ON orders FOR EACH ROW WHEN (NEW.id > 10) EXECUTE FUNCTION wait()"
+                )
+            )
+            blocker.commit()
+            blocker.execute(text("SELECT pg_advisory_xact_lock(1)"))
+            assert client.post("/uploads", json={"customer": "ACME", "lines": lines}).json() == {"import": 1}
+            eventually(lambda: client.get("/imports/1").json()["progress"] == {"done": 10, "total": 300})
+            page = client.get("/boxengine/boxes/import-job/jobs/1", headers=STAFF).text
+            assert "10 of 300" in page
+            assert client.post(f"{API}/cancel").status_code == 401, "a customer is not the staff"
+            token = re.search(
+                r'name="csrf" value="([^"]+)"',
+                client.get("/boxengine/boxes/import-job/jobs/act?action=cancel&id=1", headers=STAFF).text,
+            )
+            assert token
+            canceled = client.post(f"{API}/cancel", headers={**STAFF, "x-csrf-token": token[1]})
+            assert canceled.json()["cancel_requested"] is True
+            before = heard()
+            eventually(lambda: heard() > before)
+            blocker.rollback()
+        eventually(lambda: client.get("/imports/1").json()["status"] == "canceled")
+        done = client.get("/boxengine/api/boxes/import-job/jobs/1", headers=STAFF).json()["checkpoint"]
+        assert 10 <= done < 300
+        assert orders() == done, "what its checkpoints committed, and no more"
+        client.post(
+            "/boxengine/boxes/import-job/jobs/act",
+            headers={**STAFF, "x-csrf-token": token[1]},
+            data={"action": "retry", "id": 1},
+            follow_redirects=False,
+        )
+        eventually(lambda: client.get("/imports/1").json()["status"] == "succeeded")
+        assert client.get("/imports/1").json()["result"] == {"imported": 300}
+        assert orders() == 300, "it went on from the checkpoint: no order stands there twice"
+        assert client.get("/imports/2").status_code == 404
+        assert "300 of 300" in client.get("/boxengine/boxes/import-job/jobs/1", headers=STAFF).text
+    engine.dispose()
+    mounted: list[Any] = [route.app for route in uploads.app.routes if isinstance(route, Mount)]
+    mounted[0].state.site.servers.close()
+    for module in ("imports", "uploads"):
+        monkeypatch.delitem(sys.modules, module)
+
+
+@pytest.mark.parametrize("name", ["outbox.yml", "imports.py", "uploads.py"])
 def test_the_page_shows_the_example(name: str) -> None:
     assert (EXAMPLE / name).read_text().strip() in (ROOT / "docs" / "jobs.md").read_text()
