@@ -11,6 +11,7 @@
     ├── NoAnswerInTime         a transport's call took longer than its ``timeout``
     ├── PortTaken              a port for probes or metrics cannot be had
     ├── JobLost                a worker's job was taken away from it, or may be at any moment
+    ├── JobTimeout             an attempt at a job took longer than its box's ``timeout``
     ├── JobRetry               a handler has asked for another attempt (``job.retry()``)
     └── Unavailable            a server did not answer; the loops wait and try again
         ├── StoreUnavailable   the database
@@ -92,6 +93,13 @@ class JobLost(BoxError):
 
     Raised by whatever the handler does with its job, and, in a thread that computes, between two lines of its own code. A
     handler lets it pass; what it has not committed is undone.
+    """
+
+
+class JobTimeout(BoxError):
+    """The attempt took longer than the ``timeout`` of its box, and has failed.
+
+    Rises in the handler's own code, between two lines of it. A handler lets it pass, or cleans up; otherwise it rises again.
     """
 
 

@@ -61,6 +61,8 @@ class JobBox:
     lease_ttl: timedelta = timedelta(seconds=60)
     retry_interval: timedelta = timedelta(seconds=30)
     """The pause after a failed attempt, times the attempt's number."""
+    timeout: timedelta | None = None
+    """How long one attempt may take; None: as long as it likes."""
     retention: timedelta = timedelta(weeks=1)
     """How long finished jobs stay."""
     deletion_batch_size: int = 1000

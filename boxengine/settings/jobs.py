@@ -76,6 +76,8 @@ class JobBoxSettings(Section):
     """After so long without a heartbeat a job is taken away from its worker. Whole seconds, 3 at least."""
     retry_interval: SecondsOrZero = timedelta(seconds=30)
     """The pause after a failed attempt, times the attempt's number."""
+    timeout: Seconds | None = None
+    """An attempt that takes longer is stopped, and has failed; left out, there is no limit."""
     retention: Duration = timedelta(weeks=1)
     """How long finished jobs stay."""
     deletion_batch_size: Count = 1000
@@ -94,6 +96,7 @@ class JobBoxSettings(Section):
             max_attempts=self.max_attempts,
             lease_ttl=self.lease_ttl,
             retry_interval=self.retry_interval,
+            timeout=self.timeout,
             retention=self.retention,
             deletion_batch_size=self.deletion_batch_size,
         )

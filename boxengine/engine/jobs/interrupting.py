@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Protocol
 
 from boxengine.errors import JobLost
 
 
+class Interrupt(Protocol):
+    """Stops a handler, from any thread."""
+
+    def __call__(self, error: type[BaseException] = JobLost, /) -> None: ...
+
+
 @contextmanager
-def interruptible() -> Iterator[Callable[[], None]]:
-    """While the block runs, what it yields makes ``JobLost`` rise in this thread, at the next line of Python.
+def interruptible() -> Iterator[Interrupt]:
+    """While the block runs, what it yields makes an error rise in this thread, at the next line of Python.
 
     A call that is waiting in C (a socket, a lock, a computation of NumPy's) comes to its end first: threads cannot be
     stopped there.
@@ -31,13 +38,13 @@ class _Target:
         self._there = True
         self._was_hit = False
 
-    def hit(self) -> None:
+    def hit(self, error: type[BaseException] = JobLost) -> None:
         # Not waited for: the thread may have been hit just where it held the lock.
         if self._lock.acquire(blocking=False):
             try:
                 if self._there:
                     self._was_hit = True
-                    _raise_in(self._thread, JobLost)
+                    _raise_in(self._thread, error)
             finally:
                 self._lock.release()
 

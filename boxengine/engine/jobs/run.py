@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from boxengine.domain.jobs import Beat, ClaimedJob, Ending, JobBox
+from boxengine.engine.jobs.interrupting import Interrupt
 from boxengine.engine.jobs.timing import JobTiming
-from boxengine.errors import JobLost
+from boxengine.errors import JobLost, JobTimeout
 from boxengine.ports import Clock
 from boxengine.ports.contracts import ArgsCodec
 
@@ -43,8 +44,11 @@ class Run:
         """Whether this process is about to stop."""
         self.ending: Ending | None = None
         """How the handler ended, once it has."""
-        self.interrupt: Callable[[], None] = _nothing
+        self.interrupt: Interrupt = _nothing
         """Stops the handler. Set while it runs."""
+        self.timed_out = False
+        """Whether the handler was stopped because it took too long."""
+        self._stop_at: float | None = None
         self._cancel: Callable[[], None] | None = None
         """Tells the handler of a cancel; None: it looks by itself, or knows."""
         self._clock = clock
@@ -71,13 +75,15 @@ class Run:
         if self.is_lost():
             raise JobLost(f"job {self.job.id} of {self.box.name}: its lease is over or was given to another worker")
 
-    def begin(self, interrupt: Callable[[], None], *, cancel: Callable[[], None] | None = None) -> None:
+    def begin(self, interrupt: Interrupt, *, cancel: Callable[[], None] | None = None) -> None:
         """The handler runs. These stop it, from any thread, and tell it that somebody wants the job canceled."""
         self.interrupt, self._cancel = interrupt, cancel
+        if self.box.timeout is not None:
+            self._stop_at = self.now() + self.box.timeout.total_seconds()
 
     def leave(self) -> None:
         """The handler has ended."""
-        self.interrupt, self._cancel = _nothing, None
+        self.interrupt, self._cancel, self._stop_at = _nothing, None, None
 
     def now(self) -> float:
         """Monotonic seconds."""
@@ -111,6 +117,13 @@ class Run:
             self.saw_cancel = True
             cancel()
 
+    def stop_if_late(self) -> None:
+        """Stops the handler if it has taken longer than its box allows."""
+        if self._stop_at is not None and self.now() >= self._stop_at:
+            self.timed_out = True
+            self._stop_at = self.now() + self._timing.stop_again
+            self.interrupt(JobTimeout)
+
     def is_due(self, now: float) -> bool:
         """Whether a heartbeat is due at this monotonic time."""
         untold = self._progress is not None and now - self._progress_told >= self._timing.progress
@@ -134,7 +147,7 @@ class Run:
         self._until = max(self._until, sent + self._timing.usable(self._lease))
 
 
-def _nothing() -> None: ...
+def _nothing(_error: type[BaseException] = JobLost) -> None: ...
 
 
 class Runs:

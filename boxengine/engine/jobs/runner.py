@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from asyncio import CancelledError
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
@@ -16,7 +17,7 @@ from boxengine.engine.jobs.handover import Handover
 from boxengine.engine.jobs.interrupting import interruptible
 from boxengine.engine.jobs.run import Run, Runs
 from boxengine.engine.jobs.ways import Interruptible, way_of
-from boxengine.errors import InvalidItem, JobLost, JobRetry, StoreUnavailable
+from boxengine.errors import InvalidItem, JobLost, JobRetry, JobTimeout, StoreUnavailable
 from boxengine.ports import Clock, ErrorTracker
 from boxengine.ports.jobs import JobEnded, JobObserver, JobStore, JobUnit
 
@@ -133,6 +134,9 @@ class Runner:
         if job.retry_asked is not None and isinstance(error, BaseExceptionGroup):
             # A task group has wrapped it.
             return self._retry(job)
+        if run.timed_out and isinstance(error, JobTimeout | CancelledError):
+            limit = self._box.timeout or timedelta(0)
+            error = JobTimeout(f"no end within {limit.total_seconds():g} s (timeout); the handler was stopped")
         return self._failure(run, error)
 
     def _retry(self, job: JobHandle[Any]) -> Requeued:

@@ -21,6 +21,8 @@ class JobTiming:
     """Between two looks for new jobs while threads are idle."""
     watch: float = 0.25
     """Between two looks of the watchdog, and of the keeper at what is due."""
+    stop_again: float = 5.0
+    """After so long a handler that goes on beyond its time limit is stopped once more: it may be cleaning up."""
     progress: float = 2.0
     """Between two writes of a job's progress."""
 

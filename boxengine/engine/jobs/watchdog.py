@@ -1,4 +1,4 @@
-"""Stops handlers that have lost their job, or are about to, and coroutines whose job is to be canceled."""
+"""Stops handlers that have lost their job, or are about to, that take too long, and coroutines whose job is to be canceled."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ class Watchdog:
         for run in self._runs.all():
             if run.is_lost():
                 run.interrupt()
-            elif run.canceled:
+                continue
+            if run.canceled:
                 run.pass_on_cancel()
+            run.stop_if_late()
         return timedelta(seconds=self._timing.watch)

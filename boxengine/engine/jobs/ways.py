@@ -10,11 +10,12 @@ from boxengine.engine.answers import asynchronous
 from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.jobs.async_handle import AsyncJob
 from boxengine.engine.jobs.handle import Handler, Job, JobHandle
+from boxengine.engine.jobs.interrupting import Interrupt
 from boxengine.engine.jobs.run import Run
-from boxengine.errors import BoxError
+from boxengine.errors import BoxError, JobLost
 from boxengine.ports.jobs import JobUnit
 
-Interruptible = Callable[[], AbstractContextManager[Callable[[], None]]]
+Interruptible = Callable[[], AbstractContextManager[Interrupt]]
 
 FORGOTTEN = "job.checkpoint(...) of an async handler was not awaited, so that it kept nothing: write await before it"
 
@@ -60,7 +61,7 @@ class OnLoop:
 
     def call(self, run: Run, job: AsyncJob[Any]) -> object:
         visit = job.visit
-        run.begin(visit.cancel, cancel=visit.cancel)
+        run.begin(lambda _error=JobLost: visit.cancel(), cancel=visit.cancel)
         visit.begin(self._handler, job, name=f"{job.box_name} {job.task} {job.id}")
         visit.wait()
         run.leave()

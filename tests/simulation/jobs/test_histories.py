@@ -61,6 +61,11 @@ def a_late_heartbeat_revives_a_lost_job(surgery: Surgery) -> None:
 
 
 @mutant
+def no_handler_is_stopped_in_time(surgery: Surgery) -> None:
+    surgery.setattr(Run, "stop_if_late", lambda _self: None)
+
+
+@mutant
 def a_held_key_does_not_stop_a_claim(surgery: Surgery) -> None:
     surgery.setattr(MemoryJobs, "_held_keys", lambda _self, box: set())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from random import Random
@@ -17,6 +17,7 @@ from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.jobs.claimer import Claimer
 from boxengine.engine.jobs.handle import Job
 from boxengine.engine.jobs.handover import Handover
+from boxengine.engine.jobs.interrupting import Interrupt
 from boxengine.engine.jobs.keeper import Keeper
 from boxengine.engine.jobs.reaper import Reaper
 from boxengine.engine.jobs.run import Runs
@@ -29,6 +30,9 @@ from tests.simulation.record import Record
 from tests.simulation.scheduler import Process, Scheduler, SimulatedCondition
 
 LEASE = 6.0
+TIME_LIMIT = 4.0
+LEEWAY = 1.5
+"""Virtual seconds in which the watchdog stops a handler that takes too long."""
 TIMING = JobTiming(heartbeat=2.0, reaper=3.0, poll=0.5, watch=0.4)
 BOX = JobBox(
     name="report_job",
@@ -51,6 +55,7 @@ class Attempt:
     job: int
     key: str | None
     worker: Process
+    began: float
     over: bool = False
     later: int = 0
     """Attempts at the job, or at its key, that have had an effect since."""
@@ -73,6 +78,8 @@ class World:
         """Until when a worker does not reach the store."""
         self._workers: list[Process] = []
         self._number = 0
+        # Not always: whoever is stopped early never comes to the end of its lease.
+        self._box = replace(BOX, timeout=self.random.choice((None, timedelta(seconds=TIME_LIMIT))))
         self._jobs = [self._new() for _ in range(self.random.randint(3, 9))]
 
     def run(self) -> list[str]:
@@ -104,11 +111,12 @@ class World:
 
     def handle(self, job: Job[Any], process: Process) -> int:
         """One handler for all tasks. Each step has an effect outside and one in the store, and perhaps a checkpoint."""
-        attempt = Attempt(job.id, job.lock_key, process)
+        attempt = Attempt(job.id, job.lock_key, process, self.scheduler.now)
         self.attempts.append(attempt)
         try:
             for step in range(job.state or 0, job.args["steps"]):
                 self._step()
+                self._check_time(attempt)
                 if job.cancelled:
                     return step
                 job.ensure_held()
@@ -130,8 +138,15 @@ class World:
         """Some computation, in which the watchdog may hit."""
         self.scheduler.sleep(self.random.random() * (3.0 if self.random.random() < 0.2 else 0.3))
         strand = self.scheduler.current
-        if strand is not None and strand.context.pop("hit", False):
-            raise JobLost("hit")
+        hit = None if strand is None else strand.context.pop("hit", None)
+        if hit is not None:
+            raise hit("hit")
+
+    def _check_time(self, attempt: Attempt) -> None:
+        taken = self.scheduler.now - attempt.began
+        late = self._box.timeout is not None and taken > TIME_LIMIT + LEEWAY
+        if late and attempt.worker.paused_until < attempt.began:
+            self.violations.append(f"job {attempt.job}: its handler went on beyond its time limit")
 
     def _effect(self, attempt: Attempt) -> None:
         """Outside it can be seen which attempts are at it: one that goes on when a later one has begun overlaps it."""
@@ -151,9 +166,9 @@ class World:
         store = FlakyStore(self, process)
         runs, handover = Runs(), Handover(BOX.concurrency, condition=SimulatedCondition(self.scheduler))  # type: ignore[arg-type]
         common: dict[str, Any] = {"store": store, "runs": runs, "clock": self.clock}
-        claimer = Claimer(BOX, **common, handover=handover, worker=process.name, timing=TIMING)
+        claimer = Claimer(self._box, **common, handover=handover, worker=process.name, timing=TIMING)
         runner = Runner(
-            BOX,
+            self._box,
             dict.fromkeys(TASKS, partial(self._handled, process)),
             **common,
             handover=handover,
@@ -163,8 +178,8 @@ class World:
             pause_after_outage=lambda _error: 0.2,
             interruptible=self._interruptible,
         )
-        keeper = Keeper(BOX, **common, pause_after_outage=lambda _error: 0.2, worked=lambda: None, timing=TIMING)
-        reaper = Reaper(BOX, store=store, handover=handover, observer=Nobody(), timing=TIMING)
+        keeper = Keeper(self._box, **common, pause_after_outage=lambda _error: 0.2, worked=lambda: None, timing=TIMING)
+        reaper = Reaper(self._box, store=store, handover=handover, observer=Nobody(), timing=TIMING)
         turns = [claimer.turn, runner.turn, runner.turn, keeper.turn, reaper.turn, Watchdog(runs, timing=TIMING).turn]
         for turn in turns:
             self.scheduler.spawn(turn.__qualname__, process, partial(self._loop, turn))
@@ -180,11 +195,15 @@ class World:
             self.scheduler.sleep(pause)
 
     @contextmanager
-    def _interruptible(self) -> Iterator[Callable[[], None]]:
+    def _interruptible(self) -> Iterator[Interrupt]:
         strand = self.scheduler.current
         assert strand is not None
         strand.context.pop("hit", None)
-        yield lambda: strand.context.update(hit=True)
+
+        def hit(error: type[BaseException] = JobLost) -> None:
+            strand.context.update(hit=error)
+
+        yield hit
 
     # ── faults and people ────────────────────────────────────────────────────────────────────────────
 

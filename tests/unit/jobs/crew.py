@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
@@ -36,7 +37,9 @@ class Crew:
         *,
         jobs: MemoryJobs | None = None,
         codecs: Mapping[str, ArgsCodec] = MappingProxyType({}),
+        timeout: timedelta | None = None,
     ) -> None:
+        box = replace(BOX, timeout=timeout)
         self.clock = ManualClock() if jobs is None else jobs._clock
         self.jobs = jobs or MemoryJobs(self.clock)
         self.events: list[JobEvent] = []
@@ -46,10 +49,10 @@ class Crew:
         self.handover = Handover(BOX.concurrency)
         handlers: dict[str, Handler] = {"report": handler}
         shared: dict[str, Any] = {"store": self.jobs, "runs": self.runs, "clock": self.clock}
-        self.claimer = Claimer(BOX, **shared, handover=self.handover, worker="w", timing=TIMING, codecs=codecs)
+        self.claimer = Claimer(box, **shared, handover=self.handover, worker="w", timing=TIMING, codecs=codecs)
         self.loop = EventLoop()
         self.runner = Runner(
-            BOX,
+            box,
             handlers,
             **shared,
             handover=self.handover,
@@ -58,9 +61,9 @@ class Crew:
             event_loop=self.loop,
             pause_after_outage=self._pause,
         )
-        self.keeper = Keeper(BOX, **shared, pause_after_outage=self._pause, worked=lambda: None, timing=TIMING)
+        self.keeper = Keeper(box, **shared, pause_after_outage=self._pause, worked=lambda: None, timing=TIMING)
         self.watchdog = Watchdog(self.runs, timing=TIMING)
-        self.reaper = Reaper(BOX, store=self.jobs, handover=self.handover, observer=self, timing=TIMING)
+        self.reaper = Reaper(box, store=self.jobs, handover=self.handover, observer=self, timing=TIMING)
 
     def see(self, event: JobEvent) -> None:
         self.events.append(event)

@@ -23,8 +23,8 @@ class Stage:
     def __init__(self) -> None:
         self.made: list[Crew] = []
 
-    def crew(self, handler: Handler) -> Crew:
-        self.made.append(Crew(handler))
+    def crew(self, handler: Handler, *, timeout: timedelta | None = None) -> Crew:
+        self.made.append(Crew(handler, timeout=timeout))
         return self.made[-1]
 
     def cancel(self) -> None:
@@ -139,6 +139,19 @@ def test_a_coroutine_whose_lease_is_over_is_cancelled_until_it_ends(stage: Stage
     crew.create()
     crew.work()
     assert crew.ends() == ["lost"]
+
+
+def test_a_coroutine_that_takes_too_long_is_cancelled_and_has_failed(stage: Stage) -> None:
+    async def handler(_job: AsyncJob[Any]) -> None:
+        crew.pass_time(20)
+        crew.watchdog.turn()
+        await asyncio.Event().wait()
+
+    crew = stage.crew(handler, timeout=timedelta(seconds=20))
+    crew.create()
+    crew.work()
+    assert crew.row().status is JobState.QUEUED
+    assert "JobTimeout: no end within 20 s" in str(crew.row().error)
 
 
 def test_a_task_that_outlives_its_handler_cannot_write(stage: Stage) -> None:

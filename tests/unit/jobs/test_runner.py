@@ -9,7 +9,7 @@ import pytest
 
 from boxengine.domain.jobs import JobState, Requeued, Succeeded
 from boxengine.engine.jobs.handle import Job
-from boxengine.errors import InvalidItem, JobLost, StoreUnavailable
+from boxengine.errors import InvalidItem, JobLost, JobTimeout, StoreUnavailable
 from boxengine.ports.jobs import JobFilter
 from tests.unit.jobs.crew import BOX, Crew
 
@@ -322,6 +322,52 @@ def test_a_hit_that_comes_too_late_does_not_meet_the_next_job() -> None:
     hits[0]()
     crew.runner.turn()
     assert crew.ends() == ["succeeded", "succeeded"]
+
+
+def test_an_attempt_that_takes_too_long_is_stopped_and_has_failed() -> None:
+    def handler(job: Job[Any]) -> None:
+        job.session.append("undone")
+        if job.attempt == 1:
+            crew.pass_time(20)
+            crew.watchdog.turn()
+            while True:  # where JobTimeout rises
+                pass
+        crew.pass_time(19)
+        crew.watchdog.turn()
+        for _ in range(1000):  # where nothing does
+            pass
+
+    crew = Crew(handler, timeout=timedelta(seconds=20))
+    crew.create()
+    crew.work()
+    assert (crew.row().status, crew.jobs.effects) == (JobState.QUEUED, [])
+    assert "JobTimeout: no end within 20 s" in str(crew.row().error)
+    crew.pass_time(60)
+    crew.work()
+    assert (crew.row().status, crew.jobs.effects) == (JobState.SUCCEEDED, ["undone"])
+
+
+def test_a_handler_that_catches_the_stop_has_five_seconds_until_the_next_one() -> None:
+    caught: list[float] = []
+
+    def handler(_job: Job[Any]) -> str:
+        crew.pass_time(20)
+        for _ in range(2):
+            try:
+                crew.watchdog.turn()
+                for _ in range(1000):
+                    pass
+            except JobTimeout:
+                caught.append(crew.clock.monotonic())
+                crew.watchdog.turn()
+                crew.pass_time(5)
+        return "cleaned up"
+
+    crew = Crew(handler, timeout=timedelta(seconds=20))
+    crew.create()
+    crew.work()
+    assert [moment - caught[0] for moment in caught] == [0, 5]
+    assert crew.row().result == "cleaned up"
 
 
 # ── the end, and a store that does not answer ────────────────────────────────────────────────────────
