@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from boxengine.adapters.sql.store import SqlStore
-from boxengine.errors import ConfigurationError, Problem, SchemaMismatch, StoreUnavailable
+from boxengine.errors import ConfigurationError, Problem, SchemaMismatch, StoreConflict, StoreUnavailable
 from boxengine.settings import Resolved
 from boxengine.settings.origin import dotted
 from boxengine.settings.rules import boxes_with_paths
@@ -25,7 +25,7 @@ def refuse_other_sizes(resolved: Resolved, names: Collection[str], store: SqlSto
             continue
         try:
             table = store.table(resolved.pipelines[name].box)
-        except SchemaMismatch:
+        except (SchemaMismatch, StoreConflict):  # or somebody has locked it
             continue  # the loops tell
         except StoreUnavailable:
             return

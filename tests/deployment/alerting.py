@@ -48,11 +48,12 @@ def scaled() -> dict[str, Any]:
     """The rules that ship, thirty times as quick."""
 
     def seconds(found: re.Match[str]) -> str:
-        return f"{int(found[1]) * {'m': 60, 'h': 3600}[found[2]] // SCALE}s"
+        number, unit = (each for each in found.groups() if each)
+        return f"{int(number) * {'m': 60, 'h': 3600}[unit] // SCALE}s"
 
     rules: dict[str, Any] = yaml.safe_load(RULES.read_text())
     for rule in (rule for group in rules["groups"] for rule in group["rules"]):
-        rule["expr"] = re.sub(r"(?<=\[)(\d+)([mh])(?=\])", seconds, rule["expr"])
+        rule["expr"] = re.sub(r"(?<=\[)(\d+)([mh])(?=\])|(?<=offset )(\d+)([mh])", seconds, rule["expr"])
         rule["expr"] = re.sub(r"> (\d{2,})\b", lambda found: f"> {int(found[1]) // SCALE}", rule["expr"])
         if "for" in rule:
             rule["for"] = re.sub(r"(\d+)([mh])", seconds, rule["for"])

@@ -225,7 +225,7 @@ class SqlStore:
         """
         known = self._tables.get(box.name)
         if known is None:
-            with self._lock, translated(self.engine), self.engine.connect() as connection:
+            with self._lock, translated(self._looks), self._looks.connect() as connection:
                 known = self._tables.setdefault(box.name, reflect(connection, box))
         return known
 
@@ -234,7 +234,7 @@ class SqlStore:
             locations = {name: table.location for name, table in self._tables.items()}
         if not locations:
             return []
-        with translated(self.engine), self.engine.connect() as connection:
+        with translated(self._looks), self._looks.connect() as connection:
             found = shapes(connection, set(locations.values()))
         changed = [
             name
@@ -299,7 +299,7 @@ class SqlStore:
     def _log(self, box: Box) -> LogTable | None:
         if box.storage is Storage.TABLE:
             return None
-        with translated(self.engine), self.engine.connect() as connection:
+        with translated(self._looks), self._looks.connect() as connection:
             return reflect_log(connection, self.table(box))
 
     def _reading(self, box: Box) -> Engine:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from boxengine.app import servers
+from boxengine.app.bucket_sizes import refuse_other_sizes
 from boxengine.domain.item import Status
 from tests.eventually import eventually
 from tests.integration.engine.receivers import BatchReceiver
@@ -53,3 +55,18 @@ def test_a_locked_table_keeps_no_other_box_waiting(make_rig: MakeRig, idle: int)
         rig.insert()
         watcher.wait_for_settled(5)
     eventually(lambda: set(rig.statuses()) == {Status.DELIVERED})
+
+
+def test_a_worker_that_starts_while_a_table_is_locked_works_on_the_other_boxes(make_rig: MakeRig) -> None:
+    rig = make_rig(outbox_items={BOX: {}, OTHER: {}}, processor={"threads_count": 2, "brpop_delay": 0.2})
+    rig.carry(BatchReceiver())
+    rig.carry(BatchReceiver(), box=OTHER)
+    rig.insert()
+    rig.insert(box=OTHER)
+    with locked(rig, rig.box(BOX).table):
+        store = servers.connect(rig.boxes.resolved.settings).store
+        refuse_other_sizes(rig.boxes.resolved, [], store)
+        store.close()
+        with rig.worker() as watcher:
+            watcher.wait_for_settled(1)
+            assert rig.statuses(OTHER) == [Status.DELIVERED]
