@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from boxengine.errors import ConfigurationError, Problem
 from boxengine.settings import files, merge, rules
 from boxengine.settings.diagnosis import Finding, findings
+from boxengine.settings.job_environment import add_job_defaults
 from boxengine.settings.origin import Origin, Path, dotted
 from boxengine.settings.rules import Rules
 from boxengine.settings.schema import Settings
@@ -76,6 +77,7 @@ def examine(
     unset: list[Finding] = []
     found = merge.substitute(data, sources, environ, unset)
     merge.add_defaults(data, sources, environ)
+    found += add_job_defaults(data, sources, environ)
     origin = Origin(sources, tuple(document.file for document in documents))
 
     found += unset
