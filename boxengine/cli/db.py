@@ -46,9 +46,11 @@ def check(
     box: BoxName = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,  # noqa: FBT002 - typer's way
 ) -> None:
-    """Compare the database with what the boxes need; exit 1 if a box cannot run."""
+    """Compare the database with what the boxes need, and warn of what slows deliveries down; exit 1 if a box cannot run."""
     from boxengine.adapters.sql import schema  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.adapters.sql.checkup import SqlCheckup  # noqa: PLC0415
     from boxengine.adapters.sql.jobs import schema as job_schema  # noqa: PLC0415
+    from boxengine.adapters.system import SystemClock  # noqa: PLC0415
     from boxengine.app.database import connect_store  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
@@ -62,14 +64,17 @@ def check(
             stranded = None if each.name in broken else store.stranded(each)
             if stranded is not None:
                 findings.append(schema.Finding(each.name, "error", stranded))
+        slowing = SqlCheckup(store, now=SystemClock().now).decay(wanted)
     finally:
         store.close()
+    told: list[tuple[str | None, str, str]] = [(each.box, each.severity, each.message) for each in findings]
+    told += [(remark.box, "warning", f"{remark.text} {remark.advice}") for remark in slowing]
     if as_json:
-        print_json([{"box": f.box, "severity": f.severity, "message": f.message} for f in findings])
+        print_json([{"box": name, "severity": severity, "message": message} for name, severity, message in told])
     else:
-        for finding in findings:
-            output().print(f"{finding.severity}: {finding.box}: {finding.message}", markup=False)
-        if not findings:
+        for name, severity, message in told:
+            output().print(f"{severity}: {name or 'database'}: {message}", markup=False)
+        if not told:
             output().print(f"{counted(len(wanted) + len(_jobs(boxes, box)[0]), 'box')}, all in order")
     if any(finding.severity == "error" for finding in findings):
         raise typer.Exit(1)

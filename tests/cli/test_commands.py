@@ -45,6 +45,17 @@ def test_rows_in_buckets_that_nobody_serves_are_told_of_by_db_check_and_by_statu
     assert "1 pending rows in buckets outside" in ready.errors
 
 
+def test_db_check_warns_of_what_slows_deliveries_down(project: Project) -> None:
+    project.call("db", "create")
+    project.execute("ALTER TABLE order_outbox_items SET (autovacuum_enabled = off)")
+    told = "autovacuum is off for order_outbox_items"
+    assert f"warning: order_outbox_item: {told}" in project.call("db", "check")
+    (warning,) = json.loads(project.call("db", "check", "--json"))
+    assert (warning["box"], warning["severity"]) == ("order_outbox_item", "warning")
+    assert warning["message"].startswith(told)
+    assert "RESET (autovacuum_enabled)" in warning["message"]
+
+
 def test_db_ddl_prints_sql_that_makes_a_table_which_passes_the_check(project: Project) -> None:
     script = project.run("db", "ddl")
     project.execute(*(statement for statement in script.split(";") if statement.strip()))

@@ -26,6 +26,7 @@ from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
 from boxengine.errors import SourceUnavailable
 from boxengine.ports.people.checkup import Checkup, Remark
 from tests.cli.project import Project
+from tests.conformance.log_stores import SqlLogHarness
 from tests.conformance.sql_stores import SqlHarness, mysql, postgresql
 from tests.eventually import eventually
 from tests.servers.pgbouncer import PgBouncer
@@ -201,6 +202,19 @@ def test_autovacuum_that_is_off_or_late_for_a_table_is_found(postgres_url: str) 
     with store.engine.begin() as connection:
         connection.exec_driver_sql(f"ALTER TABLE {box.table} SET (autovacuum_enabled = off)")
     assert f"autovacuum is off for {box.table}" in texts(found(checkup, box))
+    harness.close()
+
+
+def test_autovacuum_that_is_off_for_a_table_of_a_log_is_found(postgres_url: str) -> None:
+    harness = SqlLogHarness(postgres_url)
+    box, store = harness.make_box(), store_of(harness)
+    checkup = SqlCheckup(store, now=now)
+    assert "autovacuum" not in texts(checkup.decay([box]))
+    for table in (f"{box.table}_log", f"{box.table}_positions"):
+        with store.engine.begin() as connection:
+            connection.exec_driver_sql(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
+        assert f"autovacuum is off for {table}: " in texts(found(checkup, box))
+        assert f"autovacuum is off for {table}: " in texts(checkup.decay([box]))
     harness.close()
 
 

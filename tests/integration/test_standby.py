@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import create_engine
 
 from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.checkup import SqlCheckup
 from boxengine.adapters.sql.engine import connect
 from boxengine.adapters.sql.listen import PostgresWakeups
 from boxengine.adapters.sql.store import SqlStore
@@ -32,6 +33,8 @@ from tests.servers.standby import promote, standby_of, wait_until_followed
 from tests.unit.engine.bench import make_box
 
 BOX = make_box()
+Both = tuple[EmbeddedPostgres, EmbeddedPostgres]
+pytestmark = pytest.mark.xdist_group("standby")
 
 
 @contextmanager
@@ -74,14 +77,50 @@ def claims(store: SqlStore) -> bool:
         return not claim.refused
 
 
+def test_a_query_on_a_standby_that_holds_back_vacuum_is_found(pair: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    primary, standby = pair
+    monkeypatch.setattr("boxengine.adapters.sql.checkup.BEHIND", 10)
+    reports = {"hot_standby_feedback": "on", "wal_receiver_status_interval": "1s"}
+    with (
+        store_at(primary.url()) as store,
+        psycopg.connect(primary.url().replace("+psycopg", ""), autocommit=True) as writer,
+        configured(standby, **reports),
+        psycopg.connect(standby.url().replace("+psycopg", "")) as report,
+    ):
+        checkup = SqlCheckup(store, now=SystemClock().now)
+
+        def told() -> list[str]:
+            return [alarm.text for alarm in checkup.alarms([BOX]) if alarm.text.startswith("The standby")]
+
+        report.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        report.execute("SELECT 1")
+        for _ in range(20):
+            writer.execute("SELECT pg_current_xact_id()")
+        (text,) = eventually(told)
+        assert "hot_standby_feedback is on" in text
+        report.rollback()
+        eventually(lambda: not told())
+
+
+@contextmanager
+def configured(server: EmbeddedPostgres, **settings: str) -> Iterator[None]:
+    """The server with these settings."""
+    with psycopg.connect(server.url().replace("+psycopg", ""), autocommit=True) as admin:
+        try:
+            for name, value in settings.items():
+                admin.execute(f"ALTER SYSTEM SET {name} = '{value}'".encode())
+            admin.execute("SELECT pg_reload_conf()")
+            yield
+        finally:
+            for name in settings:
+                admin.execute(f"ALTER SYSTEM RESET {name}".encode())
+            admin.execute("SELECT pg_reload_conf()")
+
+
 def hosts(*servers: EmbeddedPostgres) -> str:
     """A URL of several hosts, as PostgreSQL's library knows them."""
     places = ",".join(f"127.0.0.1:{server.port}" for server in servers)
     return f"postgresql+psycopg://postgres@/postgres?host={places.replace(',', '&host=')}"
-
-
-pytestmark = pytest.mark.xdist_group("standby")
-Both = tuple[EmbeddedPostgres, EmbeddedPostgres]
 
 
 def test_a_standby_is_not_ready_and_no_connection_stays_with_it_when_the_address_moves_on(pair: Both) -> None:

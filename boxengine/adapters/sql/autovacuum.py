@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from sqlalchemy import Connection, text
 
+from boxengine.adapters.sql.log.tables import LogTable, names_of
 from boxengine.adapters.sql.tables import BoxTable
+from boxengine.domain.box import Box
 from boxengine.ports.people.checkup import Remark
 
 LATE = 500_000
@@ -17,23 +19,47 @@ _SCALE, _THRESHOLD = "autovacuum_vacuum_scale_factor", "autovacuum_vacuum_thresh
 
 def remarks(connection: Connection, table: BoxTable, *, area: str) -> Iterator[Remark]:
     """Whether autovacuum is on for the table, and after how many dead rows it begins."""
-    query = "SELECT reloptions, greatest(reltuples, 0) FROM pg_class WHERE oid = to_regclass(:name)"
-    row = connection.execute(text(query), {"name": table.name}).one_or_none()
-    if row is None:
+    found = _settings(connection, table.name)
+    if found is None:
         return
-    own = dict(option.split("=", 1) for option in row[0] or ())
-    if str(own.get("autovacuum_enabled", "on")).lower() in _OFF:
-        yield _off(table, area)
+    own, rows = found
+    if _is_off(own):
+        yield _off(
+            table.box, table.name, table.box.table, "every delivery leaves a dead row that nothing removes", area
+        )
     else:
-        yield _on(table, area, begins=_begins_after(connection, own, float(row[1])))
+        yield _on(table, area, begins=_begins_after(connection, own, rows))
 
 
-def _off(table: BoxTable, area: str) -> Remark:
+def remarks_on_log(connection: Connection, box: Box, found: LogTable, *, area: str) -> Iterator[Remark]:
+    """Whether autovacuum is on for the tables beside a log box's side table. When it begins does not matter to deliveries."""
+    log, positions = names_of(box.table)
+    for name, shown, why in (
+        (found.log, log, "nothing removes the dead rows that retention leaves"),
+        (found.positions, positions, "deliveries leave versions of its rows that nothing removes"),
+    ):
+        settings = _settings(connection, name)
+        if settings is not None and _is_off(settings[0]):
+            yield _off(box, name, shown, why, area)
+
+
+def _settings(connection: Connection, name: str) -> tuple[dict[str, str], float] | None:
+    """A table's own settings, and about how many rows it has."""
+    query = "SELECT reloptions, greatest(reltuples, 0) FROM pg_class WHERE oid = to_regclass(:name)"
+    row = connection.execute(text(query), {"name": name}).one_or_none()
+    return None if row is None else (dict(option.split("=", 1) for option in row[0] or ()), float(row[1]))
+
+
+def _is_off(own: Mapping[str, str]) -> bool:
+    return own.get("autovacuum_enabled", "on").lower() in _OFF
+
+
+def _off(box: Box, name: str, shown: str, why: str, area: str) -> Remark:
     return Remark(
         area=area,
-        box=table.box.name,
-        text=f"autovacuum is off for {table.box.table}: every delivery leaves a dead row that nothing removes.",
-        advice=f"ALTER TABLE {table.name} RESET (autovacuum_enabled)",
+        box=box.name,
+        text=f"autovacuum is off for {shown}: {why}.",
+        advice=f"ALTER TABLE {name} RESET (autovacuum_enabled)",
     )
 
 

@@ -9,12 +9,13 @@ from typing import Any
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
-from boxengine.adapters.sql import autovacuum, bloat, schema
+from boxengine.adapters.sql import autovacuum, bloat, held_back, schema
 from boxengine.adapters.sql.errors import sentence, translated
+from boxengine.adapters.sql.log.tables import LogTable, names_of, reflect_log
 from boxengine.adapters.sql.pooler import is_pooled, shares_servers
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.adapters.sql.tables import BoxTable
-from boxengine.domain.box import Box
+from boxengine.domain.box import Box, Storage
 from boxengine.engine.checkup import LONG_TRANSACTION, clock_remark
 from boxengine.errors import SchemaMismatch
 from boxengine.ports.people.checkup import Remark
@@ -24,9 +25,10 @@ DEAD_SHARE = 0.5
 """The share of dead rows from which a table is reported."""
 SUSPICIOUS = timedelta(seconds=10)
 """Where a table has many dead rows, an older transaction is reported: it may be what keeps vacuum from removing them."""
+BEHIND, SLIGHTLY_BEHIND = 1_000_000, 1_000
+"""Transactions after which a query on a standby is reported; the second where a table has many dead rows."""
 FEW = 20_000
 """So many dead rows are no trouble, whatever their share."""
-_NEEDED = ("SELECT", "UPDATE", "DELETE")
 _RISKY = {
     "fsync": "off",
     "full_page_writes": "off",
@@ -62,10 +64,20 @@ class SqlCheckup:
             server = _PostgreSql(connection) if connection.dialect.name == "postgresql" else _MySql(connection)
             return [remark for remark in self.alarms_of(server, boxes) if remark.is_finding]
 
+    def decay(self, boxes: Sequence[Box]) -> list[Remark]:
+        """Findings about what makes deliveries slower and slower: old transactions, slots, dead rows, late vacuums."""
+        with translated(self._store.engine), self._store.engine.connect() as connection:
+            server = _PostgreSql(connection) if connection.dialect.name == "postgresql" else _MySql(connection)
+            found = [*self.alarms_of(server, boxes), *server.slots()]
+            for table in filter(None, map(self._table, boxes)):
+                found += server.autovacuum(table)
+            return [remark for remark in found if remark.is_finding]
+
     def alarms_of(self, server: _PostgreSql | _MySql, boxes: Sequence[Box]) -> Iterator[Remark]:
         tables = [table for table in map(self._table, boxes) if table is not None]
         dead = [remark for table in tables for remark in server.dead_rows(table)]
         yield from server.transactions(SUSPICIOUS if dead else LONG_TRANSACTION)
+        yield from server.standbys(SLIGHTLY_BEHIND if dead else BEHIND)
         yield from dead
 
     def _table(self, box: Box) -> BoxTable | None:
@@ -76,7 +88,7 @@ class SqlCheckup:
 
     def _tables(self, boxes: Sequence[Box]) -> list[Remark]:
         found = [
-            Remark(area=AREA, text=f"{each.box}: {each.message}", advice="boxengine db create makes it.", box=each.box)
+            Remark(area=AREA, text=f"{each.box}: {each.message}", advice=each.remedy, box=each.box)
             for each in schema.check(self._store.engine, list(boxes), self._models)
         ]
         return found or [Remark(area=AREA, text="Tables and indexes are as they should be.")]
@@ -128,48 +140,19 @@ class _PostgreSql:
         )
 
     def transactions(self, longer_than: timedelta) -> Iterator[Remark]:
-        """Transactions that keep vacuum from removing dead rows."""
-        query = (
-            "SELECT pid, coalesce(application_name, ''), coalesce(state, ''), now() - xact_start FROM pg_stat_activity "
-            "WHERE xact_start < now() - make_interval(secs => :long) AND pid <> pg_backend_pid() "
-            "AND backend_type = 'client backend' ORDER BY xact_start LIMIT 20"
-        )
-        found = self._connection.execute(text(query), {"long": longer_than.total_seconds()}).all()
-        for pid, name, state, age in found:
-            yield _old_transaction(
-                f"pid {pid}{f' ({name})' if name else ''}, {state or 'unknown'}",
-                age,
-                f"SELECT pg_terminate_backend({pid})",
-            )
-        prepared = self._connection.execute(
-            text(
-                "SELECT gid, now() - prepared FROM pg_prepared_xacts WHERE database = current_database() "
-                "AND prepared < now() - make_interval(secs => :long) ORDER BY prepared LIMIT 20"
-            ),
-            {"long": longer_than.total_seconds()},
-        ).all()
-        for gid, age in prepared:
-            literal = gid.replace("'", "''")
-            end = f"ROLLBACK PREPARED '{literal}'"
-            yield _old_transaction(f"prepared as {gid}, neither committed nor rolled back", age, end)
-        if not found and not prepared:
-            yield Remark(area=AREA, text="No transaction has been open for long.")
+        return held_back.transactions(self._connection, longer_than, area=AREA)
+
+    def standbys(self, more_than: int) -> Iterator[Remark]:
+        return held_back.standbys(self._connection, more_than, area=AREA)
 
     def slots(self) -> Iterator[Remark]:
-        """Replication slots that nobody reads, and that hold back vacuum or keep WAL."""
-        query = (
-            "SELECT slot_name, coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), 0) FROM pg_replication_slots "
-            "WHERE NOT active AND NOT pg_is_in_recovery() ORDER BY 1 LIMIT 20"
-        )
-        for name, behind in self._connection.execute(text(query)):
-            yield Remark(
-                area=AREA,
-                text=f"Nothing reads the replication slot {name}: it keeps {int(behind) >> 20:,} MiB of the log, and dead rows.",
-                advice=f"Start its reader, or run: SELECT pg_drop_replication_slot('{name}')",
-            )
+        return held_back.slots(self._connection, area=AREA)
 
     def autovacuum(self, table: BoxTable) -> Iterator[Remark]:
-        return autovacuum.remarks(self._connection, table, area=AREA)
+        yield from autovacuum.remarks(self._connection, table, area=AREA)
+        log = self._log(table)
+        if log is not None:
+            yield from autovacuum.remarks_on_log(self._connection, table.box, log, area=AREA)
 
     def bloat(self, table: BoxTable) -> Iterator[Remark]:
         return bloat.remarks(self._connection, table, area=AREA)
@@ -190,20 +173,37 @@ class _PostgreSql:
             )
 
     def privileges(self, table: BoxTable) -> Iterator[Remark]:
-        missing = [
-            each
-            for each in _NEEDED
-            if not self._one(
-                "SELECT has_table_privilege(to_regclass(:name), :privilege)", name=table.name, privilege=each
-            )
-        ]
-        if missing:
-            yield Remark(
-                area=AREA,
-                box=table.box.name,
-                text=f"This account may not {', '.join(missing)} on {table.box.table}.",
-                advice=f"As its owner: GRANT {', '.join(missing)} ON {table.name} TO {self._one('SELECT current_user')}",
-            )
+        for name, shown, needed in self._needed(table):
+            has = "SELECT has_table_privilege(to_regclass(:name), :privilege)"
+            missing = [each for each in needed if not self._one(has, name=name, privilege=each)]
+            if missing:
+                yield Remark(
+                    area=AREA,
+                    box=table.box.name,
+                    text=f"This account may not {', '.join(missing)} on {shown}.",
+                    advice=f"As its owner: GRANT {', '.join(missing)} ON {name} TO {self._one('SELECT current_user')}",
+                )
+
+    def _needed(self, table: BoxTable) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+        """The box's tables, quoted and as people write them, each with the privileges that a worker needs."""
+        if table.box.storage is Storage.TABLE:
+            yield table.name, table.box.table, ("SELECT", "UPDATE", "DELETE")
+            return
+        # What fails is copied to the side table.
+        yield table.name, table.box.table, ("SELECT", "INSERT", "UPDATE", "DELETE")
+        found = self._log(table)
+        if found is not None:
+            log, positions = names_of(table.box.table)
+            yield found.log, log, ("SELECT", "DELETE")
+            yield found.positions, positions, ("SELECT", "UPDATE")
+
+    def _log(self, table: BoxTable) -> LogTable | None:
+        if table.box.storage is Storage.TABLE:
+            return None
+        try:
+            return reflect_log(self._connection, table)
+        except SchemaMismatch:
+            return None  # reported with the tables
 
     def _one(self, query: str, **values: Any) -> Any:
         return self._connection.execute(text(query), values).scalar()
@@ -240,11 +240,16 @@ class _MySql:
             )
             return
         for thread, state, seconds in found:
-            yield _old_transaction(
-                f"thread {thread}, {str(state).lower()}", timedelta(seconds=seconds), f"KILL {thread}"
-            )
+            whose = f"thread {thread}, {str(state).lower()}"
+            yield held_back.old_transaction(whose, timedelta(seconds=seconds), f"KILL {thread}", area=AREA)
         if not found:
             yield Remark(area=AREA, text="No transaction has been open for long.")
+
+    def standbys(self, more_than: int) -> Iterator[Remark]:  # noqa: ARG002 - a replica's queries hold back no purge
+        return iter(())
+
+    def slots(self) -> Iterator[Remark]:
+        return iter(())
 
     def autovacuum(self, table: BoxTable) -> Iterator[Remark]:  # noqa: ARG002 - InnoDB purges by itself
         return iter(())
@@ -269,17 +274,3 @@ class _MySql:
             )
         finally:
             self._connection.rollback()
-
-
-def _old_transaction(whose: str, age: timedelta, end: str) -> Remark:
-    return Remark(
-        area=AREA,
-        alarming=True,
-        text=f"A transaction has been open for {_lasting(age)}: {whose}. Dead rows that are younger cannot be removed.",
-        advice=f"End it at its source, or run: {end}",
-    )
-
-
-def _lasting(age: timedelta) -> str:
-    seconds = max(0, round(age.total_seconds()))
-    return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"  # noqa: PLR2004 - two minutes

@@ -27,6 +27,8 @@ class Finding:
     severity: str
     """``error``: the box cannot run; ``warning``: it runs, something is missing or slow."""
     message: str
+    remedy: str = "boxengine db create makes it."
+    """What to do about it."""
 
 
 def tables(boxes: Iterable[Box], models: Iterable[type] = ()) -> list[Table]:
@@ -143,6 +145,9 @@ def _check_log(connection: Connection, found: BoxTable) -> list[Finding]:
         log = logs.reflect_log(connection, found)
     except SchemaMismatch as error:
         return [Finding(box.name, "error", str(error))]
+    if not logs.may_read_positions(connection, log):
+        told = f"this account may not SELECT on {logs.names_of(box.table)[1]}"
+        return [Finding(box.name, "error", told, remedy=f"As its owner: GRANT SELECT ON {log.positions} to it.")]
     absent = logs.missing_positions(connection, log, box.buckets)
     if not absent:
         return []

@@ -171,6 +171,12 @@ def reflect_log(connection: Connection, side: BoxTable) -> LogTable:
     )
 
 
+def may_read_positions(connection: Connection, found: LogTable) -> bool:
+    """Whether the account of this connection has the privilege."""
+    query = text("SELECT has_table_privilege(to_regclass(:name), 'SELECT')")
+    return bool(connection.execute(query, {"name": found.positions}).scalar())
+
+
 def missing_positions(connection: Connection, found: LogTable, buckets: Sequence[int]) -> int:
     """How many of these buckets have no position yet."""
     query = text(f"SELECT count(*) FROM {in_text(found.positions)} WHERE bucket = ANY(:buckets)")

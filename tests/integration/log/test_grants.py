@@ -1,0 +1,97 @@
+"""What docs/storage-log.md says an account needs on the tables of a log box: it is enough, and ``doctor`` misses any of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.checkup import SqlCheckup
+from boxengine.adapters.sql.engine import connect
+from boxengine.adapters.sql.store import SqlStore
+from boxengine.domain.item import Status
+from tests.integration.log.bench import Bench
+
+WRITER = ("INSERT, SELECT (id) ON order_items_log", "USAGE ON SEQUENCE order_items_id_seq")
+WORKER = {
+    "order_items": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    "order_items_log": ("SELECT", "DELETE"),
+    "order_items_positions": ("SELECT", "UPDATE"),
+}
+GRANTS = [f"{privilege} ON {table}" for table, privileges in WORKER.items() for privilege in privileges]
+
+
+@pytest.fixture
+def bench(postgres_url: str) -> Iterator[Bench]:
+    bench = Bench(postgres_url)
+    yield bench
+    bench.engine.dispose()
+
+
+def role_of(bench: Bench) -> str:
+    return f"log_{bench.engine.url.database}"
+
+
+@contextmanager
+def account(bench: Bench, *grants: str) -> Iterator[Bench]:
+    """The same tables with the eyes of an account that has only these grants."""
+    role = role_of(bench)
+    bench.run(f"CREATE ROLE {role} LOGIN")
+    try:
+        for grant in grants:
+            bench.run(f"GRANT {grant} TO {role}")
+        url = bench.engine.url.set(username=role).render_as_string(hide_password=False)
+        limited = object.__new__(Bench)
+        limited.box, limited.rows, limited.engine = bench.box, bench.rows, connect(url, connections=2)
+        limited.store = SqlStore(limited.engine)
+        try:
+            yield limited
+        finally:
+            limited.engine.dispose()
+    finally:
+        bench.run(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def privileges_missing(bench: Bench) -> list[str]:
+    remarks = SqlCheckup(bench.store, now=lambda: datetime.now(UTC)).remarks([bench.box])
+    return [remark.text for remark in remarks if remark.text.startswith("This account may not")]
+
+
+def test_an_account_with_the_workers_grants_delivers_lets_step_aside_retries_and_cleans_up(bench: Bench) -> None:
+    broken, fine = bench.commit(), bench.commit(key="other")
+    with account(bench, *GRANTS) as worker:
+        assert worker.take(fail=(broken,)) == [broken, fine]
+        assert worker.side() == [(broken, Status.PENDING, 1)]
+        bench.run("UPDATE order_items SET processed_at = now() - interval '1 hour'")
+        assert worker.take() == [broken]
+        now = datetime.now(UTC)
+        span = {"created_from": now - timedelta(days=1), "created_before": now + timedelta(days=1)}
+        assert worker.store.delete_finished(bench.box, [Status.DELIVERED], limit=10, **span) == 3
+        assert privileges_missing(worker) == []
+
+
+def test_doctor_names_each_of_the_workers_grants_that_is_missing(bench: Bench) -> None:
+    with account(bench, *GRANTS) as worker:
+        for privilege, table in ((each, table) for table, privileges in WORKER.items() for each in privileges):
+            bench.run(f"REVOKE {privilege} ON {table} FROM {role_of(bench)}")
+            assert privileges_missing(worker) == [f"This account may not {privilege} on {table}."]
+            bench.run(f"GRANT {privilege} ON {table} TO {role_of(bench)}")
+
+
+def test_db_check_tells_that_positions_may_not_be_read(bench: Bench) -> None:
+    with account(bench, *(grant for grant in GRANTS if grant != "SELECT ON order_items_positions")) as worker:
+        (finding,) = schema.check(worker.engine, [bench.box])
+    assert finding.severity == "error"
+    assert "may not SELECT on order_items_positions" in finding.message
+    assert "GRANT SELECT ON" in finding.remedy
+
+
+def test_an_application_with_the_grants_for_writing_creates_items_and_reads_none(bench: Bench) -> None:
+    with account(bench, *WRITER) as writer:
+        assert writer.commit() == 1
+        with pytest.raises(Exception, match="permission denied"):
+            writer.ask("SELECT payload FROM order_items_log")
+    assert bench.take() == [1]
