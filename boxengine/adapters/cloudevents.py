@@ -99,4 +99,4 @@ def _check_json(data: bytes, content_type: str | None) -> None:
         DECODER.decode(data.decode())
     except (ValueError, RecursionError) as error:
         said = "no content_type" if content_type is None else f"content_type {content_type}"
-        raise ValueError(f"{said} promises JSON, and the payload is none: {error}") from error
+        raise ValueError(f"{said} announces JSON, but the payload is not JSON: {error}") from error

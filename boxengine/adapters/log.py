@@ -23,7 +23,9 @@ class LogTransport:
     def __init__(self, *, level: str = "info", logger: str = "boxengine.log", payload_limit: int = 200) -> None:
         levels = logging.getLevelNamesMapping()
         if level.upper() not in levels:
-            raise BoxError(f"log transport: level {level!r} is none of {', '.join(name.lower() for name in levels)}")
+            raise BoxError(
+                f"log transport: level {level!r} is unknown; expected one of {', '.join(name.lower() for name in levels)}"
+            )
         self._level = levels[level.upper()]
         self._logger = logging.getLogger(logger)
         self._payload_limit = payload_limit
@@ -45,7 +47,7 @@ class LogTransport:
 
     def call_batch(self, items: Sequence[Item]) -> list[None]:
         if self._clogged():
-            raise Unavailable("the log cannot be written just now, or nobody reads it")
+            raise Unavailable("the log cannot be written at the moment, or nobody reads it")
         for item in items:
             self(item, item.payload)
         return [None] * len(items)

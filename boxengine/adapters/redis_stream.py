@@ -79,7 +79,9 @@ class RedisStreamTransport:
                 try:
                     name, fields = self._entry(item)
                 except Exception as error:  # a user's serializer may raise anything, and only this item fails
-                    results[index] = Failure(f"redis_stream: no entry could be made: {type(error).__name__}: {error}")
+                    results[index] = Failure(
+                        f"redis_stream: the entry could not be built: {type(error).__name__}: {error}"
+                    )
                     continue
                 pipeline.xadd(name, fields, maxlen=self._maxlen, approximate=self._approximate)
                 sent.append(index)

@@ -82,5 +82,5 @@ def serializer(name: str | Serializer) -> Serializer:
         raise BoxError(f"serializer {name!r} is {type(found).__name__}, which cannot be called")
     kind = never_runs(found)
     if kind is not None:
-        raise BoxError(f"serializer {name!r} is {kind}, whose code nobody would run; write a plain def")
+        raise BoxError(f"serializer {name!r} is {kind}, whose code would never run; write a plain def")
     return found  # type: ignore[no-any-return] # whatever a user's dotted path leads to

@@ -82,6 +82,6 @@ def _part(area: str, ask: Callable[[], list[Remark]]) -> list[Remark]:
     try:
         return ask()
     except BoxError as error:
-        return [Remark(area=area, text=f"{error}.", advice="Bring it back; what it would say is not known.")]
+        return [Remark(area=area, text=f"{error}.", advice="Bring it back; until then its findings are unknown.")]
     except ModuleNotFoundError as error:
         return [Remark(area=area, text=f"{error.name} is not installed.", advice=f"pip install {error.name}")]

@@ -87,7 +87,7 @@ class running:  # noqa: N801 - used as a statement: with boxengine.running(...)
     def start(self) -> None:
         """What entering the block does."""
         if self._worker is not None:
-            raise BoxError("this worker has been started already; each boxengine.running(...) runs once")
+            raise BoxError("this worker has already been started; each boxengine.running(...) runs once")
         settings = self.boxes.resolved.settings
         servers = connect(settings)
         watching = watchers(settings, clock=servers.clock, partitions=settings.poller.concurrency, ledger=None)

@@ -30,7 +30,9 @@ def audit(
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option("--since", help="Only items created since: ISO 8601 (UTC if no zone), or so long ago (PT6H)."),
+        typer.Option(
+            "--since", help="Only items created since: ISO 8601 (UTC if no zone), or a duration before now (PT6H)."
+        ),
     ] = None,
     stuck_after: Annotated[
         float, typer.Option("--stuck-after", min=0, help="Seconds for which a stuck item has been due.")
@@ -38,7 +40,7 @@ def audit(
     own_buckets: Annotated[
         bool, typer.Option("--own-buckets", help="Do not compare buckets with keys (items made with partition_by).")
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Stop after so many findings.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Stop after this many findings.")] = 100,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line; the last is the summary.")] = False,
 ) -> None:
     """Check a box's table for items that are out of order, missing, doubled or left behind; exit 1 if there are any.

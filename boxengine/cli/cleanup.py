@@ -61,11 +61,11 @@ def cleanup(
                 else:
                     output().print(f"{each.name}: {counted(deleted, 'item')} deleted", markup=False)
                 if stopping.is_set:
-                    raise BoxError("stopped before all was done; the same command does the rest")
+                    raise BoxError("stopped before the end; run the same command again to finish")
         finally:
             servers.close()
     if busy:
-        raise BoxError(f"a worker is cleaning up {', '.join(busy)} just now")
+        raise BoxError(f"a worker is cleaning up {', '.join(busy)} right now")
 
 
 class _Telling:

@@ -122,5 +122,7 @@ def _earlier(file: Path) -> dict[str, Any]:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise BoxError(f"--compare {file}: cannot be read: {reason}") from error
     if not isinstance(found, dict) or not str(found.get("asyncapi", "")).startswith("3."):
-        raise BoxError(f"--compare {file}: is no AsyncAPI 3 document; make one with boxengine config asyncapi > {file}")
+        raise BoxError(
+            f"--compare {file}: not an AsyncAPI 3 document; make one with boxengine config asyncapi > {file}"
+        )
     return found

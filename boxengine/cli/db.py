@@ -114,7 +114,7 @@ def rebucket(
     box: Annotated[str, typer.Argument(help="Name of the box.")],
     *,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Look whether it can be done, and change nothing.")
+        bool, typer.Option("--dry-run", help="Check whether it can be done, and change nothing.")
     ] = False,
 ) -> None:
     """Put the bucket_size of the configuration in force, for a box that has nothing pending.

@@ -63,10 +63,10 @@ def init(with_: Kits = None) -> None:
         texts = {target: content(source) for target, source in KITS[name].items()} | texts
     there = [path for path in texts if Path(path).exists()]
     if len(there) == len(texts) or (there and not asked):
-        raise BoxError(f"there already: {', '.join(there)}; nothing was written")
+        raise BoxError(f"already there: {', '.join(there)}; nothing was written")
     for path, text in texts.items():
         if path in there:
-            output().print(f"kept {path}, which was there")
+            output().print(f"kept {path}, which exists already")
             continue
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_text(text, encoding="utf-8")

@@ -47,7 +47,8 @@ Statuses = Annotated[list[StatusName] | None, typer.Option("--status", "-s", hel
 Ids = Annotated[list[str] | None, typer.Option("--ids", help="These ids: 1,2,3; repeatable.")]
 EventKey = Annotated[str | None, typer.Option("--event-key", help="Of this event key.")]
 From = Annotated[
-    str | None, typer.Option("--from", help="Created then or later: ISO 8601 (UTC if no zone), or so long ago (PT1H).")
+    str | None,
+    typer.Option("--from", help="Created then or later: ISO 8601 (UTC if no zone), or a duration before now (PT1H)."),
 ]
 To = Annotated[str | None, typer.Option("--to", help="Created before then.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
@@ -95,7 +96,7 @@ def list_(
     event_key: EventKey = None,
     since: From = None,
     until: To = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many at most.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most this many.")] = 50,
     after: Annotated[int, typer.Option("--after", min=0, help="Only ids above this one: the next page.")] = 0,
     json: AsJson = False,
 ) -> None:
@@ -166,7 +167,7 @@ def _command(action: Action) -> Callable[..., None]:
         since: From = None,
         until: To = None,
         limit: Annotated[
-            int | None, typer.Option("--limit", min=1, help="So many at most, the oldest ids first.")
+            int | None, typer.Option("--limit", min=1, help="At most this many, the lowest ids first.")
         ] = None,
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
         yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
@@ -244,7 +245,9 @@ def _run(actions: ItemActions, box: Box, action: Action, which: ItemFilter, wish
         try:
             return actions.run(box, action, which, limit=wish.limit, progress=advance)
         except BoxError as error:
-            raise BoxError(f"{error}; {done} of {count} items are done, the same command does the rest") from error
+            raise BoxError(
+                f"{error}; {done} of {count} items are done; run the same command again for the rest"
+            ) from error
 
 
 def _report(box: Box, action: Action, figures: dict[str, Any], text: str, wish: _Wish) -> None:
@@ -285,7 +288,9 @@ def replay(
     same_key: Annotated[
         bool, typer.Option("--same-key", help="Keep the Idempotency-Key: receivers that know it drop the copy.")
     ] = False,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="So many at most, the oldest ids first.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="At most this many, the lowest ids first.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     json: AsJson = False,

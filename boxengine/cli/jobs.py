@@ -41,7 +41,7 @@ def list_(
     status: States = None,
     task: Task = None,
     lock_key: LockKey = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most this many.")] = 50,
     as_json: AsJson = False,
     jsonl: Annotated[bool, typer.Option("--jsonl", help="As JSON, one job per line.")] = False,
 ) -> None:

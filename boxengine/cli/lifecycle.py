@@ -159,7 +159,7 @@ def _end_within(span: timedelta, code: int, logger: logging.Logger) -> None:
     def end() -> None:
         time.sleep(span.total_seconds())
         waited_for = [each.name for each in threading.enumerate() if not each.daemon and each.name != "MainThread"]
-        logger.error("ends now, without waiting for %s", ", ".join(waited_for) or "the rest")
+        logger.error("exiting now, without waiting for %s", ", ".join(waited_for) or "the rest")
         logging.shutdown()
         os._exit(code)
 

@@ -77,7 +77,7 @@ def _parsed(line: bytes) -> dict[str, Any]:
 
 
 def _refuse(constant: str) -> float:
-    raise ValueError(f"{constant} is no JSON number")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _payload(item: dict[str, Any]) -> str | bytes:

@@ -158,7 +158,7 @@ def _write(template: str, yaml: str, values: dict[str, str], file: Path | None) 
         expected = "expected a path below this folder that can be imported, such as shop/items.py"
         raise typer.BadParameter(expected, param_hint="--file")
     if path.exists():
-        raise BoxError(f"{path} is there already; nothing was written")
+        raise BoxError(f"{path} exists already; nothing was written")
     try:
         path.write_text(template.format(**values))
     except OSError as error:

@@ -42,14 +42,14 @@ class Stacks:
             try:
                 self._tell()
             except Exception:
-                logger.exception("the stacks could not be told")
+                logger.exception("the stacks could not be logged")
 
     def _tell(self) -> None:
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         in_hand, this, pid = self.in_hand(), threading.get_ident(), os.getpid()
         frames = sys._current_frames()  # noqa: SLF001 - documented for exactly this
         threads = sorted((names.get(ident, f"thread {ident}"), ident) for ident in frames if ident != this)
-        logger.warning("asked by SIGUSR1: the stacks of %d threads follow", len(threads), extra={"pid": pid})
+        logger.warning("SIGUSR1 received: the stacks of %d threads follow", len(threads), extra={"pid": pid})
         for name, ident in threads:
             work = in_hand.get(ident)
             logger.warning(

@@ -35,9 +35,9 @@ def status(
     box: Annotated[str | None, typer.Argument(help="One box; all if left out.")] = None,
     *,
     exact: Annotated[bool, typer.Option("--exact", help="Count every row, however long it takes.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew until interrupted.")] = False,
-    interval: Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two looks.")] = 2.0,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON; with --watch one line for each look.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until interrupted.")] = False,
+    interval: Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two refreshes.")] = 2.0,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON; with --watch one line per refresh.")] = False,
 ) -> None:
     """Show counts by status, the age of the oldest pending item, the queue, pauses, workers and open circuits.
 

@@ -24,7 +24,7 @@ def web(
     *,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0: a free one.")] = PORT,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Nobody may change anything.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Forbid all changes.")] = False,
 ) -> None:
     """Serve the console: what is stuck, why, and what to press. Until SIGTERM or SIGINT.
 
@@ -72,7 +72,9 @@ def _serve(boxes: Boxes, host: str, port: int, *, read_only: bool) -> None:
     if made_up is not None:
         sys.stderr.write(f"boxengine: token: {made_up}\n")
     if chosen.authentication == "none" and not local:
-        sys.stderr.write("boxengine: console.authentication is none: whoever reaches this port may do everything\n")
+        sys.stderr.write(
+            "boxengine: console.authentication is none: anyone who can reach this port can do everything\n"
+        )
     sys.stderr.flush()
     app.state.site.live.keep_looking(every=MEASURED_EVERY)
     # Streams stay open as long as their tabs; a stop does not wait for those.

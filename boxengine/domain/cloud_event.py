@@ -60,7 +60,9 @@ def opened(value: bytes) -> Event:
         )
     except (ValueError, RecursionError) as error:
         # UnicodeError and NotBase64 are ValueErrors.
-        raise InvalidItem(f"the value is no CloudEvent in JSON, as its content-type says: {error}") from error
+        raise InvalidItem(
+            f"the value is not the CloudEvent in JSON that its content-type announces: {error}"
+        ) from error
 
 
 def _event(members: dict[str, _Member]) -> Event:
@@ -87,7 +89,7 @@ def _data(members: dict[str, _Member], media_type: str | None) -> bytes:
     if DATA_BASE64 in members:
         encoded = members[DATA_BASE64].value
         if not isinstance(encoded, str):
-            raise ValueError("data_base64 is no text")
+            raise ValueError("data_base64 is not text")
         try:
             return b64decode(encoded, validate=True)
         except NotBase64 as error:
@@ -109,7 +111,7 @@ def _text(member: _Member) -> str:
 def _members(text: str) -> Iterator[tuple[str, _Member]]:
     """The members of the object, the last one of a name last."""
     if not isinstance(DECODER.decode(text), dict):
-        raise ValueError("it is no JSON object")  # noqa: TRY004 - wrong data, no wrong call
+        raise ValueError("it is not a JSON object")  # noqa: TRY004 - wrong data, no wrong call
     # From here on the text is known to be valid; what is missing is where each value begins and ends.
     at = _after_space(text, text.index("{") + 1)
     while text[at] != "}":

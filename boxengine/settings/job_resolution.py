@@ -123,7 +123,7 @@ def _mistake(found: Any) -> str | None:
         return f"is {type(found).__name__}; expected a function {SHAPE}, or a class with a method handle{SHAPE}"
     kind = never_runs(found)
     if kind not in (None, ASYNC):
-        return f"is {kind}, whose code nobody would run; write def or async def, and return"
+        return f"is {kind}, whose code would never run; write def or async def, and return"
     return misfit(found, SHAPE)
 
 

@@ -406,7 +406,7 @@ class _Resolver:
         kind = never_runs(found)
         if kind is None or (awaited and kind == ASYNC):
             return True
-        self.found.append(Finding(path, f"{name} is {kind}, whose code nobody would run; write a plain def"))
+        self.found.append(Finding(path, f"{name} is {kind}, whose code would never run; write a plain def"))
         return False
 
     def _fits(self, path: Path, name: str, found: object, shape: str) -> bool:

@@ -218,7 +218,7 @@ def _refuse_what_never_runs(name: str, ways: Mapping[str, Any]) -> None:
     for way, call in ways.items():
         kind = never_runs(call)
         if kind not in (None, ASYNC):
-            raise Misconfigured(("class", f"{way} of {name} is {kind}, whose code nobody would run; write a plain def"))
+            raise Misconfigured(("class", f"{way} of {name} is {kind}, whose code would never run; write a plain def"))
 
 
 def _refuse_other_shapes(name: str, ways: Mapping[str, Any], *, is_method_of: type | None = None) -> None:

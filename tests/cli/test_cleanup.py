@@ -45,7 +45,7 @@ def test_a_box_that_a_worker_is_cleaning_up_is_left_to_it_and_exits_with_1(proje
     with redis.Redis.from_url(redis_url) as client:
         client.set(LEASE, "another", px=60_000)
         project.run("cleanup", expect=1)
-        assert "a worker is cleaning up order_outbox_item just now" in project.errors
+        assert "a worker is cleaning up order_outbox_item right now" in project.errors
         assert project.counts() == {2: 3}
         client.delete(LEASE)
     assert "3 items deleted" in project.run("cleanup")
@@ -78,5 +78,5 @@ def test_a_signal_ends_it_after_the_statement_under_way(project: Project) -> Non
     finally:
         process.kill()
     assert process.returncode == 1
-    assert "the same command does the rest" in errors
+    assert "run the same command again to finish" in errors
     assert project.counts() == {2: 49}

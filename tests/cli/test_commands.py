@@ -202,7 +202,7 @@ def test_two_asyncapi_documents_are_compared(project: Project, tmp_path: Path) -
     assert "send.orders: is gone" in project.run("config", "asyncapi", "--compare", str(old), expect=1)
     old.write_text("openapi: 3.1.0")
     project.run("config", "asyncapi", "--compare", str(old), expect=1)
-    assert "is no AsyncAPI 3 document" in project.errors
+    assert "not an AsyncAPI 3 document" in project.errors
     project.run("config", "asyncapi", "--compare", str(tmp_path / "none"), expect=1)
     assert project.errors == f"boxengine: --compare {tmp_path / 'none'}: cannot be read: No such file or directory\n"
 
@@ -219,7 +219,7 @@ def test_init_makes_a_configuration_that_is_valid_and_overwrites_nothing(tmp_pat
     project.run("init")
     project.run("config", "check")
     project.run("init", expect=1)
-    assert "there already: outbox.yml" in project.errors
+    assert "already there: outbox.yml" in project.errors
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_an_outage_of_redis_is_told_once_by_the_worker(tmp_path: Path, postgres_
         eventually(lambda: troubles(worker.lines()))
         worker.stop()
         [told] = troubles(worker.lines())
-    assert "does not work, tried again with growing pauses: Redis: " in told
+    assert "does not work; retrying with growing pauses: Redis: " in told
     assert told.endswith("Connection refused; check redis.url, and that the server runs")
 
 

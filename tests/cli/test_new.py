@@ -57,7 +57,7 @@ def test_the_snippet_of_an_item_is_a_valid_configuration_as_it_is(project: Proje
 def test_nothing_is_overwritten(project: Project, kind: str) -> None:
     (project.folder / "mine.py").write_text("mine")
     project.run("new", kind, "Order", "--file", "mine.py", expect=1)
-    assert project.errors == "boxengine: mine.py is there already; nothing was written\n"
+    assert project.errors == "boxengine: mine.py exists already; nothing was written\n"
     assert (project.folder / "mine.py").read_text() == "mine"
 
 

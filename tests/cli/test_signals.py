@@ -138,7 +138,7 @@ def test_sigusr1_logs_what_every_thread_of_every_process_does_and_nothing_dies(g
         in_hand = set((gated.folder / "calls").read_text().split())
         worker.signal(signal.SIGUSR1)
         # The parent's own threads, and those of two children.
-        eventually(lambda: len(worker.logged("asked by SIGUSR1")) == 3)
+        eventually(lambda: len(worker.logged("SIGUSR1 received")) == 3)
         eventually(lambda: in_hand <= named(worker))
         (busy, *_) = worker.logged("transport transports.Gate")
         assert busy["message"].startswith("boxengine-processor-")

@@ -58,10 +58,10 @@ def compose(folder: Path) -> dict[str, Any]:
 def test_a_kit_keeps_what_is_there_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "outbox.yml").write_text("# mine\n")
     (tmp_path / "deploy.yml").write_text("# mine\n")
-    assert "kept deploy.yml, which was there" in boxengine(tmp_path, "init", "--with", "systemd")
+    assert "kept deploy.yml, which exists already" in boxengine(tmp_path, "init", "--with", "systemd")
     assert {(tmp_path / name).read_text() for name in ("outbox.yml", "deploy.yml")} == {"# mine\n"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["boxengine.service", "deploy.yml", "outbox.yml"]
-    assert "there already: boxengine.service, deploy.yml; nothing was written" in boxengine(
+    assert "already there: boxengine.service, deploy.yml; nothing was written" in boxengine(
         tmp_path, "init", "--with", "systemd", expect=1
     )
     assert "got 'helmet'" in boxengine(tmp_path, "init", "--with", "helmet", expect=2)

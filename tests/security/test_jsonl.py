@@ -139,7 +139,7 @@ def test_two_lines_of_a_batch_that_exclude_each_other_cost_only_the_second(rig: 
     ("bad", "reason"),
     [
         (b"[" * 50_000, "nested too deeply"),
-        (b'{"event_key": 1, "payload": 1e5, "options": {"x": NaN}}', "NaN is no JSON number"),
+        (b'{"event_key": 1, "payload": 1e5, "options": {"x": NaN}}', "NaN is not a JSON number"),
         (b'{"event_key": "\\u0000", "payload": "x"}', "U+0000"),
         (b'{"event_key": "\\ud800", "payload": "x"}', "U+D800"),
         (b'{"event_key": 1, "payload": "\\ud800"}', "surrogates not allowed"),

@@ -118,15 +118,15 @@ def test_data_that_is_null_is_data_and_none_is_an_empty_payload_and_no_tombstone
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ("{", "no CloudEvent in JSON"),
+        ("{", "not the CloudEvent in JSON"),
         (b"\xff", "utf-8"),
-        ("[]", "it is no JSON object"),
-        ("[" * 200_000, "no CloudEvent in JSON"),
+        ("[]", "it is not a JSON object"),
+        ("[" * 200_000, "not the CloudEvent in JSON"),
         ('{"specversion":"1.0","id":"","source":1}', "no id, source, type in it"),
         (event(specversion="0.3"), "specversion '0.3': expected 1.0"),
         (event(data=1, data_base64="AA=="), "both data and data_base64"),
         (event(data_base64="?"), "data_base64"),
-        (event(data_base64=1), "data_base64 is no text"),
+        (event(data_base64=1), "data_base64 is not text"),
         (event(data=float("nan")), "NaN is not JSON"),
         (event(subject="\ud800"), "surrogates not allowed"),
     ],
@@ -181,7 +181,7 @@ def test_an_envelope_holds_json_digit_for_digit_and_other_data_in_base64() -> No
 
 @pytest.mark.parametrize("data", [b"{", b"\xff", b"NaN", b'{"a":1}}'])
 def test_a_payload_that_is_no_json_is_not_sent_as_such(data: bytes) -> None:
-    with pytest.raises(ValueError, match="content_type application/json promises JSON"):
+    with pytest.raises(ValueError, match="content_type application/json announces JSON"):
         CloudEvents(structured=True).envelope(make_item(), data)
 
 

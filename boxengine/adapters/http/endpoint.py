@@ -128,7 +128,7 @@ class Endpoint:
         if response.status < FINAL:
             # The real answer would follow on this connection, and be taken for the next item's.
             response.close()
-            raise BrokenOff(f"answered {response.status}, which is no final answer")
+            raise BrokenOff(f"answered {response.status}, which is not a final response")
         if _ends_where_it_says(response):
             body = self._read(response, deadline)
         else:

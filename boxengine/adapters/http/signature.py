@@ -52,7 +52,7 @@ def _key(secret: str) -> bytes:
         try:
             key = base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
         except binascii.Error as error:
-            raise BoxError(f"http: a secret that starts with {PREFIX} must go on in base64") from error
+            raise BoxError(f"http: a secret that starts with {PREFIX} must continue in base64") from error
     if not key:
         raise BoxError("http: an empty secret signs nothing")
     return key

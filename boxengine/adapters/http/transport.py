@@ -121,7 +121,7 @@ class HttpTransport:
         except NotInTime as error:
             return Failure(f"http: no answer from {host}; whether it got the request is unknown: {error}")
         except (TypeError, ValueError) as error:
-            return Failure(f"http: no request could be made: {error}")
+            return Failure(f"http: the request could not be built: {error}")
         return self._judged(item, answer)
 
     def call_batch(self, items: Sequence[Item]) -> list[Result]:

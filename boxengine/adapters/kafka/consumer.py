@@ -234,7 +234,7 @@ class KafkaSource:
                 del self._committed[partition]
                 logger.warning(
                     "the offsets of %s[%d] went back from %d to %d: the topic was deleted and created again, the group's "
-                    "offsets were set back, or this is another cluster. Messages that are stored already are recognised "
+                    "offsets were reset, or this is another cluster. Messages that are stored already are recognised "
                     "by their dedup_key",
                     *partition,
                     committed,
@@ -309,7 +309,7 @@ class KafkaSource:
                     # It may have been halted further on.
                     self._consumer.resume([self._client.partition(*partition)])
         except Exception:
-            logger.warning("a Kafka consumer could not be set back, and is made anew", exc_info=True)
+            logger.warning("a Kafka consumer could not be reset; a new one replaces it", exc_info=True)
             self.close()
 
     def _commit(self, consumer: Any, only: Iterable[TopicPartition] | None = None) -> None:
@@ -388,7 +388,9 @@ def message_of(received: Any, *, cluster: str = "") -> ReceivedMessage:
         try:
             moment = EPOCH + timedelta(milliseconds=milliseconds)
         except OverflowError:
-            problems.append(f"the timestamp {milliseconds} is no date: Kafka's timestamps are milliseconds since 1970")
+            problems.append(
+                f"the timestamp {milliseconds} is not a date: Kafka's timestamps are milliseconds since 1970"
+            )
     return ReceivedMessage(
         received.topic(),
         received.partition(),

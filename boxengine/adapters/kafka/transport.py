@@ -102,7 +102,7 @@ class KafkaTransport:
                 unsent.update(dict.fromkeys(range(index, len(items)), outage))
                 break
             except Exception as error:  # a user's serializer may raise anything, and only this item fails
-                unsent[index] = Failure(f"kafka: no message could be made: {type(error).__name__}: {error}")
+                unsent[index] = Failure(f"kafka: the message could not be built: {type(error).__name__}: {error}")
         sent = self._leased().send(messages) if messages else []
         if not unsent:
             return sent

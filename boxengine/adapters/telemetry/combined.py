@@ -35,7 +35,9 @@ class CombinedObserver:
         if (number, kind) not in self._complained:
             self._complained.add((number, kind))
             name = type(self._observers[number]).__name__
-            logger.exception("%s raised at %s; it will go on being told, but this is said once", name, kind.__name__)
+            logger.exception(
+                "%s raised on %s; it still receives events, but this is logged only once", name, kind.__name__
+            )
 
 
 class CombinedTracer:
@@ -88,7 +90,7 @@ class CombinedTracer:
         if (number, kind) not in self._complained:
             self._complained.add((number, kind))
             name = type(self._tracers[number]).__name__
-            logger.exception("%s raised in %s(); this is said once", name, kind)
+            logger.exception("%s raised in %s(); this is logged only once", name, kind)
 
 
 class _Nested(AbstractContextManager[None]):

@@ -134,7 +134,7 @@ TRANSPORT_RUNTIME = _histogram(
 CIRCUIT_OPEN = _gauge(
     "box_worker_circuit_open",
     (*BOX, "transport"),
-    "1 while a transport is left alone because its receiver could not be reached.",
+    "1 while a transport is not called because its receiver could not be reached.",
     lifetime=MEASURED,
 )
 
@@ -151,7 +151,7 @@ ITEM_RUNTIME = _histogram(
     _RUNTIME,
 )
 FOREIGN_JOBS = _counter(
-    "box_worker_foreign_jobs", BOX, "Elements of the queue, and keys, that were no jobs of the box; dropped."
+    "box_worker_foreign_jobs", BOX, "Elements of the queue, and keys, that are not jobs of the box; dropped."
 )
 POLLS = _counter("box_worker_batches_per_poll", PARTITION, "Batches read by pollers; one for each poll.")
 POLLED_ITEMS = _counter(

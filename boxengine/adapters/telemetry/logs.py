@@ -177,7 +177,7 @@ class LogObserver:
                 logger.debug("items could not be read or recorded: %s", event.reason, extra={"box": box.name})
             case events.ForeignJobs(box=box, elements=elements):
                 logger.warning(
-                    "the queue held %d that were no jobs of this box; dropped, the first: %r",
+                    "the queue held %d elements that are not jobs of this box; dropped them, the first: %r",
                     len(elements),
                     elements[0][:80].decode(errors="backslashreplace"),
                     extra={"box": box.name},
@@ -190,7 +190,7 @@ class LogObserver:
                 self._outage_ended(event)
             case events.CoordinatorSlow():
                 logger.warning(
-                    "Redis: answers after %.1f s; leases last %.0f s, so a worker that dies holds its buckets up for as long",
+                    "Redis: answers after %.1f s; leases last %.0f s, so the buckets of a worker that dies wait that long",
                     event.seconds,
                     event.lease.total_seconds(),
                 )
@@ -237,7 +237,7 @@ class LogObserver:
             met.append(event.what)
             if len(met) > 1:
                 return  # a server that is down stops several loops, and is told once
-        logger.warning("%s does not work, tried again with growing pauses: %s", event.what, event.reason)
+        logger.warning("%s does not work; retrying with growing pauses: %s", event.what, event.reason)
 
     def _outage_ended(self, event: events.OutageEnded) -> None:
         what = event.what

@@ -61,7 +61,7 @@ class _AsyncCallNext:
                 raise self._error
             if not self._called:
                 if self._passage.over:
-                    raise BoxError("call_next() was called after its middleware had returned; nothing is sent any more")
+                    raise BoxError("call_next() was called after its middleware had returned; nothing more is sent")
                 self._called = True
                 try:
                     self._answer = await self._passage.enter_async(self._depth)

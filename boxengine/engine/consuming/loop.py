@@ -214,7 +214,7 @@ class Consumer:
             if ends_the_worker(error):
                 raise
             # The error would be raised again for ever, and block everything after this message.
-            raise InvalidItem(f"no item can be made of it: {type(error).__name__}: {text_of(error)}") from error
+            raise InvalidItem(f"no item can be built from it: {type(error).__name__}: {text_of(error)}") from error
         return only(self._columns, attributes)
 
     # ── what cannot be stored ────────────────────────────────────────────────────────────────────────

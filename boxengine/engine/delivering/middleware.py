@@ -132,7 +132,7 @@ class _CallNext:
             raise self._error
         if not self._called:
             if self._passage.over:
-                raise BoxError("call_next() was called after its middleware had returned; nothing is sent any more")
+                raise BoxError("call_next() was called after its middleware had returned; nothing more is sent")
             self._called = True
             try:
                 self._answer = self._passage.enter(self._depth)

@@ -76,7 +76,7 @@ class Carrier:
         if spec.timeout is not None and (self.wants_session or self.single_wants_session):
             # A session belongs to one thread, and the engine would commit the transaction while the call still writes.
             raise BoxError(
-                f"transport {spec.name}: timeout cannot be had together with session=; "
+                f"transport {spec.name}: timeout cannot be combined with session=; "
                 "set statement_timeout or lock_timeout in the database URL instead"
             )
 
@@ -132,7 +132,7 @@ class Carrier:
             kind = never_runs(call)
             if kind is not None:
                 raise BoxError(
-                    f"transport {self.name}: its {way} is {kind}, whose code nobody would run; write a plain def"
+                    f"transport {self.name}: its {way} is {kind}, whose code would never run; write a plain def"
                 )
 
 

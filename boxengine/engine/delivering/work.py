@@ -32,7 +32,7 @@ class Errand:
     positions: Mapping[int, ItemId | None]
     """By bucket, the id after which to read; None means from the start."""
     rows: int
-    """At most so many."""
+    """At most this many."""
     until: float
     """Monotonic time at which to stop between two items."""
     term: Term

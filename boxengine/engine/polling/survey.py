@@ -49,8 +49,8 @@ class Survey:
             self._pending = frozenset(box.name for box in self._boxes)
             for name in sorted(self._pending - before):
                 self._schedule.check(name, within=0.0)
-            return timedelta(seconds=self._outages.failed("looking at all boxes", error))
-        self._outages.worked("looking at all boxes")
+            return timedelta(seconds=self._outages.failed("the survey of all boxes", error))
+        self._outages.worked("the survey of all boxes")
         # Boxes that were pending before are checked at their own pace, which is quick while rows are due.
         self._pending = pending
         for name in sorted(pending - before):

@@ -145,7 +145,7 @@ def _admit(call: Call, role: Role | None) -> None:
     if role is None:
         return
     if call.who.role < role:
-        raise Refused(HTTPStatus.FORBIDDEN, "You may look, but change nothing.")
+        raise Refused(HTTPStatus.FORBIDDEN, "You may look, but not change anything.")
 
 
 def _check_meant(call: Call) -> None:

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 EVERY = 2.0
-"""Seconds between two looks."""
+"""Seconds between two refreshes."""
 
 
 class Live(Generic[T]):
@@ -60,7 +60,7 @@ class Live(Generic[T]):
                 try:
                     self.now()
                 except Exception:  # the next look may do better
-                    logger.exception("the console could not look")
+                    logger.exception("the console could not read the state of the boxes")
                 pause.wait(every)
 
         threading.Thread(target=keep, name="boxengine-console-keeper", daemon=True).start()
@@ -85,7 +85,7 @@ class Live(Generic[T]):
             try:
                 latest: T | None = self.now()
             except Exception:  # the next look may do better, and the tabs show how old theirs is
-                logger.exception("the console could not look")
+                logger.exception("the console could not read the state of the boxes")
                 latest = None
             with self._lock:
                 watchers = list(self._watchers)

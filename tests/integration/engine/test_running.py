@@ -114,7 +114,7 @@ def test_misuse_is_told(boxes: boxengine.Boxes, engine: Engine) -> None:
     worker = boxengine.running(boxes)
     with pytest.raises(errors.BoxError, match="has not been started"):
         worker.ready()
-    with worker, pytest.raises(errors.BoxError, match="has been started already"):
+    with worker, pytest.raises(errors.BoxError, match="has already been started"):
         worker.start()
     with pytest.raises(errors.UnknownBox, match="order_outbox_item, other_outbox_item"):
         boxengine.running(boxes, boxes=["orders"]).start()

@@ -59,7 +59,7 @@ def test_a_source_works_out_event_name_key_and_other_columns_from_the_message(ma
     assert (row.event_name, row.event_key, row.status) == ("order_paid", "7", 0)
     assert row.bucket == inbox.box.partition_strategy("7", inbox.box.bucket_size)
     assert row.available_at.isoformat() == moment
-    assert "no item can be made of it" in failed.error_log
+    assert "no item can be built from it" in failed.error_log
 
 
 def test_a_rule_may_be_a_callable_of_the_users_and_leaves_the_attribute_where_it_returns_nothing(
@@ -77,7 +77,7 @@ def test_a_rule_may_be_a_callable_of_the_users_and_leaves_the_attribute_where_it
     [
         ({"event_name": "{nope}"}, "no message has 'nope'"),
         ({"event_key": "shop.nowhere"}, "shop"),
-        ({"event_key": f"{__name__}.later"}, "nobody would run"),
+        ({"event_key": f"{__name__}.later"}, "would never run"),
         ({"attributes": {"dedup_key": "x"}}, "is the consumer's to set"),
     ],
 )

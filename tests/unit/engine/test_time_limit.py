@@ -137,5 +137,5 @@ def test_a_limit_together_with_the_engines_session_is_refused(bench: Bench) -> N
     class Booking:
         def __call__(self, item: Item, payload: Any, *, session: Any) -> None: ...
 
-    with pytest.raises(BoxError, match="timeout cannot be had together with session="):
+    with pytest.raises(BoxError, match="timeout cannot be combined with session="):
         bench.delivery(spec(Booking(), timeout=SHORT))

@@ -33,7 +33,7 @@ def test_what_a_plain_call_would_not_run_is_refused_wherever_it_is_named(
     folder: Folder, text: str, path: str, name: str, kind: str
 ) -> None:
     (message,) = folder.problems(text.replace("NAME", f"{SHOP}.{name}")).values()
-    assert f"{SHOP}.{name} {kind}, whose code nobody would run; write a plain def" in message
+    assert f"{SHOP}.{name} {kind}, whose code would never run; write a plain def" in message
 
 
 AWAITED = [
@@ -48,7 +48,7 @@ AWAITED = [
 @pytest.mark.parametrize("text", AWAITED)
 def test_generators_are_refused_where_coroutines_are_awaited(folder: Folder, text: str, name: str) -> None:
     (message,) = folder.problems(text.replace("NAME", f"{SHOP}.{name}")).values()
-    assert f"{SHOP}.{name} {KINDS[name]}, whose code nobody would run; write a plain def" in message
+    assert f"{SHOP}.{name} {KINDS[name]}, whose code would never run; write a plain def" in message
 
 
 @pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if "generator" not in kind])
@@ -71,7 +71,7 @@ def test_the_hooks_of_a_model_are_looked_at(folder: Folder) -> None:
     with pytest.raises(ConfigurationError) as caught:
         folder.resolved(f"outbox_items: {{later_outbox_item: {{model: {SHOP}.LaterOutboxItem}}}}")
     for hook in ("build_payload", "extra_options", "extra_log_details"):
-        assert f"its {hook} is async def, whose code nobody would run; write a plain def" in str(caught.value)
+        assert f"its {hook} is async def, whose code would never run; write a plain def" in str(caught.value)
 
 
 def test_a_plain_function_that_drives_an_event_loop_itself_is_welcome(folder: Folder) -> None:

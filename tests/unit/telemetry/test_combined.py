@@ -50,7 +50,7 @@ def test_each_observer_is_told_though_one_before_it_raises(event: Event, caplog:
             combined.see(event)
     assert recorder.seen == [event] * 3
     assert [record.getMessage() for record in caplog.records] == [
-        f"Broken raised at {kind(event)}; it will go on being told, but this is said once"
+        f"Broken raised on {kind(event)}; it still receives events, but this is logged only once"
     ]
 
 
@@ -90,8 +90,8 @@ def test_tracers_are_nested_in_order_and_a_broken_one_is_left_out(caplog: pytest
         assert tracer.inject({}) == {"a": "here", "b": "here"}
     assert notes == ["a in", "b in", "work", "b out", "a out"] * 2
     assert [record.getMessage() for record in caplog.records] == [
-        "Broken raised in processing(); this is said once",
-        "Broken raised in inject(); this is said once",
+        "Broken raised in processing(); this is logged only once",
+        "Broken raised in inject(); this is logged only once",
     ]
 
 

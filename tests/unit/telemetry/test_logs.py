@@ -194,7 +194,7 @@ def test_outages_and_recoveries_and_lost_batches_are_said() -> None:
     observer.see(events.FetchFailed(BOX, "lock timeout"))
     observer.see(events.Deleted(BOX, rows=10, seconds=0.5))
     assert [(line["level"], line["message"]) for line in lines(stream)] == [
-        ("warning", "redis does not work, tried again with growing pauses: connection refused"),
+        ("warning", "redis does not work; retrying with growing pauses: connection refused"),
         ("info", "redis works again, after 12.3 s"),
         ("debug", "items could not be read or recorded: lock timeout"),
         ("debug", "retention deleted 10 rows in 0.500 s"),
@@ -224,12 +224,12 @@ def test_what_stops_several_loops_at_once_is_told_once() -> None:
         observer.see(events.OutageEnded(what, seconds=2))
     observer.see(events.OutageBegan("retention", "Redis: connection refused"))
     assert [line["message"] for line in lines(stream)] == [
-        "poller does not work, tried again with growing pauses: Redis: connection refused",
-        "polling a does not work, tried again with growing pauses: the database: no such user",
+        "poller does not work; retrying with growing pauses: Redis: connection refused",
+        "polling a does not work; retrying with growing pauses: the database: no such user",
         "poller works again, after 2.0 s; not yet: retention",
         "polling a works again, after 2.0 s",
         "retention works again, after 2.0 s",
-        "retention does not work, tried again with growing pauses: Redis: connection refused",
+        "retention does not work; retrying with growing pauses: Redis: connection refused",
     ]
 
 

@@ -339,7 +339,7 @@ def test_a_header_with_a_line_break_in_it_fails_its_own_item(
     make: Make, hook: Receiver, headers: dict[str, str]
 ) -> None:
     first, second = make().call_batch([make_item(1, options={"headers": headers}), make_item(2)])
-    assert "no request could be made" in reason(first)
+    assert "the request could not be built" in reason(first)
     assert second is None
     assert len(hook.requests) == 1
 
@@ -400,7 +400,7 @@ def scripted(answers: list[bytes]) -> Iterator[str]:
 def test_a_header_that_cannot_be_sent_fails_its_own_item(make: Make, hook: Receiver) -> None:
     evil = make_item(1, options={"headers": {"x": "a\r\nInjected: yes"}})
     first, second = make().call_batch([evil, make_item(2)])
-    assert "no request could be made" in reason(first)
+    assert "the request could not be built" in reason(first)
     assert second is None
     assert len(hook.requests) == 1
 
@@ -442,7 +442,7 @@ def test_the_connection_goes_to_the_checked_address_whatever_the_name_resolves_t
         ({"url": "https://me:secret@a/"}, "credentials in the url"),
         ({"concurrency": 0}, "at least 1"),
         ({"format": "soap"}, "expected plain, cloudevents or cloudevents_structured"),
-        ({"secret": "whsec_%%"}, "must go on in base64"),
+        ({"secret": "whsec_%%"}, "must continue in base64"),
         ({"secret": ""}, "an empty secret signs nothing"),
         ({"secret": "whsk_abc"}, "expected one for v1: whsec_"),
     ],

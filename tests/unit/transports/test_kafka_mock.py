@@ -135,7 +135,7 @@ def test_a_payload_that_is_no_json_fails_its_item_alone_in_structured_mode(make:
     sent, failed, sent_too = make(format="cloudevents_structured").call_batch(items)
     assert sent is sent_too is None
     assert isinstance(failed, Failure)
-    assert "content_type application/json promises JSON" in failed.reason
+    assert "content_type application/json announces JSON" in failed.reason
     assert len(read_all(mock_kafka, "orders")) == 2
 
 

@@ -89,7 +89,7 @@ def test_what_does_not_fit_the_schema_fails_its_own_item(
     first, second, third = make(serializer=serialize).call_batch(items)
     assert first is third is None
     assert isinstance(second, Failure)
-    assert "no message could be made" in second.reason
+    assert "the message could not be built" in second.reason
     assert len(read_all(mock_kafka, "orders")) == 2
 
 

@@ -33,5 +33,5 @@ def test_a_long_payload_is_cut_and_a_limit_of_zero_hides_it(caplog: pytest.LogCa
 
 
 def test_an_unknown_level_is_refused_at_construction() -> None:
-    with pytest.raises(BoxError, match="level 'loud' is none of"):
+    with pytest.raises(BoxError, match="level 'loud' is unknown; expected one of"):
         LogTransport(level="loud")

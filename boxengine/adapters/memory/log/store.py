@@ -59,7 +59,7 @@ class LogClaim(MemoryClaim):
         """Raises:
         BoxError: always; the log says of no single item whether it was delivered.
         """
-        raise BoxError("with storage: log nobody knows which later items of a key have been delivered")
+        raise BoxError("storage: log does not record which later items of a key were delivered")
 
     def _written(self, settlement: Settlement) -> list[int]:
         passed = self._bucket_of.keys() & set(settlement.delivered)

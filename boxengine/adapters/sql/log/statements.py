@@ -314,7 +314,7 @@ class LogStatements(PostgresStatements):
         """Raises:
         BoxError: always; the log says of no single item whether it was delivered.
         """
-        raise BoxError("with storage: log nobody knows which later items of a key have been delivered")
+        raise BoxError("storage: log does not record which later items of a key were delivered")
 
     # ── its settlement ───────────────────────────────────────────────────────────────────────────────
 

@@ -32,7 +32,7 @@ def task_of(path: str | None, payload: Mapping[str, Any]) -> Any:
     """
     found = import_string(path or "")
     if not isinstance(found, Task):
-        raise TypeError(f"{path} is no task; decorate the function with @task")
+        raise TypeError(f"{path} is not a task; decorate the function with @task")
     return found.using(queue_name=payload["queue_name"], backend=payload["backend"])
 
 
