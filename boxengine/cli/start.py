@@ -77,8 +77,12 @@ def start(
     choose(loaded.resolved, names)
     servers = connect(loaded, writes=True)
     if process.child is None:
-        refuse_shared_tables(loaded.resolved, servers.store)
-        refuse_other_sizes(loaded.resolved, names, servers.store)
+        try:
+            refuse_shared_tables(loaded.resolved, servers.store)
+            refuse_other_sizes(loaded.resolved, names, servers.store)
+        except BaseException:
+            servers.close()
+            raise
     settings = loaded.resolved.settings
     plan = Plan(
         work=partial(Delivering, loaded, servers, choices),

@@ -139,9 +139,12 @@ def test_indexes(make_rig: MakeRig) -> None:
 def test_available_at(rig: Rig) -> None:
     receiver = Receiver()
     rig.carry(receiver)
-    (later,) = rig.create(1, available_at=datetime.now(UTC) + timedelta(seconds=1))
+    (later,) = rig.create(1, available_at=datetime.now(UTC) + timedelta(hours=1))
     (now,) = rig.create(1)
-    rig.deliver(2)
+    rig.deliver(1)
+    assert receiver.ids == [now]
+    rig.execute("UPDATE order_outbox_items SET available_at = :now WHERE id = :later", now=rig.now(), later=later)
+    rig.deliver(1)
     assert receiver.ids == [now, later]
     row = rig.row(later)
     assert row.processed_at >= row.available_at
