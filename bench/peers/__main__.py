@@ -27,6 +27,7 @@ UNFAIR = (
     "boxengine keeps the order of each key; none of the others does.",
     "dramatiq sends to Redis: no transaction, so its messages cost no commit, and can be lost.",
     "The others have the best settings that we found in their documentation; boxengine its defaults, and strict_order: key.",
+    "boxengine's long jobs have a lease, a fence token and a journal each, and their handler runs in threads.",
     "boxengine's transport takes batches; the others call their handler for each message.",
     "p99 of so few messages does not rank anybody.",
 )

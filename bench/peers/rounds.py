@@ -37,7 +37,7 @@ class Sizes:
 
     drain: int
     slow_drain: int
-    """For systems that would take minutes."""
+    """For systems that are slow."""
     waits: int
     commits: int
 
@@ -70,7 +70,7 @@ class Stand:
 
     def round(self, system: System) -> Round:
         """All measurements once, each on a database of its own."""
-        count = self._sizes.slow_drain if system.name == "procrastinate" else self._sizes.drain
+        count = self._sizes.slow_drain if system.slow else self._sizes.drain
         with self._contestant(system) as contestant:
             contestant.do("fill", count)
             drained = contestant.worked(count)

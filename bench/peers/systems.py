@@ -24,6 +24,8 @@ class System:
     """Pinned; empty: this environment."""
     in_database: bool = True
     """Whether its messages lie in PostgreSQL."""
+    slow: bool = False
+    """Whether a full drain would take minutes: it gets fewer messages."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """More of its environment variables."""
 
@@ -49,8 +51,9 @@ class System:
 SYSTEMS = (
     System("boxengine", "boxengine_peer.py"),
     System("boxengine, storage: log", "boxengine_peer.py", settings={"BOX_STORAGE": "log"}),
+    System("boxengine, long jobs", "boxengine_jobs_peer.py", slow=True),
     System("pgqueuer", "pgqueuer_peer.py", ("pgqueuer[asyncpg]==1.6.0",)),
     System("faststream-outbox", "faststream_outbox_peer.py", ("faststream-outbox[asyncpg]==0.19.0",)),
-    System("procrastinate", "procrastinate_peer.py", ("procrastinate==3.10.0",)),
+    System("procrastinate", "procrastinate_peer.py", ("procrastinate==3.10.0",), slow=True),
     System("dramatiq", "dramatiq_peer.py", ("dramatiq[redis]==2.2.1",), in_database=False),
 )
