@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -40,9 +40,23 @@ class Moody:
         return mood != "refuse"
 
     def _mood(self, item):
-        file = Path("moods") / item.box_name
-        return file.read_text() if file.exists() else "ok"
+        return mood(item.box_name)
+
+
+class Slowly:
+    """Middleware of creating: takes 20 ms for each message while the inbox's mood is slow."""
+
+    def __call__(self, model, attributes, call_next):
+        if mood("arrived_item") == "slow":
+            Event().wait(0.02)
+        call_next()
+
+
+def mood(box):
+    file = Path("moods") / box
+    return file.read_text() if file.exists() else "ok"
 '''
+SLOWLY = {"middlewares": {"create_item": ["transports.Slowly"]}}
 PATIENT = {"max_retries": 1000, "minimal_retry_interval": "PT0.2S", "maximal_retry_interval": "PT0.5S"}
 OVERTAKEN = {**PATIENT, "retry_strategies": ["exponential_backoff", "latest_available"], "key_index": True}
 BOXES: dict[str, dict[str, Any]] = {
@@ -52,7 +66,7 @@ BOXES: dict[str, dict[str, Any]] = {
     "disorder_item": {"strict_order": "key"},
     "stranded_item": {},
     "renamed_item": {},
-    "stuck_item": {"partition_size": 4, "bucket_size": 16},
+    "stuck_item": {"bucket_size": 256},
     "slow_item": {},
     "away_item": {},
 }
@@ -80,13 +94,12 @@ class Stand:
             "inbox_items": {"arrived_item": {"transports": {"log": {}}, "source": {"kafka": source}}},
         }
         (folder / "outbox.yml").write_text(yaml.safe_dump(settings))
-        (folder / "consumer.yml").write_text(yaml.safe_dump({"metrics": {"port": self._ports[1]}}))
+        (folder / "consumer.yml").write_text(yaml.safe_dump({"metrics": {"port": self._ports[1]}, **SLOWLY}))
         (folder / "rules.yml").write_text(yaml.safe_dump(dict(rules)))
         self._cli = [sys.executable, "-m", "boxengine", "--config", "outbox.yml"]
         subprocess.run([*self._cli, "db", "create"], cwd=folder, check=True, capture_output=True)
         self._boxes = load(folder / "outbox.yml")
         self._engine: Engine = create_engine(postgres, poolclass=NullPool)
-        self._held = ExitStack()
 
     def worker(self) -> AbstractContextManager[None]:
         return running([*self._cli, "start"], self.folder, "worker")
@@ -116,14 +129,6 @@ class Stand:
         with self._engine.connect() as connection:
             return int(connection.execute(text(query)).scalar_one())
 
-    def hold(self, table: str) -> None:
-        """Lock a table until ``release``: a migration that goes on and on."""
-        connection = self._held.enter_context(self._engine.connect())
-        connection.execute(text(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"))
-
-    def release(self) -> None:
-        self._held.close()
-
     def send(self, count: int, *, key: bytes) -> None:
         """Messages for the consumer."""
         producer = Producer({"bootstrap.servers": self._kafka})
@@ -131,14 +136,19 @@ class Stand:
             producer.produce(TOPIC, b"x", key=key)
         producer.flush(30)
 
+    def scraped(self) -> bool:
+        """Whether Prometheus has read the numbers of the worker and of the consumer."""
+        return len(self._ask("query?query=up==1")["result"]) == 2
+
     def alerts(self) -> dict[str, str]:
         """``pending`` or ``firing`` by the alert's name, for those that are one of them."""
+        found = self._ask("alerts").get("alerts", [])
+        by_state = sorted(found, key=lambda each: str(each["state"]), reverse=True)  # the last one counts: firing
+        return {each["labels"]["alertname"]: each["state"] for each in by_state}
+
+    def _ask(self, what: str) -> dict[str, Any]:
         try:
-            with urlopen(f"http://127.0.0.1:{self._web}/api/v1/alerts", timeout=10) as answer:
-                found = json.load(answer)["data"]["alerts"]
+            with urlopen(f"http://127.0.0.1:{self._web}/api/v1/{what}", timeout=10) as answer:
+                return dict(json.load(answer)["data"])
         except OSError:
-            return {}  # Prometheus starts
-        return {
-            each["labels"]["alertname"]: each["state"]
-            for each in sorted(found, key=lambda each: str(each["state"] == "firing"))
-        }
+            return {"result": []}  # Prometheus starts

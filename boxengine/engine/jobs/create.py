@@ -87,7 +87,10 @@ class JobChecks:
         if delay is not None and moment is not None:
             raise self._refused("delay and available_at exclude each other")
         if isinstance(delay, int | float) and not isinstance(delay, bool):
-            delay = timedelta(seconds=delay)
+            try:
+                delay = timedelta(seconds=delay)
+            except (OverflowError, ValueError):  # infinite, longer than a timedelta may be, or not a number
+                raise self._refused(f"delay: expected a timedelta, or seconds, not below zero; got {delay!r}") from None
         if delay is not None and (not isinstance(delay, timedelta) or delay < timedelta(0)):
             raise self._refused(f"delay: expected a timedelta, or seconds, not below zero; got {delay!r}")
         if moment is not None and (not isinstance(moment, datetime) or moment.tzinfo is None):
@@ -98,7 +101,7 @@ class JobChecks:
         seconds = self.box.lease_ttl if given is None else given
         if isinstance(seconds, timedelta):
             seconds = seconds.total_seconds()
-        if not isinstance(seconds, int | float) or seconds != int(seconds) or not SHORTEST_LEASE <= seconds <= _LARGEST:
+        if not isinstance(seconds, int | float) or not SHORTEST_LEASE <= seconds <= _LARGEST or seconds != int(seconds):
             raise self._refused(f"lease_ttl: expected whole seconds from {SHORTEST_LEASE:g} up; got {given!r}")
         return timedelta(seconds=seconds)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -60,6 +61,10 @@ def test_times_are_taken_as_seconds_or_spans() -> None:
         ({"delay": 1, "available_at": datetime(2026, 1, 1, tzinfo=UTC)}, "exclude each other"),
         ({"delay": -1}, "delay: expected"),
         ({"delay": True}, "delay: expected"),
+        ({"delay": math.inf}, "delay: expected"),
+        ({"delay": math.nan}, "delay: expected"),
+        ({"lease_ttl": math.inf}, "lease_ttl: expected"),
+        ({"lease_ttl": math.nan}, "lease_ttl: expected"),
         ({"available_at": datetime(2026, 1, 1)}, "available_at: expected a datetime with a zone"),  # noqa: DTZ001
         ({"lease_ttl": 2}, "lease_ttl: expected whole seconds from 3 up"),
         ({"lease_ttl": 4.5}, "lease_ttl: expected whole seconds from 3 up"),
