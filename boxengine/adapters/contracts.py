@@ -53,3 +53,28 @@ class MsgpackArgs:
         if not isinstance(found, dict):
             raise InvalidItem(f"expected the fields of contract {own} ({name}), got {type(found).__name__}")
         return found
+
+
+def readable(stored: Any) -> Any:
+    """Arguments as people can read them: the fields of a payload that follows a contract, with bytes as text in base64.
+
+    What follows no contract comes back as it is, and so does a payload that cannot be read, or if msgspec is not installed.
+    """
+    if not is_encoded(stored):
+        return stored
+    try:
+        from msgspec import msgpack, to_builtins  # noqa: PLC0415 - an extra
+
+        fields = to_builtins(msgpack.decode(base64.b64decode(stored["msgpack"], validate=True)))
+    except (ImportError, ValueError):  # binascii's and msgspec's errors are ValueErrors
+        return stored
+    return {"contract": stored["contract"], **fields} if isinstance(fields, dict) else stored
+
+
+def is_encoded(stored: Any) -> bool:
+    """Whether it is what ``MsgpackArgs`` stores."""
+    match stored:
+        case {"contract": int(), "msgpack": str(), **rest}:
+            return not rest
+        case _:
+            return False

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from boxengine.adapters.contracts import readable
 from boxengine.cli.context import connect_to_jobs, globals_of, jobs_chosen, print_json, say
 from boxengine.cli.job_schedules import schedule_rows, schedule_table
 from boxengine.cli.job_status import JobLook, job_table
@@ -75,6 +76,7 @@ def show(
         row = desk.show(found, job_id)
     if row is None:
         raise BoxError(f"box {box} has no job {job_id}")
+    row = {**row, "args": readable(row["args"])}
     if as_json:
         print_json(_plain(row))
         return

@@ -67,8 +67,12 @@ def job(call: Call) -> Response:
         advance=job_showing.advance(row["progress"]),
         progress=hiding.value(found.name, row["progress"]) if row["progress"] else None,
         parts={
-            title: job_showing.drawn(row[name], found.name, hiding)
-            for name, title in (("args", "Arguments"), ("checkpoint", "Checkpoint"), ("result", "Result"))
+            title: job_showing.drawn(value, found.name, hiding)
+            for title, value in (
+                ("Arguments", job_showing.arguments(row["args"])),
+                ("Checkpoint", row["checkpoint"]),
+                ("Result", row["result"]),
+            )
         },
         journal=[(event, hiding.value(found.name, event["payload"])) for event in reversed(journal)],
         actions=[action for action, states in job_acting.SUITABLE.items() if state in states],

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeGuard
 
+from boxengine.adapters.contracts import is_encoded, readable
 from boxengine.app.job_office import url_name
 from boxengine.app.overview import JobBoxView, JobReasons
 from boxengine.app.overview.problems import reason_of
@@ -66,7 +67,8 @@ def whole(found: JobRow, journal: Sequence[JobRow], why: JobReasons, box_name: s
         **{name: found[name] for name in ("priority", "lock_key", "idempotency_key", "partition_key", "lease_ttl")},
         **{name: found[name] for name in ("producer", "consumer_group", "worker", "token")},
         "lease_expires_at": showing.moment(found["lease_expires_at"]),
-        **{name: kept(found[name], box_name, hiding) for name in ("args", "checkpoint")},
+        "args": kept(arguments(found["args"]), box_name, hiding),
+        "checkpoint": kept(found["checkpoint"], box_name, hiding),
         "why": list(why.sentences),
         "held_by": why.held_by,
         "journal": [
@@ -78,6 +80,12 @@ def whole(found: JobRow, journal: Sequence[JobRow], why: JobReasons, box_name: s
             for event in journal
         ],
     }
+
+
+def arguments(stored: Any) -> Any:
+    """What a job was created with, decoded: key paths that are hidden reach nothing inside an encoded payload."""
+    found = readable(stored)
+    return {**found, "msgpack": MASK} if is_encoded(found) else found
 
 
 def kept(value: Any, box_name: str, hiding: Hiding) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from boxengine import Contract, Int, Int64, Job
-from boxengine.adapters.contracts import MsgpackArgs
+from boxengine.adapters.contracts import MsgpackArgs, readable
 from boxengine.domain.jobs import JobState
 from boxengine.engine.jobs.create import JobChecks
 from boxengine.errors import BoxError, InvalidItem
@@ -47,6 +47,13 @@ class Other(Contract):
 def test_what_is_written_is_read_again() -> None:
     mail, codec = Mail(user=2**63 - 1, subject="Grüße\0", body=b"\xff\0", days=(-(2**31), 2**31 - 1)), MsgpackArgs(Mail)
     assert codec.decode(codec.encode(mail)) == mail
+
+
+def test_people_read_the_fields_of_a_payload_and_whatever_else_is_stored_as_it_is() -> None:
+    stored = MsgpackArgs(Mail).encode(Mail(user=1, subject="s", body=b"\xff", days=(2,)))
+    assert readable(stored) == {"contract": 7, "user": 1, "subject": "s", "body": "/w==", "days": [2]}
+    for other in (None, 3, [1], {"a": 1}, {"contract": 7, "msgpack": "?"}, {"contract": 7, "msgpack": "kQ=="}):
+        assert readable(other) == other
 
 
 def test_an_older_payload_is_readable_after_fields_were_added_and_a_newer_one_before() -> None:
