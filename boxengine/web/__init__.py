@@ -1,4 +1,4 @@
-"""What answers over HTTP: probes and metrics, and the console, which needs the extra ``web``."""
+"""The HTTP side: probes and metrics, and the console, which needs the extra ``web``."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def app(
     read_only: bool = False,
     allowed_hosts: Sequence[str] = (),
 ) -> Starlette:
-    """The console, to be mounted into an application: ``app.mount("/boxengine", boxengine.web.app(authenticate=...))``.
+    """The console, for mounting into an application: ``app.mount("/boxengine", boxengine.web.app(authenticate=...))``.
 
     Args:
         boxes: the configuration; None: read from the usual place, as ``boxengine.load()`` does.
-        authenticate: called with each request (Starlette's); returns who asks, as a ``Who`` or as the name of somebody who may
+        authenticate: called with each Starlette request; returns the user as a ``Who``, or as the name of somebody who may
             operate, or None for nobody. It may be ``async``, and may raise FastAPI's ``HTTPException``.
-        authentication: ``token``, ``basic`` or ``none``; None: as configured. Of no meaning with ``authenticate``.
+        authentication: ``token``, ``basic`` or ``none``; None: as configured. Ignored with ``authenticate``.
         read_only: nobody may change anything.
-        allowed_hosts: names under which browsers may reach it, besides those that are configured; none of both: any.
+        allowed_hosts: host names that browsers may use, in addition to the configured ones; with neither, any name works.
 
     Raises:
-        BoxError: nobody could sign in: there is neither ``authenticate`` nor a token.
+        BoxError: nobody could sign in, because there is neither ``authenticate`` nor a token.
         ConfigurationError: the configuration is wrong.
         ModuleNotFoundError: the extra is not installed: ``pip install 'boxengine[web]'``.
     """

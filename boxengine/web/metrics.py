@@ -13,7 +13,7 @@ METRICS = "/metrics"
 
 
 def routes(registry: CollectorRegistry) -> Mapping[str, Route]:
-    """The one route that a scraper asks."""
+    """The single route, for scrapers."""
 
     def answer(request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))

@@ -1,8 +1,8 @@
 """A small HTTP server for probes and metrics: a few fixed paths, each answered by a function.
 
-It stays apart from the console's Starlette and uvicorn, also where those are installed: with them a worker's probes answered
-after 1.7 s instead of 0.8, took 8 MB more (medians of seven starts each), and had no limit for a request that comes in
-byte by byte.
+It does not use the console's Starlette and uvicorn, even where those are installed: with them a worker's probes answered
+after 1.7 s instead of 0.8 and took 8 MB more (medians of seven starts each), and a request that arrives byte by byte had no
+time limit.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from boxengine.errors import PortTaken
 
 logger = logging.getLogger(__name__)
 PATIENCE = 5.0
-"""Seconds that a client has for its whole request, and again for taking the answer."""
+"""Seconds a client has to send its whole request, and again to receive the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a route may ask about."""
+    """A request, as far as routes need it."""
 
     path: str
     query: Mapping[str, list[str]]
@@ -39,7 +39,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What is sent back."""
+    """The answer to a request."""
 
     status: int
     content_type: str
@@ -73,7 +73,7 @@ class HttpService:
             port: 0: a free one, see ``port`` after the start.
             key: where the port is configured, for messages: ``probes.port``.
             host: the address to listen on.
-            patience: seconds that a client has for its whole request, and again for taking the answer.
+            patience: seconds a client has to send its whole request, and again to receive the answer.
         """
         self._patience = patience
         self._routes = dict(routes)
@@ -85,7 +85,7 @@ class HttpService:
 
     @property
     def port(self) -> int:
-        """The port listened on; the configured one while not started."""
+        """The port it listens on; before the start, the configured one."""
         server = self._server
         return int(server.server_address[1]) if server else self._address[1]
 
@@ -93,7 +93,7 @@ class HttpService:
         """Binds the port and serves.
 
         Raises:
-            PortTaken: the port cannot be had; the message names the key to change.
+            PortTaken: the port is not available; the message names the key to change.
         """
         with self._lock:
             if self._server is not None:
@@ -102,7 +102,7 @@ class HttpService:
                 server = _Server(self._address, self._routes, patience=self._patience)
             except (OSError, OverflowError) as error:
                 raise PortTaken(self._complaint(error)) from error
-            # The interval is how long a stop takes at most; the thread wakes up at it.
+            # A stop takes at most this interval: the thread wakes up that often.
             self._thread = threading.Thread(
                 target=server.serve_forever,
                 kwargs={"poll_interval": 0.2},
@@ -113,7 +113,7 @@ class HttpService:
             self._server = server
 
     def stop(self) -> None:
-        """Frees the port; answers under way are left to finish by themselves."""
+        """Frees the port; does not wait for answers under way, which finish by themselves."""
         with self._lock:
             server, thread = self._server, self._thread
             self._server = self._thread = None
@@ -138,7 +138,7 @@ def services(endpoints: Iterable[tuple[str, int, Mapping[str, Route]]], *, host:
     """One server per port; endpoints that name the same port share one.
 
     Args:
-        endpoints: of each, the configuration key of its port, the port, and its routes.
+        endpoints: for each one, the configuration key of its port, the port, and its routes.
         host: the address to listen on.
     """
     by_port: dict[int, tuple[list[str], dict[str, Route]]] = {}
@@ -151,7 +151,7 @@ def services(endpoints: Iterable[tuple[str, int, Mapping[str, Route]]], *, host:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    # A restarted worker takes over its port at once, but two running ones do not share it.
+    # A restarted worker can take its port again at once, but two running workers cannot share it.
     allow_reuse_address = True
     request_queue_size = 64
 
@@ -161,7 +161,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
-        # HTTPServer's own looks the host's name up, which can hang where the resolver does.
+        # HTTPServer's own method looks up the host's name, which hangs if the resolver hangs.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
@@ -176,7 +176,7 @@ class _Server(ThreadingHTTPServer):
         ).start()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class's shape
-        # A client that went away is nothing to tell anybody about.
+        # A client that went away is not worth a message.
         logger.debug("a request was not answered", exc_info=True)
 
 
@@ -186,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def setup(self) -> None:
-        """Reads the request against one deadline, however small the bits are that it comes in."""
+        """Sets one deadline for the whole request, however small its pieces are."""
         super().setup()
         self.rfile.close()
         self.rfile = io.BufferedReader(_UntilDeadline(self.connection, patience=self.server.patience))
@@ -221,7 +221,7 @@ class _Handler(BaseHTTPRequestHandler):
         logger.debug(format, *args)
 
     def _send(self, response: Response) -> None:
-        # Of one sendall this is the time for all of it.
+        # For one sendall this timeout covers the whole call.
         self.connection.settimeout(self.server.patience)
         self.send_response(response.status)
         self.send_header("Content-Type", response.content_type)
@@ -234,7 +234,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _UntilDeadline(io.RawIOBase):
-    """What a socket receives, until its time is over. A timeout of the socket alone begins anew with each byte."""
+    """Reads from a socket until a deadline. A socket timeout alone would start again with each byte."""
 
     def __init__(self, connection: socket.socket, *, patience: float) -> None:
         self._connection = connection

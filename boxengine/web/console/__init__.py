@@ -1,1 +1,1 @@
-"""The console: pages, a JSON API beside them, and who may do what. ``application`` puts it together."""
+"""The console: pages, a JSON API, and access control. ``application`` puts it together."""

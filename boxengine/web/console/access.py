@@ -1,8 +1,8 @@
-"""Who asks, what they may do, and that it is they who press a button.
+"""Authentication, roles, and protection against requests that another site makes a browser send.
 
-A browser proves who it is with a signed cookie, or with what it sends by itself (basic authentication, the application's
-own). All of these come along with a request that another site makes it send; so whatever changes something also needs a
-token that only our pages have. A program proves who it is with ``Authorization: Bearer``, which no browser sends by itself.
+A browser authenticates with a signed cookie, or with credentials that it sends by itself (basic authentication, the
+application's own). It sends all of these along even when another site triggers the request, so every change also needs a
+token that only our pages have. A program authenticates with ``Authorization: Bearer``, which no browser sends by itself.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from boxengine.errors import BoxError
 COOKIE = "boxengine_console"
 CSRF_FIELD, CSRF_HEADER = "csrf", "x-csrf-token"
 LASTS = 12 * 3600
-"""Seconds of a session."""
+"""How long a session lasts, in seconds."""
 _LONGEST_NAME = 80
 _TRIES, _PER_SECONDS = 20, 60.0
-"""Wrong tokens of one address that are looked at, and in what time."""
+"""How many wrong tokens one address may send, and within how many seconds."""
 _ADDRESSES = 1_000
-"""Whose wrong tokens are remembered."""
+"""For how many addresses wrong tokens are remembered."""
 
 Authentication = Literal["token", "basic", "none"]
 
@@ -56,25 +56,25 @@ class Who:
 
 
 Authenticate = Callable[[Request], Who | str | Awaitable[Who | str | None] | None]
-"""The application's own: returns who asks, or the name of somebody who may operate; None: nobody. It may raise what its
-framework makes a response of, and may be ``async``."""
+"""The application's own authentication: returns the user, or the name of somebody who may operate; None: nobody. It may raise
+an exception that its framework turns into a response, and may be ``async``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A request, and whom it is from."""
+    """Who sent a request, and from which session."""
 
     who: Who | None
     session: str
-    """Random, of this browser."""
+    """A random id of this browser."""
     fresh: bool = False
     """Whether the browser does not have the session's cookie yet."""
     programmatic: bool = False
-    """Whether the request proves itself in a way that no browser does unasked."""
+    """Whether the request authenticates in a way that no browser uses by itself."""
 
 
 class Access:
-    """Tells who asks."""
+    """Authenticates requests."""
 
     def __init__(
         self,
@@ -88,12 +88,12 @@ class Access:
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Args:
-        secret: signs sessions; None: made of the tokens, or up.
-        authenticate: the application's own; goes before all others.
+        secret: signs sessions; None: derived from the tokens, or random if there are none.
+        authenticate: the application's own authentication; replaces all others.
         read_only: nobody may change anything.
 
         Raises:
-            BoxError: authentication is wanted, and there is no token.
+            BoxError: authentication needs a token, and there is none.
         """
         tokens = {Role.OPERATE: operate_token, Role.READ: read_token}
         self._tokens = [(role, token.encode()) for role, token in tokens.items() if token]
@@ -113,7 +113,7 @@ class Access:
     # ── who asks ─────────────────────────────────────────────────────────────────────────────────────
 
     async def visit(self, request: Request) -> Visit:
-        """Whom the request is from."""
+        """Finds out who sent the request."""
         session = self._read(request.cookies.get(COOKIE, ""))
         name = str(session["id"]) if session else secrets.token_urlsafe(16)
         who, programmatic = await self._who(request, session)
@@ -147,12 +147,12 @@ class Access:
         return Who(printable(name) or "somebody", role) if role else None
 
     def role_of(self, token: str, address: str = "") -> Role | None:
-        """What the holder of this token may do; None: it is wrong, or too many from this address were wrong just now."""
+        """What the holder of this token may do; None: it is wrong, or this address sent too many wrong ones recently."""
         now = self._clock()
         wrong = self._wrong.get(address)
         if wrong is not None and len(wrong) == _TRIES and now - wrong[0] < _PER_SECONDS:
             return None
-        # Each is compared in full, so that the time tells nothing.
+        # Every token is compared in full, so that the time taken reveals nothing.
         found = [role for role, right in self._tokens if hmac.compare_digest(right, token.encode())]
         if not found:
             if len(self._wrong) >= _ADDRESSES and address not in self._wrong:
@@ -176,7 +176,7 @@ class Access:
         response.delete_cookie(COOKIE, path=_path(request))
 
     def remember(self, response: Response, request: Request, visit: Visit) -> None:
-        """Gives a browser without a session one that proves nothing but that it is this browser."""
+        """Gives a browser without a session one that only identifies the browser."""
         if visit.fresh and not visit.programmatic:
             self._write(response, request, {}, session=visit.session)
 
@@ -203,14 +203,14 @@ class Access:
     def _sign(self, purpose: str, text: str) -> str:
         return hmac.new(self._key, f"{purpose}\0{text}".encode(), hashlib.sha256).hexdigest()
 
-    # ── that it is they ──────────────────────────────────────────────────────────────────────────────
+    # ── requests forged by other sites ───────────────────────────────────────────────────────────────
 
     def csrf_token(self, visit: Visit) -> str:
-        """What forms of this browser carry."""
+        """The token that this browser's forms carry."""
         return self._sign("csrf", visit.session)
 
     def is_meant(self, request: Request, visit: Visit, given: str) -> bool:
-        """Whether whoever sends the request wants it, and no other site does in their name."""
+        """Whether the sender intends the request, rather than another site acting in their name."""
         if visit.programmatic:
             return True
         site = request.headers.get("sec-fetch-site")
@@ -220,13 +220,13 @@ class Access:
         if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
             return False
         if request.method in ("PUT", "DELETE") and (site == "same-origin" or origin is not None):
-            # No form can send these, and a script of another site would have to ask first; pages of sbmt-outbox have no token.
+            # No form can send these, and another site's script needs a CORS preflight; sbmt-outbox's pages have no token.
             return True
         return hmac.compare_digest(self.csrf_token(visit).encode(), given.encode())
 
 
 def printable(name: str) -> str:
-    """A name as it may stand in a log."""
+    """The name, made safe for a log."""
     return "".join(each for each in name if each.isprintable())[:_LONGEST_NAME].strip()
 
 

@@ -1,4 +1,4 @@
-"""Actions as pages and the API ask for them."""
+"""Actions, as requested by pages and the API."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from boxengine.web.console.site import Site
 
 REPLAY = "replay"
 DONE = {Action.RETRY: "retried", Action.DISCARD: "discarded", Action.DELETE: "deleted", REPLAY: "replayed"}
-"""What can be done to items here, and how that is told."""
+"""The actions on items, and the word that reports each as done."""
 COUNTED_AT_ONCE = 1_000
 SOON = timedelta(seconds=1)
-"""An action that is over by then is shown as done at once."""
+"""An action that ends within this time is shown as done at once."""
 
 
 class Polling(StrEnum):
@@ -47,7 +47,7 @@ def meant_by(action: str, which: ItemFilter) -> ItemFilter:
     """The filter as the action understands it.
 
     Raises:
-        BoxError: the action is not for what it names.
+        BoxError: the action does not apply to the items that the filter names.
     """
     return replaying.narrowed(which) if action == REPLAY else narrowed(Action(action), which)
 
@@ -60,12 +60,12 @@ def takes(action: str, status: int) -> bool:
 def begin(
     site: Site, box: Box, action: str, which: ItemFilter, *, who: str, copying: Copying = replays.AS_IT_WAS
 ) -> Job:
-    """Starts it, and waits a moment for its end.
+    """Starts the action, and waits a moment for its end.
 
     Args:
-        copying: how a replay is meant.
+        copying: how a replay makes its copies.
     """
-    meant = meant_by(action, which)  # a status that it is not for is told at once
+    meant = meant_by(action, which)  # reports an unsuitable status at once
 
     def run(job: Job) -> str:
         if action == REPLAY:
@@ -97,7 +97,7 @@ def count_exactly(site: Site, box: Box, which: ItemFilter, *, who: str) -> Job:
 
 
 def decide(site: Site, box: Box | JobBox, polling: Polling, *, who: str) -> None:
-    """Pauses a box, resumes it, or leaves it to the configuration again."""
+    """Pauses a box, resumes it, or drops that decision so that the configuration applies again."""
     if isinstance(box, JobBox):
         _decide_jobs(site, box, polling, who)
     else:
@@ -128,7 +128,7 @@ def _decide_items(site: Site, box: Box, polling: Polling) -> None:
 
 
 def in_words(which: ItemFilter) -> str:
-    """Which items are meant, for people."""
+    """Describes the chosen items in words."""
     if which.ids and len(which.ids) == 1:
         return f"item {which.ids[0]}"
     statuses = " or ".join(Status(each).name.lower() for each in sorted(which.statuses))
@@ -157,7 +157,7 @@ def one(item_id: int) -> ItemFilter:
 
 
 def suitable(action: str, which: ItemFilter, status: int | None = None) -> ItemFilter:
-    """The filter for one item, whose status somebody has seen: a pending one is deleted only where it is named."""
+    """The filter for one item whose status is known: deleting a pending item requires naming that status."""
     if action == Action.DELETE and status == Status.PENDING:
         return replace(which, statuses=frozenset({Status.PENDING}))
     return which

@@ -22,7 +22,7 @@ from boxengine.web.console.jobs import Job
 from boxengine.web.console.parsing import BadInput, filter_of, known_only, page_of
 
 _MEANT = {acting.REPLAY: ("replay",)}
-"""Fields that say how an action is meant."""
+"""By action, the fields that specify how it is done."""
 
 
 def overview(call: Call) -> Response:
@@ -62,7 +62,7 @@ def workers(call: Call) -> Response:
 
 
 def items(call: Call) -> Response:
-    """A page of items; ``next`` is what to ask for to go on."""
+    """A page of items; ``next`` holds the parameter of the next page."""
     query = call.query
     known_only(query, (*parsing.FILTER_NAMES, *parsing.PAGE_NAMES))
     found, wanted = call.site.box(call.path["box"]), page_of(query)
@@ -121,7 +121,7 @@ def act_on_one(call: Call) -> Response:
 
 
 def act(call: Call) -> Response:
-    """The same for all items of a filter; with ``dry_run`` only their number."""
+    """Acts on all items of a filter; with ``dry_run`` only counts them."""
     sent = call.sent
     found, action = call.site.box(call.path["box"]), acting.action_of(sent.get("action"))
     known_only(sent, ("action", "filter", "dry_run", "csrf", *_MEANT.get(action, ())))
@@ -145,7 +145,7 @@ def polling(call: Call, *, decision: Polling) -> Response:
 
 
 def job(call: Call) -> Response:
-    """How far an action is."""
+    """The progress of an action."""
     return JSONResponse(_shown_job(_job(call)))
 
 
@@ -158,7 +158,7 @@ def cancel(call: Call) -> Response:
 
 
 def doctor(call: Call) -> Response:
-    """What hurts in production; ``advice`` is null where all is well."""
+    """The doctor's findings; ``advice`` is null where all is well."""
     return JSONResponse(
         [
             {"area": each.area, "box": each.box, "text": masked_text(each.text), "advice": each.advice}

@@ -46,15 +46,15 @@ def build(
     """The application; no connection is made yet.
 
     Args:
-        authenticate: the application's own way of telling who asks.
+        authenticate: the application's own authentication.
         authentication: token, basic or none; None: as configured.
-        token: lets its holder operate, where the configuration has no token.
+        token: lets its holder operate, if the configuration has no token.
         read_only: nobody may change anything.
-        hosts: names to answer to, besides those that are configured; none of both: any.
-        servers: to ask; None: those of the configuration.
+        hosts: host names to answer to, in addition to the configured ones; with neither, any name works.
+        servers: the servers to use; None: those of the configuration.
 
     Raises:
-        BoxError: there is no token where one is needed, or the settings of a server make no sense.
+        BoxError: a token is needed and there is none, or the settings of a server make no sense.
     """
     chosen = boxes.resolved.settings.console
     configured = chosen.operate_token or chosen.read_token
@@ -86,7 +86,7 @@ def build(
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    """All of them."""
+    """All routes of the console."""
     view = partial(_page, site, role=Role.READ)
     change = partial(_page, site, role=Role.OPERATE, changes=True, methods=["POST"])
     ask = partial(_page, site, role=Role.OPERATE)
@@ -139,7 +139,7 @@ def routes(site: Site) -> list[BaseRoute]:
         read("/api/v1/jobs/{job_id}/status", job_routes.status),
         write("/api/v1/jobs/{job_id}/cancel", job_routes.cancel),
         read("/status", job_routes.service_status),
-        # Without the threads and the sign-in of the others: a monitor's question is answered whatever those wait for.
+        # Needs no thread and no sign-in, unlike the others: it answers a monitor even while those are stuck.
         Route("/health", job_routes.health, methods=["GET"]),
         read("/api/openapi.json", openapi.document),
         *(route for side in BoxType for route in _of_reference(site, side)),
@@ -186,7 +186,7 @@ def _api(
 
 
 class _Static(StaticFiles):
-    """Files that change with a release only."""
+    """Files that change only with a release."""
 
     def file_response(self, *args: Any, **options: Any) -> Response:
         response = super().file_response(*args, **options)
@@ -195,7 +195,7 @@ class _Static(StaticFiles):
 
 
 def _http_error(request: Request, error: Exception) -> Response:
-    """What no route answers, and what the application's own authentication raises."""
+    """Answers requests that no route matches, and exceptions of the application's own authentication."""
     found = error if isinstance(error, HTTPException) else HTTPException(HTTPStatus.INTERNAL_SERVER_ERROR)
     text = "There is no such page." if found.status_code == HTTPStatus.NOT_FOUND else str(found.detail)
     if "/api/" in request.url.path:
@@ -204,7 +204,7 @@ def _http_error(request: Request, error: Exception) -> Response:
 
 
 def _broken(request: Request, error: Exception) -> Response:
-    """What nobody foresaw; Starlette raises it again, so that it is logged."""
+    """Answers an unexpected error; Starlette raises it again, so that it is logged."""
     logger.error("%s could not be answered: %s", request.url.path, type(error).__name__)
     text = "Something went wrong; the log of the console says what."
     if "/api/" in request.url.path:

@@ -1,4 +1,4 @@
-"""What is the same for every page and every answer of the API: who asks, what they send, and what errors become."""
+"""What all pages and API routes share: authentication, reading the body, and turning errors into responses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_FIELDS = 50
 
 
 class Refused(Exception):
-    """An answer other than the one that was asked for; its text is for whoever asked."""
+    """The request is refused; the text is for the person who sent it."""
 
     def __init__(self, status: HTTPStatus, text: str) -> None:
         self.status = status
@@ -35,7 +35,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One request, understood as far as all requests are alike."""
+    """One request, with everything parsed that all requests have in common."""
 
     site: Site
     request: Request
@@ -45,7 +45,11 @@ class Call:
 
     @property
     def who(self) -> Who:
-        """Somebody who may make this call."""
+        """The authenticated sender.
+
+        Raises:
+            Refused: nobody has signed in.
+        """
         if self.visit.who is None:
             raise Refused(HTTPStatus.UNAUTHORIZED, "Sign in first.")
         return self.visit.who
@@ -56,7 +60,7 @@ class Call:
 
     @property
     def query(self) -> dict[str, Any]:
-        """Of a name that stands there more than once, a list."""
+        """The query parameters; a name that occurs more than once has a list."""
         found: dict[str, Any] = {}
         for name, value in self.request.query_params.multi_items():
             if name in found:
@@ -71,7 +75,7 @@ class Call:
         return self.request.path_params
 
     def url(self, path: str) -> str:
-        """Where a page of the console is, wherever the console is."""
+        """The URL of a page, wherever the console is mounted."""
         return f"{self.request.scope.get('root_path', '')}{path}"
 
 
@@ -82,13 +86,13 @@ Failing = Callable[[Call | None, HTTPStatus, str], Response]
 def endpoint(
     site: Site, handler: Handler, *, failing: Failing, role: Role | None, changes: bool = False, page: bool = False
 ) -> Callable[[Request], Any]:
-    """An endpoint for Starlette around a handler, which runs in a thread.
+    """A Starlette endpoint around a handler, which runs in a thread.
 
     Args:
-        failing: makes the answer where there is no other.
-        role: what whoever asks must be allowed to do; None: anybody may ask.
-        changes: whether the call changes something, so that it must be meant.
-        page: whether somebody who has not signed in is led to where they can.
+        failing: makes the response when the request is refused.
+        role: the role that the sender needs; None: anybody may send the request.
+        changes: whether the call changes something, and so needs protection against forged requests.
+        page: whether somebody who has not signed in is redirected to the login page.
     """
 
     async def answer(request: Request) -> Response:
@@ -118,7 +122,7 @@ def endpoint(
 
 
 def _refusal(error: Exception) -> Refused:
-    """What whoever asks is told of an error."""
+    """What the sender is told about an error."""
     match error:
         case Refused():
             return error
@@ -158,7 +162,7 @@ def _check_meant(call: Call) -> None:
 
 
 async def _sent(request: Request) -> Mapping[str, Any]:
-    """The body, no more than so many bytes of it."""
+    """The parsed body, which may have at most ``LARGEST_BODY`` bytes."""
     body = b""
     try:
         async for part in request.stream():

@@ -1,4 +1,4 @@
-"""Looks as they are taken, sent to tabs (server-sent events)."""
+"""Sends each new look to the open tabs, as server-sent events."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from boxengine.web.console.site import Site
 
 MOST_TABS = 200
 QUIET = 15.0
-"""Seconds after which a tab is sent a sign of life."""
+"""Seconds without a look after which a tab is sent a sign of life."""
 LASTS = 3600.0
-"""Seconds; the tab then asks again, and proves once more who it is."""
+"""Seconds until a stream ends; the tab then reconnects, and so authenticates again."""
 PAGES = {"overview": "_overview.html", "box": "_box.html", "job-box": "_job_box.html", "workers": "_workers.html"}
 
 
@@ -37,7 +37,7 @@ class Events:
         self._drawn: dict[tuple[str, str | None, str], tuple[Overview, str]] = {}
 
     async def answer(self, request: Request) -> Response:
-        """A stream of looks, or why there is none."""
+        """A stream of looks, or the reason why there is none."""
         visit = await self._site.access.visit(request)
         if visit.who is None or visit.who.role < Role.READ:
             return api_failure(None, HTTPStatus.UNAUTHORIZED, "Sign in first.")
@@ -81,7 +81,7 @@ class Events:
                 return None
 
     def _event(self, call: Call, look: Overview, kind: str, box: str | None) -> str:
-        """A look, drawn once for all tabs that show the same: nothing in it depends on who looks."""
+        """The event for a look, rendered once for all tabs that show the same page: nothing in it depends on the user."""
         shown = (kind, box, call.url("/"))
         with self._lock:
             known = self._drawn.get(shown)

@@ -1,4 +1,4 @@
-"""What holds for every answer: headers, and the names under which the console may be reached."""
+"""Security headers for every response, and the check of the host name."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Guard:
 
     def __init__(self, app: ASGIApp, *, hosts: Collection[str] = ()) -> None:
         """Args:
-        hosts: names to answer to, without ports; none: any. A page of somebody else's whose name is made to lead to this
-            address comes with its own name.
+        hosts: names to answer to, without ports; none: any. They stop DNS rebinding: a foreign page whose name is made to
+            resolve to this address still sends that name.
         """
         self._app = app
         self._hosts = {host.lower() for host in hosts}

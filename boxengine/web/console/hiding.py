@@ -1,4 +1,4 @@
-"""What nobody is shown: payloads that the configuration hides, and values whose names say that they are secrets."""
+"""What the console never shows: payloads that the configuration hides, and values whose names mark them as secrets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from boxengine.domain.masking import MASK, is_secret, masked_text
 
 EVERY_BOX = "*"
 LARGEST = 256 << 10
-"""Bytes of a payload that are shown."""
+"""The most bytes of a payload that are shown."""
 HEX_SHOWN = 4 << 10
 
 
@@ -31,7 +31,7 @@ class Hiding:
 
     def __init__(self, rules: Mapping[str, Sequence[str] | None]) -> None:
         """Args:
-        rules: by box, ``*`` for all: None hides payloads, key paths hide those values.
+        rules: by box, or ``*`` for all: None hides the whole payload; key paths hide the values there.
         """
         self._whole = {box for box, paths in rules.items() if paths is None}
         self._paths = {
@@ -43,7 +43,7 @@ class Hiding:
         return bool({box, EVERY_BOX} & self._whole)
 
     def payload(self, box: str, payload: bytes) -> ShownPayload:
-        """As JSON where it is, else as text, else in hex."""
+        """The payload as JSON if it is JSON, else as text, else in hex."""
         size = len(payload)
         if self.hides(box):
             return ShownPayload("hidden", "", size)
@@ -54,7 +54,7 @@ class Hiding:
         if isinstance(value, dict | list):
             return ShownPayload("json", json.dumps(self.value(box, value), indent=2, ensure_ascii=False), size)
         if self._paths_of(box) and size:
-            # What is no JSON has no keys by which to tell what may be shown.
+            # Without JSON there are no keys that tell what may be shown.
             return ShownPayload("hidden", "", size)
         text = _as_text(payload)
         if text is not None and all(each.isprintable() or each in "\r\n\t" for each in text):
@@ -70,11 +70,11 @@ class Hiding:
 
 
 def _as_text(payload: bytes) -> str | None:
-    """Its beginning as text; None where it is none."""
+    """The beginning of the payload as text; None if it is not text."""
     try:
         return payload[:LARGEST].decode()
     except UnicodeDecodeError as error:
-        # A character that the limit has cut through.
+        # The limit may have cut the last character in two.
         return payload[: error.start].decode() if len(payload) > LARGEST and error.start > LARGEST - 4 else None
 
 
@@ -84,7 +84,7 @@ def _masked(path: tuple[str, ...], value: Any, hidden: Sequence[tuple[str, ...]]
     if isinstance(value, dict):
         return {key: _masked((*path, str(key)), each, hidden) for key, each in value.items()}
     if isinstance(value, list):
-        # The entries of a list are all meant by the list's own path.
+        # The path of a list covers all its entries.
         return [_masked(path, each, hidden) if isinstance(each, dict | list) else _text(each) for each in value]
     return _text(value)
 

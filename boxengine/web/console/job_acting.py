@@ -1,4 +1,4 @@
-"""What people do with long jobs: cancel them, and queue them again."""
+"""Actions on long jobs: cancel them, and queue them again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from boxengine.web.console.site import Site
 
 CANCEL, RETRY = "cancel", "retry"
 SUITABLE = {CANCEL: frozenset({JobState.QUEUED, JobState.RUNNING}), RETRY: frozenset(FINAL)}
-"""By action, the states of jobs that it is for."""
+"""By action, the states of jobs that it applies to."""
 DONE = {CANCEL: "canceled or asked to stop", RETRY: "queued again"}
 AT_ONCE = 500
 """Jobs in one step."""
@@ -33,7 +33,7 @@ def action_of(given: Any) -> str:
 
 
 def suits(action: str, which: JobSearch) -> bool:
-    """Whether the search names jobs, and the action is for all of them."""
+    """Whether the search names states, and the action applies to all of them."""
     return bool(which.states) and which.states <= SUITABLE[action]
 
 
@@ -41,7 +41,7 @@ def meant_by(action: str, which: JobSearch) -> JobSearch:
     """The search as the action understands it.
 
     Raises:
-        BoxError: the action is not for what it names, or it names no status and no ids.
+        BoxError: the action does not apply to a state that the search names, or the search names no states and no ids.
     """
     for state in sorted(which.states - SUITABLE[action]):
         raise BoxError(f"{action} is not for {state} jobs")
@@ -51,7 +51,7 @@ def meant_by(action: str, which: JobSearch) -> JobSearch:
 
 
 def one(site: Site, box: JobBox, action: str, job_id: int, *, who: str) -> bool:
-    """Does it to one job; whether there was something to do."""
+    """Acts on one job; returns whether there was something to do."""
     which = JobFilter(ids=[job_id])
     desk = site.office.desk
     changed = desk.cancel(box, which) if action == CANCEL else desk.retry(box, which)
@@ -62,7 +62,7 @@ def one(site: Site, box: JobBox, action: str, job_id: int, *, who: str) -> bool:
 
 
 def begin(site: Site, box: JobBox, action: str, which: JobSearch, *, who: str) -> Job:
-    """Does it to all jobs of a search, in the background, and waits a moment for the end."""
+    """Acts on all jobs of a search, in the background, and waits a moment for the end."""
     meant, desk = meant_by(action, which), site.office.desk
 
     def run(job: Job) -> str:
@@ -84,7 +84,7 @@ def begin(site: Site, box: JobBox, action: str, which: JobSearch, *, who: str) -
 
 
 def in_words(which: JobSearch) -> str:
-    """Which jobs are meant, for people."""
+    """Describes the chosen jobs in words."""
     if len(which.ids) == 1:
         return f"job {which.ids[0]}"
     named = {

@@ -19,7 +19,7 @@ from boxengine.web.console.parsing import BadInput, known_only
 
 
 def jobs(call: Call) -> Response:
-    """A page of jobs; ``next`` is what to ask for to go on."""
+    """A page of jobs; ``next`` holds the parameter of the next page."""
     known_only(call.query, (*SEARCH_NAMES, *parsing.PAGE_NAMES))
     found, wanted = call.site.office.box(call.path["box"]), parsing.page_of(call.query)
     listed = call.site.find_jobs(found, search_of(call.query), wanted)
@@ -64,7 +64,7 @@ def act_on_one(call: Call) -> Response:
 
 
 def act(call: Call) -> Response:
-    """The same for all jobs of a filter; with ``dry_run`` only their number."""
+    """Acts on all jobs of a filter; with ``dry_run`` only counts them."""
     sent = call.sent
     known_only(sent, ("action", "filter", "dry_run", "csrf"))
     found, action = call.site.office.box(call.path["box"]), job_acting.action_of(sent.get("action"))

@@ -81,7 +81,7 @@ def job(call: Call) -> Response:
 
 
 def question(call: Call) -> Response:
-    """Asks whether an action is meant, with the number of jobs that it would take."""
+    """Asks for confirmation of an action, with the number of jobs it would affect."""
     found, asked = call.site.office.box(call.path["box"]), _asked(call)
     action = job_acting.action_of(call.query.get("action"))
     which = job_acting.meant_by(action, search_of(asked))
@@ -99,7 +99,7 @@ def question(call: Call) -> Response:
 
 
 def act(call: Call) -> Response:
-    """Does it: at once to a single job, else in the background."""
+    """Performs the action: on a single job at once, else in the background."""
     found, sent = call.site.office.box(call.path["box"]), call.sent
     action, which = job_acting.action_of(sent.get("action")), search_of(sent)
     if len(which.ids) == 1:
@@ -111,7 +111,7 @@ def act(call: Call) -> Response:
 
 
 def jobs_path(box: JobBox, asked: Mapping[str, Any] | None = None) -> str:
-    """Where a box's jobs are listed."""
+    """The path of the list of a box's jobs."""
     return f"/boxes/{url_name(box)}/jobs" + (f"?{urlencode(asked, doseq=True)}" if asked else "")
 
 
@@ -135,7 +135,7 @@ def _asked(call: Call) -> dict[str, Any]:
 def _links(
     call: Call, found: JobBox, asked: Mapping[str, Any], wanted: parsing.Page, listed: JobsFound
 ) -> dict[str, str | None]:
-    """The pages on both sides."""
+    """Links to the neighbouring pages."""
 
     def to(**more: Any) -> str:
         limit = {} if wanted.limit == parsing.PAGE else {"limit": wanted.limit}

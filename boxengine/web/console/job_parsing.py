@@ -1,4 +1,4 @@
-"""What people and programs may say of long jobs."""
+"""Input about long jobs, from people and programs: new jobs and searches."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ NEW_JOB = (
     "max_attempts",
     "lease_ttl",
 )
-"""What a new job is described with."""
+"""The fields that describe a new job."""
 SEARCH_NAMES = ("status", "id", "task", "lock_key", "idempotency_key", "error")
 
 
 def attributes_of(sent: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of a new job, as ``create_job`` takes them; what is left out is left to the box."""
+    """The attributes of a new job, as ``create_job`` takes them; for those left out the box's defaults apply."""
     task = text_of("task", sent.get("task"))
     if task is None:
         raise BadInput("task: expected the name of a task")
@@ -55,7 +55,7 @@ def _args(given: Any) -> Any:
 
 
 def _moment(given: Any) -> datetime | None:
-    """ISO 8601, UTC without a zone."""
+    """Parses ISO 8601; a text without a zone is UTC."""
     text = text_of("available_at", given)
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""Long jobs over HTTP, version 1: trigger, status, cancel, and the two questions that monitors ask of a service."""
+"""Long jobs over HTTP, version 1: trigger, status, cancel, and two routes for monitors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def trigger(call: Call) -> Response:
 
 
 def status(call: Call) -> Response:
-    """How far a job is."""
+    """The state and progress of a job."""
     return JSONResponse(_shown(call, *_one(call)))
 
 
@@ -57,7 +57,7 @@ def cancel(call: Call) -> Response:
 
 
 def service_status(call: Call) -> Response:
-    """The job boxes with what waits and what runs."""
+    """The job boxes, with their waiting and running jobs."""
     inspector = call.site.office.inspector
     queues = [
         {"queue": box.name, "paused": _paused(call, box), **job_showing.counts(inspector.counts(box, limit=COUNTED_TO))}
@@ -72,12 +72,12 @@ def _paused(call: Call, box: JobBox) -> bool:
 
 
 async def health(_request: Request) -> Response:
-    """That this process answers. It asks nobody, so it says nothing about the database."""
+    """Reports that this process answers. It asks no server, so it says nothing about the database."""
     return JSONResponse({"status": "ok"})
 
 
 def public_id(box: JobBox, job_id: int) -> str:
-    """The id that HTTP knows a job by: ids are counted in each box from one."""
+    """A job's id over HTTP. It includes the box, because each box counts its ids from one."""
     return f"{url_name(box)}:{job_id}"
 
 

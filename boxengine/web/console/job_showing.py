@@ -29,7 +29,7 @@ class Advance(NamedTuple):
 
 
 def state(row: JobRow, box_name: str, hiding: Hiding) -> dict[str, Any]:
-    """Where a job stands."""
+    """The state of a job."""
     return {
         "task": row["task"],
         "status": row["status"],
@@ -60,7 +60,7 @@ def row(found: JobRow) -> dict[str, Any]:
 
 
 def whole(found: JobRow, journal: Sequence[JobRow], why: JobReasons, box_name: str, hiding: Hiding) -> dict[str, Any]:
-    """One job with all that may be shown of it."""
+    """One job, with everything that may be shown of it."""
     return {
         "id": found["id"],
         **state(found, box_name, hiding),
@@ -89,20 +89,20 @@ def arguments(stored: Any) -> Any:
 
 
 def kept(value: Any, box_name: str, hiding: Hiding) -> Any:
-    """What was handed over or left behind, as far as it may be shown."""
+    """A stored value (arguments, checkpoint or result), as far as it may be shown."""
     return None if value is None else MASK if hiding.hides(box_name) else hiding.value(box_name, value)
 
 
 def drawn(value: Any, box_name: str, hiding: Hiding) -> ShownPayload | None:
-    """The same for a page; None: there is nothing."""
+    """A stored value as a page shows it; None: there is none."""
     if value is None:
         return None
-    # What another language's writer left in a text column may hold halves of characters.
+    # A program in another language may have written lone surrogates into a text column.
     return hiding.payload(box_name, json.dumps(value, ensure_ascii=False).encode(errors="replace"))
 
 
 def advance(progress: Any) -> Advance | None:
-    """How far a handler says that it is, in its numbers ``done`` and ``total``, or ``percent``."""
+    """The progress a handler reports, from its numbers ``done`` and ``total``, or ``percent``."""
     if not isinstance(progress, dict):
         return None
     done, total = progress.get("done"), progress.get("total")
@@ -125,7 +125,7 @@ def box(view: JobBoxView) -> dict[str, Any]:
 
 
 def counts(found: JobCounts) -> dict[str, Any]:
-    """A box's jobs, as far as they were counted."""
+    """The numbers of a box's jobs, as far as they were counted."""
     numbers = {
         "total": found.total,
         "ready": found.ready,

@@ -1,4 +1,4 @@
-"""What people have the console do to items: in the background, with progress, to be cancelled, and written down."""
+"""Actions that people start in the console: they run in the background, show progress, can be cancelled and are logged."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from boxengine.ports.people.trail import Deed, Trail
 
 logger = logging.getLogger("boxengine.console")
 KEPT = 200
-"""Jobs that are remembered after their end."""
+"""How many finished jobs are remembered."""
 AT_ONCE = 2
 
 
 class State(StrEnum):
-    """How far a job is."""
+    """The state of a job."""
 
     RUNNING = "running"
     DONE = "done"
@@ -33,12 +33,12 @@ class State(StrEnum):
 
 
 class Cancelled(Exception):
-    """Somebody asked for it."""
+    """Somebody cancelled the job."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Job:
-    """One action, from its start to its end. Changed by its own thread alone, but for the wish to cancel it."""
+    """One action, from its start to its end. Only its own thread changes it, except for ``cancel``."""
 
     id: str
     who: str
@@ -56,14 +56,14 @@ class Job:
 
     @property
     def things(self) -> str:
-        """What it is done to."""
+        """What the action applies to, in words."""
         return "jobs" if isinstance(self.box, JobBox) else "items"
 
     def advance(self, items: int) -> None:
-        """Told after each batch.
+        """Called after each batch.
 
         Raises:
-            Cancelled: it is to stop here.
+            Cancelled: the job must stop here.
         """
         self.done += items
         if self.cancel.is_set():
@@ -71,7 +71,7 @@ class Job:
 
 
 class Jobs:
-    """The jobs of this process. Threads are made when they are needed."""
+    """The jobs of this process. Threads are created when needed."""
 
     def __init__(self, trail: Trail, clock: Clock) -> None:
         self._trail = trail
@@ -81,7 +81,7 @@ class Jobs:
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="boxengine-console-job")
 
     def start(self, *, who: str, action: str, box: Box | JobBox, what: str, run: Callable[[Job], str]) -> Job:
-        """Begins it; ``run`` returns what came of it, in words, and calls ``job.advance`` now and then."""
+        """Starts a job; ``run`` calls ``job.advance`` now and then, and returns the outcome in words."""
         job = Job(id=secrets.token_urlsafe(9), who=who, action=action, box=box, what=what, started_at=self._clock.now())
         with self._lock:
             self._jobs[job.id] = job
@@ -95,12 +95,12 @@ class Jobs:
         return self._jobs.get(job_id)
 
     def latest(self) -> list[Job]:
-        """The latest first."""
+        """All remembered jobs, the latest first."""
         with self._lock:
             return list(self._jobs.values())[::-1]
 
     def note(self, *, who: str, action: str, box: Box | JobBox, what: str, outcome: str) -> None:
-        """Writes a deed into the log and the trail; an outage of Redis leaves it to the log."""
+        """Writes a deed to the log and the trail; during an outage of Redis, to the log only."""
         deed = Deed(at=self._clock.now(), who=who, action=action, box=box.name, what=what, outcome=outcome)
         logger.info(
             "%s: %s %s of %s: %s",

@@ -1,4 +1,4 @@
-"""One look for all: pages and tabs share it, and nobody looks while nobody watches."""
+"""One look that all pages and tabs share; while nobody watches, none is taken."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ EVERY = 2.0
 
 
 class Live(Generic[T]):
-    """Looks again and again while somebody watches."""
+    """Takes looks at an interval while somebody watches."""
 
     def __init__(
         self, look: Callable[[], T], *, every: float = EVERY, told: Callable[[T], None] = lambda _: None
     ) -> None:
         """Args:
-        every: seconds between two looks, at least.
-        told: called with each look, by whoever took it.
+        every: the least number of seconds between two looks.
+        told: called with each look, in the thread that took it.
         """
         self._look = look
         self._told = told
@@ -37,7 +37,7 @@ class Live(Generic[T]):
         self._thread: threading.Thread | None = None
 
     def now(self, *, fresh: bool = False) -> T:
-        """The latest look, or a new one where that is too old, or ``fresh`` is asked for."""
+        """The latest look, or a new one if that is too old or the caller wants a ``fresh`` one."""
         with self._lock:
             if fresh or self._latest is None or monotonic() - self._taken > self._every:
                 self._latest = self._look()
@@ -46,13 +46,13 @@ class Live(Generic[T]):
             return self._latest
 
     def forget(self) -> None:
-        """The next look is a new one: somebody has changed something."""
+        """Makes the next look a new one, because something has changed."""
         with self._lock:
             self._taken = -1e9
         self._wake.set()
 
     def keep_looking(self, *, every: float) -> None:
-        """Looks every so many seconds also while nobody watches, until the process ends."""
+        """Takes a look every ``every`` seconds until the process ends, even while nobody watches."""
 
         def keep() -> None:
             pause = threading.Event()
@@ -67,7 +67,7 @@ class Live(Generic[T]):
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[AsyncIterator[T]]:
-        """Each new look, until the block is left. One that is not taken in time gives way to the next."""
+        """Yields each new look, until the block ends. The next look replaces one that was not consumed in time."""
         watcher = _Watcher[T](asyncio.get_running_loop())
         with self._lock:
             self._watchers.add(watcher)
@@ -100,14 +100,14 @@ class Live(Generic[T]):
 
 
 class _Watcher(Generic[T]):
-    """One tab."""
+    """One open tab, which receives looks."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._queue: asyncio.Queue[T] = asyncio.Queue(maxsize=1)
 
     def tell(self, look: T) -> None:
-        """From the thread that looks."""
+        """Hands over a look; called from the thread that took it."""
         try:
             self._loop.call_soon_threadsafe(self._put, look)
         except RuntimeError:

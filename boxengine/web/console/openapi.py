@@ -1,4 +1,4 @@
-"""What the API is, as an OpenAPI document."""
+"""The OpenAPI document of the API."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def described(server: str = "") -> dict[str, Any]:
     """The whole API.
 
     Args:
-        server: where the console is.
+        server: the URL of the console.
     """
     return {
         "openapi": "3.1.0",

@@ -91,10 +91,10 @@ _ACT = {
 
 
 def job_paths(page: Mapping[str, Any]) -> dict[str, Any]:
-    """By path.
+    """The operations of long jobs, by path.
 
     Args:
-        page: the parameters of every list.
+        page: the paging parameters that every list takes.
     """
     return {
         "/api/boxes/{box}/jobs": {"get": does("A page of long jobs", OBJECT, path=_BOX, query={**_SEARCH, **page})},

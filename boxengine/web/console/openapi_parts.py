@@ -18,10 +18,10 @@ def does(
     body: Mapping[str, Any] | None = None,
     begins: bool = False,
 ) -> dict[str, Any]:
-    """An operation of this path, query and body, with this answer and every failure that there may be.
+    """An operation with this path, query, body and answer, and with every possible failure.
 
     Args:
-        begins: whether it may go on after the answer.
+        begins: whether the operation may continue after the answer.
     """
     parameters = [{"name": name, "in": "path", "required": True, "schema": of} for name, of in (path or {}).items()]
     parameters += [_in_query(name, of) for name, of in (query or {}).items()]

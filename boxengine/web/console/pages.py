@@ -46,7 +46,7 @@ def box(call: Call) -> Response:
     found = call.site.box(call.path["box"])
     look = call.site.live.now()
     settings = call.site.boxes.resolved.settings
-    # Names of boxes may need quotes in a path, and one may begin with another.
+    # A box's name may need quotes in a path, and may be the beginning of another box's name.
     mine = re.compile(rf"{found.type}_items\.['\"\[]*{re.escape(found.name)}(?![\w/-])")
     own = [row for row in explain(settings) if mine.match(row.path)]
     return page(
@@ -115,12 +115,12 @@ def workers(call: Call) -> Response:
 
 
 def doctor(call: Call) -> Response:
-    """What hurts in production."""
+    """The doctor's findings."""
     return page(call, "doctor.html", remarks=call.site.doctor.now())
 
 
 def trail(call: Call) -> Response:
-    """What people did, and what goes on."""
+    """What people did, and the actions under way."""
     try:
         deeds, outage = call.site.servers.trail.latest(SHOWN_DEEDS), None
     except QueueUnavailable as error:
@@ -132,7 +132,7 @@ def trail(call: Call) -> Response:
 
 
 def question(call: Call) -> Response:
-    """Asks whether an action is meant, with the number of items that it would take."""
+    """Asks for confirmation of an action, with the number of items it would affect."""
     found, asked = call.site.box(call.path["box"]), _asked(call)
     action = acting.action_of(call.query.get("action"))
     which = acting.meant_by(action, filter_of(asked, now=call.site.servers.clock.now()))
@@ -150,7 +150,7 @@ def question(call: Call) -> Response:
 
 
 def act(call: Call) -> Response:
-    """Does it."""
+    """Performs the action."""
     found, sent = call.site.box(call.path["box"]), call.sent
     action = acting.action_of(sent.get("action"))
     which = filter_of(sent, now=call.site.servers.clock.now())
@@ -168,7 +168,7 @@ def count(call: Call) -> Response:
 
 
 def job(call: Call) -> Response:
-    """How far an action is."""
+    """The progress of an action."""
     return page(call, "job.html", job=_job(call))
 
 
@@ -180,7 +180,7 @@ def cancel(call: Call) -> Response:
 
 
 def ask_polling(call: Call) -> Response:
-    """Asks whether a pause is meant."""
+    """Asks for confirmation before pausing or resuming a box."""
     found = call.site.either(call.path["box"])
     return page(call, "polling.html", box=found, polling=_polling(call.query.get("decide")))
 
@@ -192,7 +192,7 @@ def polling(call: Call) -> Response:
     return RedirectResponse(call.url(f"/boxes/{call.path['box']}"), status_code=303)
 
 
-# ── coming and going ─────────────────────────────────────────────────────────────────────────────────
+# ── signing in and out ───────────────────────────────────────────────────────────────────────────────
 
 
 def login(call: Call) -> Response:
@@ -201,7 +201,7 @@ def login(call: Call) -> Response:
 
 
 def sign_in(call: Call) -> Response:
-    """Lets somebody in who has a token."""
+    """Signs in somebody who has a token."""
     target = _next(call.sent.get("next"))
     token, name = call.sent.get("token"), call.sent.get("name")
     response = RedirectResponse(call.url(target), status_code=303)
@@ -240,7 +240,7 @@ def _asked(call: Call) -> dict[str, Any]:
 def _links(
     call: Call, found: Box, asked: Mapping[str, Any], wanted: parsing.Page, listed: Any
 ) -> dict[str, str | None]:
-    """The pages on both sides."""
+    """Links to the neighbouring pages."""
 
     def to(**more: Any) -> str:
         limit = {} if wanted.limit == parsing.PAGE else {"limit": wanted.limit}
@@ -258,7 +258,7 @@ def _links(
 
 
 def _transports(call: Call, found: Box) -> list[dict[str, Any]]:
-    """How the transports did in the last hour, the slowest first."""
+    """Figures of the transports for the last hour, the slowest first."""
     slots = call.site.servers.history.read(found.name, Span.HOUR, now=call.site.servers.clock.now())
     return showing.transports(sum((slot.happened for slot in slots), Happened()), Span.HOUR.slots * Span.HOUR.step)
 
@@ -269,7 +269,7 @@ def _items_path(found: Box, asked: Mapping[str, Any]) -> str:
 
 
 def _suits(action: str, which: ItemFilter) -> bool:
-    """Whether a button for the action makes sense beside this list: it names items, and all of them suit."""
+    """Whether to show a button for the action beside this list: the filter names statuses, and the action suits them all."""
     if not which.statuses or not all(acting.takes(action, status) for status in which.statuses):
         return False
     try:
@@ -293,14 +293,14 @@ def _polling(given: Any) -> Polling:
 
 
 def _next(given: Any) -> str:
-    """A page of ours: a path, and no address of anybody else's."""
+    """A path within the console to return to; ``/`` if the given one could lead elsewhere."""
     text = given if isinstance(given, str) else ""
     ours = text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable()
     return text if ours and not text.startswith("/login") else "/"
 
 
 def _part(ask: Any) -> Any:
-    """Something that a page can do without."""
+    """An optional part of a page: None if it cannot be had."""
     try:
         return ask()
     except BoxError:

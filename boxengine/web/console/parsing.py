@@ -1,4 +1,4 @@
-"""What people and programs may ask for: every input bounded, and what is wrong said in a sentence."""
+"""Input from people and programs: every value is bounded, and every error is a sentence."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 
 
 class BadInput(ValueError):
-    """What was asked for makes no sense; the message says what is expected."""
+    """An input is invalid; the message says what is expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Page:
 
 
 def known_only(names: Iterable[str], known: Sequence[str]) -> None:
-    """Raises ``BadInput`` for a name that means nothing."""
+    """Raises ``BadInput`` for an unknown name."""
     for name in names:
         if name not in known:
             raise BadInput(f"{name[:40]!r} is not known here; known: {', '.join(known)}")
@@ -68,7 +68,7 @@ def page_of(given: Mapping[str, Any]) -> Page:
 
 
 def text_of(name: str, given: Any) -> str | None:
-    """A short text; None where it is left out or empty."""
+    """A short text; None if it is left out or empty."""
     if given is None or given == "":
         return None
     if isinstance(given, int) and not isinstance(given, bool):
@@ -83,7 +83,7 @@ def text_of(name: str, given: Any) -> str | None:
 
 
 def number_of(name: str, given: Any, *, least: int, most: int) -> int | None:
-    """A whole number between two others; None where it is left out or empty."""
+    """A whole number from ``least`` to ``most``; None if it is left out or empty."""
     if given is None or given == "":
         return None
     text = str(given).strip() if isinstance(given, str | int) and not isinstance(given, bool) else ""
@@ -98,7 +98,7 @@ def id_of(name: str, given: Any, *, least: int = 1) -> int | None:
 
 
 def flag_of(name: str, given: Any) -> bool:
-    """Whether it is true; left out: it is not."""
+    """A boolean; False if it is left out."""
     match given:
         case None | "" | False | "false" | "0":
             return False
@@ -109,7 +109,7 @@ def flag_of(name: str, given: Any) -> bool:
 
 
 def moment_of(name: str, given: Any, *, now: datetime) -> datetime | None:
-    """ISO 8601 (UTC without a zone), or how long ago: ``PT1H``."""
+    """Parses ISO 8601 (UTC without a zone), or a duration before now: ``PT1H``."""
     text = text_of(name, given)
     if text is None:
         return None
@@ -140,7 +140,7 @@ def ids_of(given: Any) -> tuple[int, ...]:
 
 
 def several(given: Any) -> list[str]:
-    """One or more, as a list or with commas."""
+    """Values given as a list, or separated by commas."""
     if given is None:
         return []
     entries = given if isinstance(given, list | tuple) else [given]

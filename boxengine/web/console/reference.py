@@ -1,4 +1,4 @@
-"""The routes of sbmt-outbox's own API: which boxes are polled, by its paths, its field names and its answers."""
+"""The routes of sbmt-outbox's API, with its paths, field names and answers: they show and set which boxes are polled."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from boxengine.web.console.parsing import BadInput
 from boxengine.web.console.site import box_id
 
 _FALSE = frozenset({"false", "f", "0", "off", "no"})
-"""What Rails takes for false, in small letters."""
+"""The values that Rails treats as false, in lower case."""
 
 
 def index(call: Call, *, side: BoxType) -> Response:
-    """All boxes of a side; their number also in ``X-Total-Count``."""
+    """All boxes of a side; ``X-Total-Count`` holds their number."""
     boxes = [box for box in call.site.by_id.values() if box.type is side]
     enabled = call.site.servers.pauses.polling_enabled(boxes)
     shown = [_shown(call, box, decided=enabled.get(box.name)) for box in boxes]
@@ -33,7 +33,7 @@ def show(call: Call, *, side: BoxType) -> Response:
 
 
 def update(call: Call, *, side: BoxType) -> Response:
-    """Sets ``polling_enabled``, wrapped in ``outbox_class`` or ``inbox_class`` as Rails sends it, or as it is."""
+    """Sets ``polling_enabled``; it may be wrapped in ``outbox_class`` or ``inbox_class``, as Rails sends it, or not."""
     box, name = _box(call, side), f"{side}_class"
     given = call.sent.get(name, call.sent)
     if not isinstance(given, dict) or "polling_enabled" not in given:
@@ -44,7 +44,7 @@ def update(call: Call, *, side: BoxType) -> Response:
 
 
 def destroy(call: Call, *, side: BoxType) -> Response:
-    """Forgets what was set; answers with that, or with OK where nothing was."""
+    """Forgets the setting; answers with the setting that was in force, or with OK if there was none."""
     box = _box(call, side)
     decided = _decided(call, box)
     if decided is None:

@@ -1,4 +1,4 @@
-"""Templates and what they need: numbers, moments and lengths of time as people read them."""
+"""Templates and their filters: numbers, moments and durations in readable form."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def page(call: Call, template: str, status: int = 200, **values: Any) -> HTMLRes
 
 
 def fragment(call: Call, template: str, **values: Any) -> str:
-    """The part of a page that is renewed."""
+    """The part of a page that live updates replace."""
     return _environment().get_template(template).render(call=call, **_shared(call), **values)
 
 
@@ -80,11 +80,11 @@ def _environment() -> Environment:
 
 
 def _moment(moment: datetime | str | None) -> Markup:
-    """In UTC, until the script has put it into the reader's zone."""
+    """A moment in UTC, until the page's script converts it to the reader's time zone."""
     if moment is None:
         return Markup("–")
     if isinstance(moment, str):
-        return Markup("{}").format(moment)  # the database's own text, for what is no moment
+        return Markup("{}").format(moment)  # the database's own text, for a value that is not a moment
     return Markup('<time datetime="{}">{} UTC</time>').format(rfc3339(moment), moment.strftime("%Y-%m-%d %H:%M:%S"))
 
 
@@ -93,7 +93,7 @@ def _short(count: Count) -> str:
 
 
 def _waits(lately: Happened | None) -> str:
-    """``25 ms / 1 s``."""
+    """The median and the 99th percentile: ``25 ms / 1 s``."""
     if lately is None or not lately.waits:
         return "–"
     return " / ".join(_wait(lately, share) for share in (0.5, 0.99))
@@ -105,7 +105,7 @@ def _wait(lately: Happened | None, share: float) -> str:
 
 
 def _short_time(seconds: float) -> str:
-    if seconds < 0.01:  # noqa: PLR2004 - of which whole milliseconds would tell little
+    if seconds < 0.01:  # noqa: PLR2004 - whole milliseconds would be too coarse
         return f"{seconds * 1000:.2g} ms"
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"

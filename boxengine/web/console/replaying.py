@@ -1,4 +1,4 @@
-"""How a replay is meant, as pages and the API say it."""
+"""The options of a replay, as pages and the API send them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ AS_IT_WAS = Copying(header=replaying.HEADER)
 
 
 def from_object(site: Site, box: Box, given: Any) -> Copying:
-    """What the API was sent as ``replay``; left out: copies like their originals.
+    """Parses the API's ``replay`` field; if it is left out, copies are like their originals.
 
     Raises:
-        BadInput: it is not understood, or cannot be meant.
+        BadInput: it is not understood, or contradicts itself.
     """
     if given is None:
         return AS_IT_WAS
@@ -32,18 +32,18 @@ def from_object(site: Site, box: Box, given: Any) -> Copying:
 
 
 def from_form(site: Site, box: Box, sent: Mapping[str, Any]) -> Copying:
-    """The same from the form on the page that asks; ``option`` there is a line of ``NAME=VALUE``."""
+    """Parses the same options from the confirmation page's form, where ``option`` is a line of ``NAME=VALUE``."""
     line = parsing.text_of("option", sent.get("option")) or ""
     name, equals, value = line.partition("=")
     if line and not (name.strip() and equals):
         raise BadInput("option: expected NAME=VALUE")
-    # What chooses the copies is named event_name, too.
+    # In the form, event_name is the filter that chooses the items.
     fields = {**sent, "event_name": sent.get("new_event_name")}
     return _made(site, box, fields, {name.strip(): value.strip()} if line else {})
 
 
 def in_words(copying: Copying) -> str:
-    """What of it is worth a word in the trail; begins with a comma, or is empty."""
+    """The options worth noting in the trail; the text begins with a comma, or is empty."""
     parts = [f"to {copying.transport} alone"] if copying.transport else []
     parts += [f"as event {copying.event_name}"] if copying.event_name else []
     parts += [f"with {name}={value}" for name, value in copying.options.items()]

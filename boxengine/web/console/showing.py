@@ -63,7 +63,7 @@ def box(view: BoxView, now: datetime) -> dict[str, Any]:
 
 
 def transports(happened: Happened, lasts: timedelta) -> list[dict[str, Any]]:
-    """What a box's transports took, the slowest first."""
+    """Figures of a box's transports, the slowest first."""
     slowest_first = sorted(happened.transports.items(), key=lambda each: -each[1].per_call)
     return [
         {
@@ -141,7 +141,7 @@ def item(row: ItemRow) -> dict[str, Any]:
 def whole_item(
     row: ItemRow, box_name: str, why: Reasons, hiding: Hiding, attempts: Sequence[Attempt] | None
 ) -> dict[str, Any]:
-    """One row with all that may be shown of it; no attempts: nobody knows."""
+    """One item, with everything that may be shown of it; ``attempts`` is None if they are unknown."""
     payload = hiding.payload(box_name, row.payload or b"")
     return {
         **item(row),
@@ -159,12 +159,12 @@ def whole_item(
 
 
 def options_of(row: ItemRow) -> Any:
-    """As JSON has them, whatever they are."""
+    """The item's options as a JSON value, whatever its type."""
     return dict(row.options) if isinstance(row.options, Mapping) else row.options
 
 
 def trace_of(row: ItemRow) -> str | None:
-    """The trace that the item was created in."""
+    """The id of the trace in which the item was created."""
     headers = row.options.get("headers") if isinstance(row.options, Mapping) else None
     parent = headers.get("traceparent") if isinstance(headers, dict) else None
     found = _TRACE.match(parent) if isinstance(parent, str) else None
@@ -177,7 +177,7 @@ def count(found: Count | None) -> dict[str, Any] | None:
 
 
 def moment(found: datetime | str | None) -> str | None:
-    """What cannot be read as a moment stays the text that it is."""
+    """A moment as text; a value that could not be read as a moment is returned as it is."""
     return rfc3339(found) if isinstance(found, datetime) else found
 
 
@@ -186,5 +186,5 @@ def seconds(now: datetime, since: datetime | None) -> float | None:
 
 
 def status_name(status: int) -> str:
-    """``pending``; a number that is none of ours stays one."""
+    """The status's name, such as ``pending``; an unknown number is returned as text."""
     return Status(status).name.lower() if status in set(Status) else str(status)

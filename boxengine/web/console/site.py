@@ -1,4 +1,4 @@
-"""Everything that the console's pages and its API need, put together once."""
+"""Everything that the console's pages and API need, assembled once."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from boxengine.web.console.parsing import Page
 from boxengine.web.console.windows import WindowedItems, searched_for
 
 SEARCH_SECONDS = 0.12
-"""For how long a page looks on where no index leads to its rows."""
+"""How long a page keeps searching when no index leads to its rows."""
 SEARCH_WINDOWS = 4
-"""Parts of the table that it looks through; somebody who wants more presses *Search further*."""
+"""How many parts of the table such a search covers; *Search further* on the page continues it."""
 COUNTED_TO = 10_000
 EXAMINED_EVERY = 10.0
-"""Seconds: how often the servers are looked over, at most."""
+"""The least number of seconds between two examinations of the servers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """What one console works with."""
+    """The parts of one console."""
 
     boxes: Boxes
     servers: Servers
@@ -58,7 +58,7 @@ class Site:
         return {box_id(pipeline.box): pipeline.box for pipeline in self.boxes.resolved.pipelines.values()}
 
     def box(self, given: str) -> Box:
-        """The box of this name in a URL, or of this name.
+        """The box with this id in URLs, or with this name.
 
         Raises:
             UnknownBox: there is none.
@@ -70,7 +70,7 @@ class Site:
 
     @cached_property
     def office(self) -> JobOffice:
-        """Where long jobs are looked at and dealt with."""
+        """Inspects and changes long jobs."""
         return JobOffice(self.boxes, self.servers.store)
 
     @cached_property
@@ -93,7 +93,7 @@ class Site:
 
     @cached_property
     def doctor(self) -> Live[Sequence[Remark]]:
-        """The one look over the servers that all share."""
+        """The examination of the servers that all pages share."""
         return Live(Doctor(self.boxes, self.servers).look, every=EXAMINED_EVERY)
 
     @cached_property
@@ -101,11 +101,11 @@ class Site:
         return Live(Doctor(self.boxes, self.servers).alarms, every=EXAMINED_EVERY)
 
     def _alarms(self) -> Sequence[Remark]:
-        # While something is wrong each look asks anew, so that whoever mends it sees at once that it is gone.
+        # While something is wrong, each look examines again, so that an alarm disappears as soon as its cause is fixed.
         return self._alarmed.now(fresh=bool(self._alarmed.now()))
 
     def _measured(self, look: Overview) -> None:
-        """Keeps for the charts how long the oldest items have waited."""
+        """Records, for the charts, how long the oldest items have waited."""
         waits = {
             view.box.name: 0.0 if view.waits_since is None else (look.taken_at - view.waits_since).total_seconds()
             for view in look.boxes
@@ -116,12 +116,12 @@ class Site:
 
     @cached_property
     def actions(self) -> ItemActions:
-        """Acts on items; looks for them as pages do."""
+        """Acts on items; finds them the way pages do."""
         return ItemActions(self.items, self.servers.memory)
 
     @cached_property
     def replays(self) -> Replays:
-        """Puts delivered items in once more."""
+        """Inserts delivered items again."""
         return Replays(self.items)
 
     @property
@@ -130,7 +130,7 @@ class Site:
         return WindowedItems(self.servers.items, self.servers.inspector)
 
     def find(self, box: Box, which: ItemFilter, *, start: int | None, towards: Towards, limit: int) -> Found:
-        """A page of rows; where no index leads to them, what is found with moderate effort."""
+        """A page of rows; if no index leads to them, those that a limited search finds."""
         windows, late = itertools.count(1), searched_for(SEARCH_SECONDS)
         return self.servers.inspector.find(
             box,
@@ -142,7 +142,7 @@ class Site:
         )
 
     def either(self, given: str) -> Box | JobBox:
-        """The box of this name in a URL, or of this name, of whatever kind.
+        """The box with this id in URLs, or with this name, of either kind.
 
         Raises:
             UnknownBox: there is none.
@@ -150,7 +150,7 @@ class Site:
         return self.office.by_id.get(given) or self.office.named.get(given) or self.box(given)
 
     def find_jobs(self, box: JobBox, which: JobSearch, wanted: Page) -> JobsFound:
-        """The same for long jobs."""
+        """A page of long jobs; searches like ``find``."""
         windows, late = itertools.count(1), searched_for(SEARCH_SECONDS)
         return self.office.inspector.find(
             box,
@@ -162,16 +162,16 @@ class Site:
         )
 
     def count_jobs(self, box: JobBox, which: JobSearch) -> Count:
-        """How many jobs are meant, as far as that can be told at once."""
+        """How many jobs the search finds, as far as that can be counted quickly."""
         return self.office.inspector.count(box, which, limit=COUNTED_TO)
 
     def count(self, box: Box, which: ItemFilter) -> Count:
-        """How many rows are meant, as far as that can be told at once."""
+        """How many rows the filter finds, as far as that can be counted quickly."""
         count = self.servers.inspector.count(box, which, limit=COUNTED_TO)
         return count if count.number or count.precision is Precision.EXACT else Count(0, Precision.AT_LEAST)
 
     def count_from(self, box: Box, which: ItemFilter, first: Found) -> Count:
-        """The same, as far as the first page and an index tell it."""
+        """How many rows the filter finds, as far as the first page and an index tell."""
         if first.searched_to is None:
             return Count(len(first.rows))
         if which.statuses and Status.DELIVERED not in which.statuses:

@@ -1,4 +1,4 @@
-"""Rows for actions, found as pages find them: by index, or window by window, never in one walk through a large table."""
+"""Rows for actions, found the way pages find them: by index, or window by window, never in one scan of a large table."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from boxengine.ports import Copying, ItemFilter, ItemRow, ItemsStore
 from boxengine.ports.people.inspection import Inspector, Towards
 
 LOOK_SECONDS = 0.5
-"""For how long a look may keep its transaction."""
+"""How long one search may keep its transaction open."""
 
 
 def searched_for(seconds: float) -> Callable[[], bool]:
-    """Whether so much time is over since now."""
+    """A function that tells whether this much time has passed since the call."""
     until = monotonic() + seconds
     return lambda: monotonic() > until
 
 
 class WindowedItems:
-    """``ItemsStore`` that looks for ids through an ``Inspector``."""
+    """An ``ItemsStore`` that searches for ids through an ``Inspector``."""
 
     def __init__(self, items: ItemsStore, inspector: Inspector) -> None:
         self._items = items
