@@ -1,4 +1,4 @@
-"""Alembic: migrations that make boxes' tables whole, and a diff that is empty when they are.
+"""Alembic: migrations that make boxes' tables complete, and an empty diff once they are.
 
 In ``env.py``, hand Alembic what ``box_options`` returns::
 
@@ -9,9 +9,9 @@ In ``env.py``, hand Alembic what ``box_options`` returns::
         connection=connection, target_metadata=Base.metadata, **box_options(boxengine.load().resolved)
     )
 
-``alembic revision --autogenerate`` then writes plain types of the database at hand, its indexes and no other's, and the
-settings that ``boxengine db create`` would make. On a table that is there already, PostgreSQL's indexes are created
-concurrently. No migration imports boxengine: it runs with every later version, and without any.
+``alembic revision --autogenerate`` then writes plain types and indexes for the database at hand only, and the settings that
+``boxengine db create`` would make. On a table that already exists, PostgreSQL's indexes are created concurrently. Migrations
+do not import boxengine: they run with every later version, and without boxengine.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ def box_options(
     """Options for Alembic's ``context.configure`` that make it understand the tables of all boxes.
 
     Args:
-        resolved: of a loaded configuration: ``boxengine.load().resolved``.
-        include_object: yours, asked first.
-        render_item: yours, asked first.
-        process_revision_directives: yours, called last, with everything there.
+        resolved: part of a loaded configuration: ``boxengine.load().resolved``.
+        include_object: your own hook, called first.
+        render_item: your own hook, called first.
+        process_revision_directives: your own hook, called last, with all directives complete.
 
     Returns:
-        These three options, to be passed on as keyword arguments.
+        These three options, for use as keyword arguments.
     """
     tables = _BoxTables(resolved)
 
@@ -116,7 +116,7 @@ def _rendered(kind: str, item: Any, context: AutogenContext) -> str | bool:
 
 
 class _BoxTables:
-    """Who makes what: Alembic makes and compares the models' tables and columns; a plan brings everything else."""
+    """Divides the work: Alembic makes and compares the models' tables and columns; an upgrade plan adds everything else."""
 
     def __init__(self, resolved: Resolved) -> None:
         self._boxes: list[Box] = [pipeline.box for pipeline in resolved.pipelines.values()]
@@ -126,9 +126,9 @@ class _BoxTables:
         self._without_model = _job_tables_without_model(resolved)
 
     def includes(self, item: Any, name: str | None, kind: str, *, only_in_database: bool) -> bool:
-        """Whether Alembic compares it."""
+        """Whether Alembic compares this table or index."""
         if kind == "table" and isinstance(item, Table):
-            # A box without a model has a table that the application's metadata does not know.
+            # The application's metadata does not contain the table of a box without a model.
             ours = self._tables | self._without_model
             return item.fullname not in self._counters and not (only_in_database and item.fullname in ours)
         if (
@@ -141,7 +141,7 @@ class _BoxTables:
         return True
 
     def complete(self, context: MigrationContext, scripts: Sequence[ops.MigrationScript]) -> None:
-        """Adds what a database lacks besides what Alembic finds by itself."""
+        """Adds what the database lacks and Alembic does not find by itself."""
         if context.connection is None or not scripts or scripts[0].upgrade_ops is None:
             return
         for direction in (scripts[0].upgrade_ops, scripts[0].downgrade_ops):
@@ -160,7 +160,7 @@ class _BoxTables:
             scripts[0].downgrade_ops.ops[:0] = undoing
 
     def _leave_sizes(self, direction: ops.OpContainer) -> None:
-        """Takes out changes of comments that would only wipe out the number of buckets in force."""
+        """Removes changes of comments that would only erase the number of buckets in force."""
         for each in list(direction.ops):
             if isinstance(each, ops.ModifyTableOps):
                 each.ops[:] = [op for op in each.ops if not self._wipes_size(op)]
@@ -181,13 +181,13 @@ def _tables_of(metadata: MetaData | Sequence[MetaData] | None) -> dict[str, Tabl
 
 
 def _job_tables_without_model(resolved: Resolved) -> set[str]:
-    """Those that ``db create`` makes: of a job box with a model, Alembic sees both tables in the model's metadata."""
+    """The job tables that ``db create`` makes. If a job box has a model, Alembic sees both its tables in the metadata."""
     boxes = [pipeline.box for pipeline in resolved.jobs.values() if pipeline.model is None]
     return {table.fullname for _, table in job_schema.tables(boxes, {})}
 
 
 class CompleteBoxes(ops.MigrateOperation):
-    """The rest of what boxes' tables need, as statements. Settings and indexes go with their table at a downgrade."""
+    """Statements for everything else that boxes' tables need. A downgrade drops settings and indexes with their table."""
 
     def __init__(self, steps: Sequence[upgrade.Step]) -> None:
         self.steps = tuple(steps)
@@ -197,7 +197,7 @@ class CompleteBoxes(ops.MigrateOperation):
         return ("complete_boxes", [f"{step.table}: {step.purpose}" for step in self.steps])
 
     def reverse(self) -> ops.MigrateOperation:
-        """Alembic asks for it before this operation is there; what is to be undone stands beside it."""
+        """Not needed: Alembic reverses operations before this one is added, and the downgrade has its own statements."""
         raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-"""What ``@emits`` asks for, whatever mapper the model is of."""
+"""What an ``@emits`` specifies, independent of the object mapper."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from boxengine.errors import InvalidItem
 from boxengine.settings.names import underscore
 
 ACTIONS = {"insert": "created", "update": "updated", "delete": "deleted"}
-"""What can be emitted for, and how it is called in an event's name."""
+"""The actions that can emit, each with its word in an event's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,18 +22,18 @@ class Change:
     action: str
     """``insert``, ``update`` or ``delete``."""
     before: dict[str, Any]
-    """Of an update: the attributes that changed, with their earlier values."""
+    """After an update, the attributes that changed, with their earlier values."""
 
 
 Maker = Callable[[Any], object] | Callable[[Any, Change], object]
-"""Called with the object, and with its ``Change`` where it takes that too."""
+"""Called with the object, and with its ``Change`` too if it takes a second argument."""
 Source = Maker | str | None
 _WithChange = Callable[[Any, Change], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emission(ABC):
-    """What one ``@emits`` asks for: its callables all take the object and a ``Change``."""
+    """What one ``@emits`` specifies. Here every callable takes the object and a ``Change``."""
 
     actions: frozenset[str]
     when: _WithChange | None
@@ -43,7 +43,7 @@ class Emission(ABC):
     options: _WithChange | None
 
     def attributes(self, target: Any, change: Change) -> dict[str, Any] | None:
-        """Those of the item to create; None where none is to be."""
+        """The attributes of the item to create; None if there is none to create."""
         if change.action not in self.actions or (self.when is not None and not self.when(target, change)):
             return None
         found = {
@@ -57,10 +57,10 @@ class Emission(ABC):
 
     @abstractmethod
     def primary_key(self, target: Any) -> Any:
-        """What the event key is where nothing else is asked for."""
+        """The event key if ``@emits`` names no other."""
 
     def named_class(self, target: Any) -> type[Any]:
-        """The class whose name begins the event's where no name is asked for."""
+        """The class whose name begins the event's name if ``@emits`` names no event."""
         return type(target)
 
     def _name(self, target: Any, change: Change) -> Any:
@@ -94,7 +94,7 @@ def asked(
     """The arguments of an ``@emits`` as an ``Emission`` takes them.
 
     Raises:
-        InvalidItem: ``on`` names something else than actions.
+        InvalidItem: ``on`` names an unknown action.
     """
     if unknown := set(on) - ACTIONS.keys():
         raise InvalidItem(f"emits: on={sorted(unknown)} is not understood; expected {', '.join(ACTIONS)}")

@@ -1,4 +1,4 @@
-"""FastAPI and Starlette: a worker that lives as long as the application, and what requests get from it.
+"""FastAPI and Starlette: a worker that runs as long as the application, and dependencies for requests.
 
 Example::
 
@@ -48,11 +48,11 @@ def lifespan(
     Args:
         config: a configuration file, several of them, or what ``boxengine.load()`` returned; None: found as usual.
         worker: False: this process only creates items; ``boxengine start`` delivers them.
-        boxes: of the worker, model classes or names; all if none is named.
+        boxes: the worker's boxes, as model classes or names; all if none is named.
         env: environment section of the file.
-        threads: of the worker; as configured if None.
-        around: a lifespan of the application's own. It begins first and ends last, so that the worker may use what it makes;
-            the state that it yields is the application's.
+        threads: how many threads the worker has; as configured if None.
+        around: the application's own lifespan. It begins first and ends last, so that the worker may use what it sets up;
+            the state it yields becomes the application's state.
 
     Raises:
         ConfigurationError: when the application starts, with every problem that was found.
@@ -93,7 +93,7 @@ InjectedBoxes = Annotated[Boxes, Depends(boxes_of)]
 
 
 class BoundBoxes:
-    """The boxes, bound to one request's session: what is created commits with the rest of the request."""
+    """The boxes, bound to one request's session: created items commit with the rest of the request."""
 
     def __init__(self, boxes: Boxes, session: AsyncSession) -> None:
         self.boxes = boxes
@@ -120,8 +120,8 @@ def bound_to(session: Any) -> Callable[..., BoundBoxes]:
     """A dependency that gives ``BoundBoxes``.
 
     Args:
-        session: the annotation by which path operations ask for the request's ``AsyncSession``. Use the same one for both,
-            or FastAPI makes two sessions.
+        session: the annotation with which path operations declare the request's ``AsyncSession``. Use the same annotation in
+            both places, or FastAPI makes two sessions.
 
     Example::
 
@@ -137,13 +137,13 @@ def bound_to(session: Any) -> Callable[..., BoundBoxes]:
     def bound(boxes: Boxes, session: AsyncSession) -> BoundBoxes:
         return BoundBoxes(boxes, session)
 
-    # FastAPI reads annotations as objects: as text they would name what only this function knows.
+    # FastAPI needs annotations as objects: as text they would refer to a local name that FastAPI cannot resolve.
     bound.__annotations__ = {"boxes": InjectedBoxes, "session": session, "return": BoundBoxes}
     return bound
 
 
 def probes(*, readiness: str = "/readiness/outbox", liveness: str = "/liveness/outbox") -> APIRouter:
-    """Routes that answer for the worker as the worker's own port does: 200, or 503 with the reasons.
+    """Routes for the worker's probes, which answer as the worker's own port does: 200, or 503 with the reasons.
 
     In an application without a worker both answer 200.
     """

@@ -1,4 +1,4 @@
-"""Items that follow from changes of a SQLAlchemy model: written in the flush that writes the change.
+"""Items for changes of a SQLAlchemy model, written in the flush that writes the change.
 
 ::
 
@@ -33,12 +33,12 @@ __all__ = ["Change", "emit", "emits"]
 T = TypeVar("T", bound=type[Any])
 
 _PENDING = "boxengine_emitted"
-"""Where a session keeps what the flush under way has to emit."""
+"""The key in a session's ``info`` for what the current flush has to emit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapperEmission(Emission):
-    """What one ``@emits`` of a mapped class asks for."""
+    """What one ``@emits`` of a mapped class specifies."""
 
     model: Model
     boxes: Callable[[], Boxes]
@@ -59,22 +59,22 @@ def emits(
     options: Maker | None = None,
     boxes: Boxes | None = None,
 ) -> Callable[[T], T]:
-    """A class decorator: changes of the mapped class write items of an outbox, in the same flush and transaction.
+    """A class decorator: changes of the mapped class write items to an outbox, in the same flush and transaction.
 
     Each callable gets the object, and a ``Change`` if it takes a second argument.
 
     Args:
         model: the outbox's model class, or the box's name.
         payload: makes the payload: bytes, str, or what the model's codec encodes.
-        on: ``insert``, ``update``, ``delete``, or some of them. An update counts where a column has another value.
-        when: whether to emit at all; everything if None.
+        on: ``insert``, ``update``, ``delete``, or some of them. An update counts if a column's value changed.
+        when: whether to emit an item; always if None.
         event_name: a name, or a callable; ``order_created``, ``order_updated``, ``order_deleted`` if None.
         event_key: an attribute's name, or a callable; the primary key if None.
         options: makes the item's options.
         boxes: writes the items; those of the default configuration if None.
 
     Raises:
-        InvalidItem: ``on`` names something else.
+        InvalidItem: ``on`` names an unknown action.
 
     Example::
 
@@ -100,7 +100,7 @@ def emits(
 
 
 def emit(session: Session, targets: Iterable[Any], *, action: str = "update") -> list[int]:
-    """Writes the items of these objects as if the session had changed them, and returns their ids.
+    """Writes items for these objects as if the session had changed them, and returns the items' ids.
 
     For statements that change rows without loading objects::
 
@@ -129,20 +129,20 @@ def emit(session: Session, targets: Iterable[Any], *, action: str = "update") ->
 
 @dataclass(frozen=True, slots=True)
 class _Noted:
-    """A change that is to be told of."""
+    """A change for which an item may have to be written."""
 
     emission: MapperEmission
     target: Any
     change: Change
     connection: Connection
-    """The one that the change was written through."""
+    """The connection that wrote the change."""
 
 
 def _noting(emission: MapperEmission, action: str) -> Callable[[Mapper[Any], Connection, Any], None]:
     def note(_mapper: Mapper[Any], connection: Connection, target: Any) -> None:
         session = object_session(target)
         before = _changed(target) if action == "update" else {}
-        # SQLAlchemy tells of an update for every object that it looked at.
+        # SQLAlchemy reports an update for every object that it examined.
         if session is not None and (before or action != "update"):
             _pending(session).append(_Noted(emission, target, Change(action=action, before=before), connection))
 
@@ -150,7 +150,7 @@ def _noting(emission: MapperEmission, action: str) -> Callable[[Mapper[Any], Con
 
 
 def _keep_earlier_values(mapped: type[Any]) -> None:
-    """Has SQLAlchemy load a value before another one takes its place: after a commit it would not know what changed."""
+    """Makes SQLAlchemy load a value before it is replaced: after a commit it would otherwise not know the earlier value."""
 
     def keep(mapper: Mapper[Any], _class: type[Any]) -> None:
         for attribute in mapper.column_attrs:
@@ -164,11 +164,11 @@ def _keep_earlier_values(mapped: type[Any]) -> None:
 
 
 def _ignore(_target: Any, _value: Any, _before: Any, _initiator: Any) -> None:
-    """Listened with, for the option that comes with it."""
+    """A listener that does nothing, registered only for its option ``active_history``."""
 
 
 def _changed(target: Any) -> dict[str, Any]:
-    """The columns with another value, and what they held before."""
+    """The columns whose values changed, with their earlier values."""
     state: InstanceState[Any] = inspect(target)
     found = {}
     for attribute in state.mapper.column_attrs:
@@ -179,7 +179,7 @@ def _changed(target: Any) -> dict[str, Any]:
 
 
 def _pending(session: Session) -> list[_Noted]:
-    """What this flush has to emit, written when it has written everything else: then all keys and relations are known."""
+    """What this flush has to emit. It is written after everything else, when all keys and relations are known."""
     pending: list[_Noted] | None = session.info.get(_PENDING)
     if pending is None:
         pending = session.info[_PENDING] = []
@@ -200,7 +200,7 @@ def _rolled_back(session: Session, _transaction: Any) -> None:
 
 
 def _write(noted: Sequence[_Noted]) -> list[int]:
-    """One batch for each box; in it, the items stand in the order in which the changes were written."""
+    """Writes one batch per box and connection, with the items in the order in which the changes were written."""
     batches: dict[tuple[str, Connection], tuple[MapperEmission, list[dict[str, Any]]]] = {}
     for each in noted:
         attributes = each.emission.attributes(each.target, each.change)
@@ -209,6 +209,6 @@ def _write(noted: Sequence[_Noted]) -> list[int]:
             batches.setdefault(place, (each.emission, []))[1].append(attributes)
     ids: list[int] = []
     for (_name, connection), (emission, rows) in batches.items():
-        # Through the connection: what goes through the session would start another flush within this one.
+        # Uses the connection: the session would start another flush within this one.
         ids += emission.boxes().creator(emission.model, BoxType.OUTBOX).create_batch(connection, rows)
     return ids

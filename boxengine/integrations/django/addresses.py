@@ -1,4 +1,4 @@
-"""Django's databases as SQLAlchemy URLs, by which a worker reaches them."""
+"""SQLAlchemy URLs of Django's databases, for workers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sqlalchemy import URL
 
 _DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql"}
 _OF_LIBPQ = ("ssl", "gss", "channel_binding", "target_session_attrs", "options", "passfile", "service")
-"""How those of libpq's parameters begin that tell which server is meant and how it is to be reached."""
+"""Prefixes of the libpq parameters that say which server to use and how to reach it."""
 
 
 def database_url(alias: str) -> str:
-    """SQLAlchemy's URL of one of Django's databases, password included.
+    """SQLAlchemy's URL of one of Django's databases, including the password.
 
-    TLS and Unix sockets are taken over from ``OPTIONS``.
+    TLS and Unix sockets come from ``OPTIONS``.
 
     Raises:
         ImproperlyConfigured: a worker cannot use that database.

@@ -1,4 +1,4 @@
-"""Django's admin for boxes: items to look at, and two things to do with them.
+"""Django's admin for boxes: it shows items, and offers two actions on them.
 
 ::
 
@@ -22,7 +22,7 @@ from boxengine.settings.names import box_name
 
 
 class BoxItemAdmin(admin.ModelAdmin):
-    """Shows items, changes none of their fields, and retries or discards those that are chosen."""
+    """Shows items without changing their fields, and retries or discards the selected ones."""
 
     list_display: ClassVar[Any] = (
         "id",
@@ -45,16 +45,16 @@ class BoxItemAdmin(admin.ModelAdmin):
         return False
 
     def has_delete_permission(self, _request: HttpRequest, *_given: Any) -> bool:
-        """Retention deletes what is finished."""
+        """Retention deletes finished items."""
         return False
 
     def get_readonly_fields(self, _request: HttpRequest, _item: Any = None) -> list[str]:
-        """All fields: a worker may have the row in hand."""
+        """All fields, because a worker may be working on the row."""
         return [field.name for field in self.model._meta.concrete_fields]
 
     @admin.action(description="Retry: deliver these items again as soon as possible", permissions=["change"])
     def retry(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        """Failed, discarded and waiting items become due; retry strategies are asked."""
+        """Failed, discarded and waiting items become due; retry strategies apply."""
         self._act(Action.RETRY, request, queryset)
 
     @admin.action(description="Discard: never deliver these items", permissions=["change"])

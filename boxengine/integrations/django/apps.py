@@ -6,7 +6,7 @@ from django.apps import AppConfig
 
 
 class BoxengineConfig(AppConfig):
-    """Registers the system checks, and what follows ``migrate``."""
+    """Registers the system checks, and the step after ``migrate``."""
 
     name = "boxengine.integrations.django"
     label = "boxengine"

@@ -21,7 +21,7 @@ _SECTIONS = ("outbox_items", "inbox_items")
 
 
 def check_configuration(app_configs: Sequence[AppConfig] | None, **_options: Any) -> list[CheckMessage]:  # noqa: ARG001 - Django's call
-    """Every mistake in ``settings.BOXENGINE``, with its key."""
+    """Reports every mistake in ``settings.BOXENGINE``, with its key."""
     try:
         configuration.boxes()
     except ImproperlyConfigured as error:
@@ -37,7 +37,7 @@ def check_configuration(app_configs: Sequence[AppConfig] | None, **_options: Any
 
 
 def check_emissions(app_configs: Sequence[AppConfig] | None, **_options: Any) -> list[CheckMessage]:  # noqa: ARG001 - Django's call
-    """Every ``@emits`` whose outbox is none."""
+    """Reports every ``@emits`` that does not name an outbox."""
     found: list[CheckMessage] = []
     for model in apps.get_models():
         for emission in emissions_of(model):
@@ -48,7 +48,7 @@ def check_emissions(app_configs: Sequence[AppConfig] | None, **_options: Any) ->
 
 
 def _not_an_outbox(given: Any) -> str:
-    """What is wrong with it; nothing if it is the model of an outbox."""
+    """What is wrong with the given model; empty if it is the model of an outbox."""
     try:
         model = apps.get_model(given) if isinstance(given, str) else given
     except (LookupError, ValueError) as error:
@@ -58,7 +58,7 @@ def _not_an_outbox(given: Any) -> str:
 
 
 def _boxes_without_models() -> Iterator[CheckMessage]:
-    """A name that is written wrongly makes one box more, whose table nobody has made."""
+    """Warns of boxes without a model: a misspelt name configures an additional box, whose table does not exist."""
     known = {box_name(model): configuration.section(model) for model in configuration.models()}
     for section in _SECTIONS:
         for name, box in (configuration.given().get(section) or {}).items():

@@ -1,4 +1,4 @@
-"""After ``migrate``: the indexes and settings that boxes' tables need beside what Django makes."""
+"""After ``migrate``: the indexes and settings that boxes' tables need in addition to what Django makes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from boxengine.integrations.django.addresses import database_url
 
 
 def after_migrate(*, using: str, verbosity: int = 1, stdout: TextIO | None = None, **_options: Any) -> None:
-    """Completes the boxes' tables of one database; what is there already is left alone.
+    """Adds what the boxes' tables in one database lack, and changes nothing else.
 
-    On PostgreSQL indexes are made concurrently, so that writers of a table in use go on.
+    On PostgreSQL indexes are made concurrently, so that writers of a table in use are not blocked.
     """
     try:
         url = database_url(using)
     except ImproperlyConfigured:
-        return  # a database that no worker works on: SQLite, in a test
+        return  # a database that no worker uses, such as SQLite in a test
     present = set(connections[using].introspection.table_names())
     boxes = [pipeline.box for pipeline in configuration.boxes(using).resolved.pipelines.values()]
     wanted = [box for box in boxes if box.table in present]

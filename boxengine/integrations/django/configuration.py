@@ -1,4 +1,4 @@
-"""``settings.BOXENGINE`` as boxengine's configuration, completed from what Django knows already."""
+"""``settings.BOXENGINE`` as boxengine's configuration, completed with what Django already knows."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from boxengine.settings import load_for_creating
 from boxengine.settings.names import box_name
 
 DATABASE = "BOXENGINE_DJANGO_DATABASE_URL"
-"""The environment variable by which the worker gets the database's URL: a password does not belong in a file."""
+"""The environment variable that passes the database's URL to the worker: a password does not belong in a file."""
 SET_UP = "boxengine.integrations.django.setup"
 AROUND = "boxengine.integrations.django.middleware.FreshConnections"
 RUN_TASK = "boxengine.integrations.django.tasks.RunTask"
 
 
 def boxes(alias: str | None = None) -> Boxes:
-    """The configuration of this process, to create items with.
+    """The configuration with which this process creates items.
 
     Args:
-        alias: the database that they are written to; None: the one that ``BOXENGINE_DATABASE`` names, else ``default``.
+        alias: the database for the items; None: the one that ``BOXENGINE_DATABASE`` names, else ``default``.
 
     Raises:
         ConfigurationError: with every problem that was found.
@@ -52,7 +52,7 @@ def _boxes(alias: str) -> Boxes:
 
 
 def main_alias() -> str:
-    """The database whose worker runs where no other one is named."""
+    """The database that a worker uses if no other one is named."""
     return str(getattr(settings, "BOXENGINE_DATABASE", "default"))
 
 
@@ -60,7 +60,7 @@ def given() -> Mapping[str, Any]:
     """``settings.BOXENGINE`` as it is.
 
     Raises:
-        ImproperlyConfigured: it is no dict.
+        ImproperlyConfigured: it is not a dict.
     """
     found = getattr(settings, "BOXENGINE", {})
     if not isinstance(found, Mapping):
@@ -71,13 +71,13 @@ def given() -> Mapping[str, Any]:
 
 
 def completed(alias: str) -> dict[str, Any]:
-    """``settings.BOXENGINE`` for the boxes in one database, with its URL and what the worker needs to use Django."""
+    """``settings.BOXENGINE`` for the boxes in one database, plus its URL and what the worker needs to use Django."""
     found: dict[str, Any] = deepcopy(dict(given()))
     own = found.get("app", [])
     found["app"] = [SET_UP, *([own] if isinstance(own, str) else own)]
     found.setdefault("database", {}).setdefault("url", f"${{{DATABASE}}}")
     if alias != main_alias():
-        # Boxes of the same names in two databases would take each other's jobs from one Redis.
+        # Without a prefix, boxes of the same name in two databases would take each other's jobs from one Redis.
         redis = found.setdefault("redis", {})
         redis["prefix"] = f"{redis.get('prefix') or ''}{alias}:"
     around = found.setdefault("middlewares", {}).setdefault("batch_process", [])
@@ -95,18 +95,18 @@ def completed(alias: str) -> dict[str, Any]:
 
 
 def models() -> list[type[OutboxItem | InboxItem]]:
-    """All concrete models of boxes, in the order in which Django knows them."""
+    """All concrete models of boxes, in Django's order."""
     return [model for model in apps.get_models() if issubclass(model, OutboxItem | InboxItem)]
 
 
 def section(model: type[OutboxItem | InboxItem]) -> str:
-    """The key of ``BOXENGINE`` under which a model's box stands."""
+    """The key of ``BOXENGINE`` that holds a model's box."""
     return "outbox_items" if model.box_type is BoxType.OUTBOX else "inbox_items"
 
 
 @contextmanager
 def configuration_file(alias: str) -> Iterator[Path]:
-    """The completed configuration as a file that only this account can read, for as long as the block runs."""
+    """The completed configuration as a file that only this account can read and that exists while the block runs."""
     with tempfile.NamedTemporaryFile("w", prefix="boxengine-", suffix=".yml", encoding="utf-8") as file:
         yaml.safe_dump(completed(alias), file, sort_keys=False)
         file.flush()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from boxengine.integrations.django.models import InboxItem, OutboxItem
 
 ENGINE_OWNED = frozenset({"id", "status", "errors_count", "error_log", "processed_at", "updated_at"})
-"""Columns a caller does not set."""
+"""Columns that callers must not set."""
 
 
 def create_outbox_item(
@@ -35,10 +35,10 @@ def create_outbox_item(
 
     Args:
         model: the box's model.
-        using: alias of the database; None: as Django's routers say.
+        using: alias of the database; None: Django's routers choose.
         partition_by: what the bucket is computed from; ``event_key`` if None.
-        attributes: fields of the row: ``event_key`` and ``payload`` (bytes or str) always; ``event_name``, ``options``,
-            ``available_at``, ``dedup_key`` and fields of the model's own where wanted.
+        attributes: fields of the row. ``event_key`` and ``payload`` (bytes or str) are required; ``event_name``, ``options``,
+            ``available_at``, ``dedup_key`` and the model's own fields are optional.
 
     Raises:
         InvalidItem: no event key, a payload of the wrong type, an unknown field.
@@ -64,7 +64,7 @@ def create_outbox_batch(
     """Inserts many items and returns their ids in the order given.
 
     Args:
-        items: one mapping of fields each, as for ``create_outbox_item``.
+        items: for each item a mapping of fields, as for ``create_outbox_item``.
     """
     alias = _alias(model, using)
     return _creator(model, BoxType.OUTBOX, alias).create_batch(alias, items, partition_by=partition_by)
@@ -127,7 +127,7 @@ def _made(model: Any, alias: str) -> Creator:
 
 
 class DjangoRows:
-    """``Rows`` of one box through Django's ORM; the session is the alias of a database."""
+    """``Rows`` of one box through Django's ORM; the session is a database's alias."""
 
     def __init__(self, box: Box, model: type[OutboxItem | InboxItem], boxes: Boxes) -> None:
         self._box = box
@@ -136,7 +136,7 @@ class DjangoRows:
         self._size = SizeInForce(box)
         fields = {field.attname for field in model._meta.concrete_fields}
         self._columns = frozenset(fields - ENGINE_OWNED)
-        # A message of an inbox is known by its uuid, too.
+        # The uuid identifies a message of an inbox, too.
         self._identities = ("dedup_key", "uuid") if box.type is BoxType.INBOX else ("dedup_key",)
 
     @property
@@ -144,7 +144,7 @@ class DjangoRows:
         return self._columns
 
     def insert(self, session: str, rows: Sequence[Attributes]) -> Inserted:
-        # The wake-up and the rows become visible together, also where the caller opened no transaction.
+        # The wake-up and the rows become visible together, even if the caller has opened no transaction.
         with transaction.atomic(using=session, savepoint=False):
             self._size.demand(lambda: self._comment(session))
             inserted = self._insert_all(session, rows)
@@ -171,7 +171,7 @@ class DjangoRows:
         return any(row.get(name) is not None for name in self._identities)
 
     def _insert_keyed(self, alias: str, row: OutboxItem | InboxItem) -> tuple[int, bool]:
-        """The row's id, and whether it was there already: who else inserts it just now is waited for."""
+        """The row's id, and whether it existed already; waits for a concurrent insert of the same row."""
         try:
             with transaction.atomic(using=alias):
                 row.save(force_insert=True, using=alias)
@@ -184,7 +184,7 @@ class DjangoRows:
         return int(row.pk), False
 
     def _comment(self, alias: str) -> Any:
-        """The table's, which tells the number of buckets in force."""
+        """The table's comment, which holds the number of buckets in force."""
         database, name = connections[alias], self._model._meta.db_table
         question = QUESTIONS.get(database.vendor)
         if question is None:

@@ -1,4 +1,4 @@
-"""Items that follow from changes of a Django model: written in the transaction that writes the change.
+"""Items for changes of a Django model, written in the transaction that writes the change.
 
 ::
 
@@ -7,7 +7,7 @@
 
     Order.objects.create(total=12)      # an item "order_created" commits with the order, or neither does
 
-Django tells of a change through its signals, which ``save()`` and ``delete()`` send, and with them ``objects.create()``,
+Django reports changes through its signals. ``save()`` and ``delete()`` send them, and so do ``objects.create()``,
 ``get_or_create()``, ``update_or_create()``, the admin, and ``delete()`` of a queryset. ``bulk_create()``, ``bulk_update()``,
 ``update()`` of a queryset, raw SQL and cascades within the database send none: see ``emit``. Fixtures emit nothing either.
 """
@@ -32,25 +32,25 @@ T = TypeVar("T", bound=type[Any])
 
 _EMISSIONS = "__box_emissions__"
 _BEFORE = "_boxengine_before"
-"""Where an object keeps, between ``pre_save`` and ``post_save``, what its row held."""
+"""The attribute in which an object keeps its row's earlier values between ``pre_save`` and ``post_save``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelEmission(Emission):
-    """What one ``@emits`` of a Django model asks for."""
+    """What one ``@emits`` of a Django model specifies."""
 
     model: type[Any] | str
 
     @property
     def outbox(self) -> Any:
-        """The outbox's model; a name leads to it only when all models are loaded."""
+        """The outbox's model; a label can be resolved only when all models are loaded."""
         return apps.get_model(self.model) if isinstance(self.model, str) else self.model
 
     def primary_key(self, target: Any) -> Any:
         return target.pk
 
     def named_class(self, target: Any) -> type[Any]:
-        """Not a proxy's name: who changed an order through one changed an order."""
+        """The concrete model, not a proxy: a change through a proxy of ``Order`` is a change of an ``Order``."""
         found: type[Any] = target._meta.concrete_model
         return found
 
@@ -65,23 +65,23 @@ def emits(
     event_key: Source = None,
     options: Maker | None = None,
 ) -> Callable[[T], T]:
-    """A class decorator: saving or deleting an object writes an item of an outbox, in the same transaction.
+    """A class decorator: saving or deleting an object writes an item to an outbox, in the same transaction.
 
-    Where no transaction is open, ``save()`` opens one. Each callable gets the object, and a ``Change`` if it takes a second
+    If no transaction is open, ``save()`` opens one. Each callable gets the object, and a ``Change`` if it takes a second
     argument. Subclasses and proxies of the model emit, too.
 
     Args:
         model: the outbox's model, or its label, such as ``"orders.OrderOutboxItem"``.
         payload: makes the payload, bytes or str.
-        on: ``insert``, ``update``, ``delete``, or some of them. An update counts where a column has another value; to know
-            that, ``save()`` reads and locks the row first, one query more.
-        when: whether to emit at all; everything if None.
+        on: ``insert``, ``update``, ``delete``, or some of them. An update counts if a column's value changed; to find that
+            out, ``save()`` reads and locks the row first, which costs one more query.
+        when: whether to emit an item; always if None.
         event_name: a name, or a callable; ``order_created``, ``order_updated``, ``order_deleted`` if None.
         event_key: an attribute's name, or a callable; the primary key if None.
         options: makes the item's options.
 
     Raises:
-        InvalidItem: ``on`` names something else, or what is decorated is no model.
+        InvalidItem: ``on`` names an unknown action, or the decorated class is not a model.
 
     Example::
 
@@ -112,15 +112,15 @@ def emits(
 
 
 def emissions_of(model: type[Any]) -> Sequence[ModelEmission]:
-    """What the model, or one that it derives from, is decorated with."""
+    """The ``@emits`` decorations of the model and of those that it derives from."""
     found: Sequence[ModelEmission] = getattr(model, _EMISSIONS, ())
     return found
 
 
 def emit(objects: Iterable[Any], *, action: str = "update", using: str | None = None) -> list[int]:
-    """Writes the items of these objects as if each had been saved or deleted, and returns their ids.
+    """Writes items for these objects as if each had been saved or deleted, and returns the items' ids.
 
-    For what sends no signals; call it in the transaction that makes the change::
+    For changes that send no signals; call it in the transaction that makes the change::
 
         with transaction.atomic():
             emit(Order.objects.bulk_create(orders), action="insert")
@@ -130,7 +130,7 @@ def emit(objects: Iterable[Any], *, action: str = "update", using: str | None = 
         using: alias of the database; None: each object's own.
 
     Raises:
-        InvalidItem: an object's model has no ``@emits``, or ``action`` is another word.
+        InvalidItem: an object's model has no ``@emits``, or ``action`` is unknown.
     """
     if action not in ACTIONS:
         raise InvalidItem(f"emit: action={action!r} is not understood; expected {', '.join(ACTIONS)}")
@@ -151,14 +151,14 @@ def emit(objects: Iterable[Any], *, action: str = "update", using: str | None = 
     return ids
 
 
-# ── what Django tells ────────────────────────────────────────────────────────────────────────────────
+# ── Django's signals ─────────────────────────────────────────────────────────────────────────────────
 
 
 def _save_in_one_transaction(mapped: Any) -> None:
-    """Django sends ``post_save`` when it has committed, unless a transaction is open."""
+    """Makes ``save()`` open a transaction: without one, Django sends ``post_save`` only after its commit."""
     inherited = mapped.save_base
     if getattr(inherited, _EMISSIONS, False):
-        return  # decorated already, itself or a class that it derives from
+        return  # the class, or one that it derives from, is decorated already
 
     def save_base(self: Any, *args: Any, using: str | None = None, **options: Any) -> None:
         using = using or router.db_for_write(type(self), instance=self)
@@ -180,14 +180,14 @@ def _listen(mapped: type[Any], emission: ModelEmission) -> None:
         pre_save.connect(_before_save, sender=mapped, dispatch_uid="boxengine.emits")
     if saves:
         post_save.connect(_after_save(emission), sender=mapped, weak=False)
-    # Of a child of a decorated model Django deletes the parent's row, too, and tells of both.
+    # When Django deletes a child of a decorated model, it deletes the parent's row, too, and signals both.
     inherits = any(hasattr(parent, _EMISSIONS) for parent in mapped._meta.parents)
     if "delete" in emission.actions and not inherits:
         post_delete.connect(_after_delete(emission), sender=mapped, weak=False)
 
 
 def _before_save(sender: type[Any], instance: Any, *, raw: bool, using: str, **_sent: Any) -> None:
-    """Remembers what the row holds, and locks it, so that nobody changes it in between."""
+    """Remembers the row's values, and locks the row, so that nobody changes it before the save."""
     new = instance._state.adding and instance._meta.pk.has_default()
     if raw or new or instance.pk is None:
         setattr(instance, _BEFORE, None)
@@ -228,7 +228,7 @@ def _columns(model: type[Any]) -> list[Any]:
 
 
 def _changed(instance: Any, before: dict[str, Any], update_fields: Any) -> dict[str, Any]:
-    """The columns that were written with another value, and what they held before."""
+    """The columns whose values this save changed, with their earlier values."""
     deferred = instance.get_deferred_fields()
     found = {}
     for field in _columns(type(instance)):
@@ -240,5 +240,5 @@ def _changed(instance: Any, before: dict[str, Any], update_fields: Any) -> dict[
 
 
 def _differs(field: Any, now: Any, before: Any) -> bool:
-    """An expression, such as ``F("total") + 1``, counts as another value: only the database knows its own."""
+    """Whether the value changed. An expression such as ``F("total") + 1`` always counts: only the database knows its value."""
     return bool(hasattr(now, "resolve_expression") or field.to_python(now) != before)

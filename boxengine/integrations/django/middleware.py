@@ -1,4 +1,4 @@
-"""What stands around each batch in a worker whose transports use Django's ORM."""
+"""The middleware around each batch in a worker whose transports use Django's ORM."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.db import close_old_connections
 
 
 class FreshConnections:
-    """Drops connections that broke or grew old, as Django does around each request; a worker has no requests."""
+    """Drops broken and expired connections around each batch, as Django does around each request."""
 
     def __call__(self, _batch: Any, call_next: Callable[[], Any]) -> Any:
         """A batch middleware."""

@@ -1,7 +1,7 @@
 """Abstract models: the tables of boxes, made and migrated by Django.
 
-Indexes and storage settings are not Django's: boxengine completes the tables after ``migrate`` (``completing``), so that
-they are those that its queries are planned for, on each database, in each version.
+Indexes and storage settings do not come from Django: boxengine adds them after ``migrate`` (``completing``), so that on each
+database, in each version, they are the ones that its queries need.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from boxengine.domain.box import BoxType
 
 
 class _BoxItem(models.Model):
-    """Columns common to both sides; the engine owns ``status`` and what follows from it."""
+    """Columns common to both sides; the engine owns ``status`` and the columns that depend on it."""
 
     class Status(models.IntegerChoices):
         """As boxengine and sbmt-outbox number them."""
@@ -75,7 +75,7 @@ class TaskItem(OutboxItem):
     return_value = models.JSONField(null=True, blank=True)
     """What the task returned."""
     started_at = models.DateTimeField(null=True, blank=True)
-    """Of the attempt that succeeded."""
+    """When the attempt that succeeded started."""
 
     class Meta:
         abstract = True

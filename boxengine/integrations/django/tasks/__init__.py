@@ -10,8 +10,8 @@ In ``shop/models.py``::
 
     class Task(TaskItem): ...
 
-Then ``send_receipt.enqueue(order.pk)`` commits or rolls back with what else the transaction does, and
-``manage.py boxengine start`` runs it.
+Then ``send_receipt.enqueue(order.pk)`` commits or rolls back with the rest of the transaction, and
+``manage.py boxengine start`` runs the task.
 """
 
 from boxengine.integrations.django.tasks.backend import TaskBackend

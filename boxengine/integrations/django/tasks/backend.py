@@ -1,4 +1,4 @@
-"""What ``task.enqueue()`` and ``task.get_result()`` lead to."""
+"""The backend behind ``task.enqueue()`` and ``task.get_result()``."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from boxengine.integrations.django.tasks.results import result_of, result_with
 class TaskBackend(BaseTaskBackend):
     """Writes tasks as items of the outbox that ``OPTIONS["model"]`` names.
 
-    ``OPTIONS["using"]`` names a database; left out, Django's routers choose. Workers take tasks in the order in which they
-    were enqueued and know no priorities.
+    ``OPTIONS["using"]`` names a database; without it, Django's routers choose. Workers take tasks in the order in which they
+    were enqueued, without priorities.
     """
 
     supports_defer = True
@@ -43,14 +43,14 @@ class TaskBackend(BaseTaskBackend):
 
         Raises:
             InvalidTask: this backend cannot run such a task (``InvalidTaskError`` of ``django-tasks``).
-            TypeError: an argument is nothing that JSON knows.
+            TypeError: an argument cannot be expressed in JSON.
         """
         self.validate_task(task)
         enqueued = result_with(task, "", args=args, kwargs=kwargs, backend=self.alias, enqueued_at=timezone.now())
         item_id = create_outbox_item(
             self.model,
             using=self.options.get("using"),
-            event_key=str(uuid.uuid4()),  # its own: no task waits for another
+            event_key=str(uuid.uuid4()),  # a key of its own, so that no task waits for another
             event_name=task.module_path,
             payload=json.dumps(
                 {
@@ -67,7 +67,7 @@ class TaskBackend(BaseTaskBackend):
         return enqueued
 
     def get_result(self, result_id: str) -> Any:
-        """What has become of a task: READY until its outcome is recorded, also while it runs.
+        """The result of a task; its status is READY until the outcome is recorded, even while the task runs.
 
         Raises:
             TaskResultDoesNotExist: there is no such task, or retention has deleted it.
@@ -82,7 +82,7 @@ class TaskBackend(BaseTaskBackend):
         return result_of(row)
 
     def check(self, **_options: Any) -> Iterable[CheckMessage]:
-        """Of Django's system checks."""
+        """Checks the backend's options, for Django's system checks."""
         try:
             found = self.model
         except (LookupError, ValueError) as error:

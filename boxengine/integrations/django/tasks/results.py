@@ -1,4 +1,4 @@
-"""Results of tasks, from what their items hold."""
+"""Results of tasks, read from their items."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _STATUSES = {
     Status.DISCARDED: TaskResultStatus.FAILED,
 }
 _RAISED = re.compile(r"\S+ [^:\n]*: (?P<path>[\w.]+): [^\n]*\n(?P<traceback>.*)", re.DOTALL)
-"""What ``error_log`` holds of a task that raised: time, transport, class, message, traceback."""
+"""Parses the ``error_log`` of a task that raised: time, transport, class, message, traceback."""
 
 
 def task_of(path: str | None, payload: Mapping[str, Any]) -> Any:
-    """The task of that dotted path, as it was enqueued.
+    """The task at that dotted path, as it was enqueued.
 
     Raises:
-        ImportError: the path leads nowhere.
-        TypeError: it leads to something else.
+        ImportError: there is nothing at the path.
+        TypeError: the path names something that is not a task.
     """
     found = import_string(path or "")
     if not isinstance(found, Task):
@@ -51,7 +51,7 @@ def result_with(
     finished_at: datetime | None = None,
     errors: Sequence[Any] = (),
 ) -> Any:
-    """A result. Which workers made the attempts is not kept: their names are empty, and the framework counts them."""
+    """A result. The workers that made the attempts are not recorded: the framework only counts their ids, which are empty."""
     return TaskResult(
         task=task,
         id=result_id,
@@ -69,10 +69,10 @@ def result_with(
 
 
 def result_of(row: Any) -> Any:
-    """That of a row as Django's ORM reads it.
+    """The result of a task, from its row as Django's ORM reads it.
 
     Raises:
-        ImportError: the task's function is gone.
+        ImportError: the task's function no longer exists.
     """
     payload = json.loads(bytes(row.payload))
     status = _STATUSES[Status(row.status)]
@@ -98,6 +98,6 @@ def result_of(row: Any) -> Any:
 
 
 def _errors(error_log: str | None) -> list[Any]:
-    """The last attempt's; earlier ones are not kept."""
+    """The error of the last attempt; earlier ones are not kept."""
     raised = _RAISED.match(error_log or "")
     return [TaskError(exception_class_path=raised["path"], traceback=raised["traceback"])] if raised else []

@@ -24,21 +24,21 @@ from boxengine.integrations.django.tasks.framework import (
 from boxengine.integrations.django.tasks.results import result_with, task_of
 
 _LONGEST_MESSAGE = 1000
-"""Characters of an error's own text that stand before its traceback."""
+"""The most characters of an error's own text before its traceback."""
 
 
 class RunTask:
-    """Runs tasks: the transport of every box of a ``TaskItem`` that names none of its own.
+    """Runs tasks: the transport of every ``TaskItem`` box that configures no other.
 
-    A task that raises is tried again as ``max_retries`` of its box says.
+    A task that raises is retried up to its box's ``max_retries``.
     """
 
     def __call__(self, item: Item, payload: bytes, *, session: Session) -> Failure | None:
-        """Runs the task; what it returns is stored in the transaction that records the outcome.
+        """Runs the task, and stores its return value in the transaction that records the outcome.
 
         Raises:
-            Unavailable: the task raised it; it is put off, and no attempt is counted.
-            ImportError, TypeError: the item names no task.
+            Unavailable: the task raised it; the task is postponed, and no attempt is counted.
+            ImportError, TypeError: the item does not name a task.
         """
         given = json.loads(payload)
         task = task_of(item.event_name, given)
@@ -77,7 +77,7 @@ def _run(task: Any, result: Any) -> Any:
 
 
 def _readable(value: Any) -> Any:
-    """A task may return only what JSON knows: the value as it will be read back."""
+    """The return value as it will be read back; it must be expressible in JSON."""
     return json.loads(json.dumps(value, allow_nan=False))
 
 
@@ -96,11 +96,11 @@ def _failed(error: BaseException, item: Item, result: Any, backend: type[Any]) -
         _finish(backend, result, TaskResultStatus.FAILED)
     message = " ".join(text_of(error).split())[:_LONGEST_MESSAGE]
     head = f"{path}: {message}\n"
-    return Failure(head + told[-(LONGEST_REASON - len(head)) :])  # the end of a traceback tells most
+    return Failure(head + told[-(LONGEST_REASON - len(head)) :])  # the end of a traceback is the most useful part
 
 
 def _finish(backend: type[Any], result: Any, status: Any) -> None:
-    """Receivers run before the commit: one that must not see a task twice looks at the result's id."""
+    """Sends ``task_finished``. Receivers run before the commit: one that must not see a task twice checks the result's id."""
     object.__setattr__(result, "finished_at", datetime.now(UTC))
     object.__setattr__(result, "status", status)
     task_finished.send(backend, task_result=result)

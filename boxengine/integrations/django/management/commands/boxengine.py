@@ -10,16 +10,16 @@ from django.db import connections
 
 
 class Command(BaseCommand):
-    """Hands its arguments on."""
+    """Passes its arguments to boxengine's command line."""
 
     help = (
         "boxengine's commands, with the configuration of settings.BOXENGINE: start, status, items, db upgrade, ... "
         "--database ALIAS before the command: on another database than BOXENGINE_DATABASE."
     )
-    requires_system_checks: list[str] = []  # noqa: RUF012 - Django's way; the worker tells what is wrong by itself
+    requires_system_checks: list[str] = []  # noqa: RUF012 - Django's way; the worker reports problems by itself
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """Everything after ``manage.py boxengine`` is boxengine's, ``--help`` too; but for ``--database ALIAS``."""
+        """Passes on everything after ``manage.py boxengine``, including ``--help``, except ``--database ALIAS``."""
         from boxengine.cli.main import run  # noqa: PLC0415 - slow to import, and manage.py looks at every command
         from boxengine.integrations.django import configuration  # noqa: PLC0415
         from boxengine.integrations.django.addresses import database_url  # noqa: PLC0415
@@ -40,7 +40,7 @@ class Command(BaseCommand):
 
 
 def _database(arguments: list[str]) -> tuple[str | None, list[str]]:
-    """The alias that ``--database`` names, which stands before the command, and the other arguments."""
+    """The alias of a ``--database`` before the command, if there is one, and the other arguments."""
     match arguments:
         case ["--database", alias, *rest]:
             pass
