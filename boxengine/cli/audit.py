@@ -1,4 +1,4 @@
-"""``boxengine audit``: whether a box kept its promises, told from its table and its topic."""
+"""``boxengine audit``: checks from a box's table and its topic whether the box kept its promises."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _progress() -> Iterator[Told]:
         "console": notes(),
         "disable": not sys.stderr.isatty(),
         "transient": True,
-        # On one terminal findings go above the bar; where standard output leads elsewhere they must get there.
+        # On a terminal, findings are printed above the bar; if standard output is redirected, they must still go there.
         "redirect_stdout": sys.stdout.isatty(),
     }
     with Progress(*columns, **options) as progress:

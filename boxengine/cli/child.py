@@ -10,17 +10,18 @@ from boxengine.cli.signals import StopRequest, let_through, stop_request, stop_w
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """What this process has of its parent."""
+    """What this process gets from its parent."""
 
     ledger: Path
-    """Where it keeps its numbers for the parent."""
+    """The file in which this process keeps its numbers for the parent."""
     request: StopRequest
 
     @classmethod
     def at(cls, ledger: str | None) -> Child | None:
         """This process as a child; None: it has no parent.
 
-        Call this first of all: the parent holds signals back until the child can stop in good order.
+        Call this before anything else: it lets the signals through that the parent has blocked until the child can stop
+        cleanly.
         """
         if ledger is None:
             return None
@@ -31,10 +32,10 @@ class Child:
 
     @property
     def place(self) -> str:
-        """Which of several equal processes this is. Its successor after a restart has the same place."""
+        """Which of several identical processes this is. After a restart its successor has the same place."""
         return self.ledger.stem.partition(".")[0]
 
     @property
     def speaks_for_all(self) -> bool:
-        """Whether this child logs what would be the same in all of them: the first one does, at its first start."""
+        """Whether this child logs what all children would log alike: only the first one does, at its first start."""
         return self.ledger.stem == "1"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from boxengine.domain.box import Box
 
 LINE_EVERY = 10.0
-"""Seconds between two lines about long work, where there is no terminal to draw on."""
+"""Seconds between two progress lines, if there is no terminal for a progress bar."""
 
 
 def cleanup(
@@ -69,7 +69,7 @@ def cleanup(
 
 
 class _Telling:
-    """Tells how far a pass is: on a terminal all the time, else with a line every ten seconds of work."""
+    """Shows the progress of a pass: continuously on a terminal, else with a line every ten seconds of work."""
 
     def __init__(self) -> None:
         from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - see context.output
@@ -87,11 +87,11 @@ class _Telling:
         self._progress.stop()
 
     def begin(self, box: Box) -> None:
-        """The next box."""
+        """Starts the progress of the next box."""
         self._progress.reset(self._task, description=box.name)
 
     def see(self, event: Event) -> None:
-        """For the observer's part: the rows that each transaction deleted."""
+        """The observer's method: counts the rows that each transaction deleted."""
         if not isinstance(event, Deleted):
             return
         self._progress.advance(self._task, event.rows)

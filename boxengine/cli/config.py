@@ -1,4 +1,4 @@
-"""``boxengine config``: what is configured."""
+"""``boxengine config``: checks and shows the configuration."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from boxengine.cli.lifecycle import Plan, Process
 
 logger = logging.getLogger("boxengine.consume")
 GRACE = timedelta(seconds=60)
-"""For the batch under way, its commit, and leaving the group."""
+"""Time for the batch under way, its commit, and leaving the group."""
 
 
 def consume(

@@ -1,4 +1,4 @@
-"""What every command shares: the global options, the configuration, and how results and errors are shown."""
+"""What all commands share: the global options, the configuration, and the output of results and notes."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Globals:
     env: str | None = None
     debug: bool = False
     log_format: str | None = None
-    """None: as configured; so with the level."""
+    """None: as configured; the same holds for the level."""
     log_level: str | None = None
 
     def boxes(self) -> Boxes:
-        """The configuration and all it names.
+        """Loads the configuration and everything that it names.
 
         Raises:
             ConfigurationError: with every problem that was found.
@@ -51,9 +51,9 @@ class Globals:
         return load_for_worker(list(self.config) or None, self.env)
 
     def configure_logs(self, boxes: Boxes | None = None) -> None:
-        """Of a command that goes on running: to standard error, as the configuration says once it is read.
+        """Sets up logging to standard error, for commands that keep running; once the configuration is read, as it says.
 
-        Other loggers than ours are taken only then, for the application's modules may set handlers of their own.
+        Loggers other than ours are configured only then, because the application's modules may set their own handlers.
         """
         from boxengine.adapters.telemetry import logs  # noqa: PLC0415 - see boxes
         from boxengine.settings.schema import LoggingSettings  # noqa: PLC0415
@@ -73,7 +73,7 @@ class Globals:
 
 
 def names_in(options: Sequence[str] | None) -> list[str]:
-    """The boxes of an option that may be repeated and may hold several names."""
+    """The box names of an option that may be repeated and may list several names."""
     return [name.strip() for each in options or () for name in each.split(",") if name.strip()]
 
 
@@ -87,7 +87,7 @@ def connect(boxes: Boxes, *, writes: bool = False) -> Servers:
     """The servers of the configuration.
 
     Args:
-        writes: whether a database that takes no writes counts as out of reach; what only looks may look at a standby.
+        writes: whether a database that refuses writes counts as unreachable; commands that only read may use a standby.
     """
     from boxengine.app import servers  # noqa: PLC0415 - see Globals.boxes
 
@@ -95,20 +95,20 @@ def connect(boxes: Boxes, *, writes: bool = False) -> Servers:
 
 
 def chosen(boxes: Boxes, name: str | None) -> list[Box]:
-    """One outbox or inbox by its name, or all; none where the name is a job box's."""
+    """The outbox or inbox of this name, or all; none if the name belongs to a job box."""
     if name is not None:
         return [] if name in boxes.resolved.jobs else [boxes.box(name)]
     return [pipeline.box for pipeline in boxes.resolved.pipelines.values()]
 
 
 def jobs_chosen(boxes: Boxes, name: str | None) -> Mapping[str, JobPipeline]:
-    """The box of long jobs of this name, or all of them; none where the name is an outbox's or an inbox's."""
+    """The job box of this name, or all; none if the name belongs to an outbox or an inbox."""
     jobs = boxes.resolved.jobs
     return jobs if name is None else {name: jobs[name]} if name in jobs else {}
 
 
 def connect_to_jobs(boxes: Boxes) -> SqlJobs:
-    """Where long jobs are kept, for a person's questions."""
+    """The store of long jobs, for commands that inspect or change them."""
     from boxengine.app.jobs import connect_jobs  # noqa: PLC0415 - see Globals.boxes
 
     return connect_jobs(boxes.resolved.settings, boxes.resolved.jobs, threads=False)
@@ -121,23 +121,23 @@ def models(boxes: Boxes, names: Sequence[Box]) -> list[type]:
 
 
 def print_json(value: Any) -> None:
-    """To standard output, one value."""
+    """Prints one value as JSON to standard output."""
     sys.stdout.write(json.dumps(value, default=str, ensure_ascii=False) + "\n")
 
 
 def say(text: str) -> None:
-    """To standard output, as it is."""
+    """Prints a text to standard output as it is."""
     sys.stdout.write(f"{text}\n")
 
 
 def width() -> int:
-    """Characters in a line of the terminal; into a pipe with room for every column."""
+    """Characters per line of the terminal; for a pipe, enough for every column."""
     piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
     return _PIPE_WIDTH if piped else shutil.get_terminal_size().columns
 
 
 def output() -> Console:
-    """Where results go; into a pipe with room for every column."""
+    """The console for results; for a pipe, wide enough for every column."""
     from rich.console import Console  # noqa: PLC0415 - a tenth of a second that `start` does not need
 
     piped = not sys.stdout.isatty()
@@ -146,7 +146,7 @@ def output() -> Console:
 
 
 def notes() -> Console:
-    """Where progress and remarks go, so that results can be piped."""
+    """The console for progress and remarks, on standard error, so that results can be piped."""
     from rich.console import Console  # noqa: PLC0415 - see output
 
     return Console(stderr=True, highlight=False)

@@ -1,4 +1,4 @@
-"""``boxengine create``: puts items in, one from options or many from JSON lines."""
+"""``boxengine create``: inserts items, one from options or many from JSON lines."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 BATCH = 1000
 """Items per statement and transaction."""
 BATCH_BYTES = 16 << 20
-"""Or fewer, where they are large."""
+"""Bytes after which a batch is written even if it has fewer items."""
 Item = Any
-"""A dict of attributes, read from a line: what is wrong with it is found when it is written."""
+"""A dict of attributes, read from a line; errors in it may be found only when it is written."""
 
 
 class BadLine(BoxError):
-    """A line of the input that is no item. Nothing of its batch has been written."""
+    """A line of the input is not a valid item. Nothing of its batch has been written."""
 
 
 def create(
@@ -104,7 +104,7 @@ def create(
 
 
 def create_jobs(boxes: Boxes, box: str, jsonl: str, *, task: str | None, skip_bad: bool) -> None:
-    """Long jobs from lines; ``task`` is that of lines that name none."""
+    """Creates long jobs from lines; ``task`` applies to lines that name none."""
     store = connect_to_jobs(boxes)
     writer = _Writer(store.engine, boxes.job_creator(box).create)
     try:
@@ -128,10 +128,10 @@ class _Writer:
         self._create = create
 
     def write(self, items: list[Item]) -> list[int]:
-        """One transaction.
+        """Writes the items in one transaction.
 
         Raises:
-            InvalidItem: one of them cannot be written.
+            InvalidItem: one of the items cannot be written, and so none is.
             StoreUnavailable: the database refused, or does not answer. Nothing is written then either.
         """
         from boxengine.adapters.sql.errors import blaming_the_row, translated  # noqa: PLC0415 - see Globals.boxes
@@ -140,7 +140,7 @@ class _Writer:
             return self._create(connection, items)
 
     def refused(self, items: list[Item]) -> dict[int, InvalidItem]:
-        """Those that cannot be written, by position, and why. All are tried one by one, and undone."""
+        """The items that cannot be written, by position, with the reasons. Tries all one by one, and rolls them back."""
         from boxengine.adapters.sql.errors import blaming_the_row, translated  # noqa: PLC0415 - see Globals.boxes
 
         refused = {}
@@ -166,7 +166,7 @@ class _Stream:
     bad: int = 0
     _items: list[Item] = field(default_factory=list)
     _numbers: list[int] = field(default_factory=list)
-    """The line that each item stands in."""
+    """The line number of each item."""
     _bytes: int = 0
     _next: int = 1
     """The first line that is not written yet."""
@@ -207,7 +207,7 @@ class _Stream:
         self._items, self._numbers, self._bytes, self._next = [], [], 0, following
 
     def _wrote(self) -> bool:
-        """Whether the batch is written; if not, the lines that hindered it are left out."""
+        """Tries to write the batch; if that fails, removes the lines that prevented it and returns False."""
         try:
             self.written += len(self.writer.write(self._items))
         except (InvalidItem, Unavailable) as error:
@@ -240,7 +240,7 @@ class _Stream:
 
 
 def _bounded(lines: IO[bytes]) -> Iterator[bytes]:
-    """The lines; of one that is too long to be an item, its beginning."""
+    """The lines; of a line that is too long to be an item, only the beginning."""
     while line := lines.readline(LONGEST_LINE + 2):
         rest = line
         while not rest.endswith(b"\n") and len(rest) == LONGEST_LINE + 2:
@@ -250,7 +250,7 @@ def _bounded(lines: IO[bytes]) -> Iterator[bytes]:
 
 @contextmanager
 def _opened(name: str) -> Iterator[tuple[IO[bytes], int | None]]:
-    """The lines and their size in bytes, where it is known."""
+    """The lines, and their size in bytes if it is known."""
     if name == "-":
         yield sys.stdin.buffer, None
         return

@@ -103,7 +103,7 @@ def ddl(
 
 
 def _jobs(boxes: Boxes, name: str | None) -> tuple[list[JobBox], dict[str, type]]:
-    """The boxes of long jobs that are meant, and the users' classes among their models."""
+    """The chosen boxes of long jobs, and the users' classes among their models."""
     pipelines = jobs_chosen(boxes, name).values()
     return [each.box for each in pipelines], {each.box.name: each.model for each in pipelines if each.model is not None}
 

@@ -49,7 +49,7 @@ def demo(
     from boxengine.demo.show import Script, Show  # noqa: PLC0415 - starts with half the package
 
     for number in (signal.SIGTERM, signal.SIGHUP):
-        # As Ctrl-C does: the worker stops in good order, then its servers.
+        # Same as Ctrl-C: the worker stops cleanly, then its servers.
         signal.signal(number, signal.default_int_handler)
     kept = Show(Script(items=items, seconds=seconds, keep=keep, kill=kill), Console(highlight=False)).run()
     raise typer.Exit(0 if kept else 1)

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def endpoints(boxes: Boxes, health: Health, registry: CollectorRegistry | None) -> list[HttpService]:
-    """Those that the configuration enables, not started yet.
+    """The servers that the configuration enables, not started yet.
 
     Args:
-        registry: of the metrics; None only where they are disabled.
+        registry: the registry of the metrics; None only if they are disabled.
     """
     from boxengine.web import probes  # noqa: PLC0415 - see Globals.boxes
     from boxengine.web.server import services  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Items on a terminal and as JSON. Nothing that an item holds can steer the terminal."""
+"""Items on a terminal and as JSON. Nothing in an item can control the terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 HEX_PREVIEW = 256
-"""Bytes."""
+"""The most bytes shown of a payload that is not text."""
 _HEX_LINE = 16
 _LONGEST_REASON = 60
 _TIME = re.compile(r"^\d{4}-\d\d-\d\dT[\d:.]+Z ")
@@ -46,7 +46,7 @@ def listing(rows: list[ItemRow]) -> Table:
 
 
 def details(row: ItemRow) -> str:
-    """One item, one field to a line; then its error log and its payload."""
+    """One item, with one field per line, then its error log and its payload."""
     fields = []
     for name, value in as_json(row).items():
         if name != "error_log":
@@ -60,7 +60,7 @@ def details(row: ItemRow) -> str:
 
 
 def as_json(row: ItemRow, *, whole: bool = False) -> dict[str, Any]:
-    """Of JSON's types; with the payload if ``whole``, in the keys that ``create --jsonl`` takes."""
+    """The item as JSON values; with ``whole`` also its payload, under the keys that ``create --jsonl`` takes."""
     values = asdict(row)
     payload = values.pop("payload")
     values["status"] = status_name(row.status)
@@ -74,12 +74,12 @@ def as_json(row: ItemRow, *, whole: bool = False) -> dict[str, Any]:
 
 
 def status_name(status: int) -> str:
-    """``pending``; a number that is none of ours stays one."""
+    """The status's name, such as ``pending``; an unknown number is returned as text."""
     return Status(status).name.lower() if status in set(Status) else str(status)
 
 
 def as_text(payload: bytes) -> str | None:
-    """The payload as text, None where it is not UTF-8."""
+    """The payload as text; None if it is not UTF-8."""
     try:
         return payload.decode()
     except UnicodeDecodeError:
@@ -99,7 +99,7 @@ def _payload(payload: bytes) -> str:
 
 
 def _reason(log: str | None) -> str:
-    """What matters of an error log: its first line, without the time."""
+    """The essential part of an error log: its first line, without the time."""
     first = _TIME.sub("", (log or "").partition("\n")[0])
     return first if len(first) <= _LONGEST_REASON else f"{first[: _LONGEST_REASON - 1]}…"
 

@@ -54,7 +54,7 @@ To = Annotated[str | None, typer.Option("--to", help="Created before then.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 MOST_DIGITS = 19
-"""Of an id."""
+"""The most digits of an id."""
 DONE = {
     Action.RETRY: "retried",
     Action.RESTART: "retried",
@@ -148,7 +148,7 @@ def show(
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """What was asked for, apart from the items."""
+    """The command's options, apart from those that choose items."""
 
     limit: int | None
     dry_run: bool
@@ -194,7 +194,7 @@ def _command(action: Action) -> Callable[..., None]:
 
 
 def _hide(command: Callable[..., None], option: str) -> None:
-    """Typer offers what the signature has."""
+    """Removes an option from the signature, from which Typer takes the options that it offers."""
     signature = inspect.signature(command, eval_str=True)
     shown = [each for each in signature.parameters.values() if each.name != option]
     command.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
@@ -323,7 +323,7 @@ def replay(
         raise typer.BadParameter(str(error)) from error
     with _connected(context, box, boxes) as (servers, found):
         if found.storage is Storage.LOG:
-            # Before any count: it would be one of the few that were delivered from the side table.
+            # Before any count: that would cover only the few items that were delivered from the side table.
             raise BoxError(
                 f"box {box} has storage: log, and its items cannot be replayed: its rows do not record what was delivered"
             )
@@ -366,7 +366,7 @@ def _options(given: list[str] | None) -> dict[str, str]:
 
 @contextmanager
 def _looked_at(context: typer.Context, name: str) -> Iterator[tuple[ItemsStore, Box]]:
-    """The items of a box for a look, which wakes nobody and needs no Redis."""
+    """The items of a box, for reading only: this wakes no worker and needs no Redis."""
     from boxengine.adapters.sql.items import SqlItems  # noqa: PLC0415 - see Globals.boxes
     from boxengine.app.database import connect_store  # noqa: PLC0415
 

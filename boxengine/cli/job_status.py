@@ -1,4 +1,4 @@
-"""What ``boxengine status`` and ``boxengine jobs stat`` say of boxes of long jobs."""
+"""Boxes of long jobs, as ``boxengine status`` and ``boxengine jobs stat`` show them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAITING = ("ready", "taken", "delayed", "blocked")
 ENDED = ("succeeded", "failed", "canceled", "lost")
 NUMBERS = ("total", *WAITING, *ENDED)
 COUNTED_TO = 100_000
-"""Of each kind."""
+"""The limit for each kind of jobs."""
 _HEAD = ("jobs", *WAITING, *ENDED, "lag", "state")
 
 
@@ -34,7 +34,7 @@ class JobLook:
         self._limit = None if exact else COUNTED_TO
 
     def rows(self, problems: list[str]) -> list[dict[str, Any]]:
-        """One per box; adds to ``problems`` what could not be had."""
+        """One row per box; adds an entry to ``problems`` for each box that could not be counted."""
         from boxengine.adapters.sql.jobs.inspection import SqlJobInspector  # noqa: PLC0415 - see Globals.boxes
         from boxengine.adapters.sql.jobs.pauses import SqlJobPauses  # noqa: PLC0415
 
@@ -61,7 +61,7 @@ class JobLook:
 
 
 def job_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A line for each box."""
+    """A table with one line per box."""
     cells = [
         [row["box"], *(_number(row, name) for name in (*WAITING, *ENDED)), _lag(row), _STATE[row["paused"]]]
         for row in rows

@@ -202,7 +202,7 @@ def schedules(
 def job_attributes(
     args: str | None, lock_key: str | None, idempotency_key: str | None, priority: int, delay: float | None
 ) -> dict[str, Any]:
-    """What the options say of a job."""
+    """The attributes of a job, from the command's options."""
     try:
         parsed = {} if args is None else json.loads(args)
     except ValueError as error:
@@ -217,7 +217,7 @@ def job_attributes(
 
 
 def create_job(boxes: Boxes, box: str, task: str, attributes: Mapping[str, Any]) -> int:
-    """In a transaction of its own."""
+    """Creates a job in its own transaction, and returns its id."""
     from boxengine.adapters.sql.errors import blaming_the_row, translated  # noqa: PLC0415 - see Globals.boxes
 
     store = connect_to_jobs(boxes)
@@ -259,7 +259,7 @@ def _ids(text: str | None) -> list[int] | None:
 
 
 def _agreed(which: JobFilter, *, yes: bool, what: str) -> None:
-    """Many jobs that nobody has named one by one are a matter to ask about."""
+    """Requires ``--yes`` for jobs that are not named by id."""
     if which.ids is None and not yes:
         raise typer.BadParameter(f"is needed to {what} jobs that --ids does not name", param_hint="--yes")
 

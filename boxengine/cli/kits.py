@@ -1,4 +1,4 @@
-"""What ``boxengine init --with`` writes: files that lie in the package under ``boxengine/kits``."""
+"""The files that ``boxengine init --with`` writes; they are in the package under ``boxengine/kits``."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ KITS = {
     "monitoring": _MONITORING,
     "systemd": {"boxengine.service": "systemd/boxengine.service", "deploy.yml": "deploy.yml"},
 }
-"""By name: where each file is written, and where it is in the package. Where two kits have a file, the first one's is written."""
+"""By kit: where each file is written, and where it is in the package. If two kits have a file, the first kit's is written."""
 
 APPLICATIONS = frozenset({"fastapi", "django"})
 """Kits that bring transports and a configuration of their own."""
@@ -93,7 +93,7 @@ NEXT = {
     "monitoring": "load alerts.yml into Prometheus and import the dashboard into Grafana",
     "systemd": "boxengine.service tells where the files go",
 }
-"""By name: what to do with it."""
+"""By kit: what to do next."""
 
 _WITH_VERSION = ("requirements.txt", "Chart.yaml")
 

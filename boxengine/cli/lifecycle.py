@@ -1,7 +1,7 @@
 """A worker command from its start to its exit code. ``start`` and ``consume`` share it.
 
-A command makes its ``Process`` first, then loads the configuration, and runs a ``Plan``. With ``--processes`` this process
-becomes the parent of several that run the same plan; without, or as one of those children, it does the work itself.
+A command first makes its ``Process``, then loads the configuration and runs a ``Plan``. With ``--processes`` this process
+becomes the parent of several that run the same plan; otherwise, or as one of those children, it does the work itself.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ if TYPE_CHECKING:
     from boxengine.ports import Observer, Service, Tracer
 
 LAST_WAIT = timedelta(seconds=5)
-"""For what the application does when the process ends."""
+"""Time for what the application does when the process ends."""
 
 
 class Work(Protocol):
-    """All that a command runs, connected to nothing or to everything, and not started yet."""
+    """Everything that a command runs, not started yet; its connections may be open already."""
 
     @property
     def boxes(self) -> Sequence[Box | JobBox]:
         """The boxes it works on."""
 
     def health(self, **options: Any) -> Health:
-        """What the probes answer from; ``options`` are those of ``Health``."""
+        """The basis of the probes' answers; ``options`` are those of ``Health``."""
 
     def worker(self, *, health: Health, services: Sequence[Service]) -> Worker:
-        """Its loops. Stopping the worker closes all connections."""
+        """The worker with its loops. Stopping it closes all connections."""
 
     def close(self) -> None:
-        """Closes all connections where no worker was made."""
+        """Closes all connections, if no worker was made."""
 
 
 class MakeWork(Protocol):
-    """Puts a command's work together."""
+    """Assembles a command's work."""
 
     def __call__(self, *, observer: Observer, tracer: Tracer, place: str) -> Work:
-        """``place``: which of several equal processes on this machine, the same after a restart."""
+        """``place`` tells which of several identical processes on this machine this is; it is the same after a restart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,18 +63,18 @@ class Plan:
 
     work: MakeWork
     command: Sequence[str]
-    """What each child runs, without the global options; it gets ``--child`` besides."""
+    """What each child runs, without the global options; ``--child`` is added."""
     partitions: int
-    """Per box, for the metrics."""
+    """Partitions per box, for the metrics."""
     within: timedelta
     """How long a worker may take to stop."""
     children_within: timedelta
     """How long a parent waits for its children to stop."""
     logger: logging.Logger
     started: str
-    """Log line; the boxes' names follow."""
+    """The log line at the start; the boxes' names follow."""
     stopping: str
-    """Log line."""
+    """The log line when a stop is requested."""
     once_started: Callable[[Work], None] = lambda _work: None
 
 
@@ -82,7 +82,7 @@ class Process:
     """This operating-system process, from its first signal handler to its exit code."""
 
     def __init__(self, child: str | None) -> None:
-        """From now on SIGUSR1 tells the stacks, and a child stops with its parent.
+        """From now on SIGUSR1 logs the stacks, and a child stops with its parent.
 
         Args:
             child: the value of ``--child``; None: this process has no parent.
@@ -94,7 +94,7 @@ class Process:
         """Runs the plan until a signal; returns the exit code.
 
         Args:
-            processes: how many a parent starts. A child does the work itself, whatever this says.
+            processes: how many processes a parent starts. A child always does the work itself.
         """
         if processes > 1 and self.child is None:
             return self._supervise(plan, boxes, options, count=processes)
@@ -104,7 +104,7 @@ class Process:
         from boxengine.cli.processes import Supervisor  # noqa: PLC0415 - see Globals.boxes
         from boxengine.engine.observation import NullObserver, NullTracer  # noqa: PLC0415
 
-        # Checks what the children will be given, and the servers for the probes; it works on nothing itself.
+        # Checks what the children will get, and the servers for the probes; this process does no work itself.
         work = plan.work(observer=NullObserver(), tracer=NullTracer(), place="0")
         try:
             supervisor = Supervisor(
@@ -154,7 +154,7 @@ class Process:
 
 
 def _end_within(span: timedelta, code: int, logger: logging.Logger) -> None:
-    """Ends the process after ``span``: Python would wait for users' threads that are no daemons, however long they take."""
+    """Ends the process after ``span``: Python would wait for users' non-daemon threads, however long they take."""
 
     def end() -> None:
         time.sleep(span.total_seconds())

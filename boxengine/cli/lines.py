@@ -1,4 +1,4 @@
-"""One line of ``boxengine create --jsonl``: from JSON to an item's or a job's attributes, or to what is wrong with it."""
+"""Parses one line of ``boxengine create --jsonl``: from JSON to an item's or a job's attributes, or to an error."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from uuid import UUID
 from boxengine.errors import InvalidItem
 
 LONGEST_LINE = 64 << 20
-"""Bytes; more than any column of payloads takes."""
+"""Bytes; more than any payload column can hold."""
 LONGEST_NAME = 255
 LONGEST_TIME = 1e9
 """Seconds; 31 years."""
 _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
-"""JSON can write these characters; no database's text holds them."""
+"""Characters that JSON can express and no database can store in a text."""
 
 
 def item_of(line: bytes) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def item_of(line: bytes) -> dict[str, Any]:
 
 
 def job_of(line: bytes, *, task: str | None) -> dict[str, Any]:
-    """The attributes of a long job; ``task`` where the line names none.
+    """The attributes of a long job; ``task`` applies if the line names none.
 
     Raises:
         InvalidItem: what is wrong with it.
@@ -90,7 +90,7 @@ def _payload(item: dict[str, Any]) -> str | bytes:
     payload = item.get("payload")
     if payload is None:
         raise InvalidItem("payload is missing")
-    # Any text is stored as it is but for what UTF-8 cannot express; other values keep JSON's own escapes for that.
+    # A text is stored as it is; what UTF-8 cannot express is refused. In other values JSON's own escapes are kept for that.
     if not isinstance(payload, str):
         text = json.dumps(payload, ensure_ascii=False)
         return json.dumps(payload) if _UNSTORABLE.search(text) else text

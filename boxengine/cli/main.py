@@ -119,7 +119,7 @@ def run(arguments: list[str] | None = None) -> None:
         cli(args=arguments)
     except (ConfigurationError, UnknownBox, PortTaken) as error:
         _complain(error, 2)
-    except Exception as error:  # what nobody foresaw is one line too, with a trail only where it is asked for
+    except Exception as error:  # an unexpected error is one line too, with a traceback only if --debug asks for it
         if "--debug" in arguments:
             sys.stderr.write(masked_text("".join(traceback.format_exception(error))))
             sys.exit(1)
@@ -127,15 +127,15 @@ def run(arguments: list[str] | None = None) -> None:
 
 
 def open_closed_streams() -> None:
-    """Puts the null device in place of standard input, output or error where it is closed (`2>&-`).
+    """Opens the null device in place of a standard input, output or error that is closed (`2>&-`).
 
-    Else the next connection would get its number, and what writes to standard error would write into that connection.
+    Otherwise the next connection would get its number, and code that writes to standard error would write into that connection.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            # The lowest free number is taken: this one.
+            # The system assigns the lowest free number, which is this one.
             os.open(os.devnull, os.O_RDWR)
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", closefd=False))

@@ -8,10 +8,10 @@ import typer
 
 
 def moment(text: str | None, *, option: str, now: datetime | None = None) -> datetime | None:
-    """``2026-01-31``, ``2026-01-31T12:00``, ``2026-01-31T12:00:00+02:00`` (UTC without a zone), or ``PT1H``: an hour ago.
+    """Parses ``2026-01-31``, ``2026-01-31T12:00``, ``2026-01-31T12:00:00+02:00`` (UTC without a zone), or ``PT1H``: an hour ago.
 
     Raises:
-        typer.BadParameter: it is neither.
+        typer.BadParameter: the text is neither a moment nor a duration.
     """
     from boxengine.settings.durations import parse  # noqa: PLC0415 - see Globals.boxes
 

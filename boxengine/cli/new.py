@@ -1,4 +1,4 @@
-"""``boxengine new``: a first version of a model or a transport, what to write into the configuration, classes of contracts."""
+"""``boxengine new``: writes first versions of models and transports with their configuration, and classes of contracts."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from boxengine.app.boxes import Boxes
 
 BY_HAND = "the command line"
-"""What the journal of a box of long jobs says of who decided."""
+"""Who decided, as the journal of a box of long jobs records it."""
 BoxName = Annotated[str, typer.Argument(help="Name of the box.")]
 
 

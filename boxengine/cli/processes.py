@@ -36,12 +36,12 @@ LOOK_EVERY = 0.5
 SHORTEST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 STEADY = 60.0
-"""Seconds; a child that ran for so long has started well, and its next death is not counted with the last."""
+"""Seconds; a child that ran this long had a good start, and the pause after its next death is the shortest again."""
 
 
 @dataclass(slots=True)
 class Place:
-    """One place among the workers, and who fills it now."""
+    """One place among the workers, and the process that fills it now."""
 
     slot: int
     process: subprocess.Popen[bytes] | None = None
@@ -49,11 +49,11 @@ class Place:
     started_at: float = 0.0
     starts: int = 0
     pause: float = 0.0
-    """Seconds between its last death and the start that followed."""
+    """Seconds between the last death in this place and the next start."""
     start_at: float = 0.0
 
     def next_pause(self) -> float:
-        """Twice the last one, so that a process that dies again and again leaves the machine to others."""
+        """Twice the last pause, so that a process that keeps dying leaves the machine to others."""
         self.pause = min(LONGEST_PAUSE, max(SHORTEST_PAUSE, 2 * self.pause))
         return self.pause
 
@@ -73,10 +73,10 @@ class Supervisor:
         stacks: Stacks,
     ) -> None:
         """Args:
-        command: what each child runs, without the global options; it gets ``--child`` besides.
-        health: makes what the probes answer from; called with ``others``.
+        command: what each child runs, without the global options; ``--child`` is added.
+        health: makes the basis of the probes' answers; called with ``others``.
         grace: how long the children may take to stop.
-        stacks: tells of this process; its signal reaches the children, too.
+        stacks: logs this process's stacks; its signal is passed on to the children.
         """
         self._boxes = boxes
         self._options = options
@@ -87,7 +87,7 @@ class Supervisor:
         stacks.pass_on = partial(self._signal, TELLING)
 
     def run(self) -> int:
-        """Until a signal; returns the exit code."""
+        """Runs until a signal; returns the exit code."""
         try:
             shared = tempfile.TemporaryDirectory(prefix="boxengine-")
         except OSError as error:
@@ -129,10 +129,10 @@ class Supervisor:
         command += ["--child", str(ledgers.path(child.name))]
         try:
             with held_back_in_children():
-                # This end of the pipe closes when this process ends, however it ends: that stops the child.
+                # This end of the pipe closes when this process ends, however that happens, and that stops the child.
                 child.process = subprocess.Popen(command, stdin=subprocess.PIPE)
         except OSError as error:
-            # Too many processes or too little memory just now.
+            # The system has too many processes or too little memory at the moment.
             logger.warning("process %s cannot be started: %s", child.slot, error)
             child.start_at = child.started_at + child.next_pause()
             return
@@ -154,7 +154,7 @@ class Supervisor:
     def _stop(self) -> int:
         running = [child.process for child in self._children if child.process is not None]
         for process in running:
-            # Not a signal: Ctrl-C and systemd signal the children too, and a second one would cut their batches off.
+            # Not a signal: Ctrl-C and systemd signal the children too, and a second signal would cut off their batches.
             _let_go(process)
         limit = time.monotonic() + self._grace.total_seconds()
         code = 0

@@ -46,7 +46,7 @@ def servers(
 
 
 def _ports(path: Path) -> dict[str, int]:
-    """The ports of the last run that are still free: addresses that were exported in other terminals stay right."""
+    """The ports of the last run that are still free. Reusing them keeps addresses exported in other terminals valid."""
     from boxengine.embedded.process import is_free  # noqa: PLC0415 - an extra
 
     try:

@@ -1,4 +1,4 @@
-"""Signals: which of them stop a process, when a repeated one ends it at once, and how they wait for a process to be ready."""
+"""Signals: which ones stop a process, when a second one ends it at once, and how they are blocked until a process is ready."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 
 IMPATIENT = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
-"""Each stops the process; a second one ends it at once."""
+"""Each of these stops the process; a second one ends it at once."""
 STOPPING = (*IMPATIENT, signal.SIGHUP)
-"""SIGHUP stops only. A shell and the kernel both send it when a terminal closes, and systemd may send it right after SIGTERM,
+"""SIGHUP only stops. A shell and the kernel both send it when a terminal closes, and systemd may send it right after SIGTERM,
 so a second one does not mean that a person has lost patience."""
 TELLING = signal.SIGUSR1
 """Asks the process to log what every thread does."""
@@ -31,12 +31,12 @@ class StopRequest:
         self.is_set = False
 
     def ask(self) -> None:
-        """From now on the process is to stop."""
+        """Asks the process to stop."""
         self.is_set = True
         self._asked.put(None)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Returns whether the process is to stop, after at most so many seconds. For one thread only."""
+        """Waits at most ``timeout`` seconds, and returns whether the process must stop. For one thread only."""
         if not self.is_set:
             try:
                 self._asked.get(timeout=timeout)
@@ -48,13 +48,13 @@ class StopRequest:
 def stop_request(
     *, on_stop: Callable[[], None] = lambda: None, before_end: Callable[[], None] = lambda: None
 ) -> StopRequest:
-    """Made by the first stop signal. A second one ends the process at once.
+    """Installs the signal handlers. The first signal makes the request; a second one ends the process at once.
 
-    A SIGHUP that is ignored, as under nohup, stays so.
+    If SIGHUP is ignored, as under nohup, it stays ignored.
 
     Args:
         on_stop: called in the signal handler at the first signal.
-        before_end: called there before the process ends at once.
+        before_end: called in the handler before the process ends at once.
     """
     request = StopRequest()
     first: float | None = None
@@ -79,7 +79,7 @@ def stop_request(
 
 
 def stop_with_parent(request: StopRequest) -> None:
-    """Asks to stop when standard input ends: its other end is held by the parent, and closes however the parent ends."""
+    """Asks to stop when standard input ends. The parent holds the other end, which closes however the parent ends."""
 
     def watch() -> None:
         os.read(0, 1)
@@ -90,7 +90,7 @@ def stop_with_parent(request: StopRequest) -> None:
 
 @contextmanager
 def held_back_in_children() -> Iterator[None]:
-    """A process started inside meets the signals of this module only once it calls ``let_through``."""
+    """A process started within this block receives this module's signals only after it calls ``let_through``."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (*STOPPING, TELLING))
     try:
         yield
@@ -99,5 +99,5 @@ def held_back_in_children() -> Iterator[None]:
 
 
 def let_through() -> None:
-    """Signals that a parent held back until this process had its handlers arrive now."""
+    """Unblocks the signals that the parent has blocked; those that waited for this process's handlers arrive now."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (*STOPPING, TELLING))

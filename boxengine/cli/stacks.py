@@ -1,4 +1,4 @@
-"""SIGUSR1: what every thread does just now, in the log. For a process that seems to hang."""
+"""SIGUSR1: logs what every thread is doing. For a process that seems to hang."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from boxengine.cli.signals import TELLING
 
 logger = logging.getLogger("boxengine.stacks")
 MOST_FRAMES = 40
-"""Of one thread, the innermost."""
+"""How many frames of a thread are logged, the innermost."""
 
 
 class Stacks:
-    """Tells the stacks of all threads and what each has in hand, at each SIGUSR1."""
+    """Logs the stacks of all threads, and what each is working on, at each SIGUSR1."""
 
     def __init__(self) -> None:
-        """From now on the signal does not end the process."""
+        """Installs the handler: from now on SIGUSR1 does not end the process."""
         self.in_hand: Callable[[], Mapping[int, object]] = dict
-        """What each thread is at, by its identifier."""
+        """What each thread is working on, by its identifier."""
         self.pass_on: Callable[[], None] = lambda: None
-        """Called in the signal handler: a parent's children are asked as well."""
+        """Called in the signal handler; a parent passes the signal on to its children here."""
         self._asked: SimpleQueue[None] = SimpleQueue()
-        # A handler interrupts the main thread, whose locks logging may need: another thread does the telling.
+        # A handler interrupts the main thread, which may hold locks that logging needs: another thread does the logging.
         threading.Thread(target=self._run, name="boxengine-stacks", daemon=True).start()
         signal.signal(TELLING, self._handle)
 

@@ -1,4 +1,4 @@
-"""``boxengine start``: poller and processor, and what runs long jobs."""
+"""``boxengine start``: runs the poller, the processor and the loops of long jobs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("boxengine.start")
 GRACE = timedelta(seconds=1)
-"""Beyond the general timeout, for what follows the last batch."""
+"""Time beyond the general timeout, for the steps after the last batch."""
 
 
 def start(
@@ -113,7 +113,7 @@ class Delivering:
 
     @property
     def boxes(self) -> list[Box | JobBox]:
-        """The boxes that are worked on."""
+        """The boxes that this worker works on."""
         from boxengine.app.assembly import choose  # noqa: PLC0415 - see Globals.boxes
         from boxengine.app.jobs import chosen_jobs  # noqa: PLC0415
 
@@ -122,14 +122,14 @@ class Delivering:
         return [*(pipeline.box for pipeline in choose(resolved, names).values()), *jobs]
 
     def health(self, **options: Any) -> Health:
-        """What the probes answer from: the servers, the transports and the loops' progress."""
+        """The basis of the probes' answers: the servers, the transports and the loops' progress."""
         from boxengine.app import assembly  # noqa: PLC0415 - see Globals.boxes
 
         coordinated = assembly.is_coordinated(self._boxes.resolved, self._choices.boxes)
         return assembly.health(self._servers, coordinated=coordinated, **options)
 
     def worker(self, *, health: Health, services: Sequence[Service]) -> Worker:
-        """Poller and processor, and what runs long jobs."""
+        """The worker: poller, processor and the loops of long jobs."""
         from boxengine.app import assembly, default  # noqa: PLC0415 - see Globals.boxes
         from boxengine.app.boxes import Boxes  # noqa: PLC0415
 
@@ -153,7 +153,7 @@ class Delivering:
 
 
 def _log_notices(loaded: Boxes, servers: Servers, child: Child | None, _work: Work) -> None:
-    """Logs what works but is probably not meant, and what the tables lack."""
+    """Logs settings that work but are probably unintended, and what the tables lack."""
     from boxengine.errors import BoxError  # noqa: PLC0415
     from boxengine.settings import notices  # noqa: PLC0415
 
@@ -168,13 +168,13 @@ def _log_notices(loaded: Boxes, servers: Servers, child: Child | None, _work: Wo
                 lacking = servers.store.table(pipeline.box).lacking
                 stranded = servers.store.stranded(pipeline.box)
             except BoxError:
-                return  # the loops tell, and try again
+                return  # the loops report it, and try again
             if stranded is not None:
                 logger.error("box %s: %s", pipeline.box.name, stranded)
             for what, loss in lacking.items():
                 logger.info("table %s has no %s: %s", pipeline.box.table, what, loss)
 
-    # In a thread: the database may be down, and the worker must start all the same.
+    # In a thread: the database may be down, and the worker must start nevertheless.
     threading.Thread(target=look, name="boxengine-tables", daemon=True).start()
 
 

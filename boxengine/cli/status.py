@@ -1,4 +1,4 @@
-"""``boxengine status``: how the boxes are."""
+"""``boxengine status``: the state of the boxes."""
 
 from __future__ import annotations
 
@@ -106,20 +106,20 @@ def _watch(look: _Look, wait: Callable[[float], bool], interval: float, *, as_js
 
 
 class _Look:
-    """What one look over the boxes says, as one row per box."""
+    """Takes looks at the boxes; each gives one row per box."""
 
     def __init__(self, lookout: Lookout | None, jobs: JobLook | None) -> None:
         self._lookout = lookout
         self._jobs = jobs
         self.problems: list[str] = []
-        """Of the last look; so the hints."""
+        """The problems of the last look; ``hints`` are of the last look, too."""
         self.hints: list[str] = []
 
     def rows(self) -> list[dict[str, Any]]:
-        """One per box.
+        """Takes a look; returns one row per box.
 
         Raises:
-            SchemaMismatch: the table of a box cannot serve.
+            SchemaMismatch: the table of a box cannot be used.
         """
         rows: list[dict[str, Any]] = []
         self.problems, self.hints = [], []

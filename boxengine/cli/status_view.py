@@ -1,7 +1,7 @@
-"""The state of the boxes on a terminal: a table, or, where it is too narrow for one, a few lines for each box.
+"""The state of the boxes on a terminal: a table, or, if the terminal is too narrow, a few lines for each box.
 
-Plain text, since what draws tables takes longer to import than the look takes. What stands in Redis cannot steer the
-terminal.
+The output is plain text, because importing a library for tables takes longer than the look itself. Nothing stored in Redis can
+control the terminal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NUMBERS = frozenset({*COUNTED, "oldest pending", "queue", "lag", "workers", "pi
 
 
 def view(rows: Sequence[Mapping[str, Any]], *, width: int) -> str:
-    """The boxes, the workers and the open circuits, in lines of at most this width where words allow."""
+    """The boxes, the workers and the open circuits, in lines of at most this width unless a word is longer."""
     jobs = [row for row in rows if row["type"] == JOB]
     rows = [row for row in rows if row["type"] != JOB]
     parts = [_fitting(_HEAD, [_cells(row) for row in rows], width) or _narrow(rows, width)] if rows or not jobs else []

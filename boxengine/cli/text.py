@@ -1,4 +1,4 @@
-"""Plain text for a terminal, without what draws tables, which is slow to import."""
+"""Plain text for a terminal, without the library that draws tables, which is slow to import."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """With what is not printable escaped, line ends and tabs apart if ``lines``."""
+    """The text with unprintable characters escaped; with ``lines``, line ends and tabs stay as they are."""
     kept = "\n\t" if lines else ""
     return "".join(
         each if each.isprintable() or each in kept else each.encode("unicode_escape").decode() for each in text
@@ -14,7 +14,7 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], *, right: Sequence[bool]) -> list[str]:
-    """The rows as lines in columns, two spaces apart; ``right``: which columns end at their right edge."""
+    """The rows as lines, with columns two spaces apart; ``right`` tells which columns are right-aligned."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(right))]
     return [
         "  ".join(

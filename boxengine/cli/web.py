@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PORT = 5580
 MEASURED_EVERY = 15.0
-"""Seconds: how often the oldest waits are looked at for the charts, also while nobody watches."""
+"""Seconds between two measurements of the oldest waits for the charts, even while nobody watches."""
 
 
 def web(
@@ -77,7 +77,7 @@ def _serve(boxes: Boxes, host: str, port: int, *, read_only: bool) -> None:
         )
     sys.stderr.flush()
     app.state.site.live.keep_looking(every=MEASURED_EVERY)
-    # Streams stay open as long as their tabs; a stop does not wait for those.
+    # Event streams stay open as long as their tabs; a stop does not wait for them.
     server = uvicorn.Server(
         uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2, server_header=False
@@ -87,7 +87,7 @@ def _serve(boxes: Boxes, host: str, port: int, *, read_only: bool) -> None:
     def stop(_number: int, _frame: object) -> None:
         server.should_exit = True
 
-    # Once it has stopped, uvicorn raises the signal again that stopped it: this is where it goes, so that the code is 0.
+    # After it has stopped, uvicorn raises the same signal again: this handler receives it, so that the exit code is 0.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     server.run(sockets=[listener])
