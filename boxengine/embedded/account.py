@@ -1,7 +1,7 @@
 """The unprivileged account that a server runs under when the caller is root.
 
-PostgreSQL and MariaDB refuse root, and containers are mostly root. Such a server needs a folder that
-its account may walk into; the caller's own folders are never opened up for it.
+PostgreSQL and MariaDB refuse to run as root, and most containers run as root. Such a server needs a
+folder that its account may enter; the caller's own folders are never opened up for it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from boxengine.errors import BoxError
 
 
 class NoUnprivilegedAccount(BoxError):
-    """The caller is root, and there is no account, or no folder, for a server that refuses root."""
+    """The caller is root, and there is no account or no folder for a server that refuses to run as root."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Account:
     gid: int
 
     def reaches(self, path: Path) -> bool:
-        """Whether the account may walk into ``path``, a folder that exists, from the root down."""
+        """Whether the account may enter ``path``, an existing folder, and all folders above it."""
         resolved = path.resolve()
         return all(self._enters(folder) for folder in (resolved, *resolved.parents))
 
@@ -44,7 +44,7 @@ class Account:
 def unprivileged_account() -> Account | None:
     """The account to run a server under: ``None`` (the caller's own) unless the caller is root.
 
-    :raises NoUnprivilegedAccount: root, on a system that knows neither ``nobody`` nor ``postgres``.
+    :raises NoUnprivilegedAccount: the caller is root, and the system has neither ``nobody`` nor ``postgres``.
     """
     if os.geteuid() != 0:
         return None
@@ -59,10 +59,10 @@ def unprivileged_account() -> Account | None:
 
 
 def private_folder(preferred: Path, *, account: Account | None) -> Path:
-    """Make an empty folder, or keep the one there is, that belongs to ``account`` alone; return where it is.
+    """Return a folder that belongs to ``account`` alone: the existing one, or a new empty one.
 
-    Where the account cannot walk into the parent of ``preferred``, the folder is made under the
-    system's temporary folder, and ``preferred`` becomes a symbolic link to it, so that the next call finds it again.
+    If the account may not enter the parent of ``preferred``, the folder is made under the system's
+    temporary folder, and ``preferred`` becomes a symbolic link to it, so that the next call finds it again.
 
     :raises NoUnprivilegedAccount: the temporary folder is closed to the account as well.
     """
@@ -84,6 +84,6 @@ def private_folder(preferred: Path, *, account: Account | None) -> Path:
             "set TMPDIR to a folder open to all, or do not run as root"
         )
     os.chown(elsewhere, account.uid, account.gid)
-    preferred.unlink(missing_ok=True)  # a link whose target the system has cleaned away
+    preferred.unlink(missing_ok=True)  # a link whose target the system has deleted
     preferred.symlink_to(elsewhere, target_is_directory=True)
     return elsewhere

@@ -20,23 +20,23 @@ from boxengine.embedded.account import private_folder, unprivileged_account
 from boxengine.embedded.process import ServerNotStarted, ServerProcess, free_port
 from boxengine.embedded.wheels import postgres_installation
 
-_START_PATIENCE = timedelta(seconds=60)  # a crash recovery under load takes its time
+_START_PATIENCE = timedelta(seconds=60)  # crash recovery under load takes long
 _STOP_PATIENCE = timedelta(seconds=20)
 _RETRY_PATIENCE = timedelta(seconds=20)
 _PORT_TAKEN = "could not bind"
 _OLD_BACKENDS_ALIVE = "pre-existing shared memory block"
 
-# With these a commit still reaches the operating system: what was committed outlives ``kill``, though not a power cut.
+# With these settings a commit still reaches the operating system: it survives ``kill``, but not a power cut.
 _FAST_SETTINGS = {"fsync": "off", "full_page_writes": "off"}
 
 
 class EmbeddedPostgres:
-    """A PostgreSQL server of one's own on 127.0.0.1, superuser ``postgres``, no password.
+    """A private PostgreSQL server on 127.0.0.1, superuser ``postgres``, no password.
 
-    :param folder: holds data and log; a folder used before is started again with its data.
-    :param durable: ``False`` trades survival of a power cut for speed, as tests like it.
-    :param settings: server settings by name, over the defaults.
-    :param port: a fixed port; left out, a free one is taken at the first start and kept.
+    :param folder: holds data and log; if it was used before, the server starts with that data.
+    :param durable: ``False`` gives up surviving a power cut for speed, which suits tests.
+    :param settings: server settings by name; they override the defaults.
+    :param port: a fixed port; if left out, the first start takes a free one and keeps it.
 
     :raises WheelMissing: at ``start``, if the wheel is not installed.
 
@@ -55,7 +55,7 @@ class EmbeddedPostgres:
         self._account = unprivileged_account()
         self._settings = {
             "listen_addresses": "127.0.0.1",
-            "unix_socket_directories": "",  # the path of a socket is limited to 107 bytes, that of a folder is not
+            "unix_socket_directories": "",  # a socket's path may have at most 107 bytes, and the folder's may be longer
             "max_connections": "200",
             **({} if durable else _FAST_SETTINGS),
             **(settings or {}),
@@ -66,12 +66,12 @@ class EmbeddedPostgres:
 
     @property
     def data_dir(self) -> Path:
-        """The server's data; elsewhere than in the caller's folder if the server's account may not enter that."""
+        """The folder of the server's data; outside the caller's folder if the server's account may not enter that."""
         return self._data_dir
 
     @property
     def log_path(self) -> Path:
-        """What the server writes about itself."""
+        """The server's log."""
         return self._folder / "postgres.log"
 
     @property
@@ -83,7 +83,7 @@ class EmbeddedPostgres:
 
     @property
     def pid(self) -> int:
-        """Process id of the postmaster, while it was started."""
+        """Process id of the postmaster, known after the first start."""
         return self._running().pid
 
     def url(self, database: str = "postgres") -> str:
@@ -91,9 +91,9 @@ class EmbeddedPostgres:
         return f"postgresql+psycopg://postgres@127.0.0.1:{self.port}/{database}"
 
     def start(self) -> None:
-        """Start and return when connections are served. Harmless when it runs.
+        """Start the server, and return when it serves connections. Harmless when it is running.
 
-        :raises ServerNotStarted: with the end of the log.
+        :raises ServerNotStarted: the server did not start; the message ends with its log.
         """
         if self._process is not None and self._process.running:
             return
@@ -120,11 +120,11 @@ class EmbeddedPostgres:
             self._process.stop(signal.SIGINT, patience=_STOP_PATIENCE)
 
     def kill(self) -> None:
-        """SIGKILL the postmaster; its backends notice and go. What was committed is there after ``start``."""
+        """SIGKILL the postmaster; its backends notice and exit. Committed data is there after ``start``."""
         self._running().kill()
 
     def crash(self) -> None:
-        """Immediate shutdown (``pg_ctl stop -m immediate``): all backends end now, recovery at the next ``start``."""
+        """Immediate shutdown (``pg_ctl stop -m immediate``): all backends end at once; the next ``start`` recovers."""
         self._running().stop(signal.SIGQUIT, patience=_STOP_PATIENCE)
 
     def restart(self) -> None:
@@ -211,12 +211,12 @@ class EmbeddedPostgres:
             log_path=self.log_path,
             account=self._account,
             env=_environment(),
-            last_signal=signal.SIGQUIT,  # the immediate shutdown, which takes the backends along
+            last_signal=signal.SIGQUIT,  # immediate shutdown, which ends the backends too
         )
         process.wait_until(lambda: self._is_ready(process.pid), patience=_START_PATIENCE)
 
     def _is_ready(self, pid: int) -> bool:
-        """The server's own word for it, in the last line of its pid file; a connection could reach another server."""
+        """Whether the last line of the server's pid file says it is ready; a connection could reach another server."""
         try:
             lines = (self._data_dir / "postmaster.pid").read_text().splitlines()
         except FileNotFoundError:
@@ -225,6 +225,6 @@ class EmbeddedPostgres:
 
 
 def _environment() -> dict[str, str]:
-    """The caller's environment without what would steer the server or its clients elsewhere."""
+    """The caller's environment without variables that would change what the server or its clients use."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "LANG"))}
     return kept | {"LC_ALL": "C"}

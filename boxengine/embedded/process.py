@@ -15,26 +15,26 @@ from pathlib import Path
 from boxengine.embedded.account import Account
 from boxengine.errors import BoxError
 
-_GLANCE = 0.02  # seconds between two looks at a server that is coming up
+_GLANCE = 0.02  # seconds between two checks of a server that is starting
 _LOG_TAIL = 2_000  # bytes of a log that fit into an error message
 
 
 class ServerNotStarted(BoxError):
-    """A server ended or stayed silent while it was expected to come up; the message ends with its log."""
+    """A server ended or stayed silent while it was starting; the message ends with its log."""
 
 
 class ServerProcess:
     """One running server.
 
-    It sits in a session of its own, so that Ctrl-C reaches only the caller, who then stops it in good
-    order. A guard, a shell blocked on a pipe that only the caller holds open, ends the server
-    when the caller dies without doing so. (The kernel's parent-death signal will not do: it fires when
-    the starting *thread* ends, and is lost when the user is switched.)
+    It has its own session, so that Ctrl-C reaches only the caller, who then stops the server cleanly.
+    If the caller dies without stopping it, a guard ends the server: a shell blocked on a pipe that only
+    the caller holds open. (The kernel's parent-death signal does not work here: it fires when the
+    starting *thread* ends, and is lost when the user is switched.)
 
     :param command: program and arguments.
     :param log_path: the server's standard output and error are appended here.
     :param account: run under this account instead of the caller's.
-    :param last_signal: what the guard sends; SIGKILL suits a server without children.
+    :param last_signal: the signal that the guard sends; SIGKILL suits a server without children.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ServerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                cwd="/",  # the account may not be allowed into the caller's
+                cwd="/",  # the account might not be allowed to enter the caller's
                 env=dict(os.environ if env is None else env),
                 start_new_session=True,
                 user=account.uid if account else None,
@@ -76,16 +76,16 @@ class ServerProcess:
         return self._process.poll() is None
 
     def log(self) -> str:
-        """What the server wrote since it was started, its last 2,000 bytes at most."""
+        """What the server has written since its start; at most the last 2,000 bytes."""
         size = self._log_path.stat().st_size
         with self._log_path.open("rb") as log:
             log.seek(max(self._log_start, size - _LOG_TAIL))
             return log.read().decode(errors="replace")
 
     def wait_until(self, ready: Callable[[], bool], *, patience: timedelta) -> None:
-        """Return when ``ready`` says so; it is asked again and again while the server runs.
+        """Call ``ready`` repeatedly while the server runs, and return when it returns true.
 
-        :raises ServerNotStarted: the server ended, or was not ready within ``patience``. It is not running any more.
+        :raises ServerNotStarted: the server ended, or was not ready within ``patience``; it is not running any more.
         """
         deadline = time.monotonic() + patience.total_seconds()
         while not ready():
@@ -102,7 +102,7 @@ class ServerProcess:
         self._process.send_signal(number)
 
     def stop(self, number: signal.Signals, *, patience: timedelta) -> None:
-        """Ask the server to end, and end it by force when ``patience`` is over. Harmless when it has ended."""
+        """Ask the server to end, and kill it when ``patience`` is over. Harmless when it has ended."""
         self._process.send_signal(number)
         if self._ended_within(patience.total_seconds()):
             self._dismiss_guard()
@@ -130,9 +130,9 @@ class ServerProcess:
 def free_port() -> int:
     """A TCP port of 127.0.0.1 that nobody listens on.
 
-    It lies below the range from which the kernel serves outgoing connections (32768 and up): a
-    server that is down for a moment would otherwise find its port taken by somebody's connection, or a
-    client that keeps trying would connect to itself.
+    It is below the range that the kernel uses for outgoing connections (32768 and up). Otherwise another
+    connection could take the port of a server that is down for a moment, or a client that keeps
+    trying could connect to itself.
     """
     choice = random.SystemRandom()
     while True:

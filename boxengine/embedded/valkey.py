@@ -27,12 +27,12 @@ _MEMORY_ONLY = {"save": "", "appendonly": "no"}
 
 
 class EmbeddedValkey:
-    """A Valkey server of one's own on 127.0.0.1, no password.
+    """A private Valkey server on 127.0.0.1, no password.
 
     :param folder: holds its files and log.
     :param durable: ``False`` keeps everything in memory: ``kill`` and ``restart`` lose it all.
-    :param settings: directives of ``valkey.conf`` by name, over the defaults (``{"databases": "64"}``).
-    :param port: a fixed port; left out, a free one is taken at the first start and kept.
+    :param settings: directives of ``valkey.conf`` by name (``{"databases": "64"}``); they override the defaults.
+    :param port: a fixed port; if left out, the first start takes a free one and keeps it.
 
     :raises WheelMissing: at ``start``, if the wheel is not installed.
 
@@ -59,12 +59,12 @@ class EmbeddedValkey:
 
     @property
     def data_dir(self) -> Path:
-        """Where snapshots and the append-only file go."""
+        """The folder of snapshots and the append-only file."""
         return self._folder / "valkey"
 
     @property
     def log_path(self) -> Path:
-        """What the server writes about itself."""
+        """The server's log."""
         return self._folder / "valkey.log"
 
     @property
@@ -76,7 +76,7 @@ class EmbeddedValkey:
 
     @property
     def pid(self) -> int:
-        """Process id, while it was started."""
+        """Process id, known after the first start."""
         return self._running().pid
 
     def url(self, db: int = 0) -> str:
@@ -84,9 +84,9 @@ class EmbeddedValkey:
         return f"redis://127.0.0.1:{self.port}/{db}"
 
     def start(self) -> None:
-        """Start and return when commands are served. Harmless when it runs.
+        """Start the server, and return when it serves commands. Harmless when it is running.
 
-        :raises ServerNotStarted: with the end of the log.
+        :raises ServerNotStarted: the server did not start; the message ends with its log.
         """
         if self._process is not None and self._process.running:
             return
@@ -105,12 +105,12 @@ class EmbeddedValkey:
                 return
 
     def stop(self) -> None:
-        """Stop in good order. Harmless when it is not running."""
+        """Stop cleanly. Harmless when it is not running."""
         if self._process is not None:
             self._process.stop(signal.SIGTERM, patience=_STOP_PATIENCE)
 
     def kill(self) -> None:
-        """SIGKILL; what was not yet on disk is lost."""
+        """Kill the server with SIGKILL; data not yet on disk is lost."""
         self._running().kill()
 
     def restart(self) -> None:

@@ -1,4 +1,4 @@
-"""Where the wheels keep their server programs, without importing them."""
+"""Finds the server programs in the wheels, without importing the wheels."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def valkey_server() -> Path:
 
 
 def postgres_installation(account: Account | None) -> Path:
-    """The folder with PostgreSQL's ``bin``, ``lib`` and ``share``, the newest version the wheel has.
+    """The folder with PostgreSQL's ``bin``, ``lib`` and ``share``, in the newest version that the wheel has.
 
-    Where ``account`` may not walk into the wheel, as in a clone below a private folder, it is a copy
+    If ``account`` may not enter the wheel's folder, as in a clone below a private folder, this is a copy
     under the system's temporary folder, made once per version.
 
     :raises WheelMissing: there is none for this platform.
@@ -64,8 +64,8 @@ def _package(name: str) -> Path | None:
 def _copy_open_to_all(installation: Path, *, version: str) -> Path:
     """Copy an installation so that everybody may read it; several processes may do so at once.
 
-    The copy is laid out like the folder of the wheels, for the programs look for the libraries that
-    the wheel brings along in ``PACKAGE.libs``, relative to themselves.
+    The copy has the layout of the folder of wheels, because the programs look for the wheel's own
+    libraries in ``PACKAGE.libs``, relative to themselves.
     """
     package = installation.parent
     name = f"boxengine-{installation.name}-{version}"
@@ -85,7 +85,7 @@ def _copy_open_to_all(installation: Path, *, version: str) -> Path:
     try:
         copy.rename(target)
     except OSError:
-        if not _is_ours(target):  # a stranger's folder has the name: keep the copy where it is
+        if not _is_ours(target):  # another user's folder has the name: keep the copy where it is
             draft.chmod(0o755)
             return copy
         shutil.rmtree(copy)
@@ -94,7 +94,7 @@ def _copy_open_to_all(installation: Path, *, version: str) -> Path:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether nobody but this user can have put programs there: the temporary folder is everybody's."""
+    """Whether only this user can have put programs there: everybody may write to the temporary folder."""
     try:
         found = folder.lstat()
     except FileNotFoundError:
