@@ -1,5 +1,5 @@
 """The demonstration: an orders application, a worker, and a verdict, on real servers of its own.
 
-``shop``: the application that writes. ``payments``: the handler of the inbox. ``stage``: servers and worker, started and
-stopped. ``verdict``: what was committed against what arrived. ``show``: all of it, with a live picture.
+``shop``: the application that writes. ``payments``: the handler of the inbox. ``stage``: starts and stops servers and worker.
+``verdict``: compares what was committed with what arrived. ``show``: runs all of it, with a live picture.
 """

@@ -23,11 +23,11 @@ class Booking(Base):
     item_id: Mapped[int] = mapped_column(BigInteger)
     account: Mapped[str] = mapped_column(String(64))
     number: Mapped[int] = mapped_column(Integer)
-    """The payment's place among those of its account, from 1."""
+    """The payment's number within its account, from 1."""
 
 
 class BookPayment:
-    """Writes through the engine's own transaction: the booking and the item's status commit together, or neither."""
+    """Writes in the engine's own transaction: the booking and the item's status commit together, or neither does."""
 
     def call_batch(self, items: list[Item], session: Session) -> list[None]:
         """Books all payments of a batch with one statement."""

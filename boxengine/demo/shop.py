@@ -16,7 +16,7 @@ from boxengine.domain.attributes import BatchAttributes
 OUTBOX, INBOX = "order_outbox_item", "payment_inbox_item"
 CUSTOMERS, ACCOUNTS = 200, 50
 ROLLED_BACK = 0.1
-"""Share of the transactions that change their mind."""
+"""The share of transactions that are rolled back."""
 
 
 class Base(DeclarativeBase):
@@ -24,7 +24,7 @@ class Base(DeclarativeBase):
 
 
 class Order(Base):
-    """Business data: what the outbox row must never be without, nor it without the row."""
+    """Business data: neither it nor its outbox row must ever exist without the other."""
 
     __tablename__ = "demo_orders"
 
@@ -35,7 +35,7 @@ class Order(Base):
 
 @dataclass
 class Committed:
-    """What the application knows that it committed: ids in the order of the commits, by key."""
+    """What the application has committed: by key, the ids in the order of the commits."""
 
     orders: dict[str, list[int]] = field(default_factory=dict)
     payments: dict[str, list[int]] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Committed:
 
 
 class Shop:
-    """Writes orders with their outbox rows, and receives payments into the inbox, until it has written enough."""
+    """Writes orders with their outbox rows, and stores payments in the inbox, until it has written enough."""
 
     def __init__(self, engine: Engine, boxes: Boxes, *, items: int, randomness: random.Random) -> None:
         self._engine = engine
@@ -61,7 +61,7 @@ class Shop:
         self.error: Exception | None = None
 
     def run(self) -> None:
-        """One transaction after the other: a single order, a batch of them, or received payments."""
+        """Runs one transaction after another: a single order, a batch of orders, or received payments."""
         try:
             while self.committed.items < self._items and not self.closed.is_set():
                 size = self._random.choice((1, 1, 10, 100))
@@ -114,7 +114,7 @@ class Shop:
 
 
 def _numbered(keys: list[str], known: dict[str, list[int]]) -> list[tuple[str, int]]:
-    """Each key with its next number, from 1, counting those committed before."""
+    """Each key with its next number, from 1, counting what was committed before."""
     counts = {key: len(known.get(key, ())) for key in keys}
     numbered = []
     for key in keys:

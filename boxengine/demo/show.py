@@ -1,4 +1,4 @@
-"""The demonstration from its first line to its verdict."""
+"""Runs the demonstration, from its first line to its verdict."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Script:
 
     items: int = 20_000
     seconds: float = 45.0
-    """After which it ends with whatever has been delivered."""
+    """The time limit, after which the demonstration ends with whatever has been delivered."""
     keep: bool = False
     kill: bool = False
     """Whether to kill the worker in the middle and start another."""
@@ -50,7 +50,7 @@ class Look:
 
 
 class Show:
-    """Runs the script and tells of it."""
+    """Runs the script and shows what happens."""
 
     def __init__(self, script: Script, console: Console) -> None:
         self._script = script
@@ -58,9 +58,9 @@ class Show:
         self._stop = threading.Event()
 
     def run(self) -> bool:
-        """Whether every promise was kept."""
+        """Runs the demonstration; returns whether every promise was kept."""
         with tempfile.TemporaryDirectory(prefix="boxengine-demo-", ignore_cleanup_errors=True) as folder:
-            # PostgreSQL runs under an account of its own where this process is root.
+            # PostgreSQL runs under another account if this process is root.
             Path(folder).chmod(0o755)
             stage = Stage(Path(folder))
             try:

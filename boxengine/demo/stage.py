@@ -18,10 +18,10 @@ from boxengine.embedded.process import ServerProcess
 
 
 class Stage:
-    """A real PostgreSQL, a real Valkey, the tables, and the worker as a process of its own."""
+    """A real PostgreSQL, a real Valkey, the tables, and the worker as a separate process."""
 
     configuration = "outbox.yml"
-    """In ``boxengine.demo``."""
+    """The path of the configuration within ``boxengine.demo``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -57,7 +57,7 @@ class Stage:
         }
 
     def start_worker(self) -> None:
-        """Starts ``boxengine start``, out of reach of Ctrl-C: it has to stop before its servers do."""
+        """Starts ``boxengine start`` where Ctrl-C does not reach it: the worker must stop before its servers do."""
         command = [sys.executable, "-m", "boxengine", "--config", str(self.config), "--log-format", "text", "start"]
         self._worker = ServerProcess(command, log_path=self.log, last_signal=signal.SIGTERM)
 
@@ -68,11 +68,11 @@ class Stage:
             self._worker = None
 
     def kill_redis(self) -> None:
-        """Ends Redis with all that it holds."""
+        """Kills Redis; everything it holds is lost."""
         self._valkey.kill()
 
     def start_redis(self) -> None:
-        """Starts it again, if it does not run."""
+        """Starts Redis again, if it is not running."""
         self._valkey.start()
 
     @property

@@ -1,4 +1,4 @@
-"""What was committed against what arrived."""
+"""Compares what was committed with what arrived."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def judge(committed: Committed, record: Path, engine: Engine, *, crashed: bool) 
 
     Args:
         record: the JSON lines that the transport wrote.
-        crashed: whether a worker was killed; then deliveries may repeat, and first deliveries are looked at.
+        crashed: whether a worker was killed; if so, deliveries may repeat, and only first deliveries are compared.
     """
     sent = _sent(record)
     first = list(dict.fromkeys(sent))

@@ -1,1 +1,1 @@
-"""Five broken situations to practise on: each is set up for real, and found and fixed with the console."""
+"""Five broken situations for practice: each is set up for real, and a person finds and fixes it with the console."""

@@ -16,7 +16,7 @@ from boxengine.errors import BoxError
 
 LOOK_EVERY = 0.5
 APPEARS_WITHIN = 240
-"""Looks after which a situation that has not shown is given up."""
+"""How many looks a situation has to appear in the console before the drill gives up."""
 
 
 class Drill:
@@ -24,8 +24,8 @@ class Drill:
 
     def __init__(self, name: str, *, lines: Iterable[str], out: TextIO) -> None:
         """Args:
-        name: of the situation.
-        lines: what the person types.
+        name: the situation's name.
+        lines: the lines that the person types.
         """
         self._situation: Situation = SITUATIONS[name]
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
@@ -33,9 +33,9 @@ class Drill:
         self._out = out
 
     def run(self) -> None:
-        """Until it is fixed."""
+        """Runs the drill until the situation is fixed."""
         with tempfile.TemporaryDirectory(prefix="boxengine-broken-", ignore_cleanup_errors=True) as folder:
-            # PostgreSQL runs under an account of its own where this process is root.
+            # PostgreSQL runs under another account if this process is root.
             Path(folder).chmod(0o755)
             scene = Scene(Path(folder))
             try:
@@ -46,7 +46,7 @@ class Drill:
                 scene.tear_down()
 
     def play(self, scene: Scene) -> None:
-        """From the alarm until all is well, in a scene that is in order."""
+        """Plays the situation in a working scene, from the alarm until all is well."""
         self._situation.happens(scene)
         self._wait_for_it(scene)
         self._tell(scene)
@@ -89,7 +89,7 @@ class Drill:
     def _read(self) -> None:
         for line in self._source:
             self._lines.put(line)
-        self._lines.put(None)  # nobody types any more
+        self._lines.put(None)  # the input has ended
 
     def _pause(self) -> None:
         threading.Event().wait(LOOK_EVERY)
@@ -99,5 +99,5 @@ class Drill:
 
 
 def drill(name: str) -> None:
-    """One drill in this terminal."""
+    """Runs one drill in this terminal."""
     Drill(name, lines=sys.stdin, out=sys.stdout).run()

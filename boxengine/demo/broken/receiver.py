@@ -1,4 +1,4 @@
-"""The service that orders are sent to, and the transport that leads to it."""
+"""The service that receives orders, and the transport that sends them to it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Post:
 
 
 class Receiver:
-    """Listens on one port, when it is not down."""
+    """Listens on one port while it is up."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -65,4 +65,4 @@ class _Orders(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's shape
-        """Nobody reads these."""
+        """Logs nothing: nobody reads these messages."""

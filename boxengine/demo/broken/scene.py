@@ -1,4 +1,4 @@
-"""What all situations share: servers, a box of orders, their receiver, a worker, and the console."""
+"""The scene that all situations share: servers, a box of orders, a receiver, a worker, and the console."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _READY = timedelta(seconds=60)
 
 
 class Scene(Stage):
-    """Set up, it is in order: everything runs, but for the worker."""
+    """After ``set_up`` it is in working order: everything runs except the worker."""
 
     configuration = "broken/outbox.yml"
 
@@ -42,7 +42,7 @@ class Scene(Stage):
 
     @property
     def url(self) -> str:
-        """Of the console."""
+        """The console's URL."""
         return f"http://127.0.0.1:{self._port}/"
 
     def set_up(self) -> None:
@@ -62,19 +62,19 @@ class Scene(Stage):
     # ── what a situation does ────────────────────────────────────────────────────────────────────────
 
     def order(self, count: int, *, key: str | None = None, currency: str = "EUR") -> None:
-        """Commits orders; without a key, each for a customer of its own."""
+        """Commits orders; without a key, each order has a different customer."""
         payload = json.dumps({"currency": currency}).encode()
         items: list[Any] = [{"event_key": key or f"customer-{number}", "payload": payload} for number in range(count)]
         with self.servers.store.engine.begin() as connection:
             self.boxes.create_outbox_batch(connection, BOX, items)
 
     def run_sql(self, statement: str) -> None:
-        """One statement, outside a transaction."""
+        """Runs one statement, outside a transaction."""
         with self.servers.store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.exec_driver_sql(statement.rstrip().removesuffix("."))
 
     def forget_transaction(self) -> None:
-        """Somebody's report reads the table, and never ends its transaction."""
+        """Simulates a report that reads the table and never ends its transaction."""
         engine = sa.create_engine(
             self.servers.store.engine.url, connect_args={"application_name": "monthly report"}, poolclass=sa.NullPool
         )
@@ -82,7 +82,7 @@ class Scene(Stage):
         self._forgotten.exec_driver_sql(f"SELECT count(*) FROM {BOX}s")  # noqa: S608 - our own name
 
     def end_forgotten(self) -> None:
-        """Gives up what is left of that connection."""
+        """Closes that connection, if it is still there."""
         forgotten, self._forgotten = self._forgotten, None
         if forgotten is not None:
             forgotten.invalidate()
@@ -91,7 +91,7 @@ class Scene(Stage):
     # ── what the console says ────────────────────────────────────────────────────────────────────────
 
     def overview(self) -> Any:
-        """As its API has it; None: it does not answer."""
+        """The overview from the console's API; None: the console does not answer."""
         request = urllib.request.Request(  # noqa: S310 - our own address
             f"{self.url}api/overview", headers={"Authorization": f"Bearer {self.token}"}
         )

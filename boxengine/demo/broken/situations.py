@@ -1,4 +1,4 @@
-"""The five situations: how each comes about, what the console says of it, and what a line in the terminal does about it."""
+"""The five situations: how each is caused, what the console then says, and what a line typed in the terminal does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from boxengine.demo.broken.receiver import POISON
 from boxengine.demo.broken.scene import BOX, Scene
 
 DEAD = 30_000
-"""Rows, each dead twice."""
+"""How many rows to make; each leaves two dead versions."""
 ORDERS = 40
 
 
@@ -19,9 +19,9 @@ class Situation:
 
     happens: Callable[[Scene], None]
     sentence: str
-    """A part of what the console then says."""
+    """A part of the sentence that the console then shows."""
     outside: str | None
-    """What a line typed in the terminal does, as it is told to the person; None: the console is enough."""
+    """The explanation, for the person, of what a line typed in the terminal does; None: the console is enough."""
     typed: Callable[[Scene, str], None] = lambda _scene, _line: None
 
 
