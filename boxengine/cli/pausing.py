@@ -18,7 +18,7 @@ BoxName = Annotated[str, typer.Argument(help="Name of the box.")]
 
 
 class Decision(Enum):
-    """What a person decides about a box."""
+    """A person's decision about a box."""
 
     PAUSE = auto()
     RESUME = auto()

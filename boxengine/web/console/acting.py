@@ -29,7 +29,7 @@ SOON = timedelta(seconds=1)
 
 
 class Polling(StrEnum):
-    """What a person decides about a box."""
+    """A person's decision about a box."""
 
     PAUSE = "pause"
     RESUME = "resume"

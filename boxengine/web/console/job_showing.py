@@ -83,7 +83,7 @@ def whole(found: JobRow, journal: Sequence[JobRow], why: JobReasons, box_name: s
 
 
 def arguments(stored: Any) -> Any:
-    """What a job was created with, decoded: key paths that are hidden reach nothing inside an encoded payload."""
+    """A job's arguments, decoded, so that hidden key paths apply; a payload that stays encoded is masked as a whole."""
     found = readable(stored)
     return {**found, "msgpack": MASK} if is_encoded(found) else found
 
