@@ -1,4 +1,4 @@
-"""A worker, put together of its loops."""
+"""Assembles a worker from its loops."""
 
 from __future__ import annotations
 
@@ -63,16 +63,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("boxengine.worker")
 ROUND_TRIPS = 4
-"""To Redis, from a lease's beginning to the first item: the take, the boxes' pauses, remembered failures, the note of an item
-in hand. Before its renewal each of the other threads' may come first."""
+"""To Redis, between the start of a lease and the first item: the take, the boxes' pauses, remembered failures, the note of the
+item in hand. Every other thread's round trip may come before the renewal of the lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """What the command line may set otherwise than the configuration; None: as configured."""
+    """What the command line may override; None: as configured."""
 
     boxes: Sequence[str] = ()
-    """None named: all."""
+    """Empty: all boxes."""
     processor_threads: int | None = None
     partitions: int | None = None
     poller_threads: int | None = None
@@ -80,10 +80,10 @@ class Choices:
 
 
 def choose(resolved: Resolved, names: Sequence[str]) -> dict[str, Pipeline]:
-    """The pipelines of the outboxes and inboxes named, of all if no box is.
+    """The pipelines of the named outboxes and inboxes, or of all if none is named.
 
     Raises:
-        UnknownBox: with the names that are known.
+        UnknownBox: a name is unknown; the error lists the known ones.
     """
     for name in names:
         if name not in resolved.pipelines and name not in resolved.jobs:
@@ -92,15 +92,15 @@ def choose(resolved: Resolved, names: Sequence[str]) -> dict[str, Pipeline]:
 
 
 def is_coordinated(resolved: Resolved, names: Sequence[str]) -> bool:
-    """Whether there is more to do than long jobs, which need no Redis."""
+    """Whether the worker needs Redis: it does unless it runs only long jobs."""
     return bool(choose(resolved, names)) or not chosen_jobs(resolved, names)
 
 
 def health(servers: Servers, *, coordinated: bool = True, **options: Any) -> Health:
-    """What the probes answer from.
+    """The health state that the probes report.
 
     Args:
-        coordinated: whether Redis is needed; long jobs do without.
+        coordinated: whether Redis is needed; long jobs work without it.
     """
     checks = {"database": servers.store.ping} | ({"redis": servers.queue.ping} if coordinated else {})
     return Health(clock=servers.clock, checks=checks, **options)
@@ -121,8 +121,8 @@ def assemble(
     """A worker over these servers, not started yet.
 
     Args:
-        name: of this process among all workers, the same after a restart; part of Kafka's ``transactional.id``.
-        bells: rung where this process creates jobs; None: it is not told of them.
+        name: identifies this process among all workers and stays the same after a restart; part of Kafka's ``transactional.id``.
+        bells: rung when this process creates jobs; None: the worker is not woken by them.
 
     Raises:
         UnknownBox: a chosen box does not exist.
@@ -195,7 +195,7 @@ class _Assembly:
         self._middlewares = self._awaiting.middlewares(resolved.middlewares)
 
     def worker_of_jobs(self, services: Sequence[Service]) -> Worker:
-        """Long jobs alone."""
+        """A worker for long jobs only."""
         jobs = self._jobs()
         sources = list(jobs.sources)
         if self._servers.wakeups is not None and self._settings.job_wakeup_in_force != "none":
@@ -248,7 +248,7 @@ class _Assembly:
             at_work=processor.at_work.engagements,
         )
         backlog = self._backlog()
-        # Nobody sees what is measured where no metrics are shown.
+        # Without metrics nobody would see the measurements.
         measuring = [self._loop("backlog", backlog.turn)] if self._settings.metrics.enabled else []
         return Worker(
             sources=[*self._sources(poller), *jobs.sources],
@@ -264,7 +264,7 @@ class _Assembly:
                 *jobs.housekeeping,
             ],
             services=services,
-            # Given back, the leases let the next worker poll at once.
+            # Once the leases are released, the next worker can poll at once.
             release=[
                 _left_in_redis("the poller's leases", poller.release),
                 _left_in_redis("the backlog's leases", backlog.release),
@@ -407,7 +407,7 @@ class _Assembly:
 
     def _processing(self, processor: Processor) -> Loop:
         settings = self._settings.processor
-        # A turn may wait for the others, then for a job, before it works.
+        # Before it works, a turn may wait for the other threads and then for a job.
         limit = settings.general_timeout + 2 * settings.brpop_delay
         return self._loop("processor", processor.turn, count=self._threads, limit=limit, interrupt=processor.stop)
 
@@ -430,13 +430,13 @@ class _Assembly:
             raise BoxError(f"box {pipeline.box.name}: {error}") from error
 
     def _order_watch(self, box: Box) -> OrderWatch | None:
-        """A log's items go out as they were committed, which their ids do not tell."""
+        """None for a log: its items are delivered in commit order, which their ids do not show."""
         if box.storage is Storage.LOG:
             return None
         return OrderWatch(box, items=self._servers.items, observer=self._observer)
 
     def _sharing_producers(self, pipeline: Pipeline) -> Pipeline:
-        """Transports that take ``producers`` share this process's Kafka producers, one for each configuration."""
+        """Transports that take ``producers`` share this process's Kafka producers, one per configuration."""
 
         def sharing(spec: TransportSpec) -> TransportSpec:
             build: Callable[..., Any] = spec.build

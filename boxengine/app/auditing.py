@@ -1,4 +1,4 @@
-"""An audit of one box of a configuration, put together."""
+"""Assembles the audit of one box."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ from boxengine.settings.transports import kafka_arguments
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditChoices:
-    """What is looked at."""
+    """What the audit looks at."""
 
     since: datetime | None = None
-    """Only items created since; with zone."""
+    """Only items created since this moment, which has a time zone."""
     stuck_after: timedelta = timedelta(minutes=10)
     own_buckets: bool = False
     """The application chooses buckets by something else than the event key."""
     kafka: bool = False
-    """Also the box's topics."""
+    """Whether to read the box's topics too."""
     topics: Sequence[str] = ()
-    """None: those of the box's Kafka transports."""
+    """Empty: those of the box's Kafka transports."""
     limit: int = 100
-    """More findings are not wanted."""
+    """The most findings to report."""
 
 
 @contextmanager
 def auditing(boxes: Boxes, name: str, choices: AuditChoices, *, progress: Progress) -> Iterator[Audit]:
-    """An audit that has not begun; its connections and temporary files last as long as the block.
+    """An audit that has not started; its connections and temporary files last as long as the block.
 
     Raises:
         UnknownBox: the configuration has no such box.
-        BoxError: ``database.url`` is missing, it is not known which topics the box feeds, or its rows do not tell what became
-            of them.
+        BoxError: ``database.url`` is missing, it is unknown which topics the box feeds, or the box is a log, whose rows do not
+            show whether they were delivered.
     """
     box, settings, clock = boxes.box(name), boxes.resolved.settings, SystemClock()
     if box.storage is Storage.LOG:
@@ -101,11 +101,11 @@ class _Feed:
     bootstrap_servers: str
     config: Mapping[str, Any]
     event_names: frozenset[str] | None
-    """Of the items that go there; None: all do."""
+    """The event names of the items that go there; None: all items."""
 
 
 def _feed(settings: Settings, name: str, topics: Sequence[str]) -> _Feed:
-    """What the box's Kafka transports feed, or the topics named, over the connection of the first of them."""
+    """The topics that the box's Kafka transports feed, or the named ones; connects as the first of those transports does."""
     feeds = list(_feeds(settings, name))
     servers = {feed.bootstrap_servers for feed in feeds} or {settings.kafka.bootstrap_servers or ""}
     if len(servers) > 1 or "" in servers:
@@ -137,7 +137,7 @@ def _feeds(settings: Settings, name: str) -> Iterator[_Feed]:
 
 
 def _event_names(known: Mapping[str, frozenset[str] | None], topics: Iterable[str]) -> frozenset[str] | None:
-    """The event names that the configuration sends to these topics; None where it does not say, or sends all."""
+    """The event names that the configuration sends to these topics; None if it does not say, or sends all."""
     names: frozenset[str] = frozenset()
     for topic in topics:
         own = known.get(topic)

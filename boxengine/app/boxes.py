@@ -1,4 +1,4 @@
-"""A loaded configuration, as an application uses it: to write items."""
+"""A loaded configuration, as applications use it to write items."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Model = type | str
 
 
 class Boxes:
-    """The boxes of one configuration. Safe to share between threads; made once per process."""
+    """The boxes of one configuration. Safe to share between threads; create one per process."""
 
     def __init__(
         self,
@@ -57,11 +57,11 @@ class Boxes:
         bells: Bells | None = None,
     ) -> None:
         """Args:
-        resolved: what is needed to create items, at least.
-        observer: told of created items; nobody if None.
-        tracer: puts the current trace into items' headers; OpenTelemetry's if None, which costs nothing without an SDK.
-        complete: reads the rest, for a worker; None if ``resolved`` is all there is.
-        bells: wake the worker of this process that runs the jobs created here; its own if None.
+        resolved: at least what creating items needs.
+        observer: is notified of created items; None: nobody is.
+        tracer: puts the current trace into items' headers; None: OpenTelemetry's, which costs nothing without an SDK.
+        complete: reads the rest, for a worker; None: ``resolved`` is already complete.
+        bells: wake this process's worker for the jobs created here; None: new ones.
         """
         self._creating = resolved
         self._complete = complete
@@ -74,14 +74,14 @@ class Boxes:
 
     @cached_property
     def resolved(self) -> Resolved:
-        """The settings and all that they name, the worker's transports and strategies too.
+        """The settings and everything they name, including the worker's transports and strategies.
 
         Raises:
             ConfigurationError: something that only a worker needs is wrong.
         """
         return self._creating if self._complete is None else self._complete()
 
-    # What follows imports what it makes, since a command that only looks would wait for SQLAlchemy's ORM.
+    # The methods below import what they make: a command that only looks must not wait for SQLAlchemy's ORM.
 
     @cached_property
     def _tracer(self) -> Tracer:
@@ -112,12 +112,12 @@ class Boxes:
             model: the box's model class, or its name.
             partition_by: what the bucket is computed from; ``event_key`` if None.
             attributes: columns of the row: ``event_key`` and ``payload`` (bytes, str, or what the model's codec encodes)
-                always; ``event_name``, ``options`` (a dict with ``key`` and ``headers``), ``uuid``, ``available_at``,
-                ``dedup_key`` where wanted. Columns of the model's own go in as they are, or, where a type checker reads
-                along, in ``own_columns``, a dict.
+                are required; ``event_name``, ``options`` (a dict with ``key`` and ``headers``), ``uuid``, ``available_at``
+                and ``dedup_key`` are optional. Pass the model's own columns directly, or in the dict ``own_columns`` to
+                satisfy a type checker.
 
         Raises:
-            InvalidItem: no event key, a payload that is of the wrong type or cannot be encoded, an unknown attribute.
+            InvalidItem: no event key, a payload of the wrong type or one that cannot be encoded, or an unknown attribute.
             UnknownBox: the configuration has no such box.
         """
         return int(self.creator(model, BoxType.OUTBOX).create(session, attributes, partition_by=partition_by))
@@ -144,8 +144,8 @@ class Boxes:
         """Inserts many items in one statement and returns their ids in the order given.
 
         Args:
-            items: one dict of attributes each, as for ``create_outbox_item``; also ``partition_by``, for one item alone.
-            partition_by: called with an item's attributes; what it returns is what the bucket is computed from.
+            items: one dict of attributes per item, as for ``create_outbox_item``; it may also hold that item's ``partition_by``.
+            partition_by: called with an item's attributes; the bucket is computed from its return value.
         """
         return self.creator(model, BoxType.OUTBOX).create_batch(session, items, partition_by=partition_by)
 
@@ -226,7 +226,7 @@ class Boxes:
             attributes: ``args``, ``idempotency_key``, ``lock_key``, ``priority``, ``delay`` and others: see ``JobAttributes``.
 
         Raises:
-            InvalidItem: no such task, or an attribute that is not as expected.
+            InvalidItem: the task does not exist, or an attribute is invalid.
             UnknownBox: the configuration has no such box of jobs.
         """
         return self.job_creator(model).create(session, [{"task": task, **attributes}])[0]
@@ -234,7 +234,7 @@ class Boxes:
     def create_jobs(
         self, session: AnySession, model: type[JobItem] | str, jobs: Sequence[NewJobAttributes]
     ) -> list[int]:
-        """Inserts many jobs and returns their ids in the order given. None is inserted where one of them is refused."""
+        """Inserts many jobs and returns their ids in the order given. If one is refused, none is inserted."""
         return self.job_creator(model).create(session, cast("Sequence[dict[str, Any]]", jobs))
 
     async def acreate_job(
@@ -250,7 +250,7 @@ class Boxes:
         return await _run_sync(session, lambda sync: self.create_jobs(sync, model, jobs))
 
     def job_creator(self, model: Model) -> JobCreator:
-        """What puts jobs into the box of this model or name.
+        """The creator of jobs for the box of this model or name.
 
         Raises:
             UnknownBox: the configuration has no such box of jobs.
@@ -284,7 +284,7 @@ class Boxes:
     # ── looking at the configuration ─────────────────────────────────────────────────────────────────
 
     def pipeline(self, name: str) -> Pipeline:
-        """The box of that name with its transports and strategies.
+        """The box with this name, with its transports and strategies.
 
         Raises:
             UnknownBox: the configuration has no such box.
@@ -299,14 +299,14 @@ class Boxes:
             raise UnknownBox(name, resolved.pipelines) from None
 
     def box(self, name: str) -> Box:
-        """The box of that name."""
+        """The box with this name."""
         return self._pipeline(self._creating, name).box
 
     def creator(self, model: Model, side: BoxType) -> Creator:
-        """What puts items into the box of this model or name.
+        """The creator of items for the box of this model or name.
 
         Raises:
-            InvalidItem: the box is of the other side.
+            InvalidItem: the box is on the other side: an inbox instead of an outbox, or the reverse.
             UnknownBox: the configuration has no such box.
         """
         key = (box_name(model), None if isinstance(model, str) else model)
@@ -351,11 +351,11 @@ class Boxes:
         notify: Callable[[str], object],
         after_commit: Callable[[Callable[[], None]], object],
     ) -> None:
-        """Wakes the workers the way that is configured, for those who insert rows without SQLAlchemy.
+        """Wakes the workers as configured, for code that inserts rows without SQLAlchemy.
 
         Args:
-            notify: sends a text by the database's own notification, within the transaction of the rows.
-            after_commit: has what it is given called after that transaction's commit, and never after a rollback.
+            notify: sends a text through the database's own notifications, within the transaction of the rows.
+            after_commit: registers a function to be called after that transaction commits, and never after a rollback.
         """
         match self._creating.settings.wakeup_in_force:
             case "notify":
@@ -370,14 +370,14 @@ class Boxes:
 
     @cached_property
     def _redis_signal(self) -> Callable[[list[Signal]], None]:
-        """For the creators of all boxes, so that the signals of many commits go out together."""
+        """Shared by the creators of all boxes, so that the signals of many commits go out together."""
         from boxengine.adapters.announcer import Announcer  # noqa: PLC0415
         from boxengine.adapters.redis.wakeups import CHANNEL, RedisNotifier  # noqa: PLC0415
         from boxengine.app.redis_server import redis_client  # noqa: PLC0415
 
         settings = self._creating.settings
         channel, client = (settings.redis.prefix or "") + CHANNEL, redis_client(settings)
-        # Nobody closes a configuration: its connections go when it does. One that still sends is closed by the client's own end.
+        # Nobody closes a configuration: its connections close when it is collected. The client closes one that still sends.
         finalize(self, client.connection_pool.disconnect, inuse_connections=False)
         return Announcer(RedisNotifier(client, channel=channel).notify).tell
 
@@ -385,8 +385,8 @@ class Boxes:
 def load(path: Paths = None, env: str | None = None) -> Boxes:
     """Reads the configuration, for an application that creates items.
 
-    What only a worker needs is left until ``resolved`` is asked for: transports are not imported, and environment variables
-    that stand in their arguments need not be set.
+    What only a worker needs is read on first access to ``resolved``: until then transports are not imported, and the
+    environment variables in their arguments need not be set.
 
     Args:
         path: one or more files, merged in order; None: where ``boxengine`` looks by itself.

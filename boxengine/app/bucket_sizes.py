@@ -1,4 +1,4 @@
-"""A changed ``bucket_size`` is refused before anything is delivered by it: only the table knows the one in force."""
+"""Refuses a changed ``bucket_size`` before anything is delivered with it: only the table knows the size in force."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from boxengine.settings.rules import boxes_with_paths
 
 
 def refuse_other_sizes(resolved: Resolved, names: Collection[str], store: SqlStore) -> None:
-    """Asks the tables of the named boxes, or of all, for the size in force.
+    """Compares the configured sizes with those in force in the tables of the named boxes, or of all.
 
-    A database that does not answer is no reason not to start: the store asks again before each box is worked on.
+    A database that does not answer does not prevent a start: the store checks again before it works on each box.
 
     Raises:
         ConfigurationError: a box is configured with another size.
@@ -25,8 +25,8 @@ def refuse_other_sizes(resolved: Resolved, names: Collection[str], store: SqlSto
             continue
         try:
             table = store.table(resolved.pipelines[name].box)
-        except (SchemaMismatch, StoreConflict):  # or somebody has locked it
-            continue  # the loops tell
+        except (SchemaMismatch, StoreConflict):  # or the table is locked
+            continue  # the loops report it
         except StoreUnavailable:
             return
         try:

@@ -1,8 +1,9 @@
-"""The consuming process: messages of Kafka become rows of the inbox boxes that have a ``source``.
+"""The consuming process: it turns Kafka messages into rows of the inbox boxes that have a ``source``.
 
-It is a process of its own (``boxengine consume``), apart from the one that processes the rows: a slow handler then never
-makes a consumer miss its group's deadline, and each is scaled by its own measure, the topics' partitions here and the
-boxes' buckets there. It needs the database and Kafka, and Redis only where commits are told through it (``wakeup``).
+It is a process of its own (``boxengine consume``), separate from the one that processes the rows. So a slow handler never
+makes a consumer miss its group's deadline, and each process scales by its own measure: this one by the topics' partitions,
+the other by the boxes' buckets. It needs the database and Kafka, and Redis only if commits are announced through it
+(``wakeup``).
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ from boxengine.ports import CreateBatch, DeadLetters, ErrorTracker, Observer, Se
 from boxengine.settings import Resolved
 
 TURN_LIMIT = timedelta(minutes=2)
-"""A batch that takes longer hangs."""
+"""A batch that takes longer counts as hung."""
 CLOSING_TIME = timedelta(seconds=10)
-"""For all consumers to commit and leave their groups."""
+"""How long all consumers together have to commit and leave their groups."""
 DELIVERY_TIMEOUT = timedelta(seconds=30)
-"""For a dead letter to reach its topic."""
+"""How long a dead letter has to reach its topic."""
 
 
 class Consuming:
-    """Everything of one consuming process, not started yet."""
+    """All parts of one consuming process, not started yet."""
 
     def __init__(
         self,
@@ -60,16 +61,16 @@ class Consuming:
         tracer: Tracer,
         place: str = "0",
     ) -> None:
-        """Connects to nothing.
+        """Makes no connection yet.
 
         Args:
-            boxes: names; none: all inbox boxes with a source.
-            place: which of several equal processes on this machine, the same after a restart.
+            boxes: names; empty: all inbox boxes with a source.
+            place: identifies this process among equal ones on this machine, and stays the same after a restart.
 
         Raises:
-            UnknownBox: a box that does not exist, or has no source; with the names of those that have.
+            UnknownBox: a box does not exist or has no source; the error lists the boxes that have one.
             ConfigurationError: a source's arguments are wrong.
-            BoxError: ``database.url`` is missing, ``confluent-kafka`` too, or it refuses the configuration.
+            BoxError: ``database.url`` or ``confluent-kafka`` is missing, or the latter refuses the configuration.
         """
         self._resolved = resolved
         self._place = place
@@ -95,7 +96,7 @@ class Consuming:
         return [source.box for source in self._sources.values()]
 
     def health(self, **options: Any) -> Health:
-        """What the probes answer from: the database, Kafka, and the consumers' progress."""
+        """The health state that the probes report: the database, Kafka, and the consumers' progress."""
         checks = {"database": self._store.ping, "kafka": self._check_kafka}
         return Health(clock=self._clock, checks=checks, **options)
 
@@ -103,8 +104,8 @@ class Consuming:
         """The consumers as a worker; stopping it commits what is stored and leaves the groups.
 
         Raises:
-            SchemaMismatch: a box's table cannot tell a message that comes twice, or has no column for one of the
-                source's ``attributes``. Not found where the database is down.
+            SchemaMismatch: a box's table cannot recognize a repeated message, or has no column for one of the source's
+                ``attributes``. Not checked while the database is down.
         """
         try:
             for source in self._sources.values():
@@ -127,7 +128,7 @@ class Consuming:
         )
 
     def close(self) -> None:
-        """Leaves the groups and gives back all connections, also where closing one of them fails."""
+        """Leaves the groups and closes all connections, even if closing one of them fails."""
         with ExitStack() as closing:
             for group in reversed(self._closings()):
                 for each in group:
@@ -170,7 +171,7 @@ class Consuming:
             clock=self._clock,
             limits=ConsumeLimits(batch_size=source.batch_size, max_payload=source.max_payload_bytes),
             rules=source.attributes,
-            # What a create middleware writes is not what was received, and may differ each time.
+            # A create middleware changes what was received, perhaps differently each time.
             repetitions=None
             if creator.rewrites
             else Repetitions(source.box, error_tracker=self._track, clock=self._clock),

@@ -8,9 +8,9 @@ from boxengine.ports.contracts import ArgsCodec
 
 
 def codecs_of(pipeline: JobPipeline) -> dict[str, ArgsCodec]:
-    """By task, for those that have a contract.
+    """The codecs by task, for tasks that have a contract.
 
     Raises:
-        BoxError: what contracts need is not installed.
+        BoxError: a package that contracts need is not installed.
     """
     return {task: MsgpackArgs(contract) for task, contract in pipeline.contracts.items()}

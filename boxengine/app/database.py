@@ -1,4 +1,4 @@
-"""The database of a configuration: for what needs nothing else, as a look at an item, which imports no Redis."""
+"""The database of a configuration, for commands that need nothing else: showing an item, for example, imports no Redis."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from boxengine.settings import Settings
 from boxengine.settings.rules import fault_of_driver
 
 SPARE_CONNECTIONS = 3
-"""Beside one per thread: retention, probes, status."""
+"""In addition to one per thread: retention, probes, status."""
 LOCK_LIMIT = timedelta(seconds=0.25)
-"""How long a look at a box waits for a table that somebody has locked: meanwhile its thread looks at no other box."""
+"""How long a look at a box waits for a locked table; meanwhile its thread cannot look at other boxes."""
 
 
 def connect_store(settings: Settings, *, statement_limit: timedelta | None = None, writes: bool = False) -> SqlStore:
-    """The database alone.
+    """Connects to the database only.
 
     Args:
-        statement_limit: after which the database breaks a statement off; None: never.
+        statement_limit: after this time the database aborts a statement; None: never.
         writes: see ``connect``.
 
     Raises:
@@ -38,7 +38,7 @@ def connect_store(settings: Settings, *, statement_limit: timedelta | None = Non
         raise BoxError(f"database.url: {fault}")
     comments: Traceparent | None = None
     if settings.database.comments:
-        # OpenTelemetry takes a while to import, and most commands do without it.
+        # OpenTelemetry takes a while to import, and most commands do not need it.
         from boxengine.adapters.telemetry.opentelemetry import current_traceparent  # noqa: PLC0415
 
         comments = current_traceparent

@@ -1,4 +1,4 @@
-"""The module-level functions' one shared configuration: the only global of the package."""
+"""The configuration that the module-level functions share: the package's only global."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Default:
             self._boxes = self._boxes or boxes
 
     def swap(self, boxes: Boxes | None) -> Boxes | None:
-        """Takes another one, or none, and returns what was there."""
+        """Replaces the configuration, or clears it with None, and returns the previous one."""
         with self._lock:
             before, self._boxes = self._boxes, boxes
             return before
@@ -55,7 +55,7 @@ def configure(boxes: Boxes | None = None, *, path: str | Path | None = None, env
     """Sets what the module-level functions use: a ``Boxes``, or a file to load one from.
 
     Raises:
-        ConfigurationError: with every problem that was found.
+        ConfigurationError: lists every problem that was found.
     """
     chosen = boxes if boxes is not None else load(path, env)
     _default.set(chosen)
@@ -66,14 +66,14 @@ def current() -> Boxes:
     """What the module-level functions use.
 
     Raises:
-        ConfigurationError: nothing was set, and what is in the usual place is wrong.
+        ConfigurationError: nothing was set, and the configuration in the usual place is wrong.
     """
     return _default.get()
 
 
 @contextmanager
 def standing_in(boxes: Boxes) -> Iterator[None]:
-    """The module-level functions use these inside the block, and afterwards what they used before. For tests."""
+    """Makes the module-level functions use these boxes inside the block, and the previous ones afterwards. For tests."""
     before = _default.swap(boxes)
     try:
         yield
@@ -82,9 +82,9 @@ def standing_in(boxes: Boxes) -> Iterator[None]:
 
 
 def offer(boxes: Boxes) -> None:
-    """What the module-level functions use where the application has not chosen: in a worker, what the worker runs with.
+    """Sets what the module-level functions use unless the application has chosen: in a worker, the worker's own boxes.
 
-    So that a transport that creates items does so from the same files, and they are counted in the worker's metrics.
+    A transport that creates items then uses the same files, and the worker's metrics count those items.
     """
     _default.offer(boxes)
 

@@ -1,4 +1,4 @@
-"""A look at everything that hurts in production, each part by itself."""
+"""Checks everything that can cause trouble in production, each part separately."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from boxengine.version import __version__
 
 
 class Doctor:
-    """Looks at the servers of a configuration."""
+    """Checks the servers of a configuration."""
 
     def __init__(self, boxes: Boxes, servers: Servers) -> None:
         self._boxes = boxes
@@ -34,7 +34,7 @@ class Doctor:
         self._database = SqlCheckup(servers.store, models=models, now=SystemClock().now)
 
     def look(self) -> list[Remark]:
-        """Findings first."""
+        """All remarks, findings first."""
         found = [Remark(area="boxengine", text=f"boxengine {__version__}, Python {platform.python_version()}.")]
         found += [
             Remark(area="boxengine", text=f"{notice}.", advice="Change the configuration.")
@@ -51,14 +51,14 @@ class Doctor:
         return sorted(found, key=lambda remark: not remark.is_finding)
 
     def alarms(self) -> list[Remark]:
-        """What people should see before they ask; cheap, and quiet about servers that do not answer."""
+        """What people should see without asking; cheap to compute, and silent about servers that do not answer."""
         try:
             return [remark for remark in self._database.alarms(self._chosen) if remark.alarming]
         except BoxError:
             return []
 
     def _kafka(self) -> list[Checkup]:
-        """One for each cluster that transports lead to, with those of their topics that do not depend on the item."""
+        """One checkup per cluster that transports send to, with those of their topics that do not depend on the item."""
         settings = self._boxes.resolved.settings
         clusters: dict[str, tuple[dict[str, object], dict[str, str]]] = {}
         for name, box in settings.boxes.items():

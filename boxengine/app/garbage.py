@@ -1,4 +1,4 @@
-"""Python's collector of reference cycles, set for a process that delivers for months."""
+"""Tunes Python's cyclic garbage collector for a process that delivers for months."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 CONTAINERS_AT_ONCE = 10_000
-"""New lists, tuples, dicts that are left before the youngest are looked through. Python's own 700 is less than one
-batch has, and what a batch makes of its items is never part of a cycle: one microsecond of eight per item went into
-looking. Many more than all threads' batches together, and what drivers leave behind in cycles takes up memory for long."""
+"""How many surviving lists, tuples and dicts trigger a collection of the youngest generation. Python's own 700 is less than
+one batch creates, and what a batch makes of its items is never part of a cycle: collecting took one of the eight microseconds
+per item. With a number far above that of all threads' batches together, cycles left by drivers would hold memory for long."""
 
 
 @contextmanager
 def put_off() -> Iterator[None]:
-    """While modules are imported and the configuration is read: all of that stays, and looking for garbage in it again and
-    again takes a tenth of a start. Afterwards it is looked for as ever, only no longer there.
+    """Suspends collection while modules are imported and the configuration is read: all of that stays, and searching it for
+    garbage again and again takes a tenth of a start. Afterwards collection works as before, but skips those objects.
     """
     gc.disable()
     try:
@@ -26,9 +26,9 @@ def put_off() -> Iterator[None]:
 
 
 def set_up_for_batches() -> None:
-    """Once all is imported and assembled: what is there now stays, so it is never looked through again.
+    """Call it once everything is imported and assembled: what exists then stays, so it is never searched again.
 
-    Without it a full collection stops all threads for some 60 ms, now and then in mid-delivery.
+    Otherwise a full collection stops all threads for about 60 ms, now and then in the middle of a delivery.
     """
     gc.freeze()
     gc.set_threshold(CONTAINERS_AT_ONCE, 10, 10)

@@ -1,4 +1,4 @@
-"""Long jobs as people and programs outside of the worker deal with them: created, looked at, canceled, run again."""
+"""Long jobs as people and programs outside the worker handle them: creating, inspecting, canceling, running again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class JobOffice:
 
     def __init__(self, boxes: Boxes, store: SqlStore) -> None:
         """Args:
-        store: whose connections are used; whoever made it closes it.
+        store: its connections are used; its creator closes it.
         """
         self._boxes = boxes
         pipelines = boxes.resolved.jobs
@@ -41,7 +41,7 @@ class JobOffice:
 
     @cached_property
     def by_id(self) -> Mapping[str, JobBox]:
-        """The boxes by their names in URLs."""
+        """The boxes by their URL names."""
         return {url_name(box): box for box in self.boxes}
 
     @cached_property
@@ -50,7 +50,7 @@ class JobOffice:
         return {box.name: box for box in self.boxes}
 
     def box(self, given: str) -> JobBox:
-        """The box of this name, or of this name in a URL.
+        """The box with this name or URL name.
 
         Raises:
             UnknownBox: there is none.
@@ -61,7 +61,7 @@ class JobOffice:
         return found
 
     def remarks(self) -> list[Remark]:
-        """What hurts in production.
+        """What causes trouble in production.
 
         Raises:
             StoreUnavailable: the database does not answer.
@@ -69,7 +69,7 @@ class JobOffice:
         return self._checkup.remarks(self.boxes) if self.boxes else []
 
     def create(self, box: JobBox, attributes: Mapping[str, Any]) -> tuple[int, str]:
-        """Creates a job in a transaction of its own; its id and its status, which may be those of an older job with the same
+        """Creates a job in its own transaction and returns its id and status, which may be those of an older job with the same
         ``idempotency_key``.
 
         Raises:

@@ -39,16 +39,16 @@ from boxengine.settings import Resolved, Settings
 SPARE_CONNECTIONS = 3
 """Per box: claimer, keeper, reaper."""
 SILENT_AT_MOST = timedelta(hours=8)
-"""For which a handler on MySQL may leave its session alone: the server's own default."""
+"""How long a handler on MySQL may leave its session idle: the server's own default."""
 NO_LIMIT = timedelta(days=36_500)
-"""A job may take as long as it takes; whether its worker lives, its lease tells."""
+"""A job may take as long as it needs; its lease shows whether its worker is alive."""
 
 
 def connect_jobs(settings: Settings, pipelines: Mapping[str, JobPipeline], *, threads: bool = True) -> SqlJobs:
     """The store of these boxes; no connection is made yet.
 
     Args:
-        threads: whether jobs are to be run; else a few connections are enough.
+        threads: whether jobs will run; if not, a few connections are enough.
 
     Raises:
         BoxError: ``database.url`` is missing or makes no sense.
@@ -68,12 +68,12 @@ def connect_jobs(settings: Settings, pipelines: Mapping[str, JobPipeline], *, th
 
 
 def chosen_jobs(resolved: Resolved, names: Sequence[str]) -> dict[str, JobPipeline]:
-    """The job boxes among those named, all if none is."""
+    """The job boxes among the named boxes, or all if none is named."""
     return {name: pipeline for name, pipeline in resolved.jobs.items() if not names or name in names}
 
 
 def timing_of(settings: Settings) -> JobTiming:
-    """What ``jobs`` says, for the engine."""
+    """The timing from the settings under ``jobs``, for the engine."""
     configured = settings.jobs
     return JobTiming(
         heartbeat=configured.heartbeat.total_seconds(),
@@ -84,7 +84,7 @@ def timing_of(settings: Settings) -> JobTiming:
 
 @dataclass(slots=True)
 class JobLoops:
-    """What a worker runs for its job boxes, by when it is stopped."""
+    """What a worker runs for its job boxes, grouped by when each part is stopped."""
 
     sources: list[Loop] = field(default_factory=list)
     processors: list[Loop] = field(default_factory=list)
@@ -106,7 +106,7 @@ def job_loops(
     event_loop: EventLoop,
     auto_disabled: bool = False,
 ) -> JobLoops:
-    """The loops of these boxes; none where there is no box. ``bells`` ring for their claimers until those stop.
+    """The loops of these boxes; empty without boxes. ``bells`` wake the claimers until these stop.
 
     Args:
         auto_disabled: boxes are paused until somebody resumes them.

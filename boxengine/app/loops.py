@@ -14,7 +14,7 @@ from boxengine.engine.running.worker import Loop
 from boxengine.ports import Clock
 
 HOUSEKEEPING_LIMIT = timedelta(minutes=2)
-"""A turn of listener, poller or lease keeper that takes longer hangs."""
+"""A turn of the listener, poller or lease keeper that takes longer counts as hung."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class LoopMaker:
     clock: Clock
     outages: Outages
     seed: str
-    """Of the pauses after failures, so that workers that fail together do not come back together."""
+    """Seeds the random pauses after failures, so that workers that fail together do not come back together."""
 
     def make(
         self,
@@ -36,7 +36,7 @@ class LoopMaker:
         limit: timedelta = HOUSEKEEPING_LIMIT,
         interrupt: Callable[[], None] = lambda: None,
     ) -> Loop:
-        """A loop of ``count`` threads, not started."""
+        """A loop of ``count`` threads, not started yet."""
         threads = ThreadGroup(
             name,
             turn,

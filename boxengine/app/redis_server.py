@@ -1,4 +1,4 @@
-"""The Redis of a configuration, for what needs nothing else: a pause, or a wake-up, imports no database driver."""
+"""The Redis of a configuration, for code that needs nothing else: a pause or a wake-up imports no database driver."""
 
 from __future__ import annotations
 

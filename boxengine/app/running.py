@@ -1,4 +1,4 @@
-"""A worker inside an application: it starts with the application, delivers beside it, and stops with it."""
+"""A worker inside an application: it starts, runs and stops with the application."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("boxengine.start")
 GRACE = timedelta(seconds=1)
-"""Beyond the general timeout, for what follows the last batch."""
+"""Added to the general timeout, for the work after the last batch."""
 
 
 class running:  # noqa: N801 - used as a statement: with boxengine.running(...)
     """Runs a worker in threads of this process while the block runs, with the guarantees of ``boxengine start``.
 
-    Works with ``with`` and with ``async with``; the event loop goes on meanwhile. At the end of the block the batches under
-    way are finished, for at most ``processor.general_timeout``. A process that is killed instead loses nothing: another
-    worker goes on. Signals, logging and HTTP endpoints stay the application's: see ``ready`` and ``alive``.
+    Works with ``with`` and with ``async with``, which does not block the event loop. The end of the block waits for the batches
+    in progress, for at most ``processor.general_timeout``. A killed process loses nothing: another worker takes over.
+    Signals, logging and HTTP endpoints remain the application's: see ``ready`` and ``alive``.
 
     Args:
-        config: a configuration file, several of them, or a ``Boxes`` that is loaded already; None: found as usual.
-        boxes: model classes or names of the boxes to work on; all if none is named.
+        config: a configuration file, several of them, or an already loaded ``Boxes``; None: found as usual.
+        boxes: model classes or names of the boxes to work on; empty: all.
         env: environment section of the file.
-        threads: processor threads; as configured if None.
+        threads: processor threads; None: as configured.
 
     Raises:
-        ConfigurationError: with every problem that was found.
+        ConfigurationError: lists every problem that was found.
         BoxError: a server's settings make no sense, or a transport cannot be made.
 
     Example::
@@ -70,7 +70,7 @@ class running:  # noqa: N801 - used as a statement: with boxengine.running(...)
         self._names = [box_name(each) for each in boxes]
         self._threads = threads
         self.registry: CollectorRegistry | None = None
-        """Metrics of the worker while it runs, for the application's own endpoint; None where ``metrics.enabled`` is false."""
+        """Metrics of the worker while it runs, for the application's own endpoint; None if ``metrics.enabled`` is false."""
         self._worker: Worker | None = None
         self._health: Health | None = None
 
@@ -85,7 +85,7 @@ class running:  # noqa: N801 - used as a statement: with boxengine.running(...)
         return self._started().alive()
 
     def start(self) -> None:
-        """What entering the block does."""
+        """Starts the worker, as entering the block does."""
         if self._worker is not None:
             raise BoxError("this worker has already been started; each boxengine.running(...) runs once")
         settings = self.boxes.resolved.settings
@@ -114,7 +114,7 @@ class running:  # noqa: N801 - used as a statement: with boxengine.running(...)
         )
 
     def stop(self) -> None:
-        """What leaving the block does. Harmless a second time."""
+        """Stops the worker, as leaving the block does. A second call is harmless."""
         if self._worker is not None:
             stuck = self._worker.stop(within=self.boxes.resolved.settings.processor.general_timeout + GRACE)
             for name in stuck:

@@ -1,4 +1,4 @@
-"""The real servers of a configuration: database and Redis, each behind its ports."""
+"""The real servers of a configuration, database and Redis, each behind its ports."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from boxengine.settings import Settings
 
 
 class Strangers:
-    """What the adapters find in Redis and never put there: told to the worker's observer, once there is one."""
+    """Reports what the adapters find in Redis but did not put there to the worker's observer, once there is one."""
 
     def __init__(self) -> None:
         self.observer: Observer = NullObserver()
@@ -80,18 +80,18 @@ class Servers:
     history: History
     attempts: Attempts
     wakeups: Wakeups | None
-    """None: nobody tells of commits; the poller looks by itself."""
+    """None: commits are not announced; the poller checks by itself."""
     strangers: Strangers
     in_hand: Callable[[str], InHand]
-    """By a worker's token, what that worker is sending."""
+    """Makes, from a worker's token, the record of what that worker is sending."""
     coordinator: Checkup
-    """Looks at the server that workers share."""
+    """Checks the server that workers share."""
     disconnect: Sequence[Closing]
-    """What gives back the connections to that server."""
+    """Closes the connections to that server."""
     clock: Clock
 
     def closings(self) -> list[list[Closing]]:
-        """What gives back all connections, one group after the other."""
+        """What closes all connections, one group after the other."""
         listener = [] if self.wakeups is None else [Closing("the listener's connection", self.wakeups.close)]
         return [
             listener,
@@ -102,7 +102,7 @@ class Servers:
         ]
 
     def close(self) -> None:
-        """Gives back all connections, also where closing one of them fails."""
+        """Closes all connections, even if closing one of them fails."""
         with ExitStack() as closing:
             for group in reversed(self.closings()):
                 for each in group:
@@ -111,19 +111,19 @@ class Servers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """What a person's questions may cost, where many people ask again and again."""
+    """Limits the cost of questions where many people ask repeatedly."""
 
     statement_limit: timedelta = timedelta(seconds=2)
     counted_to: int = 10_000
-    """Rows of one kind."""
+    """How many rows of one kind are counted at most."""
 
 
 def connect(settings: Settings, *, patience: Patience | None = None, writes: bool = False) -> Servers:
     """The servers of these settings; no connection is made yet.
 
     Args:
-        patience: limits of what is asked; None: what a worker or a single command asks has none.
-        writes: whether a database that takes no writes, such as a standby, counts as out of reach.
+        patience: limits for questions; None: no limits, as for a worker or a single command.
+        writes: whether a database that accepts no writes, such as a standby, counts as unreachable.
 
     Raises:
         BoxError: ``database.url`` is missing or makes no sense, or the Redis settings do not.

@@ -1,4 +1,4 @@
-"""Two boxes over one table, spelled in two ways: only the database knows that ``t`` is ``public.t``."""
+"""Refuses two boxes that name the same table differently: only the database knows that ``t`` is ``public.t``."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from boxengine.settings.rules import boxes_with_paths, table_taken
 
 
 def refuse_shared_tables(resolved: Resolved, store: SqlStore) -> None:
-    """Asks the database about boxes whose tables have the same last name, if there are any.
+    """Asks the database about boxes whose table names end in the same part, if there are any.
 
     Raises:
-        ConfigurationError: two boxes work on one table.
-        StoreUnavailable: the database does not answer, so nobody can tell; it is asked only where the names are alike.
+        ConfigurationError: two boxes use the same table.
+        StoreUnavailable: the database does not answer, so this cannot be checked; it is asked only if names are alike.
     """
     paths = {name: path for path, name, _ in boxes_with_paths(resolved.settings)}
     found = [
@@ -38,12 +38,12 @@ def _alike(boxes: Sequence[Box]) -> Iterator[tuple[Box, Box]]:
 
 
 def _last_name(box: Box) -> str:
-    # MySQL may tell no capitals apart.
+    # MySQL table names may be case-insensitive.
     return box.table.rpartition(".")[2].lower()
 
 
 def _is_same(first: Box, second: Box, store: SqlStore) -> bool:
-    with suppress(SchemaMismatch):  # where there is no table yet, nothing is shared
+    with suppress(SchemaMismatch):  # a missing table is not shared
         locations = [store.table(first).location, store.table(second).location]
         if store.engine.dialect.name != "postgresql":
             locations = [location.lower() for location in locations]

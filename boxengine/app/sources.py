@@ -1,4 +1,4 @@
-"""What ``inbox_items.NAME.source.kafka`` says, with the boxes that it names."""
+"""The settings under ``inbox_items.NAME.source.kafka``, with the boxes that they name."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ class Source:
     group: str
     bootstrap_servers: str
     concurrency: int = 1
-    """Consumers, each with a thread, in one process."""
+    """Consumers in one process, each with its own thread."""
     config: Mapping[str, Any] = field(default_factory=dict)
     batch_size: int = 500
     """Messages in one transaction, at most."""
     max_payload_bytes: int | None = None
     """Larger messages are dead letters; None: no limit."""
     attributes: Mapping[str, Callable[[ReceivedMessage], Any]] = field(default_factory=dict)
-    """What some of the items' attributes are worked out by."""
+    """The functions that compute some of the items' attributes."""
     dead_letter_box: Box | None = None
     dead_letter_topic: str | None = None
-    """Neither: failed rows of the box itself."""
+    """If neither is set, dead letters become failed rows of the box itself."""
 
 
 def sources(resolved: Resolved, names: Sequence[str]) -> dict[str, Source]:
-    """The sources of the boxes named, of all boxes if none is.
+    """The sources of the named boxes, or of all if none is named.
 
     Raises:
-        UnknownBox: a name that no box with a source has.
-        ConfigurationError: there is no such box at all.
+        UnknownBox: no box with a source has that name.
+        ConfigurationError: no box has a source.
     """
     for name in names:
         if name not in resolved.sources:

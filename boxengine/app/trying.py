@@ -1,4 +1,4 @@
-"""A configuration tried out: whether its servers answer and its transports can be made. Nothing is sent or written."""
+"""Tries out a configuration: whether its servers answer and its transports can be made. Nothing is sent or written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from boxengine.settings.transports import kafka_arguments
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One thing that was tried."""
+    """The result of one check."""
 
     what: str
     seconds: float
@@ -35,9 +35,9 @@ class Tried:
 
 
 def try_out(resolved: Resolved, *, within: timedelta) -> Iterator[Tried]:
-    """Tries one thing after the other, each for so long at most; a thread that hangs is left behind.
+    """Runs one check after the other, each for at most ``within``; a thread that hangs is left behind.
 
-    The tables are looked at only where the database answers.
+    The tables are checked only if the database answers.
     """
     database = _tried("database", partial(_ask_database, resolved, SqlStore.ping), within)
     yield database
@@ -118,7 +118,7 @@ def _tried(what: str, call: Callable[[], None], within: timedelta) -> Tried:
             call()
         except BoxError as error:
             problems.append(str(error))
-        except BaseException as error:  # users' constructors raise whatever they like
+        except BaseException as error:  # users' constructors may raise anything
             problems.append(f"its constructor raised {described(error)}")
 
     started = time.monotonic()

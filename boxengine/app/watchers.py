@@ -1,4 +1,4 @@
-"""Who watches a worker process: its observer, tracer, metrics, and for a child what it tells its parent."""
+"""What watches a worker process: observer, tracer and metrics, and for a child process what it reports to its parent."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Watchers:
     observer: Observer
     tracer: Tracer
     registry: CollectorRegistry | None
-    """Of the metrics; None where none are shown, and in a child, whose parent shows them."""
+    """The metrics' registry; None without metrics, and in a child process, whose parent exposes them."""
     in_hand: Callable[[], Mapping[int, object]]
-    """What each thread is at, by its identifier."""
+    """What each thread is working on, by thread identifier."""
     health: Mapping[str, Any] = field(default_factory=dict)
     """Options of ``Health``."""
 
@@ -36,7 +36,7 @@ class Watchers:
 def watchers(settings: Settings, *, clock: Clock, partitions: int, ledger: Ledger | None) -> Watchers:
     """Args:
     partitions: of the poller.
-    ledger: in which a child process keeps its numbers for its parent; None: there is no parent.
+    ledger: where a child process keeps its numbers for its parent; None: there is no parent.
     """
     tracing = OpenTelemetryTracer(clock=clock, item_spans=settings.tracing.item_spans)
     noting = LogTracer()

@@ -1,7 +1,7 @@
-"""What of a new AsyncAPI document breaks those who rely on the old one.
+"""Finds changes in a new AsyncAPI document that break users of the old one.
 
-Of what a service sends, receivers rely on: nothing may go away or become wider than it was. Of what it receives, senders
-rely on: nothing more may be asked than before.
+Receivers rely on what a service sends: nothing may go away or become wider than it was. Senders rely on what it receives: it
+may not ask for more than before.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _NUMBERS = frozenset({"integer", "number"})
 
 
 def breaking_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """One line for each; none: whoever works with the old document works with the new one.
+    """One line for each breaking change; none: whoever works with the old document also works with the new one.
 
-    Operations are known by their action and their channel's key, so a box or a transport with another name is a new one.
+    Operations are identified by their action and their channel's key, so a box or a transport with another name is a new one.
     """
     found: list[str] = []
     for key, operation in old.get("operations", {}).items():
@@ -31,14 +31,14 @@ def breaking_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """Two documents, looked at from one side."""
+    """Two documents, compared from the side of receivers (``sends``) or of senders."""
 
     _old: Mapping[str, Any]
     _new: Mapping[str, Any]
     sends: bool
 
     def changes(self, before: Schema, after: Schema) -> Iterator[str]:
-        """Those of one operation."""
+        """The breaking changes of one operation."""
         old, new = _resolved(before["channel"], self._old), _resolved(after["channel"], self._new)
         if old.get("address") != new.get("address"):
             yield f"the address is {new.get('address')!r}, was {old.get('address')!r}"
@@ -55,12 +55,12 @@ class _Pair:
     def _of_schema(self, before: Schema, after: Schema, where: str, seen: frozenset[tuple[str, str]]) -> Iterator[str]:
         place = str(before.get("$ref")), str(after.get("$ref"))
         if "$ref" in before and place in seen:
-            return  # a type that holds itself
+            return  # a recursive type
         seen |= {place}
         olds, news = _alternatives(before, self._old), _alternatives(after, self._new)
         old_types, new_types = _types(olds), _types(news)
         if old_types and new_types:
-            # Receivers meet what is new; what senders sent before must still be taken.
+            # Receivers get the new types; what senders sent before must still be accepted.
             strange = _beyond(new_types, old_types) if self.sends else _beyond(old_types, new_types)
             if strange:
                 verb = "may now be" if self.sends else "may no longer be"
@@ -90,7 +90,7 @@ class _Pair:
                 yield from self._of_schema(before[name], after[name], f"{where}.{name}", seen)
 
     def _of_values(self, olds: list[Schema], news: list[Schema], where: str) -> Iterator[str]:
-        """Of an enumeration."""
+        """Compares the values of an enumeration."""
         old, new = _values(olds), _values(news)
         if not self.sends and old is None and new is not None:
             yield f"{where}: may no longer be anything but {', '.join(sorted(new))}"
@@ -111,7 +111,7 @@ def _resolved(value: Any, document: Mapping[str, Any]) -> Any:
 
 
 def _alternatives(schema: Schema, document: Mapping[str, Any]) -> list[Schema]:
-    """What a value may be, each alternative without references at its top."""
+    """The alternatives for a value, with top-level references resolved."""
     schema = _resolved(schema, document)
     for word in ("anyOf", "oneOf"):
         if word in schema:
@@ -120,7 +120,7 @@ def _alternatives(schema: Schema, document: Mapping[str, Any]) -> list[Schema]:
 
 
 def _types(schemas: list[Schema]) -> frozenset[str]:
-    """Of all alternatives; none where one of them may be anything."""
+    """The types of all alternatives; empty if one of them may be anything."""
     found: set[str] = set()
     for schema in schemas:
         named = schema.get("type")
@@ -131,7 +131,7 @@ def _types(schemas: list[Schema]) -> frozenset[str]:
 
 
 def _beyond(some: frozenset[str], known: frozenset[str]) -> frozenset[str]:
-    """Those that are not known; every integer is a number."""
+    """The types among ``some`` that ``known`` does not cover; every integer is a number."""
     return some - known - (_NUMBERS if "number" in known else frozenset())
 
 
@@ -141,7 +141,7 @@ def _only(schemas: list[Schema], kind: str) -> Schema | None:
 
 
 def _values(schemas: list[Schema]) -> frozenset[str] | None:
-    """Of an enumeration or a constant; None where values are not listed."""
+    """The values of an enumeration or a constant; None if the schema does not list values."""
     listed = [schema.get("enum", [schema["const"]] if "const" in schema else None) for schema in schemas]
     found = [values for values in listed if values is not None]
     return frozenset(str(value) for values in found for value in values) if found else None

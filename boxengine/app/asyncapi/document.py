@@ -1,7 +1,7 @@
-"""AsyncAPI 3.0: servers, channels, operations and messages of a configuration.
+"""AsyncAPI 3.0: the servers, channels, operations and messages of a configuration.
 
 Each transport that leads to a Kafka topic, a webhook or a Redis stream is a channel that the service sends to; each topic of a
-``source`` is one that it receives from. Transports of your own have no address that could be told, so they are left out.
+``source`` is one that it receives from. Custom transports have no known address, so they are left out.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _HEADERS: Mapping[str, Mapping[str, str]] = {
     "Created-At": {"type": "string", "format": "date-time"},
     "Dispatched-At": {"type": "string", "format": "date-time"},
 }
-"""Those that every item has; see ``Item.headers``."""
+"""The headers that every item has; see ``Item.headers``."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a transport leads to."""
+    """Where a transport sends to."""
 
     protocol: str
     host: str
@@ -44,8 +44,8 @@ def document(resolved: Resolved, *, title: str, version: str) -> dict[str, Any]:
     """The document as JSON values.
 
     Args:
-        title: of the service.
-        version: of the service's messages, as its users count.
+        title: the service's title.
+        version: the version of the service's messages, in its users' numbering.
     """
     return _Document(resolved).made(title, version)
 
@@ -90,7 +90,7 @@ class _Document:
                 return _Place("kafka", _hosts(servers), str(arguments.get("topic")))
             case "http":
                 url = urlsplit(str(arguments.get("url")))
-                # User, password and query may be secrets; none of them belongs into a document that is handed around.
+                # User, password and query may be secrets; none of them belongs in a document that is passed around.
                 return _Place(url.scheme, url.netloc.rpartition("@")[2], url.path or "/")
             case "redis_stream":
                 url = urlsplit(str(arguments.get("url", "redis://127.0.0.1:6379/0")))
@@ -136,7 +136,7 @@ class _Document:
         return key
 
     def _hoisted(self, schema: Mapping[str, Any], box: Box) -> dict[str, Any]:
-        """The schema with its definitions among the document's: a reference starts at the root of the document."""
+        """The schema, with its definitions moved to the document's: references start at the root of the document."""
         own = dict(schema)
         prefix = _key(box.label)
         for name, definition in own.pop("$defs", {}).items():
@@ -159,7 +159,7 @@ def _moved(schema: Any, prefix: str) -> Any:
 
 
 def _parameters(address: str) -> tuple[str, list[str]]:
-    """The address with its places under names that AsyncAPI takes, and these names."""
+    """The address with its placeholders renamed to what AsyncAPI accepts, and the new names."""
     parts: list[str] = []
     names: list[str] = []
     for literal, place, _, _ in Formatter().parse(address):
@@ -171,7 +171,7 @@ def _parameters(address: str) -> tuple[str, list[str]]:
 
 
 def _hosts(servers: object) -> str:
-    """Several bootstrap servers are one cluster."""
+    """The bootstrap servers in one string, since together they are one cluster."""
     return ",".join(_each(servers)) or "localhost:9092"
 
 

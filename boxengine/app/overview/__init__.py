@@ -1,6 +1,6 @@
-"""What people look at: how the boxes are, what is wrong, and why an item waits.
+"""What people look at: the state of the boxes, what is wrong, and why an item waits.
 
-Command line and console draw what this says, each in its way, and decide nothing themselves.
+The command line and the console only display these results, each in its own way; they decide nothing themselves.
 """
 
 from boxengine.app.overview.job_boxes import JobBoxView, look_at_jobs

@@ -22,16 +22,16 @@ RUNNING = JobSearch(states=frozenset({JobState.RUNNING}))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobBoxView:
-    """How one box of long jobs is."""
+    """The state of one box of long jobs."""
 
     box: JobBox
     counts: JobCounts | None
-    """None: it could not be found out."""
+    """None: unknown."""
     paused: bool | None
     decided: bool | None
-    """Whether a person paused or resumed it; else the configuration decides."""
+    """Whether a person paused or resumed it; otherwise the configuration decides."""
     running: Sequence[JobRow]
-    """The jobs that began last."""
+    """The jobs that started last."""
     problems: tuple[Problem, ...]
     """The worst first."""
 
@@ -39,7 +39,7 @@ class JobBoxView:
 def look_at_jobs(
     inspector: JobInspector, pauses: JobPauses, boxes: Sequence[JobBox], *, auto_disabled: bool
 ) -> tuple[tuple[JobBoxView, ...], tuple[str, ...]]:
-    """The boxes, and what kept the database from answering."""
+    """The state of the boxes, and the outages of the database."""
     views, outages = [], list[str]()
     for box in boxes:
         counts, running, paused, decided = None, tuple[JobRow, ...](), None, None

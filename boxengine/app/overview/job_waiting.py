@@ -1,4 +1,4 @@
-"""Where a long job stands, and why it waits."""
+"""The state of a long job, and why it waits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from boxengine.ports.people.jobs import JobInspector, JobRow, JobSearch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReasons:
-    """Why a job is where it is."""
+    """Why a job is in its current state."""
 
     sentences: tuple[str, ...]
     held_by: int | None = None
@@ -23,7 +23,7 @@ class JobReasons:
 
 
 def job_reasons(box: JobBox, row: JobRow, inspector: JobInspector, *, now: datetime) -> JobReasons:
-    """What is known now.
+    """The reasons as far as they are known now.
 
     Raises:
         StoreUnavailable: the database does not answer.

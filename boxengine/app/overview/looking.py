@@ -1,4 +1,4 @@
-"""One look at all boxes, each part by itself: an outage of one server must not hide what the other knows."""
+"""One look at all boxes, each part separate: an outage of one server must not hide what the other knows."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from boxengine.ports.people.inspection import Inspector
 
 T = TypeVar("T")
 LOOKED_AT = 200
-"""Failed items, the newest, whose reasons are told."""
+"""For how many failed items, newest first, reasons are read."""
 BLOCKERS = 5
-"""Items that hold others back of which is counted how many."""
+"""For how many items that hold others back the followers are counted."""
 FOLLOWERS = 500
 SHARE = 0.01
-"""Of its time that the database may spend on one question of the looks: what takes it long is asked less often."""
+"""The share of its time that the database may spend on one question: slow questions are asked less often."""
 SELDOM = 10.0
-"""Seconds between two questions, at most: nobody on call waits longer for what has changed."""
+"""The longest time in seconds until a question is asked again, so that nobody on call waits longer to see a change."""
 
 
 class Rows(HistoryStore, Protocol):
-    """What of the rows is looked at without an ``Inspector``."""
+    """What a look reads from the rows without an ``Inspector``."""
 
     def stranded(self, box: Box) -> str | None:
-        """What a person should know of pending rows in buckets that the box does not have; None where there are none."""
+        """A message about pending rows in buckets that the box does not have; None if there are none."""
 
 
 class Sources(Protocol):
-    """Where a look finds what it needs."""
+    """What a look reads from."""
 
     @property
     def census(self) -> Census: ...
@@ -58,33 +58,33 @@ class Sources(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoxView:
-    """How one box is; None where that is not known."""
+    """The state of one box; None: unknown."""
 
     box: Box
     counts: Counts | None
     waits_since: datetime | None
-    """Since when the pending item that has waited longest has been there; None also where nothing waits."""
+    """Since when the oldest pending item has waited; None also if nothing waits."""
     queue_length: int | None
     queue_since: datetime | None
     paused: bool | None
     decided: bool | None
-    """Whether a person paused or resumed it; else the configuration decides."""
+    """Whether a person paused or resumed it; otherwise the configuration decides."""
     workers: tuple[WorkerInfo, ...] | None
     circuits: tuple[tuple[WorkerInfo, OpenCircuit], ...]
     lately: Happened | None
-    """In this minute and the last, as workers have told so far."""
+    """What happened in this minute and the previous one, as far as workers have reported it."""
     lately_lasts: timedelta
-    """How long that is."""
+    """How long ``lately`` spans."""
     broken: str | None
-    """Why the table cannot serve."""
+    """Why the table is unusable; None: it is usable."""
     stranded: str | None
-    """What is to be said of rows in buckets that the box does not have."""
+    """A message about pending rows in buckets that the box does not have; None: there are none."""
     problems: tuple[Problem, ...]
     """The worst first."""
 
     @property
     def rate(self) -> float | None:
-        """Deliveries a second."""
+        """Deliveries per second."""
         return None if self.lately is None else self.lately.delivered / self.lately_lasts.total_seconds()
 
     @property
@@ -94,7 +94,7 @@ class BoxView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """What one look has found."""
+    """The result of one look."""
 
     taken_at: datetime
     boxes: tuple[BoxView, ...]
@@ -102,18 +102,18 @@ class Overview:
     outages: tuple[str, ...]
     """Servers that do not answer."""
     hints: tuple[str, ...]
-    """What would make a look say more."""
+    """What to change so that a look can show more, and messages about stranded rows."""
     problems: tuple[Problem, ...]
-    """Of all boxes and of what they share, the worst first."""
+    """The problems of all boxes and of what they share, the worst first."""
     jobs: tuple[JobBoxView, ...] = ()
     """The boxes of long jobs."""
 
     def box(self, name: str) -> BoxView:
-        """The view of that box."""
+        """The view of this box."""
         return next(view for view in self.boxes if view.box.name == name)
 
     def job_box(self, name: str) -> JobBoxView:
-        """The view of that box of long jobs."""
+        """The view of this box of long jobs."""
         return next(view for view in self.jobs if view.box.name == name)
 
 
@@ -132,10 +132,10 @@ class Lookout:
         exact: bool = False,
     ) -> None:
         """Args:
-        inspector: finds what holds items back; without it the look says nothing of that.
-        alarms: what somebody who looks the servers over wants people to see.
-        jobs: looks at the boxes of long jobs; also says which servers did not answer.
-        exact: count every row, however long it takes.
+        inspector: finds what holds items back; without it the look leaves that out.
+        alarms: the remarks about the servers that people should see.
+        jobs: looks at the boxes of long jobs; also returns the outages.
+        exact: counts every row, however long that takes.
         """
         self._sources = sources
         self._boxes = boxes
@@ -147,10 +147,10 @@ class Lookout:
         self._sparing = Sparing()
 
     def look(self) -> Overview:
-        """All boxes, now."""
+        """Looks at all boxes now."""
         asked = _Asked()
         sources = self._sources
-        # Long jobs need no Redis: where there is nothing else, nobody misses it.
+        # Long jobs need no Redis: without other boxes, its absence is no outage.
         workers = asked.part(sources.workers.living) if self._boxes else []
         pauses = asked.part(lambda: sources.pauses.polling_enabled(self._boxes))
         now = sources.clock.now()
@@ -224,7 +224,7 @@ class Lookout:
         )
 
     def _stuck(self, box: Box, counts: Counts | None) -> tuple[Stuck, ...]:
-        """Items that failed, and whom they hold back."""
+        """Items that failed, and how many others they hold back."""
         if self._inspector is None or counts is None or not _troubled(counts):
             return ()
         rows = self._inspector.troubled(box, limit=LOOKED_AT)
@@ -241,13 +241,13 @@ class Lookout:
 
 
 class _Answer:
-    """What a question brought, and what it cost."""
+    """The answer to a question, and its cost."""
 
     def __init__(self) -> None:
         self.value: Any = None
         self.at = -1e9
         self.costs: deque[float] = deque([0.0, 0.0], maxlen=2)
-        """Seconds that it took the last times."""
+        """How many seconds the last two answers took."""
 
 
 class Sparing:
@@ -260,7 +260,7 @@ class Sparing:
         """A new answer, or the last one; an error is not kept."""
         known = self._answers.setdefault(name, _Answer())
         began = monotonic()
-        # The cheaper of two, for one question may have had to connect first.
+        # The cheaper of the two, because one may include the time to connect.
         if began - known.at > min(SELDOM, min(known.costs) / SHARE):
             known.value = question()
             known.at = monotonic()
@@ -270,12 +270,12 @@ class Sparing:
 
 
 class _Asked:
-    """What came of the questions of one look."""
+    """Asks the questions of one look, and collects what went wrong."""
 
     def __init__(self) -> None:
         self.outages: list[str] = []
         self.broken: dict[str, str] = {}
-        """By box: what is wrong with its table."""
+        """What is wrong with the table, by box."""
 
     def part(self, ask: Callable[[], T]) -> T | None:
         try:
@@ -306,7 +306,7 @@ def _hints(views: Sequence[BoxView]) -> Iterator[str]:
 def _all_problems(
     views: Sequence[BoxView], jobs: Sequence[JobBoxView], outages: Sequence[str], alarms: Sequence[Remark]
 ) -> tuple[Problem, ...]:
-    """Those of all boxes; where no box has a worker, that is one problem."""
+    """The problems of all boxes; if several boxes all lack a worker, that is one problem."""
     found = [*map(trouble_of, outages), *map(alarm, alarms)]
     idle = [problem for view in views for problem in view.problems if problem.kind == NO_WORKER]
     together = len(idle) == len(views) > 1

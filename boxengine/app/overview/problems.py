@@ -1,4 +1,4 @@
-"""What is wrong, as sentences: before any number, the one that a person on call must read first."""
+"""What is wrong, in sentences. The one that a person on call must read first comes before any number."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from boxengine.ports import Count, Counts, ItemRow, OpenCircuit, Precision
 from boxengine.ports.people.checkup import Remark
 
 NO_WORKER = "no-worker"
-"""The kind of a box that nobody works on."""
+"""The kind of the problem that a box has no worker."""
 LONG = timedelta(minutes=1)
-"""A wait of this length is told though nothing else is wrong."""
+"""A longer wait is reported even if nothing else is wrong."""
 _PREFIX = re.compile(r"^\d{4}-\d\d-\d\dT[\d:.]+Z (?:[^\s:]+: )?")
 _LONGEST_REASON = 160
 _START_ONE = "Start one: boxengine start. If one is running, it has not reached Redis for half a minute."
@@ -30,11 +30,11 @@ class Severity(IntEnum):
     STOPPED = 0
     """Nothing is delivered."""
     STUCK = 1
-    """Some items wait for a person, or for something that does not end by itself."""
+    """Some items wait for a person, or for a cause that does not go away by itself."""
     SLOW = 2
-    """It goes on, but worse than it should."""
+    """Delivery continues, but worse than it should."""
     QUIET = 3
-    """As somebody wanted it."""
+    """Somebody wanted it so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,22 +53,22 @@ class Problem:
     job_status: str | None = None
     """Which jobs of the box to look at."""
     kind: str
-    """One word, by which ``docs/on-call.md`` tells more."""
+    """One word, under which ``docs/on-call.md`` explains the problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """An item whose attempts failed, and how many wait for it; None: nobody has counted."""
+    """An item whose attempts failed, and how many wait for it; None: not counted."""
 
     row: ItemRow
     followers: Count | None
     leads: bool = False
-    """Whether it is the first of its key or bucket, for which others may wait."""
+    """Whether it is the first of its key or bucket, so that others may wait for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is known of one box."""
+    """What is known about one box."""
 
     box: Box
     now: datetime
@@ -79,7 +79,7 @@ class Facts:
     circuits: Sequence[OpenCircuit]
     stuck: Sequence[Stuck]
     more_leading: bool = False
-    """Whether there are more leading items than those whose followers were counted."""
+    """Whether there are more leading items than those with counted followers."""
     stranded: str | None
     broken: str | None
 
@@ -90,7 +90,7 @@ def problems(facts: Facts) -> tuple[Problem, ...]:
 
 
 def trouble_of(outage: str) -> Problem:
-    """A server that does not answer."""
+    """The problem of a server that does not answer."""
     database = outage.startswith("the database")
     what = "The database" if database else "Redis"
     return Problem(
@@ -102,19 +102,19 @@ def trouble_of(outage: str) -> Problem:
 
 
 def _told(outage: str) -> str:
-    """Without the name of the server, which the sentence begins with."""
+    """The outage without the server's name, which already begins the sentence."""
     return outage.removeprefix("the database: ").removeprefix("Redis: ").rstrip(".")
 
 
 def alarm(remark: Remark) -> Problem:
-    """What a look over the servers has found."""
+    """The problem that a check of the servers has found."""
     return Problem(
         kind="vacuum", severity=Severity.SLOW, box=remark.box, sentence=remark.text, advice=f"{remark.advice or ''}."
     )
 
 
 def nobody_works(pending: Sequence[Count | None]) -> Problem:
-    """No box has a worker."""
+    """The problem that no box has a worker."""
     known = [count for count in pending if count is not None and count.number]
     exact = all(count.precision is Precision.EXACT for count in known)
     total = Count(sum(count.number for count in known), Precision.EXACT if exact else Precision.AT_LEAST)
@@ -127,7 +127,7 @@ def nobody_works(pending: Sequence[Count | None]) -> Problem:
 
 
 def reason_of(error_log: str | None) -> str:
-    """What an error log says in one line, without time and transport."""
+    """The first line of an error log, without time and transport."""
     return ellipsis(_PREFIX.sub("", (error_log or "").partition("\n")[0]) or "no reason was kept", _LONGEST_REASON)
 
 
@@ -271,7 +271,7 @@ def _late(facts: Facts) -> Iterator[Problem]:
 
 
 def _most(rows: Sequence[ItemRow]) -> str:
-    """The reason that most of them have."""
+    """The most common reason among the rows."""
     if not rows:
         return "."
     (reason, number), *_ = Counter(reason_of(row.error_log) for row in rows).most_common(1)

@@ -1,4 +1,4 @@
-"""Why an item waits: everything that stands between it and its delivery, what matters most first."""
+"""Why an item waits: everything that stands between it and its delivery, most important first."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ AHEAD = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reasons:
-    """Why an item is where it is."""
+    """Why an item is in its current state."""
 
     sentences: tuple[str, ...]
     held_by: ItemRow | None = None
     """The item that it waits for."""
     due_at: datetime | None = None
-    """Not before this moment; None: it is due, or is not pending."""
+    """It is delivered no earlier; None: it is due, or is not pending."""
 
 
 def reasons(view: BoxView, row: ItemRow, inspector: Inspector, *, now: datetime) -> Reasons:
@@ -107,7 +107,7 @@ def _obstacles(
 
 
 def due(box: Box, row: ItemRow) -> datetime | None:
-    """From when on the row may be delivered; None: always."""
+    """When the row becomes deliverable; None: it already is."""
     moments = [row.available_at] if isinstance(row.available_at, datetime) else []
     if row.errors_count and isinstance(row.processed_at, datetime) and box.backoff is not None:
         moments.append(row.processed_at + box.backoff.pause(row.errors_count, row.id))

@@ -1,4 +1,4 @@
-"""Numbers and lengths of time in the words of a sentence."""
+"""Formats numbers and durations for sentences."""
 
 from __future__ import annotations
 
@@ -46,5 +46,5 @@ def lasting(span: timedelta) -> str:
 
 
 def ellipsis(text: str, longest: int) -> str:
-    """The text, cut where it is longer."""
+    """The text, cut to ``longest`` characters."""
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
