@@ -1,1 +1,1 @@
-"""Values and pure decisions of the standard library alone: boxes, items, jobs, outcomes, buckets, retries."""
+"""Values and pure decisions that need only the standard library: boxes, items, jobs, outcomes, buckets, retries."""

@@ -1,4 +1,4 @@
-"""What a caller says of an item that is to be created, as type checkers see it."""
+"""The attributes that a caller passes to create an item, typed for type checkers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import UUID
 from typing_extensions import TypeVar
 
 P = TypeVar("P", default=bytes)
-"""What a model's payloads are made of: the ``Order`` of ``class OrderOutboxItem(OutboxItem[Order], Base)``."""
+"""The type of a model's payloads: the ``Order`` of ``class OrderOutboxItem(OutboxItem[Order], Base)``."""
 
 
 class ItemAttributes(TypedDict, Generic[P], total=False):
@@ -19,22 +19,22 @@ class ItemAttributes(TypedDict, Generic[P], total=False):
     event_key: Required[str | int | UUID]
     """What the item is about: items of one key stay in order. Stored as text."""
     payload: Required[P | bytes | str | bytearray | memoryview]
-    """What the model's codec encodes; bytes and text are stored as they are."""
+    """A value that the model's codec encodes; bytes and text are stored as they are."""
     event_name: str | None
     options: Mapping[str, Any] | None
-    """``key`` and ``headers`` for the transport, and whatever else it looks for."""
+    """``key`` and ``headers`` for the transport, and any other options that it reads."""
     uuid: UUID | str
     available_at: datetime | None
-    """Not delivered before; with a zone."""
+    """The item is not delivered before this moment, which has a time zone."""
     dedup_key: str | None
-    """A second item with the same one is not stored: the id of the first comes back."""
+    """A second item with the same key is not stored: the call returns the id of the first."""
     bucket: int | None
-    """In place of the one that follows from the key."""
+    """Replaces the bucket computed from the key."""
     created_at: datetime
     seq: int | None
-    """The item's number within its key, where the caller counts."""
+    """The item's number within its key, if the caller does the numbering."""
     own_columns: Mapping[str, Any]
-    """Columns that your model adds, by name. At run time they may also be given as arguments of their own."""
+    """Columns that your model adds, by name. At run time they may also be passed as separate arguments."""
 
 
 class BatchAttributes(ItemAttributes[P], total=False):
@@ -47,4 +47,4 @@ class BatchAttributes(ItemAttributes[P], total=False):
     """
 
     partition_by: object
-    """What this item's bucket is computed from, in place of its key."""
+    """What this item's bucket is computed from, instead of its key."""

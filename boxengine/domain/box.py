@@ -23,7 +23,7 @@ class StrictOrder(StrEnum):
     """How far a failed item holds back the ones after it."""
 
     NONE = "none"
-    """It steps aside; its followers go on."""
+    """It steps aside; its followers are delivered."""
 
     BUCKET = "bucket"
     """Its whole bucket waits."""
@@ -36,10 +36,10 @@ class Storage(StrEnum):
     """How a box keeps its items, and what a delivery writes."""
 
     TABLE = "table"
-    """One row for each item, which its delivery marks or deletes."""
+    """One row per item; its delivery marks or deletes the row."""
 
     LOG = "log"
-    """Items are appended and never touched again; a delivery moves its bucket's position on."""
+    """Items are appended and never touched again; a delivery advances its bucket's position."""
 
 
 JITTER_STRIDE = 7919
@@ -48,19 +48,19 @@ JITTER_STRIDE = 7919
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """Growing pauses between the attempts at one item."""
+    """Growing pauses between the attempts to deliver an item."""
 
     minimal: timedelta = timedelta(seconds=10)
     maximal: timedelta = timedelta(seconds=600)
     multiplier: float = 2.0
     jitter: float = 0.0
-    """Share of the pause, 0 to 1, by which it may be shorter; spread over items by their id."""
+    """By what share of itself, 0 to 1, a pause may be shorter; each item's share follows from its id."""
 
     def delay(self, errors_count: int) -> timedelta:
         """The pause after the attempt that brought the count to ``errors_count`` (1 for the first failure)."""
         if errors_count <= 0:
             return timedelta(0)
-        # Past this exponent the product overflows a float long after the maximum has been reached.
+        # Well before this exponent the maximum has been reached; a larger one could only overflow a float.
         exponent = min(errors_count - 1, 1000)
         try:
             seconds = self.minimal.total_seconds() * self.multiplier**exponent
@@ -69,7 +69,7 @@ class Backoff:
         return timedelta(seconds=min(seconds, self.maximal.total_seconds()))
 
     def pause(self, errors_count: int, item_id: ItemId) -> timedelta:
-        """The delay with its jitter: which part of it an item is spared follows from its id, so any store can compute it."""
+        """The delay, shortened by the jitter. By how much follows from the item's id, so any store can compute it."""
         return self.delay(errors_count) * (1 - self.jitter * (number_of(item_id) * JITTER_STRIDE % 1000) / 1000)
 
 
@@ -86,58 +86,58 @@ class Retention:
 
     @property
     def deletes_on_delivery(self) -> bool:
-        """Whether a delivered row goes at once, in the transaction that would have marked it."""
+        """Whether a delivered row is deleted at once, in the transaction that would have marked it."""
         return self.delivered == timedelta(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CircuitPolicy:
-    """When a transport is left alone for a while, and for how long."""
+    """When a transport's circuit opens, and for how long."""
 
     failures: int = 3
-    """Batches in a row for which its receiver could not be reached."""
+    """How many batches in a row must find the receiver unreachable."""
     failed_attempts: int | None = None
-    """Failed attempts in a row with no success among them; None: failed attempts never open the circuit."""
+    """How many attempts must fail in a row; None: failed attempts never open the circuit."""
     pause: timedelta = timedelta(seconds=1)
-    """The first; each probe that fails doubles it."""
+    """The first pause; each failed probe doubles it."""
     longest_pause: timedelta = timedelta(seconds=15)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """One table of items with one policy. Immutable; made by the settings, read by everything."""
+    """One table of items with one policy. Immutable; created from the settings, read everywhere."""
 
     name: str
     """Underscored model name, with an optional namespace: ``order_outbox_item``, ``combined/outbox_item``."""
     type: BoxType
     table: str
     namespace: str = ""
-    """Keeps its coordination apart from that of a box with the same name in another installation (``redis.prefix``)."""
+    """Separates its coordination from that of a box with the same name in another installation (``redis.prefix``)."""
     owner: str | None = None
     bucket_size: int = 16
     partition_strategy: PartitionStrategy = number
     strict_order: StrictOrder = StrictOrder.NONE
     max_retries: int | None = 0
-    """Failed attempts allowed beyond the first before an item is failed; None: no end (strict order without a limit)."""
+    """How many more attempts may fail after the first before the item is failed; None: no limit (possible in strict order)."""
     backoff: Backoff | None = field(default_factory=Backoff)
-    """Pauses between attempts; None where the strategies in force do not wait."""
+    """Pauses between attempts; None if the strategies in force do not wait."""
     retention: Retention = field(default_factory=Retention)
     circuit_breaker: CircuitPolicy = field(default_factory=CircuitPolicy)
-    """Of each of its transports."""
+    """Applies to each of its transports."""
     storage: Storage = Storage.TABLE
     sequence: bool = False
     """Whether its items get gapless numbers per event key when they are created."""
     key_index: bool = False
-    """Whether a key's rows are looked for among all of its table, which therefore needs an index that leads to them."""
+    """Whether a key's rows are searched for in the whole table, which therefore needs an index by key."""
     payload_builder: Callable[..., object] | None = None
-    """The model's ``build_payload``, called with the item; None: the stored payload goes out as it is."""
+    """The model's ``build_payload``, called with the item; None: the stored payload is sent unchanged."""
 
     codec: Codec | None = None
     """The model's ``__payload__``, which reads the payload for ``item.decoded``; None: it has none."""
     extra_options: Callable[..., object] | None = None
-    """The model's ``extra_options``, called with the item: a mapping that its own options are merged over."""
+    """The model's ``extra_options``, called with the item: returns a mapping; the item's own options take precedence over it."""
     extra_log_details: Callable[..., object] | None = None
-    """The model's ``extra_log_details``, called with the item: a mapping that goes into log lines about it."""
+    """The model's ``extra_log_details``, called with the item: returns a mapping for log lines about it."""
 
     @property
     def label(self) -> str:
@@ -154,5 +154,5 @@ class Box:
         return range(number, self.bucket_size, partitions)
 
     def exhausted(self, errors_count: int) -> bool:
-        """Whether an item with so many failed attempts is failed for good."""
+        """Whether an item with this many failed attempts is failed for good."""
         return self.max_retries is not None and errors_count > self.max_retries

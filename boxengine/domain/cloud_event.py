@@ -1,6 +1,6 @@
 """CloudEvents 1.0 in structured mode, JSON format: attributes and data are one JSON object, the message's value.
 
-The event is read into what binary mode sends in Kafka, so that an item is the same in either mode.
+The event is converted to what binary mode sends in Kafka, so that either mode gives the same item.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ SPACE = re.compile(r"[ \t\n\r]*")
 
 
 class Event(NamedTuple):
-    """An event as binary mode would have brought it."""
+    """An event as binary mode would have sent it."""
 
     headers: dict[str, str]
-    """``ce_id``, ``ce_source``, ...; and ``content-type``, the media type of the data, where it is known."""
+    """``ce_id``, ``ce_source``, ...; and ``content-type``, the media type of the data, if it is known."""
     data: bytes
-    """JSON is what stood in the event, byte for byte. Empty for an event without data."""
+    """JSON data is copied from the event byte for byte. Empty for an event without data."""
     key: str | None
     """``partitionkey``, else ``subject``."""
 
@@ -39,7 +39,7 @@ class _Member(NamedTuple):
 
 
 def is_structured(content_type: str | None) -> bool:
-    """Whether a message of that content type is an event in structured mode, JSON format."""
+    """Whether a message of this content type is an event in structured mode, JSON format."""
     return content_type is not None and _media_type(content_type) == STRUCTURED
 
 
@@ -52,7 +52,7 @@ def opened(value: bytes) -> Event:
     """The event in a message's value.
 
     Raises:
-        InvalidItem: the value is no CloudEvent 1.0 in JSON.
+        InvalidItem: the value is not a CloudEvent 1.0 in JSON.
     """
     try:
         return _event(
@@ -104,15 +104,15 @@ def _data(members: dict[str, _Member], media_type: str | None) -> bytes:
 
 def _text(member: _Member) -> str:
     text = member.value if isinstance(member.value, str) else member.text
-    text.encode()  # half of a surrogate pair is no text that could be stored
+    text.encode()  # fails on half a surrogate pair, which cannot be stored
     return text
 
 
 def _members(text: str) -> Iterator[tuple[str, _Member]]:
-    """The members of the object, the last one of a name last."""
+    """The members of the object in their order, so a repeated name's last value comes last."""
     if not isinstance(DECODER.decode(text), dict):
-        raise ValueError("it is not a JSON object")  # noqa: TRY004 - wrong data, no wrong call
-    # From here on the text is known to be valid; what is missing is where each value begins and ends.
+        raise ValueError("it is not a JSON object")  # noqa: TRY004 - the data is wrong, not the call
+    # From here on the text is known to be valid; the loop finds where each value begins and ends.
     at = _after_space(text, text.index("{") + 1)
     while text[at] != "}":
         name, at = DECODER.raw_decode(text, at)
@@ -125,7 +125,7 @@ def _members(text: str) -> Iterator[tuple[str, _Member]]:
 
 
 def _after_space(text: str, at: int) -> int:
-    return SPACE.match(text, at).end()  # type: ignore[union-attr] # it matches nothing, too
+    return SPACE.match(text, at).end()  # type: ignore[union-attr] # it also matches the empty text
 
 
 def _media_type(content_type: str) -> str:
@@ -133,7 +133,7 @@ def _media_type(content_type: str) -> str:
 
 
 def no_constant(name: str) -> None:
-    """For ``parse_constant``: Python reads NaN and Infinity, which are not JSON."""
+    """For ``parse_constant``: refuses NaN and Infinity, which Python reads but which are not JSON."""
     raise ValueError(f"{name} is not JSON")
 
 

@@ -1,4 +1,4 @@
-"""What turns an object into a payload and back, as the model of a box declares it."""
+"""The codec that turns an object into a payload and back, as a box's model declares it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Codec(Protocol):
         """Media type of the encoded payload."""
 
     def encode(self, value: Any) -> bytes:
-        """What is stored. Raises whatever the library raises for a value that does not fit."""
+        """The bytes to store. Raises whatever the library raises for an unsuitable value."""
 
     def decode(self, payload: bytes) -> Any:
         """The object again. Raises whatever the library raises for bytes that it cannot read."""
 
     def schema(self) -> dict[str, Any] | None:
-        """JSON Schema of what ``decode`` reads; None where there is none."""
+        """JSON Schema of what ``decode`` reads; None if there is none."""

@@ -1,4 +1,4 @@
-"""Contracts: what the arguments of a task are, as a class that checks itself.
+"""Contracts: the arguments of a task, as a class that validates itself.
 
 ``boxengine new contract`` makes such classes from a file::
 
@@ -25,15 +25,15 @@ from boxengine.errors import InvalidItem
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """Of a signed whole number."""
+    """The size of a signed integer."""
 
     count: int
 
 
 Int = Annotated[int, Bits(32)]
-"""A whole number of 32 bits, signed."""
+"""A signed 32-bit integer."""
 Int64 = Annotated[int, Bits(64)]
-"""A whole number of 64 bits, signed."""
+"""A signed 64-bit integer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +41,16 @@ class Kind:
     """The type of a field."""
 
     name: str
-    """As a contracts file has it."""
+    """The name in a contracts file."""
     type: type
     bits: int = 0
     is_list: bool = False
 
     def checked(self, value: Any) -> Any:
-        """The value, a list as a tuple.
+        """The value, with a list as a tuple.
 
         Raises:
-            ValueError: it is of another type, or too large.
+            ValueError: it has another type, or is too large.
         """
         if not self.is_list:
             return self._one(value)
@@ -59,11 +59,11 @@ class Kind:
         return tuple(self._one(each) for each in value)
 
     def empty(self) -> Any:
-        """What a field has that an older payload lacks."""
+        """The value for a field that an older payload lacks."""
         return () if self.is_list else self.type()
 
     def from_json(self, value: Any) -> Any:
-        """Of JSON, where bytes are text in base64."""
+        """The value from JSON, where bytes are text in base64."""
         if self.type is not bytes:
             return value
         if isinstance(value, list):
@@ -71,7 +71,7 @@ class Kind:
         return _from_base64(value)
 
     def _one(self, value: Any) -> Any:
-        if type(value) is not self.type:  # for True is an int
+        if type(value) is not self.type:  # because True is an int
             raise ValueError(f"expected {self.name}, got {value!r:.80}")
         if self.bits and not -(2 ** (self.bits - 1)) <= value < 2 ** (self.bits - 1):
             raise ValueError(f"expected {self.name}, which has {self.bits} bits, got {value}")
@@ -88,10 +88,10 @@ KINDS: Mapping[str, Kind] = {
 
 
 class Contract:
-    """Base of dataclasses that are the arguments of a task."""
+    """Base class of dataclasses that hold the arguments of a task."""
 
     contract_id: ClassVar[int]
-    """Tells payloads of different contracts apart."""
+    """Distinguishes payloads of different contracts."""
 
     def __post_init__(self) -> None:
         """Checks the fields.
@@ -108,9 +108,9 @@ class Contract:
 
     @classmethod
     def from_wire(cls, values: Mapping[str, Any]) -> Self:
-        """What an older or a newer version of the class has written.
+        """Reads what an older or newer version of the class has written.
 
-        A field that is missing has its default, or the empty value of its type. One that is not known is left out.
+        A missing field gets its default, or the empty value of its type. An unknown field is ignored.
         """
         known = {name: value for name, value in values.items() if name in kinds(cls)}
         missing = {name: kinds(cls)[name].empty() for name in _description(cls).required if name not in known}
@@ -118,10 +118,10 @@ class Contract:
 
     @classmethod
     def from_json(cls, values: Any) -> Self:
-        """What a person or another language has written: a mapping, in which bytes are text in base64.
+        """Reads what a person or another language has written: a mapping, in which bytes are text in base64.
 
         Raises:
-            InvalidItem: a field is missing, is not known, or has another type.
+            InvalidItem: a field is missing, unknown, or of another type.
         """
         if not isinstance(values, Mapping):
             raise InvalidItem(f"expected {cls.__name__}, or a mapping with its fields; got {values!r:.80}")
@@ -142,7 +142,7 @@ def kinds(contract: type[Contract]) -> Mapping[str, Kind]:
     """The fields of a contract, in order.
 
     Raises:
-        TypeError: it is no dataclass, or a field has a type that contracts do not know.
+        TypeError: it is not a dataclass, or a field has a type that contracts do not support.
     """
     return _description(contract).kinds
 
@@ -167,7 +167,7 @@ class _Description(NamedTuple):
 
 
 def _description(contract: Any) -> _Description:
-    """Any: to mypy a class with a base of its own cannot be the key of a cache."""
+    """Takes Any, because mypy does not accept a class with its own base as a cache key."""
     return _described(contract)
 
 

@@ -1,15 +1,15 @@
-"""Cron expressions: when something is to happen, again and again.
+"""Cron expressions: the times of something that recurs.
 
 Five fields, as in crontab(5): minute, hour, day of the month, month, day of the week. Each is ``*`` or a list of numbers
-and ranges, with steps (``*/15``, ``9-17/2``); months and days of the week also have their English names. If days of the
-month and of the week are both given, a day of either kind will do. ``@hourly``, ``@daily``, ``@weekly``, ``@monthly`` and
-``@yearly`` are short forms.
+and ranges, with steps (``*/15``, ``9-17/2``); months and days of the week also have their English names. If days of
+the month and of the week are both given, a day that matches either one is enough. ``@hourly``, ``@daily``,
+``@weekly``, ``@monthly`` and ``@yearly`` are short forms.
 
-Times are local times of a zone. Where clocks change:
+Times are local times in a time zone. When clocks change:
 
-- A local time that is skipped in spring happens as long after midnight as on other days: 02:30 becomes 03:30.
-- A local time that comes twice in autumn happens the first time only.
-- Where the hour is ``*``, neither is needed: a schedule of every ten minutes goes on every ten minutes.
+- A local time that is skipped in spring happens as long after midnight as on any other day: 02:30 becomes 03:30.
+- A local time that comes twice in autumn happens only the first time.
+- If the hour is ``*``, neither rule applies: a schedule for every ten minutes continues every ten minutes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _FIELDS: Sequence[tuple[str, int, int, Mapping[str, int]]] = (
 _PART = re.compile(r"(\*|[a-z0-9]+)(?:-([a-z0-9]+))?(?:/(\d+))?")
 _DAY = timedelta(days=1)
 _DAYS_AHEAD = 366 * 8
-"""A 29th of February comes within eight years."""
+"""There is always a 29th of February within eight years."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +64,14 @@ class Cron:
     weekdays: frozenset[int]
     """0 is Sunday."""
     either_day: bool
-    """Whether the day of the month and the day of the week are both given: then one of them is enough."""
+    """Whether the day of the month and the day of the week are both given: then it is enough that one of them matches."""
 
     @classmethod
     def parse(cls, text: str) -> Cron:
         """Reads an expression such as ``30 2 * * mon-fri``.
 
         Raises:
-            ValueError: what was expected.
+            ValueError: the expression is wrong; the text says what was expected.
         """
         fields = _SHORT.get(text.strip().lower(), text).lower().split()
         if len(fields) != len(_FIELDS):
@@ -98,7 +98,7 @@ class Cron:
         """The first time after this moment, in UTC.
 
         Raises:
-            ValueError: it never comes.
+            ValueError: there is no such time.
         """
         first = moment.astimezone(zone).date() - _DAY
         for day in _days(first, 1, _DAYS_AHEAD):
@@ -108,7 +108,7 @@ class Cron:
         raise ValueError("expected a day that some month has")
 
     def latest(self, after: datetime, until: datetime, zone: tzinfo) -> Iterator[datetime]:
-        """The times after one moment until another, in UTC, the latest first."""
+        """The times after ``after``, up to and including ``until``, in UTC, the latest first."""
         last = until.astimezone(zone).date() + _DAY
         length = (last - after.astimezone(zone).date()).days + 2
         for day in _days(last, -1, max(0, length)):
@@ -117,7 +117,7 @@ class Cron:
                     yield found
 
     def has(self, day: date) -> bool:
-        """Whether it comes due on this day."""
+        """Whether the expression matches this day."""
         if day.month not in self.months:
             return False
         in_month, in_week = day.day in self.days, day.isoweekday() % 7 in self.weekdays
@@ -130,7 +130,7 @@ def _days(first: date, step: int, count: int) -> Iterator[date]:
 
 @lru_cache(maxsize=64)
 def _times(cron: Cron, day: date, zone: tzinfo) -> list[datetime]:
-    """Those of one local day, in order. Kept: who looks every few seconds asks for the same days."""
+    """The times of one local day, in order. Cached, because a caller that checks every few seconds asks for the same days."""
     if not cron.has(day):
         return []
     found: set[datetime] = set()
@@ -144,7 +144,7 @@ def _times(cron: Cron, day: date, zone: tzinfo) -> list[datetime]:
 
 
 def _whenever_clocks_show(local: datetime) -> Iterator[datetime]:
-    """In UTC: once on most days, twice or never where clocks change."""
+    """The moments, in UTC, when clocks show this time: one on most days, two or none when clocks change."""
     for each in (local, local.replace(fold=1)):
         moment = each.astimezone(UTC)
         if moment.astimezone(local.tzinfo).replace(tzinfo=None) == local.replace(tzinfo=None):

@@ -17,7 +17,7 @@ ONLY_TO = "replay_to"
 
 
 class Status(IntEnum):
-    """The numbers in the ``status`` column, those of sbmt-outbox."""
+    """The numbers in the ``status`` column, the same as in sbmt-outbox."""
 
     PENDING = 0
     FAILED = 1
@@ -28,8 +28,8 @@ class Status(IntEnum):
 class Item(NamedTuple):
     """One row, read-only.
 
-    A tuple, because one is built per delivered row and nothing in Python is built faster; what
-    costs time and is seldom asked for (``options``, ``headers``, zones) is worked out when it is asked for.
+    It is a tuple because one is built per delivered row, and Python builds nothing faster. What is
+    costly and seldom needed (``options``, ``headers``, zones) is computed on access.
     """
 
     id: int
@@ -45,12 +45,12 @@ class Item(NamedTuple):
     """The stored bytes, or what the model's ``build_payload`` made of the item."""
     errors_count: int
     raw_created_at: datetime
-    """As the driver gives it soonest: UTC, with or without saying so."""
+    """In the form that the driver gives fastest: UTC, with or without a time zone."""
     processed_at: datetime | None
     box: Box
     dispatched_at: datetime
     seq: int | None = None
-    """Gapless number within its event key, where the box has them."""
+    """Gapless number within its event key, if the box has them."""
 
     @property
     def created_at(self) -> datetime:
@@ -68,10 +68,10 @@ class Item(NamedTuple):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The row's options; an empty dict where it has none.
+        """The row's options; an empty dict if it has none.
 
         Raises:
-            TypeError, ValueError: somebody else wrote what is no JSON object.
+            TypeError, ValueError: the stored options, written by somebody else, are not a JSON object.
         """
         raw = self.raw_options
         if isinstance(raw, str | bytes):
@@ -80,23 +80,23 @@ class Item(NamedTuple):
 
     @property
     def only_to(self) -> str | None:
-        """The one transport that a replay is for; None: all of them. Asked of every item, so it costs little."""
+        """The one transport that a replay is for; None: all of them. It is read for every item, so it must be cheap."""
         raw = self.raw_options
         if raw is None or (isinstance(raw, str | dict) and ONLY_TO not in raw):
             return None
         try:
             found = self.options.get(ONLY_TO)
         except (TypeError, ValueError):
-            return None  # no options at all; told where they are needed
+            return None  # unreadable options; reported where they are needed
         return found if isinstance(found, str) else None
 
     @property
     def headers(self) -> dict[str, str]:
-        """The engine's headers, over them the item's own ``options.headers``.
+        """The engine's headers, overridden by the item's own ``options.headers``.
 
         The engine's are ``Outbox-Name``, ``Idempotency-Key`` (uuid), ``Sequence-ID`` (id), ``Created-At`` and
-        ``Dispatched-At`` (RFC 3339, microseconds); of an item with an event name also ``Event-Name``, of a box with
-        ``sequence`` also ``Sequence-Number`` (seq). An own header that is null takes the engine's away.
+        ``Dispatched-At`` (RFC 3339, microseconds). An item with an event name also has ``Event-Name``; in a box with
+        ``sequence`` it also has ``Sequence-Number`` (seq). A header set to null in the options removes the engine's.
         """
         headers = {
             "Outbox-Name": self.box.name,
@@ -120,10 +120,10 @@ class Item(NamedTuple):
 
     @property
     def decoded(self) -> Any:
-        """The payload as the model's codec reads it, anew each time: an ``Order`` for ``__payload__ = Payload.pydantic(Order)``.
+        """The payload as the model's codec decodes it on each access: an ``Order`` for ``__payload__ = Payload.pydantic(Order)``.
 
         Raises:
-            Undecodable: the codec cannot read the payload, or the box has none. Left to itself it fails the item.
+            Undecodable: the codec cannot read the payload, or the box has no codec. If nobody catches it, the item fails.
         """
         codec = self.box.codec
         if codec is None:
@@ -133,33 +133,33 @@ class Item(NamedTuple):
             )
         try:
             return codec.decode(self.payload)
-        except Exception as error:  # a codec is a library's or a user's code
+        except Exception as error:  # a codec is library or user code
             reason = " ".join(str(error).split()) or type(error).__name__
             raise Undecodable(f"the payload cannot be decoded as {codec.name}: {reason:.500}") from error
 
     @property
     def null_headers(self) -> list[str]:
-        """Names in ``options.headers`` whose value is null, for receivers that can tell null from nothing."""
+        """Names in ``options.headers`` whose value is null, for receivers that distinguish null from absent."""
         own = self.options.get("headers")
         return [str(name) for name, value in _mapping(own, "options.headers").items() if value is None] if own else []
 
     @property
     def log_details(self) -> dict[str, Any]:
-        """What the model's ``extra_log_details`` says of the item. Never raises: a log line must not fail a delivery."""
+        """What the model's ``extra_log_details`` returns for the item. Never raises: a log line must not fail a delivery."""
         hook = self.box.extra_log_details
         if hook is None:
             return {}
         try:
             details = hook(self.with_extra_options())
             return {str(name): value for name, value in _mapping(details, "extra_log_details").items()}
-        except Exception as error:  # the hook is user's code
+        except Exception as error:  # the hook is user code
             return {"extra_log_details": f"{type(error).__name__}: {error}"}
 
     def with_extra_options(self) -> Item:
-        """The same item with what the model's ``extra_options`` says of it; where both have a key, the item's own stays.
+        """The same item with the options that the model's ``extra_options`` adds; the item's own take precedence.
 
         Raises:
-            Exception: whatever the model's method raises; ``TypeError`` where it returns no mapping.
+            Exception: whatever the model's method raises; ``TypeError`` if it does not return a mapping.
         """
         hook = self.box.extra_options
         if hook is None:
@@ -168,25 +168,25 @@ class Item(NamedTuple):
 
 
 def _mapping(found: object, what: str) -> Mapping[Any, Any]:
-    """What a row holds or a model's hook returned, if it is what it should be."""
+    """Checks that what a row holds or a model's hook returned is a mapping."""
     if isinstance(found, Mapping):
         return found
     raise TypeError(f"{what}: expected a mapping, got {type(found).__name__}")
 
 
 def _merged(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
-    """Both, key by key; where both have a mapping, the two are merged likewise."""
+    """Merges both, key by key; two mappings under the same key are merged in turn, otherwise ``upper`` wins."""
     result = dict(lower)
     for key, value in upper.items():
         below = result.get(key)
         both = isinstance(below, Mapping) and isinstance(value, Mapping)
-        result[key] = _merged(below, value) if both else value  # type: ignore[arg-type] # told by ``both``
+        result[key] = _merged(below, value) if both else value  # type: ignore[arg-type] # ``both`` ensures it
     return result
 
 
-@lru_cache(maxsize=64)  # one moment of dispatch, and often one of creation, for all items of a batch
+@lru_cache(maxsize=64)  # all items of a batch share one moment of dispatch, and often one of creation
 def rfc3339(moment: datetime) -> str:
-    """``2026-01-31T12:00:00.000000Z``; a moment without a zone is taken as UTC, as the reference stores it."""
+    """``2026-01-31T12:00:00.000000Z``; a moment without a zone counts as UTC, as the reference stores it."""
     if moment.tzinfo is not None:
         moment = moment.astimezone(UTC).replace(tzinfo=None)
     return moment.isoformat(timespec="microseconds") + "Z"

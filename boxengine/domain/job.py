@@ -1,4 +1,4 @@
-"""A job: one bucket with rows to deliver, as it lies in the queue."""
+"""A job: one bucket with rows to deliver, as the queue holds it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from boxengine.domain.item_id import ItemId
 
 ANY_ID = (1,)
-"""Of a job whose rows nobody has looked at: the format wants an id."""
+"""For a job whose rows nobody has looked at: the format requires an id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """``bucket:unix_seconds:id,id,id`` is the whole format, shared with sbmt-outbox.
 
-    The ids are what the poller saw, if it looked; the holder of the bucket reads the rows afresh.
+    The ids are those that the poller saw, if it looked; the holder of the bucket reads the rows again.
     """
 
     bucket: int
@@ -23,7 +23,7 @@ class Job:
     ids: tuple[ItemId, ...]
 
     def encode(self) -> str:
-        # The format knows numbers only; of a store with other ids nobody can say what it has seen.
+        # The format allows only numbers, so for a store with other ids it cannot say which rows were seen.
         ids = self.ids if isinstance(self.ids[0], int) else ANY_ID
         return f"{self.bucket}:{self.pushed_at}:{','.join(map(str, ids))}"
 
@@ -32,7 +32,7 @@ class Job:
         """The job in ``text``.
 
         Raises:
-            ValueError: the text is not a job (foreign or corrupt element).
+            ValueError: the text is not a job (a foreign or corrupt element).
         """
         if isinstance(text, bytes):
             text = text.decode("ascii", errors="strict")

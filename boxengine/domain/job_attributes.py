@@ -1,4 +1,4 @@
-"""What a caller says of a job that is to be created, as type checkers see it."""
+"""The attributes that a caller passes to create a job, typed for type checkers."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import Any, TypedDict
 
 
 class JobAttributes(TypedDict, total=False):
-    """The keyword arguments of ``create_job`` besides the task."""
+    """The keyword arguments of ``create_job`` except the task."""
 
     args: Any
-    """What JSON can hold; ``{}`` if left out."""
+    """A JSON value; ``{}`` if omitted."""
     idempotency_key: str | None
-    """A second job with the same one is not stored: the id of the first comes back."""
+    """A second job with the same key is not stored: the call returns the id of the first."""
     lock_key: str | None
-    """Of all jobs of the box with the same one, one runs at a time."""
+    """Of all the box's jobs with the same key, one runs at a time."""
     partition_key: str
-    """The application's own: kept, and not looked at."""
+    """For the application's own use: stored, but not evaluated."""
     priority: int
-    """Lower goes first; 100 if left out."""
+    """Lower goes first; 100 if omitted."""
     available_at: datetime | None
-    """Not before; with a zone."""
+    """The job does not start before this moment, which has a time zone."""
     delay: timedelta | float | None
-    """Or not before so long after its creation, by the database's clock; a number is seconds."""
+    """Instead of ``available_at``: the earliest start, counted from its creation by the database's clock; a number is seconds."""
     max_attempts: int | None
-    """The box's own if left out; so with ``lease_ttl``."""
+    """The box's own if omitted, as for ``lease_ttl``."""
     lease_ttl: timedelta | int | None
-    """Whole seconds, 3 at least."""
+    """Whole seconds, at least 3."""
     producer: str | None
-    """Who creates it: the application's own, kept and not looked at. So with ``consumer_group``."""
+    """Who creates it, for the application's own use: stored, but not evaluated. The same holds for ``consumer_group``."""
     consumer_group: str | None
 
 

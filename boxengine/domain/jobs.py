@@ -10,7 +10,7 @@ from typing import Any
 
 
 class JobState(StrEnum):
-    """Where a job stands. The last four are final, until somebody asks for a retry."""
+    """The state of a job. The last four are final, until somebody asks for a retry."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -19,7 +19,7 @@ class JobState(StrEnum):
     """Its handler raised, and no attempt was left."""
     CANCELED = "canceled"
     LOST = "lost"
-    """Its worker fell silent, and no attempt was left. Nobody knows how far it came."""
+    """Its worker fell silent, and no attempt was left. It is unknown how far the job got."""
 
 
 FINAL = (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELED, JobState.LOST)
@@ -30,13 +30,13 @@ class Waits(IntEnum):
 
     NOTHING = 0
     TIME = 1
-    """For its ``available_at``."""
+    """It waits for its ``available_at``."""
     LOCK = 2
-    """For another job of its ``lock_key``, whose end lets the next one go."""
+    """It waits for another job with its ``lock_key``; the end of that job releases the next one."""
 
 
 class EventKind(StrEnum):
-    """What a job's journal tells. Heartbeats are too many for it; the last one stands in the job's row."""
+    """The events in a job's journal. Heartbeats are too many for it; the job's row holds the last one."""
 
     QUEUED = "queued"
     PICKED = "picked"
@@ -49,20 +49,20 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobBox:
-    """One table of jobs with one policy. Immutable; made by the settings."""
+    """One table of jobs with one policy. Immutable; created from the settings."""
 
     name: str
     table: str
     owner: str | None = None
     concurrency: int = 2
-    """Jobs that one process runs at once."""
+    """How many jobs one process runs at once."""
     max_attempts: int = 5
-    """Of a job that does not say otherwise; so with the lease."""
+    """The default for jobs that do not set their own; ``lease_ttl`` likewise."""
     lease_ttl: timedelta = timedelta(seconds=60)
     retry_interval: timedelta = timedelta(seconds=30)
     """The pause after a failed attempt, times the attempt's number."""
     timeout: timedelta | None = None
-    """How long one attempt may take; None: as long as it likes."""
+    """How long one attempt may take; None: no limit."""
     retention: timedelta = timedelta(weeks=1)
     """How long finished jobs stay."""
     deletion_batch_size: int = 1000
@@ -73,7 +73,7 @@ class JobBox:
         return self.name.replace("/", "-")
 
     def pause_after(self, attempt: int) -> timedelta:
-        """How long to wait after so many attempts, the last of which failed."""
+        """How long to wait after this attempt, which failed."""
         return self.retry_interval * max(1, attempt)
 
 
@@ -95,18 +95,18 @@ class ClaimedJob:
     lock_key: str | None = None
     partition_key: str = ""
     checkpoint: Any = None
-    """What an earlier attempt left behind."""
+    """What an earlier attempt saved."""
     created_at: datetime | None = None
 
     @property
     def held(self) -> Held:
-        """What its writes are fenced with."""
+        """The id and token that fence its writes."""
         return Held(self.id, self.token)
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A job, and the token under which somebody believes to hold it."""
+    """A job, and the token with which somebody believes they hold it."""
 
     id: int
     token: int
@@ -126,19 +126,19 @@ class Requeued:
     pause: timedelta
     error: str | None = None
     counts: bool = True
-    """False: as if the attempt had not begun."""
+    """False: as if the attempt had never begun."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """It is given up."""
+    """The job is given up."""
 
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class Canceled:
-    """Somebody had asked for it, and the handler has stopped."""
+    """Somebody asked for it, and the handler stopped."""
 
 
 Ending = Succeeded | Requeued | Failed | Canceled
@@ -151,7 +151,7 @@ class Beat:
 
     held: Held
     progress: Mapping[str, Any] | None = None
-    """None: as before."""
+    """None: unchanged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,21 +161,21 @@ class Reaped:
     requeued: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
     next_expiry: timedelta | None = None
-    """Until the first of the others' leases runs out, if nobody prolongs it; None: nothing runs."""
+    """Time until the first of the remaining leases runs out unless extended; None: nothing runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
-    """What came of a look at jobs that wait for their time."""
+    """The result of a check of jobs that wait for their time."""
 
     promoted: int = 0
     next_due: timedelta | None = None
-    """Until the next one; None: none waits."""
+    """Time until the next one is due; None: none waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStat:
-    """A box's jobs, counted."""
+    """How many jobs a box has, by state."""
 
     total: int
     """Not finished."""
@@ -183,5 +183,5 @@ class JobStat:
     taken: int
     delayed: int
     blocked: int
-    """Behind another job of their ``lock_key``."""
+    """Waiting for another job with their ``lock_key``."""
     finished: Mapping[JobState, int] = field(default_factory=dict)

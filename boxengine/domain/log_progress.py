@@ -1,4 +1,4 @@
-"""How far a bucket of a log has come, what a claim gives out of it, and how far a settlement takes it."""
+"""How far a log's bucket has been processed, what a claim returns from it, and how far a settlement advances it."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Generic, TypeVar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """What has been passed of one bucket: all rows visible in ``passed``, and those of the batch up to ``place``."""
+    """How far one bucket has been passed: all rows visible in ``passed``, and the batch's rows up to ``place``."""
 
     bucket: int
     passed: str
-    """A snapshot as PostgreSQL writes it."""
+    """A snapshot in PostgreSQL's text form."""
     batch: str | None = None
-    """The later snapshot of the batch under way; None between two batches."""
+    """The later snapshot, which ends the current batch; None between two batches."""
     place: int = 0
     """The last id passed of that batch."""
     floor: int | None = None
-    """Of a batch that is read by id: below it stand only rows of transactions that ran when ``passed`` was taken."""
+    """For a batch that is read by id: below this id there are only rows of transactions that ran when ``passed`` was taken."""
     ceiling: int | None = None
-    """Of a batch that is read by id: its highest."""
+    """For a batch that is read by id: its highest id."""
     high: int = 0
-    """The highest id ever passed: what there is to go by where transactions' numbers have lost their meaning."""
+    """The highest id ever passed: the only guide once transaction numbers have lost their meaning."""
     turn: int = 0
-    """Rises with every move, so that nobody moves on from what is no longer so."""
+    """Rises with every move, so that nobody moves on from an outdated position."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +37,11 @@ class Reading:
     upto: str
     """The snapshot that ends the batch."""
     ids: Sequence[int] = ()
-    """In order; after ``place``, none left out before the last."""
+    """In order, starting after ``place``, with none omitted before the last."""
     parked: frozenset[int] = frozenset()
-    """Those that must wait in the side table for others of their key."""
+    """The ids that must wait in the side table for others of their key."""
     complete: bool = False
-    """Whether nothing of the batch stands behind them."""
+    """Whether the batch has no rows after these."""
     floor: int | None = None
     ceiling: int | None = None
 
@@ -52,14 +52,14 @@ class Move:
 
     position: Position
     aside: Sequence[int]
-    """Rows that are passed without an outcome: they are copied to the side table, pending and untried."""
+    """Rows passed without an outcome: they are copied to the side table as pending and untried."""
 
 
 def move(reading: Reading, settled: Collection[int]) -> Move | None:
-    """Where the bucket stands after these rows have their outcomes; None where it stays.
+    """The bucket's move once these rows have their outcomes; None if it does not move.
 
-    Rows without an outcome step aside where others behind them have one; else they stay in the log. Parked ones step aside
-    as soon as nothing before them stays.
+    Rows without an outcome step aside if later rows have one; otherwise they stay in the log. Parked rows step aside as soon
+    as no row before them stays.
     """
     end = len(reading.ids)
     while end and reading.ids[end - 1] not in settled:
@@ -89,11 +89,11 @@ RowT = TypeVar("RowT")
 
 @dataclass(frozen=True, slots=True)
 class Given(Generic[RowT]):
-    """What a claim gives of the rows that were found."""
+    """What a claim returns of the rows that were found."""
 
     rows: list[RowT]
     readings: dict[int, Reading]
-    """By bucket, those whose rows are among them; the log of the others rests."""
+    """The readings whose rows may be among them, by bucket; the logs of other buckets are not read on for now."""
     waiting: set[int]
     """Buckets that may have more."""
 
@@ -108,13 +108,13 @@ def give(
     id_of: Callable[[RowT], int],
     bucket_of: Callable[[RowT], int],
 ) -> Given[RowT]:
-    """Of rows of the side table, and of the log without those that are parked, what a claim gives, by id.
+    """Selects what a claim returns, ordered by id, from rows of the side table and from the log's rows that are not parked.
 
-    What stepped aside goes first: as long as there may be more of it, its bucket's log rests.
+    Rows that stepped aside go first: while the side table may hold more of a bucket, the bucket's log is left alone.
 
     Args:
-        share: the rows of the side table that were asked for, of each bucket.
-        limit: of all rows.
+        share: how many rows of the side table were requested per bucket.
+        limit: the most rows to return.
     """
     crowded = {bucket for bucket, number in Counter(map(bucket_of, side)).items() if number >= share}
     kept = {bucket: reading for bucket, reading in readings.items() if bucket not in crowded}
@@ -126,15 +126,15 @@ def give(
 
 
 def _is_exhausted(reading: Reading) -> bool:
-    """Whether nothing is left: an older batch may have a later one behind it, and parked rows are in the side table then."""
+    """Whether nothing is left. An older batch may have a later one after it, and parked rows move to the side table."""
     return reading.complete and reading.position.batch is None and not reading.parked
 
 
 def has_gone_back(passed: str, now: str) -> bool:
-    """Whether the server counts transactions from before the moment of the first snapshot: then its numbers mean nothing."""
+    """Whether the server's transaction counter is behind the first snapshot: then its numbers mean nothing."""
     return highest_of(now) < highest_of(passed)
 
 
 def highest_of(snapshot: str) -> int:
-    """The first number of a transaction that had not begun to end."""
+    """The snapshot's upper bound: no transaction with this or a higher number had ended."""
     return int(snapshot.split(":")[1])

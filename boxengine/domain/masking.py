@@ -1,4 +1,4 @@
-"""Keeps secrets out of whatever is printed, logged or stored: values by their keys, and passwords inside texts."""
+"""Keeps secrets out of anything printed, logged or stored: values with telling keys, and passwords inside texts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _END_OF_HOST = re.compile(r"[/?#]")
 
 
 def is_secret(path: Iterable[str | int]) -> bool:
-    """Whether some key on the way to a value says that it is a secret."""
+    """Whether a key on the path to a value marks it as a secret."""
     return any(_SECRET_KEY.search(str(part)) for part in path)
 
 
@@ -42,11 +42,11 @@ def masked_text(text: str) -> str:
 
 
 def _without_password(word: str) -> str:
-    """One word, in which URLs may stand. Written without a regular expression over all of it, so that no text is slow."""
+    """Masks the URLs in one word. No regular expression runs over the whole word, so that no text is slow."""
     done, position = [], 0
     while scheme := _SCHEME.search(word, position):
         web = scheme[0].lower().startswith("http")
-        # In a database's URL a password may hold a slash, in a web address what follows one is the path.
+        # In a database URL a password may contain a slash; in a web address a slash begins the path.
         end = _END_OF_HOST.search(word, scheme.end()) if web else None
         authority = word[scheme.end() : end.start() if end else None]
         credentials, at, host = authority.rpartition("@")

@@ -14,9 +14,9 @@ from boxengine.domain.item import rfc3339
 from boxengine.errors import InvalidItem
 
 LONGEST_NAME = 255
-"""Characters that ``event_key``, ``event_name`` and ``dedup_key`` take."""
+"""The most characters that ``event_key``, ``event_name`` and ``dedup_key`` can hold."""
 NAMESPACE = uuid5(NAMESPACE_URL, "boxengine:inbox")
-"""Of the uuids made from dedup keys that are none; changing it would make known messages new."""
+"""For uuids derived from dedup keys that are not uuids; with another one, known messages would seem new."""
 IDEMPOTENCY_KEY = "idempotency-key"
 EVENT_NAMES = ("event-name", "ce_type")
 CLOUD_EVENT = ("ce_source", "ce_id")
@@ -24,7 +24,7 @@ CONTENT_TYPE = "content-type"
 
 
 class ReceivedMessage(NamedTuple):
-    """One message as its broker gave it, nothing decoded yet."""
+    """One message as the broker delivered it, nothing decoded yet."""
 
     topic: str
     partition: int
@@ -35,20 +35,20 @@ class ReceivedMessage(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...] = ()
     timestamp: datetime | None = None
     cluster: str = ""
-    """Id of the cluster that the message was received from; empty where it is not known."""
+    """Id of the cluster that the message was received from; empty if unknown."""
     unreadable: str = ""
-    """Why no item can be made of the message, where a part of it cannot be represented; that part is left out."""
+    """Why the message cannot become an item: a part of it, which is left out here, cannot be represented. Empty: it can."""
 
     @property
     def place(self) -> str:
-        """``topic:partition:offset``, for people. A topic that was deleted and created again uses its places again."""
+        """``topic:partition:offset``, for people. A topic that was deleted and recreated reuses its places."""
         return f"{self.topic}:{self.partition}:{self.offset}"
 
     @property
     def identity(self) -> str:
-        """What tells the message from all others: its place, the cluster, and the time of the message.
+        """Distinguishes the message from all others: its place, the cluster, and the time of the message.
 
-        Places repeat in a topic that was deleted and created again, and on another cluster.
+        Places repeat in a topic that was deleted and recreated, and on another cluster.
         """
         moment = "" if self.timestamp is None else round(self.timestamp.timestamp() * 1000)
         return f"{self.place}@{self.cluster}:{moment}"
@@ -57,17 +57,17 @@ class ReceivedMessage(NamedTuple):
 def item_attributes(message: ReceivedMessage, *, max_payload: int | None = None) -> dict[str, Any]:
     """The attributes of the message's inbox item.
 
-    ``event_key`` is the message's key, so that its bucket, and with it the order, follows the key; without one it is the
-    ``Idempotency-Key`` header, else topic and partition. ``dedup_key`` is that header, else ``source`` and ``id`` of a
-    CloudEvent, else the message's identity; ``uuid`` follows from it. A CloudEvent in structured mode becomes the item that
-    it would have become in binary mode; without a key in the message, its own is the event key.
+    ``event_key`` is the message's key, so that the bucket, and with it the order, follows the key; without a key it is the
+    idempotency key, or else topic and partition. The idempotency key is the ``Idempotency-Key`` header, or else ``source`` and
+    ``id`` of a CloudEvent. ``dedup_key`` is that key, or else the message's identity; ``uuid`` follows from it. A CloudEvent in
+    structured mode becomes the same item as in binary mode; if the message has no key, the event's own is the event key.
 
     Args:
-        max_payload: bytes; None for no limit.
+        max_payload: in bytes; None: no limit.
 
     Raises:
         InvalidItem: the message is unreadable, its key or a header is not UTF-8, its value is too large, or it is not the
-            CloudEvent that its content type says.
+            CloudEvent that its content type announces.
     """
     if message.unreadable:
         raise InvalidItem(message.unreadable)
@@ -80,13 +80,13 @@ def item_attributes(message: ReceivedMessage, *, max_payload: int | None = None)
 
 
 def remains(message: ReceivedMessage) -> dict[str, Any]:
-    """The same as far as it can be had of a message that cannot be stored as it is: for a dead letter.
+    """As much as possible of the same attributes, for a dead letter: a message that cannot be stored as it is.
 
-    Bytes that are not UTF-8 are written as ``\\xNN``, names that are too long end in their hash.
+    Bytes that are not UTF-8 are written as ``\\xNN``; names that are too long end in their hash.
     """
     key = None if message.key is None else legible(message.key)
     parts = message, key, {name: legible(value or b"") for name, value in message.headers}
-    with suppress(InvalidItem):  # a value that is no event is kept as it came
+    with suppress(InvalidItem):  # a value that is not an event is kept unchanged
         parts = _opened(*parts)
     attributes = _attributes(*_legible(*parts))
     for name in ("event_key", "event_name"):
@@ -96,16 +96,16 @@ def remains(message: ReceivedMessage) -> dict[str, Any]:
 
 
 def former_identity(message: ReceivedMessage) -> str | None:
-    """The ``dedup_key`` under which earlier versions stored a message that brings no key of its own: its place alone.
+    """The ``dedup_key`` under which earlier versions stored a message without its own key: just its place.
 
-    None: the message brings a key.
+    None: the message has a key.
     """
-    # Those versions did not open events in structured mode, and knew them by their places.
+    # Those versions did not open events in structured mode, and identified them by their places.
     return None if _has_key_in(_lowered(message)) else fitted(message.place)
 
 
 def brings_a_key(message: ReceivedMessage) -> bool:
-    """Whether its producer says what it is known by; else it is known by its place and time."""
+    """Whether its producer gave it an identity; otherwise its place and time identify it."""
     headers = _lowered(message)
     if _has_key_in(headers):
         return True
@@ -121,7 +121,7 @@ def _has_key_in(headers: Mapping[str, bytes | None]) -> bool:
 
 
 def fitted(text: str) -> str:
-    """The text if it is short enough for a column of names; else its beginning and its SHA-256."""
+    """The text if it is short enough for a name column; otherwise its beginning and its SHA-256."""
     if len(text) <= LONGEST_NAME:
         return text
     digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
@@ -129,19 +129,19 @@ def fitted(text: str) -> str:
 
 
 def legible(raw: bytes) -> str:
-    """Text that every database stores."""
+    """The bytes as text that every database can store."""
     return legible_text(raw.decode(errors="backslashreplace"))
 
 
 def legible_text(text: str) -> str:
-    """Without the one character that PostgreSQL's text cannot hold."""
+    """The text without NUL, the one character that PostgreSQL's text cannot hold."""
     return text.replace("\x00", "\\x00")
 
 
 def _opened(
     message: ReceivedMessage, key: str | None, headers: dict[str, str]
 ) -> tuple[ReceivedMessage, str | None, dict[str, str]]:
-    """The message in binary mode, where it is a CloudEvent in structured mode."""
+    """The message, converted to binary mode if it is a CloudEvent in structured mode."""
     if message.value is None or not _is_structured(headers):
         return message, key, headers
     event = opened(message.value)
@@ -188,7 +188,7 @@ def _cloud_event(headers: Mapping[str, str]) -> str | None:
 
 
 def _uuid(text: str | None) -> UUID | None:
-    """The canonical UUID: two spellings of one are one message."""
+    """The canonical UUID, so that two spellings of one mean the same message."""
     try:
         return None if text is None else UUID(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Texts worked out per message: ``{headers.Type}``, ``{value.order.id}``, ``{topic}-{key}``."""
+"""Texts computed per message: ``{headers.Type}``, ``{value.order.id}``, ``{topic}-{key}``."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Reader = Callable[[ReceivedMessage], str]
 
 
 class MessageTemplate:
-    """Text with places for parts of a message, checked when it is made, filled in per message.
+    """Text with placeholders for parts of a message, checked on creation and filled in per message.
 
-    Places are ``{topic}``, ``{partition}``, ``{offset}``, ``{key}``, ``{headers.NAME}`` in whatever case, and
-    ``{value.NAME.NAME}`` into a value that is JSON. ``{}`` stands for nothing, and a brace is written twice.
+    Placeholders are ``{topic}``, ``{partition}``, ``{offset}``, ``{key}``, ``{headers.NAME}`` in any case, and
+    ``{value.NAME.NAME}`` for a path into a JSON value. ``{}`` stands for nothing, and a literal brace is doubled.
 
     Raises:
-        ValueError: a place that no message has, or braces that do not match.
+        ValueError: a placeholder is unknown, or braces do not match.
     """
 
     def __init__(self, text: str) -> None:
@@ -36,7 +36,7 @@ class MessageTemplate:
         """The text for this message.
 
         Raises:
-            ValueError: the message has nothing to put in one of the places.
+            ValueError: the message has no value for one of the placeholders.
         """
         return "".join([part if isinstance(part, str) else part(message) for part in self._parts])
 

@@ -1,4 +1,4 @@
-"""What became of the items of one batch, gathered so that it is written in as few statements as possible."""
+"""The outcomes of a batch's items, gathered so that as few statements as possible write them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROCESS, SKIP, DISCARD = Verdict.PROCESS, Verdict.SKIP, Verdict.DISCARD
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Returned by a transport: the attempt failed, and why."""
+    """Returned by a transport: the attempt failed, with the reason."""
 
     reason: str
 
@@ -35,7 +35,7 @@ class FailedAttempt:
 
     id: ItemId
     status: Status
-    """PENDING while retries are left, else FAILED."""
+    """PENDING while retries are left, otherwise FAILED."""
     errors_count: int
     error_log: str
 
@@ -44,9 +44,9 @@ class DiscardCause(StrEnum):
     """Why an item was discarded; a label of the metric."""
 
     OVERTAKEN = "overtaken"
-    """A later item of its key had been delivered."""
+    """A later item of its key was already delivered."""
     STRATEGY = "strategy"
-    """A retry strategy said so for a reason of its own."""
+    """A retry strategy decided so for its own reason."""
     BY_HAND = "by_hand"
     """A person gave it up."""
 
@@ -58,9 +58,9 @@ class Discard:
     id: ItemId
     cause: DiscardCause
     errors_count: int
-    """As before: a discard is no attempt."""
+    """Unchanged: a discard is not an attempt."""
     error_log: str
-    """Why. The row keeps the log of its last failed attempt below it."""
+    """The reason. The row keeps the log of its last failed attempt below it."""
     status: ClassVar[Status] = Status.DISCARDED
 
 
@@ -74,7 +74,7 @@ class Settlement:
 
     @property
     def not_delivered(self) -> Sequence[FailedAttempt | Discard]:
-        """What is written about the items that did not go out."""
+        """The outcomes of the items that were not delivered."""
         return (*self.failed, *self.discarded)
 
     def __bool__(self) -> bool:
@@ -93,17 +93,17 @@ class Settlement:
 
     @property
     def ids(self) -> list[ItemId]:
-        """Of all items in it."""
+        """The ids of all items in it."""
         return [*self.delivered, *(each.id for each in self.not_delivered)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unrecorded:
-    """What a store could not write of a settlement: outcomes that the table refuses, row by row."""
+    """The part of a settlement that a store could not write: outcomes that the table refuses, row by row."""
 
     failed: Mapping[ItemId, FailedAttempt]
-    """By id, rows that were made failed instead, for the reason that the log tells."""
+    """By id, rows that were marked failed instead; the error log gives the reason."""
     left: Mapping[ItemId, str]
-    """By id, rows that take no outcome at all, with the reason. They are as they were."""
+    """By id, rows that accept no outcome at all, with the reason. They are unchanged."""
     undone: bool = False
-    """Whether the other outcomes were undone too, with all that the handlers had written: those items come again."""
+    """Whether the other outcomes were undone too, with everything the handlers wrote: those items will come again."""

@@ -10,16 +10,16 @@ from collections.abc import Callable
 
 Key = int | str | object
 MOST_DIGITS = 4000
-"""Python reads a few more at once, but not without end."""
+"""Python converts somewhat more digits at once, but not without limit."""
 PartitionStrategy = Callable[[Key, int], int]
 """``(event_key, bucket_size) -> bucket`` in ``0..bucket_size - 1``."""
 
 
 def number(key: Key, bucket_size: int) -> int:
-    """An integer as it is; of anything else the digits of its text, 0 where it has none; modulo ``bucket_size``."""
+    """The key modulo ``bucket_size``: an integer as it is, anything else by the digits of its text, or 0 if it has none."""
     if isinstance(key, int):
         return key % bucket_size
-    # Ruby's \D leaves 0 to 9 alone; the digits of other scripts do not count.
+    # As with Ruby's \D, only 0 to 9 count, not the digits of other scripts.
     digits = "".join(filter("0123456789".__contains__, str(key)))
     if len(digits) <= MOST_DIGITS:
         return int(digits or 0) % bucket_size

@@ -1,7 +1,7 @@
 """Retry strategies: may an item that failed before be tried now?
 
-They are asked in the configured order; the first that does not say PROCESS has the last word. Pauses
-(``Backoff``) are part of the box and worked out by the store's query, so an item that comes here is past them.
+Strategies are asked in the configured order; the first that does not return PROCESS decides. Pauses
+(``Backoff``) belong to the box, and the store's query applies them, so an item that comes here is past them.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from boxengine.domain.outcome import DISCARD, PROCESS, SKIP, Verdict
 
 
 class RetryContext(Protocol):
-    """What a strategy may ask about the world around an item."""
+    """What a strategy may ask about an item's surroundings."""
 
     box: Box
     now: datetime
     """The store's clock, with zone UTC."""
 
     def later_delivered(self, item: Item) -> bool:
-        """Whether a later item of the same key (and event name, where the box has them) has been delivered.
+        """Whether a later item of the same key (and event name, if the box has them) has been delivered.
 
-        Reads the whole table unless it has an index by key: a box whose own strategies ask this sets ``key_index``.
+        Without an index by key this reads the whole table: a box with custom strategies that call it sets ``key_index``.
         """
 
 
@@ -35,20 +35,20 @@ RetryStrategy = Callable[[Item, RetryContext], Verdict]
 class ExponentialBackoff:
     """Due at ``processed_at + min(maximal, minimal * multiplier ** (errors_count - 1))``.
 
-    The store does not hand out rows before that; this check stands for items that reach the processor another way.
+    The store does not return rows before that; this check is for items that reach the processor another way.
     """
 
     def __call__(self, item: Item, context: RetryContext) -> Verdict:
         backoff = context.box.backoff
         if backoff is None or item.processed_at is None or item.errors_count == 0:
             return PROCESS
-        # Jitter only ever shortens a pause, so the shortest pause is what may be insisted on here.
+        # Jitter only shortens pauses, so only the shortest possible pause can be enforced here.
         shortest = backoff.delay(item.errors_count) * (1 - backoff.jitter)
         return PROCESS if context.now >= item.processed_at + shortest else SKIP
 
 
 class LatestAvailable:
-    """An item that a later one of its key has overtaken is discarded: the receiver already has the newer state.
+    """Discards an item that a later one of its key has overtaken: the receiver already has the newer state.
 
     Only a *delivered* later item counts. The reference also counts one still undelivered, and loses both if that one fails.
     """
@@ -58,9 +58,9 @@ class LatestAvailable:
 
 
 class NoDelay:
-    """Tried again at the next poll."""
+    """Retries at the next poll."""
 
-    def __call__(self, item: Item, context: RetryContext) -> Verdict:  # noqa: ARG002 - the strategies' common shape
+    def __call__(self, item: Item, context: RetryContext) -> Verdict:  # noqa: ARG002 - the signature that all strategies share
         return PROCESS
 
 
@@ -71,7 +71,7 @@ BUILT_IN: dict[str, Callable[[], RetryStrategy]] = {
     "no_delay": NoDelay,
 }
 DEFAULT = ("exponential_backoff",)
-"""``latest_available``, which gives items up, is never asked unless somebody names it."""
+"""``latest_available`` gives items up, so it is used only if the configuration names it."""
 WAITING = frozenset({"exponential_backoff"})
 """Names of the strategies under which a failed row is not due before its pause is over."""
 READING_KEYS = frozenset({"latest_available", "compacted_log"})

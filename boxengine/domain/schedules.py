@@ -1,4 +1,4 @@
-"""Schedules: jobs that are created when their time comes."""
+"""Schedules: jobs that are created at set times."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from typing import Any, assert_never
 from boxengine.domain.cron import Cron
 
 KEY = "cron"
-"""What the idempotency keys of scheduled jobs begin with."""
+"""The prefix of scheduled jobs' idempotency keys."""
 
 
 class Misfire(StrEnum):
-    """What becomes of runs whose time came while no worker was there."""
+    """What happens to runs that came due while no worker was running."""
 
     SKIP = "skip"
-    """They are left out."""
+    """They are skipped."""
     ONCE = "once"
-    """The latest one stands for all of them."""
+    """The latest run replaces all of them."""
     ALL = "all"
-    """All are made up for, the latest ``misfire_limit`` at most."""
+    """All of them are made up for, but at most the latest ``misfire_limit``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """One entry of a box's ``cron``. Immutable; made by the settings."""
+    """One entry of a box's ``cron``. Immutable; created from the settings."""
 
     name: str
     cron: Cron
@@ -38,13 +38,13 @@ class Schedule:
     misfire: Misfire = Misfire.ONCE
     misfire_limit: int = 100
     misfire_grace: timedelta = timedelta(seconds=60)
-    """A run that is created no later than this counts as on time."""
+    """A run that is created with at most this delay counts as on time."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    """What the jobs are created with besides their task."""
+    """The attributes of the created jobs, other than their task."""
 
     @property
     def rule(self) -> str:
-        """By which it is known whether it is still the same schedule."""
+        """Identifies the rule: while it is unchanged, the schedule is the same."""
         return f"{self.cron.text} {self.zone_name}"
 
     def next_after(self, moment: datetime) -> datetime:
@@ -52,10 +52,10 @@ class Schedule:
         return self.cron.after(moment, self.zone)
 
     def due(self, handled_until: datetime, now: datetime) -> Sequence[datetime]:
-        """Runs to be created now, the earliest first.
+        """The runs to create now, the earliest first.
 
         Args:
-            handled_until: runs until then have been created, or left out.
+            handled_until: runs up to this moment have been created or skipped.
         """
         found = list(islice(self.cron.latest(handled_until, now, self.zone), self.misfire_limit))[::-1]
         on_time = [each for each in found if each >= now - self.misfire_grace]
@@ -70,7 +70,7 @@ class Schedule:
                 assert_never(never)
 
     def key(self, run: datetime) -> str:
-        """The idempotency key of a run: it is the same in all processes."""
+        """The idempotency key of a run, which is the same in all processes."""
         return f"{KEY} {self.name} {run.astimezone(UTC).isoformat()}"
 
 
