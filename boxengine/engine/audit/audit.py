@@ -1,4 +1,4 @@
-"""One audit of one box: its table, and its topics where they are to be looked at."""
+"""One audit of one box: its table and, on request, its topics."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from boxengine.engine.audit.topic import TopicAudit
 
 
 def _unwatched(_step: str, _done: int, _total: int | None) -> None:
-    """Nobody looks on."""
+    """Ignores the progress."""
 
 
 class Audit:
-    """Runs once. What it found so far stands in ``summary``."""
+    """Runs once. ``summary`` holds the results so far."""
 
     def __init__(self, table: TableAudit, topic: TopicAudit | None = None, *, progress: Progress = _unwatched) -> None:
         """Args:
-        progress: told of each step: what is looked at, how much of it so far, and how much there is, where that is known.
+        progress: called at each step with what is being checked, how much is done, and the total if it is known.
         """
         self._table = table
         self._topic = topic
@@ -26,12 +26,12 @@ class Audit:
         self.summary = Summary()
 
     def findings(self) -> Iterator[Finding]:
-        """Looks on while it is asked for more; who stops asking stops the audit.
+        """Runs only as far as the iterator is consumed; to stop the audit, stop iterating.
 
         Raises:
             Unavailable: the database or the broker does not answer.
-            SchemaMismatch: the table cannot be looked at.
-            BoxError: there is no such topic, or the temporary files cannot be written.
+            SchemaMismatch: the table cannot be read.
+            BoxError: the topic does not exist, or the temporary files cannot be written.
         """
         for finding in self._all():
             self.summary.findings[finding.kind] += 1

@@ -1,8 +1,8 @@
-"""What the rows of one key tell: their order, the gaps in their numbers, the bucket they are in.
+"""What the rows of one key show: their order, the gaps in their numbers, the bucket they are in.
 
-Each key's rows are looked at from the latest to the earliest, so the state of a key is a few rows, and of what is being
-delivered meanwhile nothing is taken for a fault: a row that is seen pending after a later one was seen delivered has
-been overtaken, whatever becomes of it.
+Each key's rows are read from the latest to the earliest. So the state of a key is only a few rows, and deliveries during the
+audit never look like faults: a row that is read as pending after a later one was read as delivered has been overtaken,
+whatever happens to it afterwards.
 """
 
 from __future__ import annotations
@@ -18,42 +18,43 @@ from boxengine.errors import BoxError
 from boxengine.ports.people.audit import AuditedRow
 
 KEYS_AT_ONCE = 64
-"""Keys that a database takes for equal, and whose rows it therefore mixes, are few: two spellings of one word."""
+"""How many keys are remembered. A database mixes the rows of keys that it treats as equal, but those are few: spellings of a
+word."""
 NUMBERS_NAMED = 3
-"""So many of the numbers that are missing are named."""
+"""How many of the missing numbers a finding names."""
 _OPEN = {
     StrictOrder.NONE: frozenset({Status.PENDING}),
     StrictOrder.BUCKET: frozenset({Status.PENDING}),
-    # Here a failed item parks its key.
+    # In this order a failed item parks its key.
     StrictOrder.KEY: frozenset({Status.PENDING, Status.FAILED}),
 }
-"""Statuses of items that still hold back, or should have held back, the later ones of their key."""
+"""The statuses of items that hold back the later ones of their key, or should have."""
 
 
 class _Key:
-    """What is known of the rows of one key that have been looked at, all later than the next one."""
+    """What is known about the rows of one key that have been read, all of which are later than the next one."""
 
     __slots__ = ("first", "homes", "numbered", "unnumbered")
 
     def __init__(self) -> None:
         self.first: AuditedRow | None = None
-        """The one that was delivered first."""
+        """The row that was delivered first."""
         self.homes: frozenset[int] | None = None
-        """The buckets in which its rows may be, once somebody has asked."""
+        """The buckets in which its rows may be; None: not computed yet."""
         self.numbered: AuditedRow | None = None
-        """The earliest that has a number."""
+        """The earliest row that has a number."""
         self.unnumbered: AuditedRow | None = None
-        """The earliest that has none."""
+        """The earliest row without a number, since the last numbered one was read."""
 
 
 class KeyChecks:
-    """Inversions, gaps and rows in a wrong bucket."""
+    """Finds inversions, gaps and rows in the wrong bucket."""
 
     def __init__(self, box: Box, *, numbered: bool, own_buckets: bool, complete_from: datetime) -> None:
         """Args:
-        numbered: whether gaps are looked for.
-        own_buckets: whether the application chooses buckets by something else than the event key.
-        complete_from: rows created since (UTC, without saying so) are too young for retention to have deleted any.
+        numbered: whether to look for gaps.
+        own_buckets: whether the application chooses buckets by something other than the event key.
+        complete_from: rows created since then (in UTC, without a time zone) are too young for retention to have deleted any.
         """
         self._box = box
         self._strict = box.strict_order is not StrictOrder.NONE
@@ -64,7 +65,7 @@ class KeyChecks:
         self._keys: OrderedDict[str, _Key] = OrderedDict()
 
     def look(self, page: Sequence[AuditedRow]) -> Iterator[Finding]:
-        """The next rows, in the order of ``AuditStore.by_key``."""
+        """Checks the next rows, which come in the order of ``AuditStore.by_key``."""
         name, key = None, _Key()
         delivered = Status.DELIVERED
         for row in page:
@@ -129,17 +130,17 @@ class KeyChecks:
 def homes(box: Box, event_key: str) -> frozenset[int]:
     """The buckets in which rows of this key may be.
 
-    An application may have given the key as a number, of which a strategy may think otherwise than of its text.
+    The application may have passed the key as a number, which a strategy may treat differently from its text.
 
     Raises:
-        BoxError: the strategy does not take text.
+        BoxError: the strategy does not accept the key.
     """
     keys: list[object] = [event_key]
     if event_key.removeprefix("-").isdecimal() and event_key.isascii():
         keys.append(int(event_key))
     try:
         return frozenset(box.partition_strategy(key, box.bucket_size) for key in keys)
-    except Exception as error:  # a strategy is user's code
+    except Exception as error:  # a strategy is user code
         raise BoxError(
             f"box {box.name}: its partition strategy does not take the key {event_key!r} as the table has it "
             f"({type(error).__name__}: {error}); with --own-buckets buckets are not compared with keys"

@@ -15,13 +15,13 @@ class Kind(StrEnum):
     GAP = "gap"
     """The numbers of its key (``seq``) do not lead up to it one by one."""
     DUPLICATE = "duplicate"
-    """It is there twice."""
+    """It exists more than once."""
     STUCK = "stuck"
-    """It has long been due, and was passed over."""
+    """It has long been due, but was passed over."""
     ORPHANED = "orphaned"
-    """Nobody looks after it: a row outside the buckets of its box, a message without a row."""
+    """Nobody handles it: a row in a bucket where it does not belong, or a message without a row."""
     MISSING = "missing"
-    """It counts as delivered, and the topic does not have it."""
+    """It counts as delivered, but the topic does not have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +30,21 @@ class Finding:
 
     kind: Kind
     item: int | None
-    """Its id, where it is known."""
+    """Its id, if known."""
     key: str | None
-    """Its event key; of a message without a row the message's key."""
+    """Its event key; for a message without a row, the message's key."""
     detail: str
 
 
 @dataclass(slots=True)
 class Summary:
-    """What an audit looked at."""
+    """What an audit has read and found."""
 
     rows: int = 0
     messages: int = 0
-    """Of this box, in its topics."""
+    """This box's messages in its topics."""
     foreign: int = 0
-    """Messages of others in the same topics."""
+    """Messages in the same topics that are not this box's."""
     findings: Counter[Kind] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
-    """What could not be judged, and why."""
+    """What could not be checked, and why."""

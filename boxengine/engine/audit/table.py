@@ -1,4 +1,4 @@
-"""The audit of a table: what its rows tell without looking anywhere else."""
+"""The audit of a table, judged by its rows alone."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from boxengine.ports.people.audit import AuditStore, Twins
 
 BUCKETS_AT_ONCE = 16
 DUE_ROWS = 1000
-"""Of each bucket so many due rows are looked at, the lowest ids first: what was passed over has a low one."""
+"""How many due rows of each bucket are checked, lowest ids first: a row that was passed over has a low id."""
 IDS_AT_ONCE = 1000
 _NEVER = datetime.max.replace(tzinfo=UTC)
 Progress = Callable[[str, int, int | None], None]
-"""Told what is done, how far it is, and how much there is, where that is known."""
+"""Called with what is being done, how much is done, and the total if it is known."""
 
 
 class TableAudit:
-    """The checks that need nothing but the database."""
+    """The checks that need only the database."""
 
     def __init__(
         self,
@@ -38,10 +38,10 @@ class TableAudit:
         limit: int = 100,
     ) -> None:
         """Args:
-        since: only rows created since are looked at; with zone.
+        since: only rows created since this moment, which has a time zone, are checked.
         stuck_after: how long an item must have been due to count as stuck.
-        own_buckets: whether the application chooses buckets by something else than the event key.
-        limit: more findings of one kind are not wanted.
+        own_buckets: whether the application chooses buckets by something other than the event key.
+        limit: the most duplicates to report.
         """
         self._box = box
         self._store = store
@@ -54,12 +54,12 @@ class TableAudit:
         self._limit = limit
 
     def findings(self, summary: Summary, progress: Progress) -> Iterator[Finding]:
-        """Looks while it is asked for more. ``summary`` is kept up.
+        """Runs only as far as the iterator is consumed, and keeps ``summary`` up to date.
 
         Raises:
             StoreUnavailable: the database does not answer.
-            SchemaMismatch: the table cannot be looked at.
-            BoxError: the rows cannot be sorted for want of temporary files.
+            SchemaMismatch: the table cannot be read.
+            BoxError: the rows cannot be sorted, because temporary files cannot be written.
         """
         progress("items that are due", 0, None)
         yield from self._stuck()
@@ -78,7 +78,7 @@ class TableAudit:
             yield from self._passed_over([row.id for row in due])
 
     def _passed_over(self, ids: Sequence[int]) -> Iterator[Finding]:
-        """Those that have been due for long, while others of their bucket were delivered."""
+        """Items that have long been due while later ones of their bucket were delivered."""
         now = self._clock.now()
         waiting = [
             (row, since) for row in self._look_up(ids) if now - (since := self._due_since(row)) > self._stuck_after
@@ -103,7 +103,7 @@ class TableAudit:
             yield from (row for row in rows if row.status == Status.PENDING)
 
     def _due_since(self, row: ItemRow) -> datetime:
-        # A moment that cannot be read is text: the row fails by itself, and is not looked at here.
+        # An unreadable moment is text: delivery fails such a row, so it is not judged by that moment here.
         moments = [each for each in (row.created_at, row.available_at) if isinstance(each, datetime)]
         if isinstance(row.processed_at, datetime):
             pause = timedelta(0) if self._box.backoff is None else self._box.backoff.pause(row.errors_count, row.id)
@@ -119,7 +119,7 @@ class TableAudit:
             own_buckets=self._own_buckets,
             complete_from=kept_from(self._box, self._clock.now()).replace(tzinfo=None),
         )
-        # The first page may take a while: without an index by key all rows are read and sorted before it.
+        # The first page may take a while: without an index by key, all rows are read and sorted first.
         progress("rows", 0, None)
         for page in self._rows.by_key(self._box, since=self._since):
             summary.rows += len(page)
@@ -128,7 +128,7 @@ class TableAudit:
 
 
 def kept_from(box: Box, now: datetime) -> datetime:
-    """Rows created since are all still there, unless a person deleted some."""
+    """Since when all created rows still exist, unless a person deleted some."""
     return now - min(box.retention.delivered, box.retention.others)
 
 

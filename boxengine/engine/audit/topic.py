@@ -1,8 +1,7 @@
-"""The audit of a topic: what it holds, compared with the box's table.
+"""The audit of a topic: its messages, compared with the box's table.
 
-The rows are read first and the topic afterwards, up to where it ends by then: a row that counts as delivered was
-acknowledged before, so its message must be among those read. What seems wrong the other way round is looked up in the
-table once more before it is told.
+The rows are read first, then the topic up to its end at that moment: the message of a delivered row was acknowledged before,
+so it must be among those read. A message that seems to lack its row is looked up in the table again before it is reported.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from boxengine.ports.people.audit import (
 
 LOOKED_UP_AT_ONCE = 500
 LONGEST_NUMBER = 19
-"""Digits of an id, and none of what a 64-bit number does not hold."""
+"""An id has fewer digits, so that it always fits a 64-bit number."""
 T = TypeVar("T")
 
 
@@ -53,8 +52,8 @@ class TopicAudit:
         since: datetime | None = None,
     ) -> None:
         """Args:
-        event_names: of the items that go to these topics; None: all do.
-        since: only items created since are looked at; with zone.
+        event_names: the event names of the items that go to these topics; None: all items do.
+        since: only items created since this moment, which has a time zone, are checked.
         """
         self._box = box
         self._items = items
@@ -67,11 +66,11 @@ class TopicAudit:
         self._partitions: dict[tuple[str, int], int] = {}
 
     def findings(self, summary: Summary, progress: Progress) -> Iterator[Finding]:
-        """Looks while it is asked for more. ``summary`` is kept up.
+        """Runs only as far as the iterator is consumed, and keeps ``summary`` up to date.
 
         Raises:
             StoreUnavailable, SourceUnavailable: the database or the broker does not answer.
-            BoxError: there is no such topic.
+            BoxError: the topic does not exist.
         """
         seen = 0
         for page in self._rows.by_id(self._box, since=self._since):
@@ -131,7 +130,7 @@ class TopicAudit:
         for chunk in _chunks(self._matching.mismatches()):
             rowless = [each for each in chunk if each.row_id is None and each.created >= kept]
             rows = self._look_up(each.message_id for each in rowless)
-            # Items created while the rows were read have one by now.
+            # Items created while the rows were read now have a row.
             orphans = {each.uuid for each in rowless if _id_of(rows, each.message_id) != each.uuid}
             for each in chunk:
                 if each.messages > 1:
@@ -149,7 +148,7 @@ class TopicAudit:
                     yield self._inverted(late, first)
 
     def _overtaken(self) -> Iterator[tuple[FirstSending, FirstSending]]:
-        """Items whose first message comes after that of a later one of their key, with the first such one."""
+        """Items whose first message comes after that of a later item of their key, each with the first such later item."""
         first: FirstSending | None = None
         for sending in self._matching.first_sendings():
             if first is None or (sending.key, sending.partition) != (first.key, first.partition):
@@ -160,13 +159,13 @@ class TopicAudit:
                 first = sending
 
     def _promised(self, late: ItemRow | None, first: ItemRow | None, losses: TopicLosses) -> bool:
-        """Whether the box promises that the one goes before the other."""
+        """Whether the box promises to deliver ``late`` before ``first``."""
         if late is not None and first is not None and late.event_key != first.event_key:
-            return False  # two keys that share the key of their messages
+            return False  # two event keys with the same message key
         if losses.complete_from is not None and (
             late is None or not isinstance(late.created_at, datetime) or late.created_at < losses.complete_from
         ):
-            return False  # what is first in the topic now may be a repetition
+            return False  # what is now first in the topic may be a repetition
         if self._box.strict_order is not StrictOrder.NONE:
             return True
         return late is not None and not may_wait(late)
@@ -227,7 +226,7 @@ def _number(value: bytes | None) -> int | None:
 
 
 def _created(message: ReceivedMessage, headers: Mapping[str, bytes | None]) -> datetime:
-    """When its item was, as far as the message tells."""
+    """When its item was created, as far as the message shows."""
     try:
         moment = datetime.fromisoformat(_text(headers.get("Created-At")))
     except ValueError:
