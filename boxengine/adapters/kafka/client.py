@@ -12,25 +12,26 @@ from boxengine.errors import BoxError
 
 LOGGER = logging.getLogger("boxengine.kafka")
 CONNECTIONS = frozenset({"FAIL", "GETPID", "REQTMOUT"})
-"""What librdkafka logs for every connection that fails and every request that nobody answers, and then tries again."""
+"""What librdkafka logs for each failed connection and each unanswered request, before it tries again."""
 
 SERVERS = frozenset({"bootstrap.servers", "metadata.broker.list"})
 
 
 class LibrdkafkaLog:
-    """Gets librdkafka's own log lines, which else go to stderr.
+    """Receives librdkafka's own log lines, which would otherwise go to stderr.
 
-    While a broker is down there is one every other second. At debug: whoever needs the broker tells of it, once.
+    While a broker is down there is one every other second. They go to debug: the code that needs the broker reports the
+    outage, once.
     """
 
     def log(self, level: int, message: str, facility: str, *arguments: object) -> None:
-        """What the binding calls, as it would a logger's."""
+        """The binding calls this as it would call a logger's ``log``."""
         LOGGER.log(logging.DEBUG if facility in CONNECTIONS else level, message, facility, *arguments)
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """What of ``confluent_kafka`` is used. Tests hand in their own."""
+    """The parts of ``confluent_kafka`` that we use. Tests pass their own."""
 
     producer: Any
     """Called with a configuration, makes a producer."""
@@ -102,7 +103,7 @@ def largest_message(config: Mapping[str, Any], topic: str, seconds: float) -> in
     of_a_producer = {"acks", "transactional.id", "delivery.timeout.ms", "message.timeout.ms"}
     connection = {key: value for key, value in config.items() if key not in of_a_producer}
     resource = admin.ConfigResource(admin.ResourceType.TOPIC, topic)
-    # Kept in a variable: a client that nobody holds answers no more. What it has no use for is no news.
+    # Kept in a variable: a garbage-collected client stops answering. ``log_level`` hides warnings about unused settings.
     client = admin.AdminClient({**connection, "enable.idempotence": False, "log_level": 3}, logger=LibrdkafkaLog())
     asked = client.describe_configs([resource], request_timeout=seconds)
     return int(asked[resource].result(seconds)["max.message.bytes"].value)

@@ -59,7 +59,7 @@ CONSUMER_ONLY = frozenset(
         "statistics.interval.ms",
     }
 )
-"""What librdkafka knows of consumers alone, and how often a consumer measures its lag."""
+"""librdkafka's settings for consumers only, and how often a consumer measures its lag."""
 ALL_ACKS = ("all", "-1")
 
 
@@ -72,7 +72,7 @@ def producer_config(
     max_retries: int | None = None,
     transactional_id: str | None = None,
 ) -> dict[str, Any]:
-    """What the producer is made with.
+    """The producer's configuration.
 
     ``required_acks`` and ``max_retries`` are the reference's names for ``acks`` and ``message.send.max.retries``;
     fewer acknowledgements than all, or no retries, switch idempotence off, which librdkafka insists on.
@@ -128,5 +128,5 @@ def is_on(value: Any) -> bool:
 
 
 def without_consumer_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A consumer's configuration as far as it is of use to a producer for the same brokers."""
+    """The part of a consumer's configuration that a producer for the same brokers can use."""
     return {key: value for key, value in config.items() if key not in CONSUMER_ONLY}

@@ -22,9 +22,9 @@ from boxengine.ports import TopicPartition
 logger = logging.getLogger(__name__)
 
 ASK = 1.0
-"""Seconds for the broker's answer, where it is not known whether it is there."""
+"""Seconds to wait for the answer of a broker that may be down."""
 SILENCE = 5.0
-"""Seconds for its answer to a commit, after which it is not believed to be there."""
+"""Seconds to wait for the broker's answer to a commit before the broker counts as down."""
 MOVED = frozenset(
     {
         "ILLEGAL_GENERATION",
@@ -38,22 +38,22 @@ MOVED = frozenset(
         "_STATE",
     }
 )
-"""Answers to a commit that come with a rebalance. The next owner receives the messages again, and knows them."""
+"""Answers to a commit during a rebalance. The next owner receives the messages again, and recognises them."""
 PASSING = frozenset({"_PARTITION_EOF", "_MAX_POLL_EXCEEDED"})
-"""What librdkafka reports though it goes on by itself."""
+"""Errors that librdkafka reports but recovers from by itself."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NO_TIMESTAMP = -1
 BEGINNING = -2
 """librdkafka's ``OFFSET_BEGINNING``."""
 _HEADERS = methodcaller("headers")
-"""Of a header whose name is not UTF-8, confluent-kafka returns a list with a hole and leaves its exception pending: the
+"""If a header's name is not UTF-8, confluent-kafka returns a list with a hole and leaves its exception pending: the
 interpreter raises it at some later statement, or crashes at the hole. A call through ``methodcaller`` is checked."""
 SILENT = frozenset({"_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE", "_TIMED_OUT", "_AUTHENTICATION", "_SSL"})
-"""What the client's own threads report where no broker can be reached."""
+"""Errors that the client's own threads report when they can reach no broker."""
 
 
 class KafkaSource:
-    """``MessageSource`` over one librdkafka consumer, which is made at the first ``receive`` and anew where it broke."""
+    """``MessageSource`` over one librdkafka consumer, made at the first ``receive`` and again after it breaks."""
 
     def __init__(
         self,
@@ -79,17 +79,17 @@ class KafkaSource:
         self._consumer: Any = None
         self._owned: set[TopicPartition] = set()
         self._stored: dict[TopicPartition, int] = {}
-        """The next offset of each partition whose messages are stored, until the broker has it."""
+        """The next offset of each partition whose messages are stored; kept until the broker has it."""
         self._done: dict[TopicPartition, int] = {}
-        """The next offset to be acknowledged of each owned partition of which any has been."""
+        """The next offset to acknowledge, for each owned partition with an acknowledged message."""
         self._extents: Mapping[TopicPartition, Extent] = {}
         self._committed: dict[TopicPartition, int] = {}
-        """The next offset of each partition as the broker has it from this consumer, kept when the partition moves."""
+        """The next offset of each partition that this consumer has committed; kept when the partition moves."""
         self._cluster: str | None = None
         """The cluster's id; None: not asked since partitions were assigned."""
         self._topic_ids = TopicIds(self._client.topic_ids(self._config))
         self._begun_anew: dict[TopicPartition, int] = {}
-        """The next offset to be handed out of each owned partition that went back to its beginning."""
+        """The next offset to hand out, for each owned partition that went back to its beginning."""
         self._postponed: Any = None
         """An error that came along with messages."""
         self._unreachable: str | None = None
@@ -146,7 +146,7 @@ class KafkaSource:
     def check(self) -> None:
         if self._unreachable is not None:
             raise SourceUnavailable(self._unreachable)
-        # A commit that a broker's death cuts short is tried again by librdkafka without end and without a word.
+        # If a broker dies during a commit, librdkafka retries the commit endlessly and silently.
         since = self._committing_since
         silent = 0.0 if since is None else self._monotonic() - since
         if silent > SILENCE:
@@ -188,12 +188,12 @@ class KafkaSource:
         self._make({**offline, "log_level": 0}).close()
 
     def _taken(self, consumer: Any, limit: int, wait: timedelta) -> list[ReceivedMessage] | None:
-        """What librdkafka has; None: nothing came in time."""
+        """The messages that librdkafka has; None: nothing came in time."""
         try:
             first = consumer.poll(wait.total_seconds())
             if first is None:
                 return None
-            # What has come by now and no more: waiting for company would only delay.
+            # Only what has already arrived: waiting for more would delay the first message.
             return self._usable(consumer, [first, *consumer.consume(max(1, limit - 1), timeout=0)])
         except BaseException:
             # Messages may have left librdkafka without reaching us, and its position is behind them. Only a new consumer
@@ -226,7 +226,7 @@ class KafkaSource:
         return self._cluster
 
     def _look_for_steps_back(self, messages: Iterable[ReceivedMessage]) -> None:
-        """Reports offsets below one that was committed, once for each step back."""
+        """Logs offsets below a committed one, once for each step back."""
         for message in messages:
             partition = (message.topic, message.partition)
             committed = self._committed.get(partition, 0)
@@ -247,7 +247,7 @@ class KafkaSource:
             raise self._client.exception(error)
 
     def _ask_whether_reachable(self, consumer: Any) -> None:
-        """Nobody tells when a broker is back, so where none was, it is asked."""
+        """Nothing reports a broker's return, so after an outage this asks for the topics."""
         if self._unreachable is not None:
             try:
                 consumer.list_topics(timeout=ASK)
@@ -256,20 +256,20 @@ class KafkaSource:
             self._unreachable = None
 
     def _complained(self, error: Any) -> None:
-        """Called by librdkafka for what concerns no single message."""
+        """librdkafka calls this for errors that concern no single message."""
         if error.name() in SILENT:
             self._unreachable = f"kafka: {error.str()}"
         elif error.fatal():
             self._postponed = error
 
     def _measured(self, statistics: str) -> None:
-        """Called by librdkafka now and then."""
+        """librdkafka calls this every ``statistics.interval.ms``."""
         self._extents = extents(statistics)
 
     # ── topics that were created again ───────────────────────────────────────────────────────────────
 
     def _ask_for_topics(self, consumer: Any) -> None:
-        """Now and then: librdkafka goes on at its old position in a topic that was created again under its name."""
+        """Checks now and then: librdkafka keeps its old position in a topic that was recreated under the same name."""
         if self._owned and self._unreachable is None and self._topic_ids.takes_turn(self._monotonic()):
             try:
                 self._leave_other_topics(consumer)
@@ -278,7 +278,7 @@ class KafkaSource:
                 logger.debug("the topics' ids could not be asked for: %s", words(error))
 
     def _leave_other_topics(self, consumer: Any) -> frozenset[TopicPartition]:
-        """Goes back to the beginning of partitions whose topic is another one than before; returns these."""
+        """Goes back to the beginning of the partitions whose topic was recreated, and returns them."""
         cluster = self._cluster_id(consumer, next(iter(self._owned))[0])
 
         def committed(partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
@@ -288,7 +288,7 @@ class KafkaSource:
         changes = self._topic_ids.changes(self._owned, committed=committed, cluster=cluster)
         places = frozenset(change.partition for change in changes)
         for place in places:
-            # What was acknowledged are messages of the topic that is gone.
+            # The acknowledged messages belong to the deleted topic.
             for known in (self._stored, self._done, self._committed):
                 known.pop(place, None)
             self._begun_anew[place] = BEGINNING
@@ -299,21 +299,21 @@ class KafkaSource:
     # ── positions ────────────────────────────────────────────────────────────────────────────────────
 
     def _seek(self, starts: Mapping[TopicPartition, int]) -> None:
-        """A partition that cannot be set back must not go on either: a new consumer begins where the group left off."""
+        """A partition whose seek fails must not go on: a new consumer begins where the group left off."""
         try:
             for partition, start in starts.items():
                 if self._consumer is not None and partition in self._owned:
-                    # A message of the topic that is gone must not lead past those of the new one.
+                    # The offset of a deleted topic's message must not skip messages of the new topic.
                     offset = min(start, self._begun_anew.get(partition, start))
                     self._consumer.seek(self._client.partition(*partition, offset))
-                    # It may have been halted further on.
+                    # The partition may have been halted at a later offset.
                     self._consumer.resume([self._client.partition(*partition)])
         except Exception:
             logger.warning("a Kafka consumer could not be reset; a new one replaces it", exc_info=True)
             self.close()
 
     def _commit(self, consumer: Any, only: Iterable[TopicPartition] | None = None) -> None:
-        """Commits what is stored, and waits for it. What the broker will not have stays for the next time."""
+        """Commits the stored offsets and waits for the answer. Offsets that the broker refuses stay for the next commit."""
         wanted = self._stored.keys() if only is None else self._stored.keys() & set(only)
         offsets = [self._offset_of(partition) for partition in wanted]
         if not offsets:
@@ -346,7 +346,7 @@ class KafkaSource:
         self._cluster = None
 
     def _revoked(self, consumer: Any, partitions: Sequence[Any]) -> None:
-        """Between two batches, so nothing is in flight: all that was received is stored or put back."""
+        """Runs between two batches, so nothing is in flight: every received message is stored or put back."""
         leaving = set(_names(partitions))
         try:
             self._commit(consumer, leaving)
@@ -368,13 +368,13 @@ class KafkaSource:
             yield
         except self._client.exception as error:
             if error.args[0].fatal():
-                # It is of no more use; the next one begins where the group left off.
+                # The consumer is unusable; the next one begins where the group left off.
                 self.close()
             raise SourceUnavailable(f"kafka: {words(error)}") from error
 
 
 def message_of(received: Any, *, cluster: str = "") -> ReceivedMessage:
-    """What librdkafka received, as a value. What cannot be represented is left out, and named in ``unreadable``."""
+    """The received message as a value. Parts that cannot be represented are left out, and named in ``unreadable``."""
     problems: list[str] = []
     headers: tuple[tuple[str, bytes | None], ...] = ()
     try:
@@ -405,7 +405,7 @@ def message_of(received: Any, *, cluster: str = "") -> ReceivedMessage:
 
 
 def _tell_of(changes: Iterable[Change]) -> None:
-    """One line for each topic."""
+    """Logs one line per topic and change of id."""
     lines = sorted((change.partition[0], change.before, change.now, change.partition[1]) for change in changes)
     for (topic, before, now), group in groupby(lines, key=itemgetter(0, 1, 2)):
         numbers = ", ".join(str(number) for *_, number in group)

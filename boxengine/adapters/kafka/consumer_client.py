@@ -1,4 +1,4 @@
-"""What of ``confluent_kafka`` a consumer needs, imported once one is built."""
+"""The parts of ``confluent_kafka`` that a consumer needs, imported once a consumer is built."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from boxengine.errors import BoxError
 
 @dataclass(frozen=True, slots=True)
 class ConsumerClient:
-    """What of ``confluent_kafka`` a consumer uses."""
+    """The parts of ``confluent_kafka`` that a consumer uses."""
 
     consumer: Any
     partition: Any
@@ -20,7 +20,7 @@ class ConsumerClient:
     error: type[Any]
     exception: type[Exception]
     topic_ids: Callable[[Mapping[str, Any]], AskIds] = ask_broker
-    """Of a consumer's configuration."""
+    """Called with a consumer's configuration."""
 
 
 def load_consumer_client() -> ConsumerClient:
@@ -42,6 +42,6 @@ def load_consumer_client() -> ConsumerClient:
 
 
 def words(error: BaseException) -> str:
-    """What librdkafka says, after the name of its error."""
+    """The name of librdkafka's error, then its text."""
     first: Any = error.args[0] if error.args else error
     return f"{first.name()}: {first.str()}" if hasattr(first, "fatal") else str(first)

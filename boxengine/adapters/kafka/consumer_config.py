@@ -1,4 +1,4 @@
-"""librdkafka's configuration of a consumer: our defaults, over them the user's ``config``, over them what must be."""
+"""librdkafka's configuration of a consumer: our defaults, over them the user's ``config``, over them what we require."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from boxengine.errors import BoxError
 
 DEFAULTS: Mapping[str, Any] = {
     "client.id": "boxengine",
-    # Of a producer with transactions only what it committed.
+    # From a transactional producer, only committed messages.
     "isolation.level": "read_committed",
     # A consumer that comes or goes moves some partitions; the others go on meanwhile.
     "partition.assignment.strategy": "cooperative-sticky",
@@ -20,7 +20,7 @@ DEFAULTS: Mapping[str, Any] = {
     "topic.metadata.refresh.interval.ms": 30_000,
     # How often the lag is measured, for the metrics.
     "statistics.interval.ms": 10_000,
-    # A small message waits no longer than this for company.
+    # A small message waits no longer than this for others to share its fetch.
     "fetch.wait.max.ms": 100,
 }
 OURS: Mapping[str, Any] = {
@@ -34,10 +34,10 @@ STATIC_MEMBER = "group.instance.id"
 def consumer_config(
     *, bootstrap_servers: str, group: str, config: Mapping[str, Any] | None = None, slot: str
 ) -> dict[str, Any]:
-    """What the consumer is made with.
+    """The consumer's configuration.
 
     Args:
-        slot: tells this consumer from the others of its group and host (``0.1``: process, thread); goes into
+        slot: distinguishes this consumer from the others of its group and host (``0.1``: process, thread); goes into
             ``group.instance.id``, where one is configured, since each member's must be its own.
 
     Raises:
@@ -51,7 +51,7 @@ def consumer_config(
         raise BoxError(f"kafka: {', '.join(wrong)}: offsets are committed once the messages are stored, never before")
     defaults = dict(DEFAULTS)
     if own.get("group.protocol") == "consumer":
-        # There the broker assigns the partitions, and librdkafka refuses a strategy of the client's.
+        # In this protocol the broker assigns the partitions, and librdkafka refuses a client-side strategy.
         del defaults["partition.assignment.strategy"]
     merged = {**defaults, "bootstrap.servers": bootstrap_servers, "group.id": group, **own, **OURS}
     if STATIC_MEMBER in own:

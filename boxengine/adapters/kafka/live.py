@@ -19,11 +19,11 @@ ALL_DOWN = "_ALL_BROKERS_DOWN"
 
 
 class LiveProducer:
-    """Made once, replaced when it breaks."""
+    """One producer, made once and replaced when it breaks."""
 
     def __init__(self, config: Mapping[str, Any], client: Client, *, missing: Callable[[str | None], None]) -> None:
         """Args:
-        missing: told why the brokers are out of reach as long as somebody waits for them, and None once they answer.
+        missing: called with the reason while somebody waits for unreachable brokers, and with None once they answer.
         """
         self.broken: str | None = None
         """Why it must be replaced."""
@@ -62,7 +62,7 @@ class LiveProducer:
             self._missing(None)
 
     def retire(self) -> None:
-        """Takes back what was not sent yet, so that nothing given up on goes out later, and stops the thread."""
+        """Takes back unsent messages, so that none goes out after it was given up on, and stops the thread."""
         try:
             self.handle.purge()
         except self._client.exception:
@@ -71,7 +71,7 @@ class LiveProducer:
         self._thread.join(POLL * 10)
 
     def _serve(self) -> None:
-        # After the stop too, until whoever still waits has had the reports of what was taken back.
+        # Continues after the stop until the messages taken back have been reported to those that still wait.
         while not self._stop.is_set() or len(self.handle):
             with self.breaking():
                 self.handle.poll(POLL)
@@ -80,7 +80,7 @@ class LiveProducer:
 
     @contextmanager
     def breaking(self) -> Iterator[None]:
-        """What librdkafka raises inside is fatal: whoever waits for reports is told, and the producer counts as broken."""
+        """Errors raised inside are fatal: all who wait for reports get the error, and the producer counts as broken."""
         try:
             yield
         except Exception as raised:

@@ -16,7 +16,7 @@ from boxengine.errors import BoxError
 ANY = -1
 """librdkafka chooses the partition by the key."""
 NOW = 0
-"""librdkafka takes the time at which it is given the message."""
+"""librdkafka uses the time at which it receives the message."""
 LARGEST = 2**31 - 1
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)

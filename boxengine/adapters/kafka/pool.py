@@ -33,9 +33,9 @@ class ProducerPool:
     Args:
         worker: names this process among those that run with the same configuration, and stays the same when it is
             restarted; part of the ``transactional.id`` of its producers.
-        threads: that may send at once; so many transactional producers there will be.
+        threads: how many may send at once; also the initial number of transactional producers.
         client: for tests.
-        missing: told of brokers that are out of reach while somebody waits for them, with the reason, and with None once
+        missing: called with the brokers and the reason while somebody waits for unreachable brokers, and with None once
             they answer (``Health.missing``).
 
     Raises:
@@ -58,7 +58,7 @@ class ProducerPool:
         self._leases: dict[str, tuple[Sender, int]] = {}
 
     def lease(self, config: Mapping[str, Any]) -> Sender:
-        """The sender for this configuration, one user more. No broker is asked before the first ``send``."""
+        """The sender for this configuration; adds one user. No broker is asked before the first ``send``."""
         key = repr(sorted(config.items()))
         with self._lock:
             sender, users = self._leases.get(key) or (self._make(config), 0)
@@ -66,7 +66,7 @@ class ProducerPool:
         return sender
 
     def release(self, config: Mapping[str, Any]) -> None:
-        """One user less; the last one closes the sender."""
+        """Removes one user; the last one closes the sender."""
         key = repr(sorted(config.items()))
         with self._lock:
             sender, users = self._leases.pop(key)

@@ -1,7 +1,7 @@
 """The idempotent producer that all threads share.
 
-Within its life, librdkafka's idempotence sees to it that retries of its own neither double nor reorder messages. It
-covers neither a restart of the process nor a second attempt by the engine: for those there are the
+During the producer's life, librdkafka's idempotence ensures that its own retries neither duplicate nor reorder messages.
+It covers neither a restart of the process nor a second attempt by the engine: for those there are the
 ``Idempotency-Key`` and ``Sequence-ID`` headers, and ``transactional: true``.
 
 A batch that has waited long enough is given up as a whole, and its producer with it. Were it left to librdkafka, which
@@ -50,7 +50,7 @@ class SharedProducer:
         self._lock = Lock()
         self._live: LiveProducer | None = None
         self._alone = Lock()
-        """Held while one message is on its way through the producer that has nothing else."""
+        """Held while a message is sent through the producer that carries one message at a time."""
         self._lonely: LiveProducer | None = None
 
     def send(self, messages: Sequence[Message]) -> list[Answer]:
@@ -59,7 +59,7 @@ class SharedProducer:
         for run in self._limits.runs(messages):
             results += [self._send_alone(run.messages[0])] if run.suspect else self._send(run.messages)
             if isinstance(results[-1], Unavailable):
-                # What comes after it could overtake it.
+                # Later messages could overtake this one.
                 return results + results[-1:] * (len(messages) - len(results))
         return results
 
@@ -137,9 +137,9 @@ class SharedProducer:
                 return
 
     def _single_out(self, messages: Sequence[Message], receipts: Receipts, results: list[Answer]) -> None:
-        """Sends alone what a broker refused together: one bad message makes it refuse a whole record batch.
+        """Sends messages that a broker refused together one by one: a single bad message makes it refuse the record batch.
 
-        The guilty one need not be among these messages: librdkafka puts those of all threads into one.
+        The bad message need not be among these: librdkafka puts messages of all threads into one record batch.
         """
         together = sorted(
             index
@@ -149,7 +149,7 @@ class SharedProducer:
         overtaken = _overtaken(messages, receipts)
         for place, index in enumerate(together):
             if index in overtaken:
-                # Sent now, it would come after its followers without anybody being told: a failed attempt says so.
+                # Sent now, it would silently arrive after its followers; a failed attempt makes that visible.
                 continue
             results[index] = self._send_alone(messages[index])
             if isinstance(results[index], Unavailable):
@@ -158,7 +158,7 @@ class SharedProducer:
                 return
 
     def _send_alone(self, message: Message) -> Answer:
-        """Through a producer that has nothing else: what the broker refuses now is this message's own fault."""
+        """Sends through a producer that carries nothing else: a refusal is then this message's own fault."""
         with self._alone:
             if self._lonely is None:
                 self._lonely = LiveProducer(self._config, self._client, missing=self._missing)

@@ -1,4 +1,4 @@
-"""Whether a Kafka cluster answers, without a message sent or a group joined."""
+"""Whether a Kafka cluster answers; sends no message and joins no group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def reach(bootstrap_servers: str, config: Mapping[str, Any], *, within: timedelt
         SourceUnavailable: no broker answers, or it refuses us.
     """
     client = load_client()
-    # Of a consumer's settings too, which a producer has no use for: that is no news here.
+    # The config may hold consumer settings, which a producer does not use; ``log_level`` hides the warnings.
     producer = client.make_producer({**config, "bootstrap.servers": bootstrap_servers, "log_level": 0})
     try:
         producer.list_topics(timeout=within.total_seconds())

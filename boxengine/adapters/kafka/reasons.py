@@ -10,7 +10,7 @@ from boxengine.domain.outcome import Failure
 from boxengine.errors import Unavailable
 
 Answer = Failure | Unavailable | None
-"""Of one message. None: the brokers have acknowledged it. ``Unavailable``: not the message's fault, so no attempt."""
+"""The answer for one message. None: acknowledged. ``Unavailable``: not the message's fault, so no attempt is counted."""
 
 TOO_LARGE = "message too large: see message.max.bytes of the producer and max.message.bytes of the topic"
 UNKNOWN_TOPIC = "unknown topic, and the broker does not create it"
@@ -65,12 +65,12 @@ ITEM_FAULTS = REFUSED_TOGETHER | {
 """Errors of single messages: others of the same transaction may yet succeed without them."""
 
 PURGED = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
-"""Follow from another error, which says more."""
+"""Consequences of another error, which is more informative."""
 
 UNANSWERED = frozenset({"_MSG_TIMED_OUT", "_TIMED_OUT"})
 
 LOCKED_OUT = frozenset({"_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL"})
-"""Why no broker may answer although they are there."""
+"""Why running brokers may not answer."""
 
 OUTAGES = (
     PURGED
@@ -108,8 +108,8 @@ def is_items_fault(error: Any, *, partition: int) -> bool:
     """Whether others of the same transaction may yet succeed without the message.
 
     Args:
-        partition: that the message asked for. Where it asked for none, its partition was taken away under it, for the
-            topic was created again with fewer.
+        partition: the one that the message asked for. If it asked for none, its partition has disappeared: the topic was
+            recreated with fewer.
     """
     return error.name() in ITEM_FAULTS or (error.name() == UNKNOWN_PARTITION and partition >= 0)
 
@@ -118,7 +118,7 @@ def answer(error: Any, *, partition: int, timeout: timedelta, last_error: Any = 
     """What an error means for its message.
 
     Args:
-        partition: that the message asked for; negative: none.
+        partition: the one that the message asked for; negative: none.
         last_error: what the connection last complained about.
     """
     reason = explain(error, timeout=timeout, last_error=last_error)

@@ -23,7 +23,7 @@ class Receipts:
         self.errors: dict[int, Any] = {}
         """``KafkaError`` by the message's place in the batch."""
         self.unsent: set[int] = set()
-        """Places of those among them that librdkafka did not even take."""
+        """Places of the messages among them that librdkafka did not accept."""
         if not count:
             self._complete.set()
 
@@ -40,14 +40,14 @@ class Receipts:
         return self._complete.wait(seconds)
 
     def give_up(self, error: Any) -> None:
-        """Puts this error down for every message without a report, and ends the waiting; later reports come too late."""
+        """Records this error for every message without a report and ends the wait; later reports are ignored."""
         for index in tuple(self._pending):
             self.errors.setdefault(index, error)
         self._pending.clear()
         self._complete.set()
 
     def produce(self, producer: Any, client: Client, messages: Sequence[Message], first: int = 0) -> int | None:
-        """Hands over messages from ``first`` on; what is refused outright is put down as an error.
+        """Hands over the messages from ``first`` on; records an error for each one refused outright.
 
         Returns the place at which the producer's local queue was full, None where all were handed over.
         """

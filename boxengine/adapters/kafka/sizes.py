@@ -1,7 +1,7 @@
-"""How large a message may be for its topic, so that one which is too large never shares a record batch with others.
+"""How large a topic's messages may be, so that a message that is too large never shares a record batch with others.
 
-A broker refuses a record batch as a whole, and librdkafka puts messages of all threads into one. What the topic takes is
-compared with the size before compression: a message above it may yet fit, and is sent alone.
+A broker refuses a record batch as a whole, and librdkafka puts messages of all threads into one. The topic's limit is
+compared with the size before compression: a message above the limit may still fit, and is sent alone.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Run(NamedTuple):
 
 
 class TopicLimits:
-    """What topics take, as the broker says. Used by any number of threads."""
+    """The size limits of topics, as the broker reports them. Used by any number of threads."""
 
     def __init__(self, config: Mapping[str, Any], client: Client) -> None:
         self._config = config
@@ -60,13 +60,13 @@ class TopicLimits:
     def _may_exceed(self, message: Message) -> bool:
         size = size_of(message)
         if size > self._own:
-            # The producer refuses it by itself, and nothing else with it.
+            # The producer itself refuses this message, and no others with it.
             return False
         limit = self._limit(message.topic)
         return limit is not None and size > limit
 
     def _limit(self, topic: str) -> int | None:
-        """Bytes; None where the broker does not tell."""
+        """Bytes; None if the broker does not report the limit."""
         if self._client.admin is None:
             return None
         with self._lock:

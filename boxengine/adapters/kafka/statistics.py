@@ -1,4 +1,4 @@
-"""What of librdkafka's statistics a consumer has a use for: where the partitions end, and where its group stands."""
+"""The part of librdkafka's statistics that a consumer uses: where the partitions end, and where its group stands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Extent(NamedTuple):
     """By the group: the offset at which it would begin again."""
 
     def lag(self, position: int | None) -> int | None:
-        """Messages from the position on; None where it cannot be told.
+        """How many messages follow from the position on; None if unknown.
 
         Args:
             position: the next offset to be acknowledged; None: this consumer has acknowledged nothing here yet.

@@ -1,4 +1,4 @@
-"""Whether a topic is still the one that was read so far: one that is deleted and created again keeps its name alone."""
+"""Whether a topic is still the one read so far: a topic that is deleted and recreated keeps only its name."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from boxengine.ports import TopicPartition
 ASK_EVERY = 5.0
 """Seconds. Until a new topic is noticed, messages behind the old position are stored before those in front of it."""
 ASK_AGAIN = 60.0
-"""Seconds after an answer that did not come: waiting for it holds up all partitions."""
+"""Seconds before the next question when an answer did not come: waiting for one holds up all partitions."""
 ANSWER = 5.0
 """Seconds."""
 NONE = "AAAAAAAAAAAAAAAAAAAAAA"
-"""What brokers answer that know of no ids (before Kafka 2.8)."""
+"""The answer of brokers that have no topic ids (before Kafka 2.8)."""
 AskIds = Callable[[Collection[str]], Mapping[str, str]]
 """The ids of those of the topics that exist; empty where the broker has none. Raises librdkafka's exception."""
 AskMetadata = Callable[[Collection[TopicPartition]], Mapping[TopicPartition, str]]
@@ -56,17 +56,17 @@ class TopicIds:
         return len(self._known) < len(owned)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """They belong to another consumer now."""
+        """Forgets the ids of partitions that this consumer no longer owns."""
         for partition in partitions:
             self._known.pop(partition, None)
 
     def metadata(self, partition: TopicPartition) -> str:
-        """What is to be committed with an offset of the partition."""
+        """The metadata to commit with an offset of the partition."""
         topic_id = self._known.get(partition)
         return f"topic-id={topic_id} cluster={self._cluster}" if topic_id else ""
 
     def changes(self, owned: Collection[TopicPartition], *, committed: AskMetadata, cluster: str) -> list[Change]:
-        """Those of the partitions whose topic is another one than before, each told once."""
+        """The partitions whose topic was recreated, each reported once."""
         ids = self._ask({topic for topic, _ in owned})
         before = dict(self._known)
         new = [partition for partition in owned if partition not in before and partition[0] in ids]
@@ -91,7 +91,7 @@ def ask_broker(config: Mapping[str, Any]) -> AskIds:
         admin: Any = import_module("confluent_kafka.admin")
         kafka: Any = import_module("confluent_kafka")
         if not clients:
-            # Whatever goes wrong with the brokers, the consumer itself logs.
+            # The consumer itself logs any trouble with the brokers.
             clients.append(admin.AdminClient({**without_consumer_settings(config), "log_level": 0}))
         answers = clients[0].describe_topics(kafka.TopicCollection(list(topics)), request_timeout=ANSWER)
         found = {}
@@ -107,11 +107,11 @@ def ask_broker(config: Mapping[str, Any]) -> AskIds:
 
 
 def _shown(topic_id: str) -> str:
-    """As Kafka's own tools write it."""
+    """The id as Kafka's own tools write it."""
     return "" if topic_id == NONE else topic_id.replace("+", "-").replace("/", "_")
 
 
 def _id_in(text: str, cluster: str) -> str:
-    """The id that was committed, if on this cluster: what copies groups to another one may copy this, too."""
+    """The committed id, if it is of this cluster: a tool that copies groups between clusters may copy the id too."""
     parts = dict(part.partition("=")[::2] for part in text.split())
     return parts.get("topic-id", "") if parts.get("cluster") == cluster else ""

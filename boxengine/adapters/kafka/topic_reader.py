@@ -20,24 +20,24 @@ from boxengine.ports.people.audit import TopicLosses
 PAGE = 1000
 """Messages."""
 ANSWER = 30.0
-"""Seconds within which a broker must have something to say."""
+"""Seconds within which a broker must answer."""
 BUFFER_KIB = 2048
-"""Of messages that wait in librdkafka, for each partition: it would rather have 64 MB."""
+"""How much librdkafka buffers for each partition; its own default is 64 MB."""
 GROUP = "boxengine-audit"
-"""librdkafka wants one; nobody joins it."""
+"""librdkafka requires a group; nobody joins it."""
 END = "_PARTITION_EOF"
 OURS: Mapping[str, Any] = {
     "isolation.level": "read_committed",
-    # Tells of the end of what was committed; an open transaction may stand before the end of the log.
+    # Reports the end of the committed messages; an open transaction may stand before the end of the log.
     "enable.partition.eof": True,
     "queued.max.messages.kbytes": BUFFER_KIB,
-    # The settings are those of the transport's producer; what a consumer has no use for is no news.
+    # The settings come from the transport's producer; this hides warnings about those that a consumer does not use.
     "log_level": 3,
 }
 
 
 class _Stretch(NamedTuple):
-    """What of a partition is to be read."""
+    """The part of a partition to read."""
 
     topic: str
     partition: int
@@ -95,7 +95,7 @@ class TopicReader:
 
     def losses(self) -> TopicLosses:
         cut = [self._oldest.get((each.topic, each.partition)) for each in self._stretches if each.low > 0]
-        # Where all of a partition is gone, or its messages bear no time, nothing is known of what it had.
+        # If a partition has lost all its messages, or they have no timestamps, nothing is known about what it held.
         complete_from = max((moment or self._clock.now() for moment in cut), default=None)
         return TopicLosses(complete_from, compacted=any(map(self._compacted, self._topics)))
 
@@ -140,11 +140,11 @@ class TopicReader:
         return _Stretch(topic, partition, low, end)
 
     def _compacted(self, topic: str) -> bool:
-        """Whether the broker says so; who may not ask is taken to have a topic that keeps what it gets."""
+        """Whether the broker reports compaction; without permission to ask, the topic is treated as not compacted."""
         admin: Any = import_module("confluent_kafka.admin")
         resource = admin.ConfigResource(admin.ResourceType.TOPIC, topic)
         try:
-            # Kept in a variable: a client that nobody holds answers no more.
+            # Kept in a variable: a garbage-collected client stops answering.
             client = admin.AdminClient(self._settings, logger=LOGGER)
             asked = client.describe_configs([resource], request_timeout=ANSWER)
             return "compact" in asked[resource].result()["cleanup.policy"].value

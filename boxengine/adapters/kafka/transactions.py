@@ -2,9 +2,8 @@
 
 A transaction needs a producer for itself, so each thread that is sending takes one of the slots; a slot's
 ``transactional.id`` is ``PREFIX-WORKER-SLOT``. A worker that restarts under the same name fences its predecessor off and
-ends the transactions that it left open, those of slots that it does not need itself too: until they end, consumers wait.
-The name must therefore be the worker's own: two workers that share one fence
-each other in turn.
+ends the transactions that it left open, even in slots that it does not need itself: until they end, consumers wait.
+The name must therefore be the worker's own: two workers that share a name fence each other in turn.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ logger = logging.getLogger(__name__)
 GRACE = 5.0
 """Seconds beyond the delivery timeout that a transaction may take to end."""
 INIT = 20.0
-"""Seconds for a producer's first answer, which may have to wait for the end of what its predecessor left open."""
+"""Seconds for a producer's first answer, which may have to wait until its predecessor's open transaction ends."""
 QUEUE_FULL_POLL = 0.05
 
 
@@ -77,7 +76,7 @@ class Slot:
         """What its connections last complained about (``KafkaError``)."""
 
     def commit(self, messages: Sequence[Message]) -> Ending:
-        """One transaction with these messages, but for those that librdkafka does not even accept."""
+        """Sends these messages in one transaction, except those that librdkafka does not accept."""
         deadline = time.monotonic() + self._timeout + GRACE
         receipts = Receipts(len(messages))
         try:
@@ -99,12 +98,12 @@ class Slot:
         return Ending(receipts.errors)
 
     def fence(self) -> None:
-        """Ends what a predecessor left open; where that fails now, the first transaction tries again."""
+        """Ends the transaction that a predecessor left open; if that fails now, the first transaction tries again."""
         with suppress(self._client.exception, SystemError):
             self._ready()
 
     def drop(self) -> None:
-        """Lets the producer go; the next one under the same id ends what it left open."""
+        """Drops the producer; the next one under the same id ends the transaction that it left open."""
         producer, self._producer = self._producer, None
         if producer is not None:
             with suppress(self._client.exception, SystemError):
@@ -129,7 +128,7 @@ class Slot:
         if full_at is not None:
             raise self._client.exception(self._client.make_error("_QUEUE_FULL", "Local: Queue full"))
         accepted = frozenset(range(len(messages))) - receipts.errors.keys()
-        # librdkafka wants all reports served before it commits; on a producer of one's own that is a flush.
+        # librdkafka requires that all reports are served before it commits; on an unshared producer, a flush does that.
         producer.flush(max(0.0, deadline - time.monotonic()))
         receipts.give_up(self._client.make_error("_MSG_TIMED_OUT", "no delivery report"))
         lost = [receipts.errors[index] for index in sorted(accepted & receipts.errors.keys())]
@@ -137,7 +136,7 @@ class Slot:
             raise self._client.exception(min(lost, key=lambda error: error.name() in PURGED))
 
     def _roll_back(self, error: Any) -> None:
-        # A commit that was not answered cannot be aborted: whether it happened is the next producer's to find out.
+        # An unanswered commit cannot be aborted: the next producer finds out whether it happened.
         if self._producer is not None and not error.fatal() and error.name() not in UNANSWERED:
             try:
                 self._until(time.monotonic() + GRACE, self._producer.abort_transaction)
@@ -148,7 +147,7 @@ class Slot:
         self.drop()
 
     def _until(self, deadline: float, step: Callable[[float], None]) -> None:
-        """Repeats a step of a transaction as long as librdkafka says that this may help."""
+        """Repeats a step of a transaction while librdkafka reports a retriable error."""
         while True:
             try:
                 return step(max(0.0, deadline - time.monotonic()))
@@ -165,7 +164,7 @@ class Slot:
 
 
 class TransactionalProducers:
-    """As many slots as threads send at once; a slot is found again by the next thread that is free."""
+    """As many slots as threads send at once; a free slot goes to the next thread that sends."""
 
     def __init__(
         self,
@@ -202,7 +201,7 @@ class TransactionalProducers:
             for run in self._limits.runs(messages):
                 results += self._send(slot, run.messages)
                 if isinstance(results[-1], Unavailable):
-                    # What comes after it could overtake it.
+                    # Later messages could overtake this one.
                     return results + results[-1:] * (len(messages) - len(results))
             return results
 
@@ -231,7 +230,7 @@ class TransactionalProducers:
         return results
 
     def close(self) -> None:
-        """Lets all producers go; a later ``send`` makes new ones."""
+        """Drops all producers; a later ``send`` makes new ones."""
         with self._lock:
             for slot in self._free:
                 slot.drop()
@@ -254,7 +253,7 @@ class TransactionalProducers:
         return Slot(self._config, self._client, f"{self._prefix}-{number}", missing=self._missing)
 
     def _fence_the_others(self) -> None:
-        """Once, and in a thread: nobody who sends has to wait for it."""
+        """Fences the other slots once, in a thread of its own: no sender has to wait for it."""
         with self._lock:
             if self._fenced:
                 return
@@ -272,7 +271,7 @@ class TransactionalProducers:
                 self._free.append(slot)
 
     def _put_off(self, ending: Ending, slot: Slot) -> Unavailable:
-        """What is said of the messages that had no part in what spoilt their transaction."""
+        """The answer for messages that did not themselves spoil their transaction."""
         if not ending.begun and ending.aborted.name() in UNANSWERED:
             seconds = min(INIT, self._timeout.total_seconds())
             return no_broker(ending.aborted, seconds=seconds, last_error=slot.last_error)
@@ -294,7 +293,7 @@ class TransactionalProducers:
 
 
 def _in_order(messages: Sequence[Message], alone: Container[int], *, without: Container[int]) -> Iterator[list[int]]:
-    """The places of the messages in groups: those under suspicion alone, the others with their neighbours."""
+    """The places of the messages in groups: suspect messages alone, the others with their neighbours."""
     group: list[int] = []
     for index in range(len(messages)):
         if index in alone:
