@@ -5,6 +5,6 @@ One event loop per process, in a thread of its own (``event_loop``), runs whatev
 callable that the rest of the engine knows (``wrapping``), so nothing else here knows of asyncio. Where middlewares and
 transports are all asynchronous, items go through both side by side (``abreast``, each on a ``passage`` of its own).
 
-A thread that waits for a coroutine is at its service meanwhile (``visit``): what must not leave that thread, the claim's
-session above all, is called there on the coroutine's behalf. ``watch`` notices code that blocks the loop.
+A thread that waits for a coroutine runs errands for it meanwhile (``visit``): whatever must not leave that thread, above
+all the claim's session, is called there on the coroutine's behalf. ``watch`` notices code that blocks the loop.
 """

@@ -1,6 +1,6 @@
-"""Items that go through asynchronous middlewares and transports side by side; those of one key in sequence.
+"""Sends items through asynchronous middlewares and transports side by side; items of one key go in sequence.
 
-For routes on which nothing needs the thread that delivers: all middlewares are ``async def``, so are the transports' calls
+For routes on which nothing needs the delivering thread: all middlewares are ``async def``, so are the transports' calls
 for single items, and none of them writes through the claim's session.
 """
 
@@ -47,7 +47,7 @@ class Abreast:
         return bool(self._middlewares) and all(carrier.side_by_side is not None for carrier in route)
 
     def send(self, route: Route, items: Sequence[Item]) -> None:
-        """Sends these items, of which only those of one key wait for each other, as far as the deadline allows."""
+        """Sends these items as far as the deadline allows; only items of one key wait for each other."""
         if self._deadline.passed(self._sent):
             return
         if self._sent.out_of_reach(route):
@@ -67,7 +67,7 @@ class Abreast:
                 self._sent.judge(way.item, refusal(result), way.at)
 
     def tell(self) -> None:
-        """Tells of all calls, transport by transport."""
+        """Reports all calls, transport by transport."""
         tell(dict.fromkeys(leg for legs in self._legs.values() for leg in legs), self._watch, self._sent)
 
     def _legs_of(self, route: Route) -> Sequence[AsyncLeg]:
@@ -101,12 +101,12 @@ class _Way:
         self._legs = legs
         self._watch = watch
         self.at = MIDDLEWARE
-        """Where it is, or where it failed."""
+        """Where the item is, or where it failed."""
 
     async def go(self, middlewares: Sequence[AsyncMiddleware]) -> Result:
-        """Through middlewares and transports, in a context of its own.
+        """Takes the item through middlewares and transports, in a context of its own.
 
-        True where the transports took the item and no middleware objects; ``KEPT_BACK``; else what failed first.
+        Returns True if the transports took the item and no middleware objects, else ``KEPT_BACK`` or the first failure.
         """
         return await asyncio.create_task(self._go(middlewares))
 
@@ -121,18 +121,18 @@ class _Way:
             case Unavailable() as problem if self.at != MIDDLEWARE:
                 return problem
             case BaseException() as error:
-                # Not raised: asyncio would take SystemExit out of a task for the loop's own.
+                # Not raised: asyncio would treat a task's SystemExit as the loop's own.
                 return Raised(error)
             case problem:
                 return problem
 
     async def _carry(self, item: Item) -> Result:
-        """The item through all its transports; True, or the answer of the first that fails, which ends it."""
+        """Hands the item to all its transports until one fails; returns True, or the failed one's answer."""
         monotonic, sending = self._watch.monotonic, self._watch.tracer.sending
         for leg in self._legs:
             self.at = leg.name
             leg.calls += 1
-            leg.failures += 1  # until it is known to be well
+            leg.failures += 1  # until the call is known to have succeeded
             began = monotonic()
             try:
                 with sending(self._watch.box, leg.name, (item,)):

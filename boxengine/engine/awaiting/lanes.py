@@ -1,4 +1,4 @@
-"""Sends the items of one batch on the event loop: those of one key in sequence, different keys concurrently."""
+"""Sends the items of one batch on the event loop: items of one key in sequence, different keys concurrently."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CallLimits:
     """``processor.cutoff_timeout``."""
 
     def one_call(self) -> asyncio.Timeout | None:
-        """Cancels what runs in it once it has taken as long as ``timeout`` allows; None: there is no such limit."""
+        """Cancels its body when ``timeout`` has passed; None: there is no such limit."""
         return None if self.timeout is None else asyncio.timeout(self.timeout.total_seconds())
 
     def lapsed(self) -> str:
@@ -45,8 +45,8 @@ class CallLimits:
 class Lanes:
     """Sends the items of one batch through an asynchronous transport, each by itself.
 
-    A lane is the items of one key, in a task of its own. At its end the next lane begins in its place, so the batch keeps the
-    places that it has at the gate until no lane is left.
+    A lane is the items of one key, in a task of its own. When a lane ends, the next one takes its place, so the batch keeps
+    its places at the gate until no lane is left.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Lanes:
     ) -> None:
         """Args:
         call: hands one item over.
-        gate: lets so many calls through at once as the box allows, this batch's and others'.
+        gate: lets through as many calls at once as the box allows, this batch's and others'.
         name: of the tasks.
         """
         self._call = call
@@ -85,7 +85,7 @@ class Lanes:
     async def run(self) -> Sequence[Result]:
         """A result for each item, in order; ``WITHHELD`` for those that were not handed over.
 
-        Calls that are under way at the cutoff are cancelled, and have failed.
+        Calls under way at the cutoff are cancelled and count as failed.
         """
         entering = asyncio.create_task(self._enter(), name=self._name)
         try:
@@ -112,7 +112,7 @@ class Lanes:
         if late:
             await asyncio.wait(late, timeout=LAST_MOMENT)
         for place in self._under_way:
-            # Abandoned: the result of what it may still do is ignored.
+            # Abandoned: the call may go on, but its result is ignored.
             self.results[place] = Raised(NoAnswerInTime(f"{self._limits.cut_off()}, and goes on"))
 
     # ── lanes ────────────────────────────────────────────────────────────────────────────────────────

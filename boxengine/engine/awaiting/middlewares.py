@@ -1,4 +1,4 @@
-"""Middlewares that are ``async def``, as the plain ones that the engine calls."""
+"""Makes ``async def`` middlewares into the plain ones that the engine calls."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from boxengine.engine.delivering.pipeline import Middleware
 
 
 class Awaited:
-    """One asynchronous middleware. Its ``await call_next()`` goes on in the thread that waits for it.
+    """One asynchronous middleware. Its ``await call_next()`` runs in the thread that waits for the middleware.
 
-    So whatever it wraps (other middlewares, the claim's session, a plain transport) runs in the same thread as
-    without it.
+    So everything that it wraps (other middlewares, the claim's session, a plain transport) runs in the same thread as it
+    would without it.
     """
 
     def __init__(self, middleware: Middleware, loop: EventLoop) -> None:

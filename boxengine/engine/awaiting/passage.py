@@ -43,7 +43,7 @@ class AsyncPassage(Passage):
 
 
 class _AsyncCallNext:
-    """Goes on once; awaited again, also meanwhile, it gives the first answer again."""
+    """Goes on once; later and concurrent calls get the first answer."""
 
     __slots__ = ("_answer", "_called", "_depth", "_error", "_passage", "_turn")
 

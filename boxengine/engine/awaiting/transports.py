@@ -1,4 +1,4 @@
-"""A transport whose calls are ``async def``, as the plain transport that the engine calls."""
+"""Makes a transport whose calls are ``async def`` into the plain transport that the engine calls."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from boxengine.errors import NoAnswerInTime
 from boxengine.ports import Clock, Result
 
 LOOK = 0.1
-"""Seconds after which the thread that waits for a batch looks whether the rest of it must wait."""
+"""Seconds between the checks, by the thread that waits for a batch, whether the rest of the batch must wait."""
 
 Lend = Callable[[Any, Visit], AbstractContextManager[Any]]
-"""Makes of a claim's session the one that coroutines use, for one visit."""
+"""Turns a claim's session into the one that coroutines use, for one visit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,17 +35,17 @@ class Surroundings:
 
     loop: EventLoop
     gate: asyncio.Semaphore
-    """Lets so many calls through at once as the box allows."""
+    """Lets through as many calls at once as the box allows."""
     lend: Lend
     paused: Callable[[], bool]
-    """Whether nothing of the box may be handed out any more. Asked in the thread that waits, never on the loop."""
+    """Whether the box may no longer hand out items. Called in the waiting thread, never on the loop."""
     clock: Clock
     flush_after: float
-    """Seconds after which no more calls of a batch are begun, so that what has been sent is recorded: a crash repeats little."""
+    """Seconds after which a batch begins no more calls, so that the sent items are recorded and a crash repeats little."""
 
 
 class Asynchronous:
-    """Makes the transport, and calls it on the event loop. ``plain`` is what the engine gets to see."""
+    """Makes the transport and calls it on the event loop. The engine sees only ``plain``."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Asynchronous:
             members["call_batch"] = _batch(self, batch)
         elif one is not None and not asks_for(one, "session"):
             members["call_batch"] = lambda _self, items: side_by_side(items)
-        # A class of its own, for the engine tells by class and signature how a transport is to be called.
+        # A class of its own: the engine decides by class and signature how to call a transport.
         bases: tuple[type, ...] = ()
         if one is not None and asynchronous(one) and not asks_for(one, "session"):
             members["one"] = lambda _self, item: self.one(item)
@@ -99,7 +99,7 @@ class Asynchronous:
     # ── calls ────────────────────────────────────────────────────────────────────────────────────────
 
     def side_by_side(self, items: Sequence[Item]) -> Sequence[Result]:
-        """Each item by itself, those of one key one after the other, until the rest must wait."""
+        """Sends each item by itself, items of one key in sequence, until the rest must wait."""
         return self.each(items, self._call_one, timeout=self._limits.timeout)
 
     def each(
@@ -117,7 +117,7 @@ class Asynchronous:
         return results
 
     def all_side_by_side(self, items: Sequence[Item]) -> Sequence[Result]:
-        """The same, and none has to wait; calls are cancelled at the cutoff alone."""
+        """Like ``side_by_side``, but neither a pause nor ``flush_after`` stops it; only timeout and cutoff cancel calls."""
         _, visit = self._begin(items, self._call_one, self._limits.timeout)
         visit.wait()
         results: Sequence[Result] = visit.result()
@@ -133,14 +133,14 @@ class Asynchronous:
         return lanes, visit
 
     def alone(self, item: Item) -> Result:
-        """One item; whether it must wait has just been asked. Raises what the transport raised."""
+        """Sends one item; the caller has just checked that it need not wait. Raises what the transport raised."""
         (result,) = self.all_side_by_side([item])
         if isinstance(result, Raised):
             raise result.error
         return result
 
     def alone_in_session(self, item: Item, given: Mapping[str, Any]) -> Result:
-        """One item, with a session on the claim's transaction. Raises what the transport raised."""
+        """Sends one item, with a session on the claim's transaction. Raises what the transport raised."""
         try:
             return self._limited(partial(self.transport(), item, item.payload), given)
         except NoAnswerInTime as error:
@@ -152,11 +152,11 @@ class Asynchronous:
         return self._limited(partial(self.transport().call_batch, items), given)
 
     def transport(self) -> Any:
-        """The one that is kept, or a new one."""
+        """The kept transport, or a new one if each call gets its own."""
         return self._make() if self._disposable else self._kept
 
     def close(self) -> None:
-        """Awaits ``aclose()``, or calls ``close()`` and awaits it where it is to be awaited."""
+        """Awaits ``aclose()``, or calls ``close()`` and awaits its result if that is awaitable."""
         close = getattr(self._kept, "aclose", None) or getattr(self._kept, "close", None)
         if callable(close):
             self._with.loop.run(_on_the_loop_to_the_end, close, name=f"{self._name} close")
@@ -183,7 +183,7 @@ class Asynchronous:
         return result
 
     def _limited(self, call: Callable[..., Awaitable[Any]], given: Mapping[str, Any]) -> Any:
-        """A call that ends in any case before the thread goes on: it may have the claim's session.
+        """Runs a call that always ends before the thread goes on, because it may hold the claim's session.
 
         Raises:
             NoAnswerInTime: it was cancelled.

@@ -33,7 +33,7 @@ class Visit:
     # ── in the thread ────────────────────────────────────────────────────────────────────────────────
 
     def begin(self, function: Callable[..., Awaitable[Any]], *arguments: Any, name: str) -> None:
-        """Has ``function(*arguments)`` awaited on the loop.
+        """Starts awaiting ``function(*arguments)`` on the loop.
 
         Args:
             name: of the task, for those who look at what the loop does.
@@ -48,13 +48,13 @@ class Visit:
         self._loop.call_soon_threadsafe(start, context=copy_context())
 
     def wait(self, within: float | None = None) -> bool:
-        """Runs errands until the coroutine has ended, or for so many seconds; whether it has ended."""
+        """Runs errands until the coroutine ends, or until none came for ``within`` seconds; returns whether it has ended."""
         if self._ended:
             return True
         try:
             while (errand := self._errands.get(timeout=within)) is not None:
                 errand.run()
-                del errand  # else what it refers to would stay until the next one
+                del errand  # otherwise its references would live until the next errand
         except Empty:
             return False
         self._ended = True
@@ -66,7 +66,7 @@ class Visit:
         return threading.get_ident() == self._thread
 
     def cancel(self) -> None:
-        """Cancels the coroutine at its next ``await``, once. From any thread; before ``begin``, it will not take a step."""
+        """Cancels the coroutine once, at its next ``await``. Any thread may call this; before ``begin``, no step is taken."""
 
         def cancel() -> None:
             self._cancelled = True
@@ -77,7 +77,7 @@ class Visit:
             self._loop.call_soon_threadsafe(cancel)
 
     def result(self) -> Any:
-        """What the coroutine returned or raised; after its end."""
+        """Returns or raises what the coroutine did; call it after the coroutine's end."""
         error, self._error = self._error, None
         if error is not None:
             raise error
@@ -86,10 +86,10 @@ class Visit:
     # ── on the loop ──────────────────────────────────────────────────────────────────────────────────
 
     async def errand(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Has the thread call ``function(*arguments)``, in the context of the caller.
+        """Makes the thread call ``function(*arguments)``, in the caller's context.
 
-        A cancelled caller gets its ``CancelledError`` at its next ``await``: a thread in the middle of a statement cannot be
-        called back, and must not be left alone with it.
+        A cancelled caller gets its ``CancelledError`` only at its next ``await``: a thread in the middle of a statement cannot
+        be interrupted, and the caller must not leave before the statement ends.
         """
         if self._task is None or self._task.done():
             raise BoxError("this belongs to a call that is over")
@@ -109,7 +109,7 @@ class Visit:
     async def _main(self, function: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...]) -> None:
         try:
             self._result = await function(*arguments)
-        except BaseException as error:  # the thread's business, as if it had called
+        except BaseException as error:  # raised again in the thread, as if it had made the call
             self._error = error
 
     def _over(self, task: asyncio.Task[None]) -> None:
@@ -137,14 +137,14 @@ class _Errand:
     def run(self) -> None:
         try:
             result = self._context.run(self._function, *self._arguments)
-        except BaseException as error:  # the coroutine's business, as if it had called
+        except BaseException as error:  # raised again in the coroutine, as if it had made the call
             self._loop.call_soon_threadsafe(self._fail, error)
         else:
             self._loop.call_soon_threadsafe(self.outcome.set_result, result)
 
     def _fail(self, error: BaseException) -> None:
         if isinstance(error, StopIteration):
-            # A future does not take it: it would end the coroutine that waits.
+            # A future refuses StopIteration, which would end the waiting coroutine.
             cause, error = error, RuntimeError("StopIteration was raised")
             error.__cause__ = cause
         self.outcome.set_exception(error)

@@ -12,7 +12,7 @@ from datetime import timedelta
 from boxengine.engine.awaiting.event_loop import EventLoop
 
 PAUSE = timedelta(seconds=1)
-"""Between two checks."""
+"""The pause between two checks."""
 PATIENCE = 1.0
 """Seconds within which the loop must run an empty call. While it is blocked, no other call proceeds and no timeout fires."""
 

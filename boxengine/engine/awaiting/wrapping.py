@@ -21,14 +21,14 @@ from boxengine.engine.timing import TIMING
 from boxengine.ports import Clock
 
 CONCURRENCY = 200
-"""Calls under way at once, of one box in one process.
+"""How many calls of one box may be under way at once in one process.
 
 httpx and aiohttp have 100 connections in their pools. But with 100, a receiver that takes 20 ms gets 20 times what four
 threads send only on a machine with nothing else to do; with 200 it is twice that."""
 
 
 class Awaiting:
-    """Wraps what is ``async def``; what is not stays as it is, and costs nothing more."""
+    """Wraps everything that is ``async def``; everything else stays as it is, at no extra cost."""
 
     def __init__(
         self,
@@ -42,11 +42,11 @@ class Awaiting:
         flush_after: float = TIMING.flush,
     ) -> None:
         """Args:
-        lend: makes of a claim's session the one that coroutines get.
-        cutoff: after which calls that are under way are cancelled.
+        lend: turns a claim's session into the one that coroutines get.
+        cutoff: the time after which calls under way are cancelled.
         paused: whether nothing of a box may be handed out.
         concurrency: by box name, how many calls may be under way at once; else ``CONCURRENCY``.
-        flush_after: seconds after which a batch begins no more calls, and records what it has.
+        flush_after: seconds after which a batch begins no more calls and records its results.
         """
         self._loop = loop
         self._lend = lend
@@ -105,19 +105,19 @@ def _look(build: Callable[[], Any]) -> tuple[Callable[[], Any], bool]:
         made = made.func
     if isinstance(made, type):
         return build, _is_asynchronous(made)
-    # A factory, of which only what it makes can tell.
+    # A factory: only the object that it makes shows this.
     first = _First(build)
     return first, _is_asynchronous(first.instance)
 
 
 def _is_asynchronous(transport: Any) -> bool:
-    """Of a transport, or of the class of one."""
+    """Whether any call of a transport, or of a transport class, is asynchronous."""
     one = transport.__call__ if isinstance(transport, type) else transport
     return asynchronous(one) or asynchronous(getattr(transport, "call_batch", None))
 
 
 class _First:
-    """Gives what it has made to look at to whoever asks first, and then makes new ones."""
+    """Builds one instance for inspection, returns it to the first caller, and builds new ones after that."""
 
     def __init__(self, build: Callable[[], Any]) -> None:
         self._build = build
@@ -125,7 +125,7 @@ class _First:
         self._problem: Exception | None = None
         try:
             self.instance = build()
-        except Exception as error:  # told where the transport is made
+        except Exception as error:  # raised when the transport is made
             self._problem = error
         self._given = False
 
