@@ -13,7 +13,7 @@ from boxengine.domain.masking import masked_text
 from boxengine.errors import BoxError
 
 READ_AT_MOST = 64 * 1024
-"""Bytes of an answer that are read so that the connection can be used again; beyond that it is closed."""
+"""How many bytes of an answer are read to make the connection reusable; after more it is closed."""
 FINAL = 200
 """Statuses below are interim answers."""
 WITHOUT_BODY = frozenset({204, 304})
@@ -32,7 +32,7 @@ class BrokenOff(NoAnswer):
 
 
 class NotInTime(NoAnswer):
-    """The receiver has the request, as far as is known, and is silent."""
+    """The receiver is silent although, as far as is known, it has the request."""
 
 
 class Answer(NamedTuple):
@@ -47,7 +47,7 @@ class Answer(NamedTuple):
 class Endpoint:
     """Sends requests to one URL, over kept connections, only to addresses that the guard lets through.
 
-    Redirects are not followed and proxies from the environment not used: either would lead past the guard.
+    It does not follow redirects or use proxies from the environment: either would bypass the guard.
 
     Raises:
         BoxError: ``urllib3`` is missing, or the URL is no absolute http(s) URL, carries credentials, or has a private
@@ -126,19 +126,19 @@ class Endpoint:
             preload_content=False,
         )
         if response.status < FINAL:
-            # The real answer would follow on this connection, and be taken for the next item's.
+            # The real answer would follow on this connection, and be treated as the next item's.
             response.close()
             raise BrokenOff(f"answered {response.status}, which is not a final response")
         if _ends_where_it_says(response):
             body = self._read(response, deadline)
         else:
-            # Before anything is read: reading to an end gives the connection back.
+            # Closed before anything is read: reading to the end would return the connection to the pool.
             response.close()
             body = b""
         return Answer(response.status, response.reason or "", response.headers, body)
 
     def _read(self, response: Any, deadline: float) -> bytes:
-        """The answer's beginning. The status has been heard, so whatever goes wrong from here on costs only the connection."""
+        """The beginning of the answer. The status is already known, so a failure here costs only the connection."""
         body = b""
         try:
             while len(body) < READ_AT_MOST and time.monotonic() < deadline:
@@ -175,7 +175,7 @@ class Endpoint:
 
 
 def _ends_where_it_says(response: Any) -> bool:
-    """Whether both ends agree where the answer ended; else its rest would be taken for the answer to the next request."""
+    """Whether both ends agree where the answer ends; otherwise its rest would pass for the next request's answer."""
     lengths = {part.strip() for value in response.headers.getlist("content-length") for part in value.split(",")}
     coded = "transfer-encoding" in response.headers
     if response.status in WITHOUT_BODY:

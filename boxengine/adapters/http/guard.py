@@ -38,10 +38,10 @@ PRIVATE = tuple(
         ),
     )
 )
-"""From IANA's registries of special addresses. Written out, because what ``ipaddress`` takes for global differs between
-versions of Python: some call ``fec0::/10`` so."""
+"""From IANA's registries of special addresses. Written out, because versions of Python differ in which addresses
+``ipaddress`` treats as global: some include ``fec0::/10``."""
 GLOBAL_V6 = IPv6Network("2000::/3")
-"""All that has been given out so far; everything else is special."""
+"""All addresses allocated so far; everything else is special."""
 NAT64 = IPv6Network("64:ff9b::/96")
 REMEMBERED = 30.0
 """Seconds for which a name's addresses are kept."""
@@ -54,8 +54,8 @@ class AddressRefused(Exception):
 def is_public(address: str) -> bool:
     """Whether an address belongs to the public internet.
 
-    It does not if it is loopback, private, link-local (which takes in the clouds' metadata services), shared, multicast
-    or reserved, nor if it is an IPv6 form of an IPv4 address of which that is true.
+    It does not if it is loopback, private, link-local (which includes the clouds' metadata services), shared, multicast
+    or reserved, or if it is an IPv6 form of such an IPv4 address.
     """
     ip = ip_address(address.partition("%")[0])
     inner = _embedded(ip)
@@ -75,7 +75,7 @@ def _embedded(ip: IPv4Address | IPv6Address) -> IPv4Address | None:
 
 
 def is_private_literal(host: str) -> bool:
-    """Whether a host is an address, not a name, and no public one: no answer of a name server will ever change that."""
+    """Whether a host is a non-public address rather than a name: no name server's answer can ever change that."""
     try:
         return not is_public(host)
     except ValueError:
@@ -97,7 +97,7 @@ def resolve(host: str, port: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a name resolved to, and until when that is believed (monotonic seconds)."""
+    """The addresses that a name resolved to, and until when they are trusted (monotonic seconds)."""
 
     addresses: tuple[str, ...]
     until: float
@@ -126,7 +126,7 @@ class Guard:
             return self._known.addresses
 
     def forget(self) -> None:
-        """Asks for the name again at the next call: what it led to did not answer."""
+        """Makes the next call resolve the name again, because its addresses did not answer."""
         with self._lock:
             self._known = None
 

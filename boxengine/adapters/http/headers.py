@@ -1,7 +1,7 @@
-"""Headers of a request: which an item may bring, and what may be in them.
+"""Headers of a request: which ones an item may set, and what they may contain.
 
-Whoever writes rows chooses their headers. Those by which two ends of a connection tell where a message begins and ends
-would let a row hide a request of its own in ours, and leave its answer to the next item.
+Whoever writes a row chooses its headers. Headers that mark where a message begins and ends on a connection would let a
+row smuggle a request of its own into ours, whose answer would then go to the next item.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def is_of_the_connection(name: str) -> bool:
-    """Whether a header is about the connection. Some servers take an underscore for a hyphen."""
+    """Whether a header is about the connection. Some servers treat an underscore as a hyphen."""
     canonical = name.strip().lower().replace("_", "-")
     return canonical in CONNECTION_LEVEL or canonical.startswith(PROXY)
 
@@ -60,7 +60,7 @@ def of_the_configuration(headers: Mapping[str, str]) -> dict[str, str]:
     """The transport's own headers in lower case.
 
     Raises:
-        ValueError: one that cannot be sent, or that is the transport's to set.
+        ValueError: a header cannot be sent, or only the transport may set it.
     """
     for name in headers:
         if is_of_the_connection(name) and name.lower() not in {"host", "connection"}:

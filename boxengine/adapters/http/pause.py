@@ -13,7 +13,7 @@ LONGEST = 3600.0
 
 
 def retry_after(value: str | None, *, now: datetime) -> float | None:
-    """Seconds to wait, from a number of seconds or a date (RFC 9110, 10.2.3); None where there is neither."""
+    """Seconds to wait, from a number of seconds or a date (RFC 9110, 10.2.3); None if the value is neither."""
     if value is None:
         return None
     value = value.strip()
@@ -29,7 +29,7 @@ def retry_after(value: str | None, *, now: datetime) -> float | None:
 
 
 class Pause:
-    """Until when the receiver is left alone."""
+    """Until when the receiver is not called."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -37,10 +37,10 @@ class Pause:
         self._until = 0.0
 
     def extend(self, seconds: float) -> None:
-        """At least so long from now."""
+        """Makes the pause last at least ``seconds`` from now."""
         with self._lock:
             self._until = max(self._until, self._monotonic() + seconds)
 
     def left(self) -> float:
-        """Seconds still to wait; 0 where none."""
+        """Seconds still to wait; 0 if there is no pause."""
         return max(0.0, self._until - self._monotonic())

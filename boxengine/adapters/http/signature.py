@@ -1,4 +1,4 @@
-"""Signatures after the Standard Webhooks specification 1.0 (standardwebhooks.com)."""
+"""Signatures according to the Standard Webhooks specification 1.0 (standardwebhooks.com)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ FROM_URLS = str.maketrans("-_", "+/")
 
 
 class Signer:
-    """Signs with every secret it has, so that receivers can change over from one to the next.
+    """Signs with every secret it has, so that receivers can switch from one to the next.
 
     Args:
-        secrets: base64 after ``whsec_``, as the specification writes them; anything else is taken as it is.
+        secrets: base64 after ``whsec_``, as the specification writes them; any other secret is used as it is.
 
     Raises:
         BoxError: a secret with the prefix is no base64, or one is empty.
@@ -47,7 +47,7 @@ def _key(secret: str) -> bytes:
     if not secret.startswith(PREFIX):
         key = secret.encode()
     else:
-        # Some write it without its padding, or in the alphabet for URLs.
+        # Some people omit the padding, or use base64's URL-safe alphabet.
         encoded = secret.strip().removeprefix(PREFIX).rstrip("=").translate(FROM_URLS)
         try:
             key = base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)

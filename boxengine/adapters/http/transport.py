@@ -1,4 +1,4 @@
-"""The transport ``http``: each item becomes one request, and is delivered once the receiver answered with 2xx."""
+"""The transport ``http``: each item becomes one request, and is delivered once the receiver answers with 2xx."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from boxengine.errors import BoxError, Unavailable
 SHOWN = 200
 """Characters of an answer that go into the reason of a failure."""
 PAUSING = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
-"""The receiver says that it did not look at the item."""
+"""Statuses that say that the receiver did not look at the item."""
 BREAKS = 3
-"""How often an item may meet a broken connection or a 502 before it is taken for the cause: it may crash its receiver."""
+"""After how many broken connections or 502s in a row an item is treated as the cause: it may crash its receiver."""
 REMEMBERED = 1_000
-"""Items that met one."""
+"""How many items with a broken connection or a 502 are remembered."""
 
 Result = Failure | Unavailable | None
 
@@ -100,7 +100,7 @@ class HttpTransport:
         self._now = now
         self._pause = Pause()
         self._breaks: dict[str, int] = {}
-        """How often items met a broken connection, by uuid, oldest first."""
+        """How often items met a broken connection or a 502, by uuid, oldest first."""
         self._concurrency = concurrency
         self._lock = Lock()
         self._threads: ThreadPoolExecutor | None = None
@@ -175,7 +175,7 @@ class HttpTransport:
         headers |= self._headers
         if self._signer is not None:
             headers |= self._signer.headers(message_id=item.uuid, timestamp=int(self._now()), body=body)
-        # Left as text, a header beyond Latin-1 could not be sent at all.
+        # As text, a header with characters beyond Latin-1 could not be sent at all.
         return body, {name: value if value.isascii() else value.encode() for name, value in headers.items()}
 
     def _judged(self, item: Item, answer: Answer) -> Result:
@@ -203,7 +203,7 @@ class HttpTransport:
         return self._broken(item, reason) if status == HTTPStatus.BAD_GATEWAY else Failure(reason)
 
     def _broken(self, item: Item, reason: str) -> Failure | Unavailable:
-        """A receiver that goes away in mid-request is restarted, as a rule; but an item may be what crashes it."""
+        """A receiver that disappears in mid-request is usually being restarted; but the item itself may have crashed it."""
         with self._lock:
             times = self._breaks.pop(item.uuid, 0) + 1
             if times >= BREAKS:
