@@ -13,7 +13,7 @@ import threading
 from queue import SimpleQueue
 
 MOST_WAITING = 8_000_000
-"""Bytes. What comes while so much waits is dropped and counted."""
+"""Bytes. While this much waits, new lines are dropped and counted."""
 FLUSH_TIME = 1.0
 """Seconds that the end of the process waits for lines to be written."""
 
@@ -86,7 +86,7 @@ class BackgroundHandler(logging.Handler):
                 except BlockingIOError:
                     select.select([], [self._descriptor], [])
         except OSError:
-            # The disk is full, or the reader has gone. There is nowhere to say so.
+            # The disk is full, or the reader has gone. There is nowhere to report it.
             self._failing = True
             self._lost += 1
             return False

@@ -1,4 +1,4 @@
-"""Several observers, or tracers, told as one."""
+"""Several observers, or tracers, combined into one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOTHING: AbstractContextManager[object] = nullcontext()
 
 
 class CombinedObserver:
-    """Tells each observer in turn. One that raises is logged once per kind of event; the others are told all the same."""
+    """Passes events to each observer in turn. If one raises, that is logged once per kind of event; the others still see it."""
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         self._observers = tuple(observers)
@@ -94,7 +94,7 @@ class CombinedTracer:
 
 
 class _Nested(AbstractContextManager[None]):
-    """Several contexts as one; one that raises by itself is complained of and left out."""
+    """Several contexts as one; a context that itself raises is logged and left out."""
 
     __slots__ = ("_complain", "_contexts", "_entered")
 

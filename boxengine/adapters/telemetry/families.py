@@ -36,8 +36,8 @@ class Family:
     bounds: tuple[float, ...] = ()
     """A histogram's upper bounds in seconds, without the infinite one."""
     lifetime: float = math.inf
-    """Seconds for which a gauge is shown. What is measured again and again is gone soon after nobody measures it: of many
-    workers one does, and the last word of one that no longer does must not stand forever."""
+    """Seconds for which a gauge is shown. A repeatedly measured gauge disappears soon after its measuring stops: only one of
+    many workers measures it, and the last value of a worker that no longer does must not stay forever."""
 
 
 BOX = ("type", "name", "owner")
@@ -212,7 +212,7 @@ ALL = tuple(value for value in tuple(globals().values()) if isinstance(value, Fa
 
 
 def expose(readings: Mapping[Key, Reading], *, now: float) -> Iterator[Metric]:
-    """The readings of a ledger in Prometheus' own terms; every family appears, also one without numbers.
+    """The readings of a ledger in Prometheus' own terms; every family appears, even one without numbers.
 
     Args:
         now: on the clock that the readings' stamps are of.

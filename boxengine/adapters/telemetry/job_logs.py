@@ -1,4 +1,4 @@
-"""What long jobs tell, as log lines."""
+"""The events of long jobs, as log lines."""
 
 from __future__ import annotations
 

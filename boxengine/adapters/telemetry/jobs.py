@@ -1,4 +1,4 @@
-"""What long jobs tell, as metrics."""
+"""The events of long jobs, as metrics."""
 
 from __future__ import annotations
 

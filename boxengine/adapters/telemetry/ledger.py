@@ -61,7 +61,7 @@ class Ledger:
                 self._numbers[slot] += amount
 
     def put(self, values: Mapping[Key, float], *, stamp: float) -> None:
-        """Replaces each number. Of several processes the one with the latest ``stamp`` is believed."""
+        """Replaces each number. If several processes put the same number, the latest ``stamp`` wins."""
         with self._lock:
             for key, value in values.items():
                 slot = self._slots.get(key) or self._allot(key)
@@ -91,7 +91,7 @@ class Ledger:
         _LENGTH.pack_into(self._memory, self._used, len(text))
         self._memory[start : start + len(text)] = text
         self._used = end
-        # Last, so that a reader never sees a record that is not complete.
+        # Last, so that a reader never sees an incomplete record.
         self._publish_length()
         slot = self._slots[key] = value // _VALUE_SIZE
         return slot
@@ -139,12 +139,12 @@ class ProcessLedgers:
                 path.unlink()
 
     def living(self) -> dict[str, dict[Key, Reading]]:
-        """Of each process not retired, its numbers."""
+        """The numbers of each process that is not retired."""
         with self._lock:
             return {path.stem: dict(_read_file(path)) for path in sorted(self._folder.glob("*.ledger"))}
 
     def read(self) -> dict[Key, Reading]:
-        """Sums added up, values of the latest stamp, over the living and the dead."""
+        """Sums are added up and values taken from the latest stamp, over living and retired processes."""
         with self._lock:
             merged = dict(self._retired)
             for path in sorted(self._folder.glob("*.ledger")):
@@ -173,7 +173,7 @@ def _read_file(path: Path) -> Iterator[tuple[Key, Reading]]:
         return
     (used,) = _USED.unpack_from(content, 0)
     position = _HEADER
-    # A file that grows while it is read may say more than was read; the rest comes with the next look.
+    # A file that grows while it is read may announce more than was read; the next read gets the rest.
     end = min(used, len(content))
     while position + _LENGTH.size <= end:
         (length,) = _LENGTH.unpack_from(content, position)

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 LONGEST_TEXT = 10_000
-"""Characters of a message, an error or a tag. Some libraries put a whole request or response into an error's text."""
+"""Characters kept of a message, an error or a tag. Some libraries put a whole request or response into an error's text."""
 LONGEST_TRACEBACK = 30_000
 
 
@@ -38,7 +38,7 @@ class BoxHandler(logging.StreamHandler[TextIO]):
 
 
 class ErrorHandler(BackgroundHandler):
-    """The handler that it sets for standard error."""
+    """The handler that ``configure`` sets for standard error."""
 
 
 def _handler(stream: TextIO | None) -> logging.Handler:
@@ -64,7 +64,7 @@ def configure(
         format: ``auto``: text where the stream is a terminal, else JSON.
         level: name or number.
         stream: None: standard error.
-        process: takes what all other loggers say as well, so that a transport's own lines are seen and tagged; unless
+        process: also handles the lines of all other loggers, so that a transport's own lines are seen and tagged, unless
             the application has given the root logger handlers of its own.
     """
     handler, shown_on = _handler(stream), stream or sys.stderr
@@ -116,8 +116,8 @@ class TextFormatter(logging.Formatter):
 
 
 def _shown(text: str, longest: int = LONGEST_TEXT) -> str:
-    """The text without passwords, and cut."""
-    # Cut twice: in the middle of a URL, what stands in front of the cut might not be known for a password.
+    """The text, without passwords and cut to ``longest`` characters."""
+    # Cut twice: a cut in the middle of a URL might leave part of a password that is not recognised as one.
     known = masked_text(text[: 2 * longest])
     return known if len(known) <= longest else f"{known[:longest]}... (cut, {len(text):,} characters)"
 
@@ -141,14 +141,14 @@ def report(error: BaseException | str, /, **context: Any) -> None:
 
 
 class LogObserver:
-    """Writes down what a person would want to read: batches at debug, failures at warning, outages once."""
+    """Logs what a person would want to read: batches at debug, failures at warning, outages once."""
 
     def __init__(self, *, most_items: int = 5) -> None:
-        """``most_items``: so many items of one batch get a line of their own; the others are counted."""
+        """``most_items``: how many items of one batch get a line of their own; the others are counted."""
         self._most_items = most_items
         self._lock = threading.Lock()
         self._outages: dict[str, list[str]] = {}
-        """What does not work, by the reason; the first of each has been told."""
+        """What does not work, by reason; only the first of each reason has been logged."""
 
     def see(self, event: events.Event) -> None:  # noqa: C901, PLR0912 - one branch for each event that is told
         match event:
@@ -173,7 +173,7 @@ class LogObserver:
                     "a middleware did not call call_next() for %d items: they stay pending, the first is item %d of key %s",
                 )
             case events.FetchFailed(box=box):
-                # At debug: it is told at every try, and the outage behind it once, as an outage.
+                # At debug: every try reports it, while the outage behind it is logged once, as an outage.
                 logger.debug("items could not be read or recorded: %s", event.reason, extra={"box": box.name})
             case events.ForeignJobs(box=box, elements=elements):
                 logger.warning(
@@ -236,7 +236,7 @@ class LogObserver:
             met = self._outages.setdefault(event.reason, [])
             met.append(event.what)
             if len(met) > 1:
-                return  # a server that is down stops several loops, and is told once
+                return  # a server that is down stops several loops, but is logged once
         logger.warning("%s does not work; retrying with growing pauses: %s", event.what, event.reason)
 
     def _outage_ended(self, event: events.OutageEnded) -> None:

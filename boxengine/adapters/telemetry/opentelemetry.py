@@ -1,7 +1,7 @@
 """Traces an item from the transaction that created it to its transport.
 
-Only ``opentelemetry-api`` is needed. Where no SDK is set up every method returns at once, without a look
-at the items. Names and attributes follow the semantic conventions for messaging.
+Only ``opentelemetry-api`` is needed. If no SDK is set up, every method returns at once without looking at the items.
+Names and attributes follow the semantic conventions for messaging.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from boxengine.ports import Clock
 
 INSTRUMENTATION = "boxengine"
 LOOK_EVERY = 1.0
-"""Seconds between two looks for an SDK, while there is none."""
+"""Seconds between two checks for an SDK, while there is none."""
 MOST_LINKS = 128
 """The SDK keeps no more links than this on a span, so no more items are looked at for them."""
 
@@ -31,7 +31,7 @@ _NOTHING: AbstractContextManager[object] = nullcontext()
 
 
 def current_traceparent() -> str | None:
-    """The current span as W3C's ``traceparent`` has it; None outside of any span."""
+    """The current span in the form of W3C's ``traceparent``; None outside any span."""
     span = trace.get_current_span().get_span_context()
     if not span.is_valid:
         return None
@@ -51,7 +51,7 @@ class OpenTelemetryTracer:
     ) -> None:
         """
         Args:
-            clock: says when it is time to look for an SDK again, while there is none.
+            clock: times the checks for an SDK, while there is none.
             provider: None: the one the application has set up, whenever it does so.
             propagator: how contexts are written into headers; None: the application's (W3C trace context by default).
             item_spans: also one span per item and transport call, in the trace of the item's creation.
@@ -62,9 +62,9 @@ class OpenTelemetryTracer:
         self._item_spans = item_spans
         self._cached: tuple[trace.TracerProvider, trace.Tracer] | None = None
         self._idle = False
-        """Whether there was no SDK when it was last looked for."""
+        """Whether the last check found no SDK."""
         self._look_again = 0.0
-        """When one is looked for next, in monotonic seconds: each look costs as much as all other checks of an item."""
+        """When to check for an SDK next, in monotonic seconds: a check costs as much as all other checks of an item."""
 
     def inject(self, headers: dict[str, str]) -> dict[str, str]:
         if not otel_context.get_current():
@@ -109,7 +109,7 @@ class OpenTelemetryTracer:
         )
 
     def sending(self, box: Box, transport: str, items: Sequence[Item]) -> AbstractContextManager[object]:
-        # Called for each item that is sent by itself, within a batch for which the SDK has just been looked for.
+        # Called for each item that is sent by itself, within a batch for which the SDK has just been checked.
         tracer = None if self._idle else self._tracer()
         if tracer is None:
             return _NOTHING
@@ -187,7 +187,7 @@ def carried_context(item: Item, propagator: TextMapPropagator) -> Context | None
 
 
 def _own_headers(item: Item, fields: set[str]) -> dict[str, str]:
-    """The item's headers, names in lower case; nothing is parsed of an item that cannot have one of the fields."""
+    """The item's headers, names in lower case; an item that cannot have one of the fields is not parsed."""
     options = item.raw_options
     if not options:
         return {}
@@ -198,7 +198,7 @@ def _own_headers(item: Item, fields: set[str]) -> dict[str, str]:
         try:
             options = json.loads(options)
         except ValueError:
-            return {}  # the transport will say so
+            return {}  # the transport will report it
     headers = options.get("headers") if isinstance(options, Mapping) else None
     return {str(name).lower(): str(value) for name, value in headers.items()} if isinstance(headers, Mapping) else {}
 

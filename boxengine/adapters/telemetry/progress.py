@@ -53,7 +53,7 @@ class ChildProcesses:
                 yield f"{process}: not started"
 
     def missing(self, now: float) -> Iterator[str]:
-        """What each process needs and does not reach; its own log tells why."""
+        """What each process needs but cannot reach; its own log gives the reason."""
         for process, numbers in self._ledgers.living().items():
             for key, (until, _) in numbers.items():
                 if key[0] == _MISSING and now < until:

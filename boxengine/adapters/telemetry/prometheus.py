@@ -1,7 +1,7 @@
-"""Counts what the engine tells, and shows it to Prometheus.
+"""Counts the engine's events and exposes the numbers to Prometheus.
 
-The engine reports whole batches; the numbers of a batch are worked out first and then added to the ledger
-at once, and of each item nothing is looked at but its bucket and its moments: it costs about half a microsecond.
+The engine reports whole batches. A batch's numbers are computed first and then added to the ledger at once. Only an
+item's bucket and moments are read, which costs about half a microsecond per item.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class NumbersCollector(Collector):
         return families.expose(self._numbers.read(), now=self._clock.monotonic())
 
     def describe(self) -> Iterator[Metric]:
-        """Names without numbers, by which the registry refuses a second collector of the same names."""
+        """Names without numbers; the registry uses them to refuse a second collector of the same names."""
         return families.expose({}, now=0.0)
 
 
@@ -75,8 +75,8 @@ class PrometheusObserver:
     ) -> None:
         """
         Args:
-            clock: stamps gauges, so that of several processes the latest is believed.
-            partitions: what a bucket is divided by for the label ``partition`` (``poller.concurrency``).
+            clock: stamps gauges, so that the latest of several processes wins.
+            partitions: the divisor of a bucket whose remainder is the label ``partition`` (``poller.concurrency``).
             ledger: where the numbers are kept; None: in memory.
             registry: where they are shown; None: nowhere (a process whose parent reads the ledger).
         """
@@ -121,7 +121,7 @@ class PrometheusObserver:
                 self._add({self._key(families.DISCARDED, box, "", DiscardCause.BY_HAND): len(event.ids)})
             case events.OrderViolated():
                 self._order_violated(event)
-            case events.FetchFailed(box=box):  # a reason is no label: there is no end of them
+            case events.FetchFailed(box=box):  # the reason is not a label: there are endlessly many
                 self._add({self._key(families.FETCH_ERROR, box): 1})
             case events.Deleted(box=box):
                 amounts = {self._key(families.DELETED, box): event.rows}
@@ -135,7 +135,7 @@ class PrometheusObserver:
                 self._messages_stored(event)
             case events.Lagging():
                 self._lagging(event)
-            case events.OutageBegan():  # nor is its reason a label
+            case events.OutageBegan():  # its reason is not a label, as above
                 self._add({(families.OUTAGES.name, event.what): 1})
             case JobEnded() | JobsReaped() | JobLoad():
                 self._jobs.see(event)

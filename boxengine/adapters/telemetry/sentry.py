@@ -17,7 +17,7 @@ TAGS = ("box_name", "bucket", "where", "what", "topic")
 
 
 def report(error: BaseException | str, /, **context: Any) -> None:
-    """Sends an error, or a message, with all that is known about it."""
+    """Sends an error, or a message, with everything known about it."""
     with sentry_sdk.new_scope() as scope:
         for name in TAGS:
             if context.get(name) is not None:

@@ -21,14 +21,14 @@ from boxengine.domain.item import Item
 from boxengine.engine.observation import NullTracer
 
 STANDARD = frozenset({*logging.makeLogRecord({}).__dict__, "message", "asctime"})
-"""Attributes that every record has, and that no tag may take the name of."""
+"""Attributes that every record has; no tag may have such a name."""
 
 MOST_BUCKETS = 20
 """Of one thread's work, named to people."""
 
 
 class Work(NamedTuple):
-    """What a thread is at."""
+    """What a thread is working on."""
 
     box: Box
     partition: int | None = None
@@ -58,7 +58,7 @@ _work: ContextVar[Work | None] = ContextVar("boxengine_log_work", default=None)
 
 @contextmanager
 def bound(**tags: object) -> Iterator[None]:
-    """What this thread (or task) logs inside carries these tags as well."""
+    """Adds these tags to whatever this thread (or task) logs inside."""
     token = _tags.set({**(_tags.get() or {}), **tags})
     try:
         yield
@@ -87,7 +87,7 @@ class LogTracer(NullTracer):
         self._in_hand: dict[int, Work] = {}
 
     def in_hand(self) -> dict[int, Work]:
-        """What each thread is at, by the thread's identifier. For any thread."""
+        """What each thread is working on, by its identifier. Any thread may call this."""
         return self._in_hand.copy()
 
     def polling(self, box: Box, partition: int) -> AbstractContextManager[object]:
