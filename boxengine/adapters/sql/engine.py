@@ -90,11 +90,13 @@ def connect(
 
 
 def _limit_locks(engine: Engine, limit: timedelta, connection: Any, _record: Any) -> None:
+    milliseconds = max(1, round(limit.total_seconds() * 1000))
+    seconds = max(1, round(limit.total_seconds()))
     with _closed_on_error(connection):
         if engine.dialect.name != "postgresql":
-            _run(connection, f"SET SESSION lock_wait_timeout = {max(1, round(limit.total_seconds()))}")
+            _run(connection, f"SET SESSION lock_wait_timeout = {seconds}")
         elif not (engine.driver == "psycopg" and is_pooled(connection)):
-            _run(connection, f"SET lock_timeout = {max(1, round(limit.total_seconds() * 1000))}")
+            _run(connection, f"SET lock_timeout = {milliseconds}")
 
 
 def _limit_statements(engine: Engine, limit: timedelta) -> None:
