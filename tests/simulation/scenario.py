@@ -111,7 +111,7 @@ def draw(random: Random, *, only: Collection[str] | None = None) -> Scenario:
     lease_ttl = timedelta(seconds=random.choice([0.5, 1, 4]))
     flush_after = random.choice([0.05, 0.2, 1.0, 5.0])
     boxes = tuple(_awaited(_stored(_box(random, number))) for number in range(random.choice([1, 1, 1, 2])))
-    return Scenario(
+    drawn = Scenario(
         boxes=boxes,
         workers=random.choice([1, 2, 2, 3]),
         threads=random.choice([1, 1, 2]),
@@ -128,6 +128,14 @@ def draw(random: Random, *, only: Collection[str] | None = None) -> Scenario:
         chaos=random.uniform(1.0, 6.0),
         faults=_faults(random, only, movable=any(plan.box.storage is Storage.LOG for plan in boxes)),
     )
+    return replace(drawn, session_idle=drawn.session_idle + timedelta(seconds=_to_the_end(drawn)))
+
+
+def _to_the_end(scenario: Scenario) -> float:
+    """Seconds that a batch may take longer: a coroutine behind another transport leaves no item out, and those of a key wait."""
+    coroutines = set(_COROUTINES.values())
+    later = [plan for plan in scenario.boxes if any(shape in coroutines for _, _, shape in plan.routes[1:])]
+    return max((plan.items for plan in later), default=0) * scenario.transport_time
 
 
 def _stored(plan: BoxPlan) -> BoxPlan:
