@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import Context
@@ -15,8 +16,8 @@ from boxengine.ports import Signal
 MOST = 1000
 """Signals that wait for a server that is slow; then only their boxes are remembered."""
 
-GATHERING = 0.005
-"""Seconds for which a task lets commits gather before it sends again: each sending takes its time from theirs."""
+GATHERING = 0.01
+"""Seconds for which commits gather before the next sending, because each sending takes time from the writers."""
 
 
 class Announcer:
@@ -48,6 +49,7 @@ class Announcer:
         while signals := self._next():
             with suppress(Unavailable):  # the hints are lost, which costs one poll interval
                 self._send(signals)
+            time.sleep(GATHERING)
 
     def _next(self) -> list[Signal]:
         with self._lock:
