@@ -7,7 +7,7 @@ from datetime import timedelta
 from tests.integration.kafka.conftest import MakeInbox
 from tests.integration.kafka.inbox import STEP, Inbox, assert_each_once_in_order, numbered, produce, until
 
-COUNT = 6000
+COUNT = 2000
 
 
 def produce_slowly(inbox: Inbox, done: threading.Event) -> None:
