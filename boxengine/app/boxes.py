@@ -16,12 +16,10 @@ from boxengine.adapters.system import SystemClock
 from boxengine.domain.attributes import BatchAttributes, ItemAttributes, P
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.job_attributes import JobAttributes, NewJobAttributes
-from boxengine.engine.create import Creator
 from boxengine.engine.delivering.pipeline import Pipeline
 from boxengine.engine.jobs.bells import Bells
 from boxengine.engine.observation import NullObserver
 from boxengine.errors import InvalidItem, UnknownBox
-from boxengine.ports import Observer, Signal, Tracer
 from boxengine.settings import Resolved, check_for_worker, load_and_resolve, load_for_creating
 from boxengine.settings.names import box_name
 
@@ -33,7 +31,9 @@ if TYPE_CHECKING:
     from boxengine.adapters.sql.eased_notify import EasedNotify
     from boxengine.adapters.sql.jobs.models import JobItem
     from boxengine.adapters.sql.models import InboxItem, OutboxItem
+    from boxengine.engine.create import Creator
     from boxengine.engine.jobs.create import JobCreator
+    from boxengine.ports import Observer, Signal, Tracer
 
     AnySession = Session | Connection | scoped_session[Session]
     AnyAsyncSession = AsyncSession | AsyncConnection | async_scoped_session[AsyncSession]
@@ -320,6 +320,7 @@ class Boxes:
     def _make_creator(self, name: str, model: type | None) -> Creator:
         from boxengine.adapters.sql.insert import SqlRows  # noqa: PLC0415
         from boxengine.adapters.sql.numbered import NumberedRows  # noqa: PLC0415
+        from boxengine.engine.create import Creator  # noqa: PLC0415
 
         pipeline = self._pipeline(self._creating, name)
         settings = self._creating.settings

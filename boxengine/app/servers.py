@@ -43,7 +43,6 @@ from boxengine.ports import (
     Pauses,
     Wakeups,
     Workers,
-    events,
 )
 from boxengine.ports.people.attempts import Attempts
 from boxengine.ports.people.checkup import Checkup
@@ -60,7 +59,9 @@ class Strangers:
         self.observer: Observer = NullObserver()
 
     def found(self, box: Box, elements: Sequence[bytes]) -> None:
-        self.observer.see(events.ForeignJobs(box, elements))
+        from boxengine.ports.events import ForeignJobs  # noqa: PLC0415 - of all events the only one, and seldom found
+
+        self.observer.see(ForeignJobs(box, elements))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

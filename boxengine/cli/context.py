@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from boxengine.app.garbage import put_off
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -43,12 +45,13 @@ class Globals:
         Raises:
             ConfigurationError: with every problem that was found.
         """
-        from boxengine.app.boxes import load_for_worker  # noqa: PLC0415 - half a second that --help does not need
-
         here = str(Path.cwd())
         if here not in sys.path:
             sys.path.insert(0, here)  # the user's own modules, as the configuration names them
-        return load_for_worker(list(self.config) or None, self.env)
+        with put_off():
+            from boxengine.app.boxes import load_for_worker  # noqa: PLC0415 - half a second that --help does not need
+
+            return load_for_worker(list(self.config) or None, self.env)
 
     def configure_logs(self, boxes: Boxes | None = None) -> None:
         """Sets up logging to standard error, for commands that keep running; once the configuration is read, as it says.
@@ -89,9 +92,10 @@ def connect(boxes: Boxes, *, writes: bool = False) -> Servers:
     Args:
         writes: whether a database that refuses writes counts as unreachable; commands that only read may use a standby.
     """
-    from boxengine.app import servers  # noqa: PLC0415 - see Globals.boxes
+    with put_off():
+        from boxengine.app import servers  # noqa: PLC0415 - see Globals.boxes
 
-    return servers.connect(boxes.resolved.settings, writes=writes)
+        return servers.connect(boxes.resolved.settings, writes=writes)
 
 
 def chosen(boxes: Boxes, name: str | None) -> list[Box]:

@@ -15,26 +15,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from boxengine.cli import (
-    audit,
-    cleanup,
-    config,
-    consume,
-    create,
-    db,
-    demo,
-    doctor,
-    init,
-    items,
-    jobs,
-    new,
-    pausing,
-    servers,
-    start,
-    status,
-    web,
-)
 from boxengine.cli.context import Globals
+from boxengine.cli.on_demand import group_of
 from boxengine.domain.masking import masked_text
 from boxengine.errors import BoxError, ConfigurationError, PortTaken, UnknownBox
 from boxengine.version import __version__
@@ -42,31 +24,35 @@ from boxengine.version import __version__
 LOG_FORMATS = ("auto", "json", "text")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
+COMMANDS = {
+    "start": "boxengine.cli.start:start",
+    "consume": "boxengine.cli.consume:consume",
+    "create": "boxengine.cli.create:create",
+    "status": "boxengine.cli.status:status",
+    "pause": "boxengine.cli.pausing:pause",
+    "resume": "boxengine.cli.pausing:resume",
+    "cleanup": "boxengine.cli.cleanup:cleanup",
+    "audit": "boxengine.cli.audit:audit",
+    "init": "boxengine.cli.init:init",
+    "web": "boxengine.cli.web:web",
+    "doctor": "boxengine.cli.doctor:doctor",
+    "demo": "boxengine.cli.demo:demo",
+    "servers": "boxengine.cli.servers:servers",
+    "items": "boxengine.cli.items:cli",
+    "jobs": "boxengine.cli.jobs:cli",
+    "new": "boxengine.cli.new:cli",
+    "db": "boxengine.cli.db:cli",
+    "config": "boxengine.cli.config:cli",
+}
+
 cli = typer.Typer(
     name="boxengine",
+    cls=group_of(COMMANDS),
     help="The transactional outbox and inbox: committed rows reach Kafka, a webhook or your code.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-cli.command("start")(start.start)
-cli.command("consume")(consume.consume)
-cli.command("create")(create.create)
-cli.command("status")(status.status)
-cli.command("pause")(pausing.pause)
-cli.command("resume")(pausing.resume)
-cli.command("cleanup")(cleanup.cleanup)
-cli.command("audit")(audit.audit)
-cli.command("init")(init.init)
-cli.command("web")(web.web)
-cli.command("doctor")(doctor.doctor)
-cli.command("demo")(demo.demo)
-cli.command("servers")(servers.servers)
-cli.add_typer(items.cli, name="items")
-cli.add_typer(jobs.cli, name="jobs")
-cli.add_typer(new.cli, name="new")
-cli.add_typer(db.cli, name="db")
-cli.add_typer(config.cli, name="config")
 
 
 def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer's callback

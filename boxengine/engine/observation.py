@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
-from boxengine.ports.events import Event
+
+if TYPE_CHECKING:
+    from boxengine.ports.events import Event
 
 
 class NullObserver:

@@ -20,27 +20,31 @@ The names that the loops use can be imported from here. Those that only people's
 
 from __future__ import annotations
 
-from boxengine.ports.coordination.failures import FailureMemory, InHand, RememberedFailure
-from boxengine.ports.coordination.leases import Duty, LeaseName, Leases
-from boxengine.ports.coordination.pauses import Pauses
-from boxengine.ports.coordination.queue import Hold, JobQueue, QueueState
-from boxengine.ports.coordination.wakeups import Signal, Wakeups
-from boxengine.ports.coordination.workers import Engagement, OpenCircuit, WorkerInfo, Workers
-from boxengine.ports.creating import Attributes, CreateBatch, Inserted, NewRows
-from boxengine.ports.delivering import BatchTransport, Result, Transport
-from boxengine.ports.observing import ErrorTracker, Observer, Tracer
-from boxengine.ports.people.census import Census, Count, Counts, Precision
-from boxengine.ports.people.items import Copying, ItemFilter, ItemRow, ItemsStore
-from boxengine.ports.process import Clock, OtherProcesses, Service
-from boxengine.ports.receiving import (
-    Consumed,
-    DeadLetters,
-    Inbox,
-    InboxTransaction,
-    MessageSource,
-    TopicPartition,
-)
-from boxengine.ports.store import Claim, Claims, HistoryStore, Outlook, PendingRow, PlainClaim, Store, Swept, Tables
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from boxengine.ports.coordination.failures import FailureMemory, InHand, RememberedFailure
+    from boxengine.ports.coordination.leases import Duty, LeaseName, Leases
+    from boxengine.ports.coordination.pauses import Pauses
+    from boxengine.ports.coordination.queue import Hold, JobQueue, QueueState
+    from boxengine.ports.coordination.wakeups import Signal, Wakeups
+    from boxengine.ports.coordination.workers import Engagement, OpenCircuit, WorkerInfo, Workers
+    from boxengine.ports.creating import Attributes, CreateBatch, Inserted, NewRows
+    from boxengine.ports.delivering import BatchTransport, Result, Transport
+    from boxengine.ports.observing import ErrorTracker, Observer, Tracer
+    from boxengine.ports.people.census import Census, Count, Counts, Precision
+    from boxengine.ports.people.items import Copying, ItemFilter, ItemRow, ItemsStore
+    from boxengine.ports.process import Clock, OtherProcesses, Service
+    from boxengine.ports.receiving import (
+        Consumed,
+        DeadLetters,
+        Inbox,
+        InboxTransaction,
+        MessageSource,
+        TopicPartition,
+    )
+    from boxengine.ports.store import Claim, Claims, HistoryStore, Outlook, PendingRow, PlainClaim, Store, Swept, Tables
 
 __all__ = [
     "Attributes",
@@ -96,3 +100,47 @@ __all__ = [
     "WorkerInfo",
     "Workers",
 ]
+
+_HOMES = {
+    "boxengine.ports.coordination.failures": ("FailureMemory", "InHand", "RememberedFailure"),
+    "boxengine.ports.coordination.leases": ("Duty", "LeaseName", "Leases"),
+    "boxengine.ports.coordination.pauses": ("Pauses",),
+    "boxengine.ports.coordination.queue": ("Hold", "JobQueue", "QueueState"),
+    "boxengine.ports.coordination.wakeups": ("Signal", "Wakeups"),
+    "boxengine.ports.coordination.workers": ("Engagement", "OpenCircuit", "WorkerInfo", "Workers"),
+    "boxengine.ports.creating": ("Attributes", "CreateBatch", "Inserted", "NewRows"),
+    "boxengine.ports.delivering": ("BatchTransport", "Result", "Transport"),
+    "boxengine.ports.observing": ("ErrorTracker", "Observer", "Tracer"),
+    "boxengine.ports.people.census": ("Census", "Count", "Counts", "Precision"),
+    "boxengine.ports.people.items": ("Copying", "ItemFilter", "ItemRow", "ItemsStore"),
+    "boxengine.ports.process": ("Clock", "OtherProcesses", "Service"),
+    "boxengine.ports.receiving": (
+        "Consumed",
+        "DeadLetters",
+        "Inbox",
+        "InboxTransaction",
+        "MessageSource",
+        "TopicPartition",
+    ),
+    "boxengine.ports.store": (
+        "Claim",
+        "Claims",
+        "HistoryStore",
+        "Outlook",
+        "PendingRow",
+        "PlainClaim",
+        "Store",
+        "Swept",
+        "Tables",
+    ),
+}
+
+
+if not TYPE_CHECKING:  # a checker would believe that there is every name
+
+    def __getattr__(name: str) -> Any:
+        """The names above, each imported when it is first asked for: a command that needs one need not wait for all."""
+        for home, names in _HOMES.items():
+            if name in names:
+                return globals().setdefault(name, getattr(import_module(home), name))
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

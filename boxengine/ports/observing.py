@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
-from boxengine.ports.events import Event
+
+if TYPE_CHECKING:
+    from boxengine.ports.events import Event
 
 
 class Observer(Protocol):

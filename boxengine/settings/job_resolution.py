@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from boxengine.domain.contracts import Contract, kinds
 from boxengine.engine.answers import ASYNC, never_runs
-from boxengine.engine.jobs.handle import Handler
 from boxengine.engine.jobs.pipeline import JobPipeline
 from boxengine.errors import InvalidItem, described
 from boxengine.settings.call_shapes import misfit
@@ -16,6 +15,9 @@ from boxengine.settings.jobs import JobBoxSettings
 from boxengine.settings.names import box_name
 from boxengine.settings.origin import Path
 from boxengine.settings.schema import Settings
+
+if TYPE_CHECKING:
+    from boxengine.engine.jobs.handle import Handler
 
 _COLUMNS = ("task", "lock_key", "token", "lease_expires_at")
 """What no table of jobs lacks."""

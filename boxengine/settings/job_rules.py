@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from boxengine.engine.jobs.create import JobChecks
 from boxengine.engine.jobs.timing import SHORTEST_LEASE
 from boxengine.errors import InvalidItem
 from boxengine.settings.diagnosis import Finding
@@ -41,6 +40,10 @@ def check(settings: Settings) -> Iterator[Finding]:
 
 
 def _cron(path: Path, name: str, box: JobBoxSettings) -> Iterator[Finding]:
+    if not box.cron:
+        return
+    from boxengine.engine.jobs.create import JobChecks  # noqa: PLC0415 - most configurations have no schedule
+
     checks = JobChecks(box.box(name, table=box.table_for(name), owner=None), tasks=box.tasks)
     for schedule, settings in box.cron.items():
         here = (*path, "cron", schedule)

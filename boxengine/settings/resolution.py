@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from boxengine.domain import partitioning, retry
 from boxengine.domain.box import Backoff, Box, BoxType, Retention, Storage, StrictOrder
@@ -17,7 +17,6 @@ from boxengine.engine.answers import ASYNC, never_runs
 from boxengine.engine.delivering.pipeline import Middleware, Middlewares, Pipeline, TransportSpec
 from boxengine.engine.jobs.pipeline import JobPipeline
 from boxengine.errors import ConfigurationError, Problem, described
-from boxengine.ports import ErrorTracker
 from boxengine.settings import loading, rules, transports
 from boxengine.settings.boxes import BoxSettings
 from boxengine.settings.call_shapes import misfit
@@ -27,6 +26,9 @@ from boxengine.settings.names import CannotImport, box_name, import_module, load
 from boxengine.settings.origin import Path
 from boxengine.settings.rules import Rules, boxes_with_paths, table_taken
 from boxengine.settings.schema import MiddlewaresSettings, Settings
+
+if TYPE_CHECKING:
+    from boxengine.ports import ErrorTracker
 
 OURS = frozenset(
     {

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
-from boxengine.ports import Signal
+if TYPE_CHECKING:
+    from boxengine.ports import Signal
 
 Ring = Callable[[], object]
 

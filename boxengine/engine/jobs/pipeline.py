@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from boxengine.domain.contracts import Contract
 from boxengine.domain.jobs import JobBox
 from boxengine.domain.schedules import Schedule
-from boxengine.engine.jobs.handle import Handler
+
+if TYPE_CHECKING:
+    from boxengine.engine.jobs.handle import Handler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

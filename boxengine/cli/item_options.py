@@ -1,0 +1,84 @@
+"""What the commands of ``boxengine items`` share: the options that choose items, and the connection to their box."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from boxengine.cli.context import connect, globals_of
+from boxengine.cli.moments import moment
+from boxengine.domain.item import Status
+from boxengine.ports import ItemFilter
+
+if TYPE_CHECKING:
+    from boxengine.app.boxes import Boxes
+    from boxengine.app.servers import Servers
+    from boxengine.domain.box import Box
+
+
+class StatusName(StrEnum):
+    """A status as people type it."""
+
+    PENDING = "pending"
+    FAILED = "failed"
+    DELIVERED = "delivered"
+    DISCARDED = "discarded"
+
+
+BoxName = Annotated[str, typer.Argument(help="Name of the box.")]
+Statuses = Annotated[list[StatusName] | None, typer.Option("--status", "-s", help="Of this status; repeatable.")]
+Ids = Annotated[list[str] | None, typer.Option("--ids", help="These ids: 1,2,3; repeatable.")]
+EventKey = Annotated[str | None, typer.Option("--event-key", help="Of this event key.")]
+From = Annotated[
+    str | None,
+    typer.Option("--from", help="Created then or later: ISO 8601 (UTC if no zone), or a duration before now (PT1H)."),
+]
+To = Annotated[str | None, typer.Option("--to", help="Created before then.")]
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+
+MOST_DIGITS = 19
+"""The most digits of an id."""
+
+
+@contextmanager
+def connected(context: typer.Context, name: str, loaded: Boxes | None = None) -> Iterator[tuple[Servers, Box]]:
+    boxes = loaded or globals_of(context).boxes()
+    box = boxes.box(name)
+    servers = connect(boxes)
+    try:
+        yield servers, box
+    finally:
+        servers.close()
+
+
+def item_filter(
+    statuses: list[StatusName] | None,
+    ids: list[str] | None,
+    event_key: str | None,
+    since: str | None,
+    until: str | None,
+) -> ItemFilter:
+    return ItemFilter(
+        statuses=frozenset(Status[name.name] for name in statuses or ()),
+        ids=tuple(_ids(ids or ())),
+        event_key=event_key,
+        created_from=moment(since, option="--from"),
+        created_before=moment(until, option="--to"),
+    )
+
+
+def _ids(texts: list[str] | tuple[()]) -> Iterator[int]:
+    for text in texts:
+        for part in text.split(","):
+            if not part.strip().isdecimal() or len(part.strip()) > MOST_DIGITS:
+                raise typer.BadParameter(f"expected ids such as 1,2,3, got {text!r}", param_hint="--ids")
+            yield int(part)
+
+
+def on_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()

@@ -1,0 +1,173 @@
+"""``boxengine items retry``, ``discard`` and ``delete``."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from boxengine.cli.context import notes, output, print_json
+from boxengine.cli.item_options import (
+    AsJson,
+    BoxName,
+    EventKey,
+    From,
+    Ids,
+    Statuses,
+    To,
+    connected,
+    item_filter,
+    on_terminal,
+)
+from boxengine.cli.text import counted
+from boxengine.domain.item import Status
+from boxengine.engine.item_actions import SUITABLE, Action, ItemActions
+from boxengine.errors import BoxError
+from boxengine.ports import ItemFilter
+
+if TYPE_CHECKING:
+    from boxengine.domain.box import Box
+
+DONE = {
+    Action.RETRY: "retried",
+    Action.RESTART: "retried",
+    Action.DISCARD: "discarded",
+    Action.DELETE: "deleted",
+}
+HELP = {
+    Action.RETRY: """Make items due at once: errors_count 0, remembered failures forgotten.
+
+    Takes failed items; with --status also discarded ones, and pending ones that wait for their next attempt. The box's
+    retry strategies are asked as at any retry: latest_available discards an item again if a later one of its key has been
+    delivered. --force delivers it anyway. Under strict_order: key the followers of a retried item go after it, in order.""",
+    Action.DISCARD: """Give items up: they become discarded, and are deleted after their retention.
+
+    Takes failed items; with --status also pending ones. Under strict_order: key their followers go on.""",
+    Action.DELETE: """Delete items for good.
+
+    Takes failed items; with --status those of any status. Under strict_order: key their followers go on.""",
+}
+SHARED_HELP = """
+
+    Counts first and asks on a terminal; elsewhere it needs --yes. With --ids, items of every status that suits (delete
+    takes pending ones only with --status pending). 1,000 items per transaction; items in work are left alone and reported.
+
+    Examples: boxengine items {action} order_outbox_item; boxengine items {action} order_outbox_item --from PT1H --dry-run
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """The command's options, apart from those that choose items."""
+
+    limit: int | None
+    dry_run: bool
+    yes: bool
+    json: bool
+
+
+def _command(action: Action) -> Callable[..., None]:
+    def command(
+        context: typer.Context,
+        box: BoxName,
+        *,
+        status: Statuses = None,
+        ids: Ids = None,
+        event_key: EventKey = None,
+        since: From = None,
+        until: To = None,
+        limit: Annotated[
+            int | None, typer.Option("--limit", min=1, help="At most this many, the lowest ids first.")
+        ] = None,
+        dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
+        yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+        json: AsJson = False,
+        force: Annotated[bool, typer.Option("--force", help="Deliver them whatever the retry strategies say.")] = False,
+    ) -> None:
+        from boxengine.adapters.telemetry.logs import LogObserver  # noqa: PLC0415 - see Globals.boxes
+
+        meant = Action.RESTART if force else action
+        unsuitable = [name for name in status or () if Status[name.name] not in SUITABLE[action]]
+        if unsuitable:
+            suitable = ", ".join(each.name.lower() for each in sorted(SUITABLE[action]))
+            raise typer.BadParameter(f"{action} takes {suitable} items", param_hint="--status")
+        which = item_filter(status, ids, event_key, since, until)
+        wish = _Wish(limit, dry_run, yes, json)
+        if not (dry_run or yes or on_terminal()):
+            raise typer.BadParameter(f"is needed to {action} without a terminal; --dry-run counts", param_hint="--yes")
+        with connected(context, box) as (servers, found):
+            _perform(ItemActions(servers.items, servers.memory, observer=LogObserver()), found, meant, which, wish)
+
+    if action is not Action.RETRY:
+        _hide(command, "force")
+    command.__doc__ = HELP[action] + SHARED_HELP.format(action=action)
+    return command
+
+
+def _hide(command: Callable[..., None], option: str) -> None:
+    """Removes an option from the signature, from which Typer takes the options that it offers."""
+    signature = inspect.signature(command, eval_str=True)
+    shown = [each for each in signature.parameters.values() if each.name != option]
+    command.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+
+
+retry = _command(Action.RETRY)
+discard = _command(Action.DISCARD)
+delete = _command(Action.DELETE)
+
+
+def _perform(actions: ItemActions, box: Box, action: Action, which: ItemFilter, wish: _Wish) -> None:
+    count = actions.count(box, action, which)
+    count = count if wish.limit is None else min(count, wish.limit)
+    if wish.dry_run:
+        _report(
+            box, action, {"items": count, "dry_run": True}, f"{counted(count, 'item')} would be {DONE[action]}", wish
+        )
+        return
+    if count and not wish.yes and not typer.confirm(f"{box.name}: {action} {counted(count, 'item')}?", err=True):
+        raise BoxError("nothing was done")
+    tally = _run(actions, box, action, which, wish, count) if count else None
+    changed, left = (tally.changed, tally.left) if tally else (0, 0)
+    text = f"{counted(changed, 'item')} {DONE[action]}"
+    if left:
+        text += f", {left} left alone: in work, or changed meanwhile; the same command tries them again"
+    _report(box, action, {"items": count, "changed": changed, "left": left}, text, wish)
+
+
+def _run(actions: ItemActions, box: Box, action: Action, which: ItemFilter, wish: _Wish, count: int) -> Any:
+    from rich.progress import (  # noqa: PLC0415 - see context.output
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    done = 0
+    with Progress(*columns, TimeRemainingColumn(), console=notes(), disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task(f"{action} {box.name}", total=count)
+
+        def advance(items: int) -> None:
+            nonlocal done
+            done += items
+            progress.advance(task, items)
+
+        try:
+            return actions.run(box, action, which, limit=wish.limit, progress=advance)
+        except BoxError as error:
+            raise BoxError(
+                f"{error}; {done} of {count} items are done; run the same command again for the rest"
+            ) from error
+
+
+def _report(box: Box, action: Action, figures: dict[str, Any], text: str, wish: _Wish) -> None:
+    if wish.json:
+        print_json({"box": box.name, "action": str(action), **figures})
+    else:
+        output().print(f"{box.name}: {text}", markup=False)

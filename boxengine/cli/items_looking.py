@@ -1,0 +1,90 @@
+"""``boxengine items list`` and ``show``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from boxengine.app.garbage import put_off
+from boxengine.cli.context import globals_of, notes, output, print_json, say
+from boxengine.cli.item_options import AsJson, BoxName, EventKey, From, Ids, Statuses, To, item_filter
+from boxengine.cli.item_view import as_json, details, listing
+from boxengine.errors import BoxError
+
+if TYPE_CHECKING:
+    from boxengine.domain.box import Box
+    from boxengine.ports import ItemsStore
+
+
+def list_(
+    context: typer.Context,
+    box: BoxName,
+    *,
+    status: Statuses = None,
+    ids: Ids = None,
+    event_key: EventKey = None,
+    since: From = None,
+    until: To = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most this many.")] = 50,
+    after: Annotated[int, typer.Option("--after", min=0, help="Only ids above this one: the next page.")] = 0,
+    json: AsJson = False,
+) -> None:
+    """List items by id, without their payloads.
+
+    Examples: boxengine items list order_outbox_item --status failed; boxengine items list order_outbox_item --from P1D --json
+    """
+    which = item_filter(status, ids, event_key, since, until)
+    with _looked_at(context, box) as (items, found):
+        rows = items.page(found, which, after=after, limit=limit)
+    if json:
+        print_json([as_json(row) for row in rows])
+        return
+    output().print(listing(rows) if rows else "no such items")
+    if len(rows) == limit:
+        notes().print(f"there may be more: --after {rows[-1].id}")
+
+
+def show(
+    context: typer.Context,
+    box: BoxName,
+    item_id: Annotated[int | None, typer.Argument(help="Id of the item.", metavar="ID")] = None,
+    *,
+    ids: Annotated[int | None, typer.Option("--ids", help="The same, as an option.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Show one item with its payload (as text, or its first bytes in hex) and the log of its last failure.
+
+    --json has the whole payload: as payload where it is text, else as payload_base64. Exits with 1 if there is no such item.
+
+    Example: boxengine items show order_outbox_item 42
+    """
+    wanted = item_id if item_id is not None else ids
+    if wanted is None:
+        raise typer.BadParameter("is needed", param_hint="ID")
+    with _looked_at(context, box) as (items, found):
+        row = items.get(found, wanted)
+    if row is None:
+        raise BoxError(f"{box} has no item {wanted}")
+    if json:
+        print_json(as_json(row, whole=True))
+    else:
+        say(details(row))
+
+
+@contextmanager
+def _looked_at(context: typer.Context, name: str) -> Iterator[tuple[ItemsStore, Box]]:
+    """The items of a box, for reading only: this wakes no worker and needs no Redis."""
+    boxes = globals_of(context).boxes()
+    box = boxes.box(name)
+    with put_off():
+        from boxengine.adapters.sql.items import SqlItems  # noqa: PLC0415 - see Globals.boxes
+        from boxengine.app.database import connect_store  # noqa: PLC0415
+
+        store = connect_store(boxes.resolved.settings)
+    try:
+        yield SqlItems(store), box
+    finally:
+        store.close()
