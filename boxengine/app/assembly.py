@@ -246,6 +246,8 @@ class _Assembly:
             circuits=lambda: [circuit for delivery in deliveries.values() for circuit in delivery.open_circuits()],
             tell=lambda circuit: self._observer.see(events.CircuitOpen(deliveries[circuit.box].box, circuit)),
             at_work=processor.at_work.engagements,
+            database=self._servers.store.identity,
+            beside=lambda worker, boxes: self._observer.see(events.NamesTwice(worker, boxes)),
         )
         backlog = self._backlog()
         # Without metrics nobody would see the measurements.

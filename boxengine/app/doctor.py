@@ -13,6 +13,7 @@ from boxengine.app.boxes import Boxes
 from boxengine.app.job_office import JobOffice
 from boxengine.app.servers import Servers
 from boxengine.domain.box import Box
+from boxengine.engine.running.heartbeat import names_twice
 from boxengine.errors import BoxError
 from boxengine.ports.people.checkup import Checkup, Remark
 from boxengine.settings import notices
@@ -46,9 +47,29 @@ class Doctor:
             # Long jobs need no Redis.
             return sorted(found, key=lambda remark: not remark.is_finding)
         found += _part("redis", lambda: self._servers.coordinator.remarks(self._chosen))
+        found += _part("redis", self._names_twice)
         for checkup in self._kafka():
             found += _part("kafka", lambda checkup=checkup: checkup.remarks(self._chosen))  # type: ignore[misc] # bound now
         return sorted(found, key=lambda remark: not remark.is_finding)
+
+    def _names_twice(self) -> list[Remark]:
+        """One remark for each database whose workers use this Redis for boxes of the same names."""
+        identity = self._servers.store.identity()
+        mixed = {
+            other.database: (other, boxes)
+            for other, boxes in names_twice(
+                identity, [box.name for box in self._chosen], self._servers.workers.living()
+            )
+        }
+        return [
+            Remark(
+                area="redis",
+                text=f"A worker on host {other.host} uses this Redis for boxes of the same names in another database: "
+                f"{', '.join(boxes)}.",
+                advice="Give each database a redis.prefix of its own, or its workers take each other's jobs, leases and pauses.",
+            )
+            for other, boxes in mixed.values()
+        ]
 
     def alarms(self) -> list[Remark]:
         """What people should see without asking; cheap to compute, and silent about servers that do not answer."""

@@ -15,7 +15,7 @@ from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 from boxengine.domain.item_id import ItemId
 from boxengine.domain.outcome import Settlement
-from boxengine.ports.coordination.workers import OpenCircuit
+from boxengine.ports.coordination.workers import OpenCircuit, WorkerInfo
 from boxengine.ports.jobs import JobEvent
 from boxengine.ports.receiving import Consumed, TopicPartition
 
@@ -82,6 +82,19 @@ class ForeignJobs:
     box: Box
     elements: Sequence[bytes]
     """The first bytes of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamesTwice:
+    """Another worker shares this one's Redis and has boxes of the same names in another database.
+
+    Each takes the other's jobs, leases and pauses. Told once for each such worker.
+    """
+
+    worker: WorkerInfo
+    """The other one."""
+    boxes: Sequence[str]
+    """The names that both use."""
 
 
 # ── deliver ──────────────────────────────────────────────────────────────────────────────────────────
@@ -291,6 +304,7 @@ Event = (
     | Throttled
     | QueueMeasured
     | ForeignJobs
+    | NamesTwice
     | Taken
     | Transported
     | KeptBack

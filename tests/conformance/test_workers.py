@@ -57,6 +57,12 @@ def test_version_and_what_threads_are_at_come_back_as_they_were_announced(rig: R
     assert rig.workers.living() == [busy, idle]
 
 
+def test_its_database_comes_back_as_it_was_announced(rig: Rig) -> None:
+    worker = replace(FIRST, database="7301/16384")
+    rig.workers.announce(worker, ttl=TTL)
+    assert rig.workers.living() == [worker]
+
+
 def test_one_that_falls_silent_is_gone_after_its_time(rig: Rig) -> None:
     rig.workers.announce(FIRST, ttl=TTL)
     rig.pass_time(TTL + timedelta(seconds=1))

@@ -85,6 +85,7 @@ def _encode(worker: WorkerInfo) -> str:
             else [
                 {"box": each.box, "threads": each.threads, "since": each.since.isoformat()} for each in worker.at_work
             ],
+            "database": worker.database,
         }
     )
 
@@ -104,6 +105,7 @@ def _decode(value: bytes) -> WorkerInfo | None:
             circuits=tuple(map(_circuit, fields.get("circuits", ()))),
             version=fields.get("version"),
             at_work=None if fields.get("at_work") is None else tuple(map(_engagement, fields["at_work"])),
+            database=fields.get("database"),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None

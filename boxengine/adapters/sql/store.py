@@ -21,6 +21,7 @@ from boxengine.adapters.sql.comments import DeliveryComment, Traceparent
 from boxengine.adapters.sql.dialects.base import BoxStatements, Cursor
 from boxengine.adapters.sql.dialects.registry import commented, cursor_of, statements_for
 from boxengine.adapters.sql.errors import connection_lost, translated
+from boxengine.adapters.sql.identity import identity
 from boxengine.adapters.sql.log.tables import LogTable, reflect_log
 from boxengine.adapters.sql.payloads import MAX_BATCH_BYTES, light
 from boxengine.adapters.sql.stranded import stranded, told
@@ -170,6 +171,13 @@ class SqlStore:
             else:
                 cursor.execute("SELECT 1")
                 cursor.fetchone()
+
+    def identity(self) -> str | None:
+        """What tells this database from others, whatever its address; None: nothing does, as with MySQL."""
+        if self.engine.dialect.name != "postgresql":
+            return None
+        with self._cursor(self._looks) as cursor:
+            return identity(cursor)
 
     # ── HistoryStore ─────────────────────────────────────────────────────────────────────────────────
 

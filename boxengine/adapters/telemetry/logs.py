@@ -182,6 +182,14 @@ class LogObserver:
                     elements[0][:80].decode(errors="backslashreplace"),
                     extra={"box": box.name},
                 )
+            case events.NamesTwice(worker=other, boxes=boxes):
+                logger.warning(
+                    "worker %s on host %s uses the same Redis for boxes of these names in another database: %s. Each takes the "
+                    "other's jobs, leases and pauses; give each database a redis.prefix of its own",
+                    other.pid,
+                    other.host,
+                    ", ".join(boxes),
+                )
             case events.Deleted(box=box):
                 logger.debug("retention deleted %d rows in %.3f s", event.rows, event.seconds, extra={"box": box.name})
             case events.OutageBegan():

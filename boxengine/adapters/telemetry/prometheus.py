@@ -141,6 +141,8 @@ class PrometheusObserver:
                 self._jobs.see(event)
             case events.KeptBack() | events.OutageEnded() | events.CoordinatorSlow() | events.CoordinatorQuick():
                 pass
+            case events.NamesTwice():  # the log and the doctor say it; how often they say so means nothing
+                pass
             case _:
                 assert_never(event)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 from boxengine.engine.timing import TIMING
-from boxengine.errors import QueueUnavailable
+from boxengine.errors import QueueUnavailable, StoreUnavailable
 from boxengine.ports import Engagement, OpenCircuit, WorkerInfo, Workers
 
 INTERVAL = timedelta(seconds=TIMING.announced)
@@ -27,17 +27,26 @@ class Heartbeat:
         circuits: Callable[[], Iterable[OpenCircuit]] = tuple,
         tell: Callable[[OpenCircuit], None] = lambda _circuit: None,
         at_work: Callable[[], Sequence[Engagement]] = tuple,
+        database: Callable[[], str | None] = lambda: None,
+        beside: Callable[[WorkerInfo, Sequence[str]], None] = lambda _worker, _boxes: None,
     ) -> None:
         """Args:
         circuits: returns the circuits that are open now.
         tell: called with each of them at every announcement.
         at_work: returns what the threads are working on now.
+        database: what tells this worker's database from others; None: nothing does. Asked again after ``StoreUnavailable``.
+        beside: called once for each worker that has boxes of the same names in another database, with these names.
         """
         self._workers = workers
         self._worker = worker
         self._circuits = circuits
         self._tell = tell
         self._at_work = at_work
+        self._database = database
+        self._beside = beside
+        self._asked = False
+        self._told: set[str] = set()
+        """Ids of the workers of other databases that were reported."""
         self._known: frozenset[tuple[str, str]] | None = None
         self._due_in = timedelta(0)
 
@@ -55,11 +64,40 @@ class Heartbeat:
             self._tell(circuit)
         # The loops that need Redis report its outage. This one is for display only.
         with contextlib.suppress(QueueUnavailable):
+            self._ask_for_the_database()
             now = replace(self._worker, circuits=tuple(circuits), at_work=tuple(self._at_work()))
             self._workers.announce(now, ttl=TTL)
             self._known, self._due_in = known, INTERVAL
+            self._look_beside()
+
+    def _ask_for_the_database(self) -> None:
+        if not self._asked:
+            with contextlib.suppress(StoreUnavailable):
+                self._worker = replace(self._worker, database=self._database())
+                self._asked = True
+
+    def _look_beside(self) -> None:
+        me = self._worker
+        if me.database is None:
+            return
+        for other, boxes in names_twice(me.database, me.boxes, self._workers.living()):
+            if other.id not in self._told:
+                self._told.add(other.id)
+                self._beside(other, boxes)
 
     def withdraw(self) -> None:
         """The worker has stopped."""
         with contextlib.suppress(QueueUnavailable):
             self._workers.withdraw(self._worker.id)
+
+
+def names_twice(
+    database: str | None, boxes: Collection[str], workers: Iterable[WorkerInfo]
+) -> list[tuple[WorkerInfo, list[str]]]:
+    """The workers of other databases that have boxes of the same names, with these names."""
+    return [
+        (worker, same)
+        for worker in workers
+        if database is not None and worker.database not in {None, database}
+        if (same := sorted(set(boxes) & set(worker.boxes)))
+    ]

@@ -48,6 +48,8 @@ class WorkerInfo:
     """Of boxengine; None: an earlier one, which did not say."""
     at_work: tuple[Engagement, ...] | None = None
     """What its threads are at as it says this; None: not said."""
+    database: str | None = None
+    """Tells its database from others; None: it does not know, or is of a version that did not say."""
 
 
 class Workers(Protocol):

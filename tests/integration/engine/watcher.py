@@ -12,6 +12,7 @@ from boxengine.ports.events import (
     FetchFailed,
     ForeignJobs,
     HoldEnded,
+    NamesTwice,
     OutageBegan,
     OutageEnded,
     Polled,
@@ -43,6 +44,7 @@ class Watcher:
         self.rows_deleted = 0
         self.fetch_failures: list[str] = []
         self.foreign_elements: list[bytes] = []
+        self.mixed_up: list[NamesTwice] = []
 
     def wait_for(self, what: Callable[[], bool], *, patience: float = PATIENCE) -> None:
         """Returns once ``what`` holds; it is asked whenever the engine has told something."""
@@ -67,7 +69,7 @@ class Watcher:
             self._note(event)
             self._changed.notify_all()
 
-    def _note(self, event: Event) -> None:
+    def _note(self, event: Event) -> None:  # noqa: C901 - one branch for each event that is noted
         match event:
             case Settled(box=box, settlement=settlement):
                 self.boxes.append(box.name)
@@ -78,6 +80,8 @@ class Watcher:
                 self.polls.append((box.name, event.found, event.pushed))
             case ForeignJobs(elements=elements):
                 self.foreign_elements += elements
+            case NamesTwice():
+                self.mixed_up.append(event)
             case Throttled():
                 self.throttles.append((event.throttler, event.status))
             case HoldEnded(box=box):

@@ -10,7 +10,7 @@ from boxengine.domain.box import Box, BoxType
 from boxengine.domain.item import Item, Status
 from boxengine.domain.jobs import JobBox
 from boxengine.domain.outcome import Discard, DiscardCause, FailedAttempt, Settlement
-from boxengine.ports import Consumed, OpenCircuit, events
+from boxengine.ports import Consumed, OpenCircuit, WorkerInfo, events
 from boxengine.ports.jobs import JobEnded, JobLoad, JobsReaped
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
@@ -45,6 +45,7 @@ def item(
 
 
 CIRCUIT = OpenCircuit(box=BOX.name, transport="kafka", since=NOW, next_try=NOW, reason="no broker answers")
+WORKER = WorkerInfo(id="a", host="shop-7", pid=41, boxes=(BOX.name,), threads=4, started_at=NOW, database="7301/1")
 SETTLEMENT = Settlement(
     delivered=[1],
     discarded=[Discard(2, DiscardCause.OVERTAKEN, 1, "12:00 discarded by LatestAvailable: item 9")],
@@ -59,6 +60,7 @@ EVENTS: tuple[events.Event, ...] = (
     events.Throttled(BOX, 1, throttler="t", status="s", seconds=1.0),
     events.QueueMeasured(BOX, length=1, lag=1.0),
     events.ForeignJobs(BOX, [b"rubbish", b"1:2"]),
+    events.NamesTwice(WORKER, [BOX.name]),
     events.Taken(BOX, jobs=1, seconds=1.0),
     events.Transported(BOX, "kafka", items=1, failed=0, seconds=1.0),
     events.KeptBack(BOX, items=[item(1)]),
