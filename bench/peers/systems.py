@@ -51,7 +51,7 @@ class System:
 SYSTEMS = (
     System("boxengine", "boxengine_peer.py"),
     System("boxengine, storage: log", "boxengine_peer.py", settings={"BOX_STORAGE": "log"}),
-    System("boxengine, long jobs", "boxengine_jobs_peer.py", slow=True),
+    System("boxengine, long jobs", "boxengine_jobs_peer.py"),
     System("pgqueuer", "pgqueuer_peer.py", ("pgqueuer[asyncpg]==1.6.0",)),
     System("faststream-outbox", "faststream_outbox_peer.py", ("faststream-outbox[asyncpg]==0.19.0",)),
     System("procrastinate", "procrastinate_peer.py", ("procrastinate==3.10.0",), slow=True),

@@ -19,11 +19,13 @@ from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.jobs.bells import Bells
 from boxengine.engine.jobs.claimer import Claimer
 from boxengine.engine.jobs.create import JobChecks
+from boxengine.engine.jobs.failures import Failures
 from boxengine.engine.jobs.handover import Handover
 from boxengine.engine.jobs.keeper import Keeper
 from boxengine.engine.jobs.pausing import PauseGate
 from boxengine.engine.jobs.pipeline import JobPipeline
 from boxengine.engine.jobs.reaper import Reaper
+from boxengine.engine.jobs.recorder import Recorder
 from boxengine.engine.jobs.run import Runs
 from boxengine.engine.jobs.runner import Runner
 from boxengine.engine.jobs.scheduler import Scheduler
@@ -36,8 +38,8 @@ from boxengine.ports import Clock, ErrorTracker
 from boxengine.ports.jobs import JobObserver
 from boxengine.settings import Resolved, Settings
 
-SPARE_CONNECTIONS = 3
-"""Per box: claimer, keeper, reaper."""
+SPARE_CONNECTIONS = 4
+"""Per box: claimer, recorder, keeper, reaper."""
 SILENT_AT_MOST = timedelta(hours=8)
 """How long a handler on MySQL may leave its session idle: the server's own default."""
 NO_LIMIT = timedelta(days=36_500)
@@ -117,7 +119,7 @@ def job_loops(
     runs = Runs()
     worker = f"{socket.gethostname()}:{os.getpid()}"
     for name, pipeline in pipelines.items():
-        handover = Handover(pipeline.box.concurrency)
+        handover = Handover(pipeline.box.concurrency, timing=timing)
         codecs = codecs_of(pipeline)
         bells.add(name, handover.ring)
         hush = partial(bells.remove, name, handover.ring)
@@ -131,15 +133,26 @@ def job_loops(
             timing=timing,
             codecs=codecs,
         )
-        runner = Runner(
+        failures = Failures(pipeline.box, clock=clock, error_tracker=error_tracker)
+        recorder = Recorder(
             pipeline.box,
-            pipeline.handlers,
             store=store,
             handover=handover,
             runs=runs,
             clock=clock,
             observer=observer,
-            error_tracker=error_tracker,
+            failures=failures,
+            pause_after_outage=partial(loops.outages.failed, f"job-recorder-{name}"),
+            worked=partial(loops.outages.worked, f"job-recorder-{name}"),
+        )
+        runner = Runner(
+            pipeline.box,
+            pipeline.handlers,
+            store=store,
+            handover=handover,
+            clock=clock,
+            recorder=recorder,
+            failures=failures,
             event_loop=event_loop,
             pause_after_outage=partial(loops.outages.failed, f"job-runner-{name}"),
         )
@@ -162,22 +175,28 @@ def job_loops(
                 ring=handover.ring,
             )
             made.housekeeping.append(loops.make(f"job-scheduler-{name}", scheduler.turn))
-        gate = PauseGate(
-            pipeline.box, claimer.turn, pauses=SqlJobPauses(store), clock=clock, auto_disabled=auto_disabled
-        )
+        gate = PauseGate(pipeline.box, claimer, pauses=SqlJobPauses(store), clock=clock, auto_disabled=auto_disabled)
         made.sources.append(loops.make(f"job-claimer-{name}", gate.turn, interrupt=partial(_stop, claimer, hush)))
         made.processors.append(
             loops.make(f"job-runner-{name}", runner.turn, count=pipeline.box.concurrency, limit=NO_LIMIT)
         )
         made.housekeeping += [
+            loops.make(f"job-recorder-{name}", recorder.turn, interrupt=handover.close),
             loops.make(f"job-keeper-{name}", keeper.turn),
             loops.make(f"job-reaper-{name}", reaper.turn),
         ]
-        late = f"the database does not answer in time for the stop; left to their leases: jobs of {name} not begun"
-        made.release.append(Closing(f"jobs of {name} not begun", claimer.give_back, late=late))
+        late = f"the database does not answer in time for the stop; left to their leases: jobs of {name}"
+        made.release.append(
+            Closing(f"jobs of {name} not recorded, or not begun", partial(_release, recorder, claimer), late=late)
+        )
     made.housekeeping.append(loops.make("job-watchdog", Watchdog(runs, timing=timing).turn))
     made.close.append(Closing("the connections for jobs", store.close))
     return made
+
+
+def _release(recorder: Recorder, claimer: Claimer) -> None:
+    recorder.finish()
+    claimer.give_back()
 
 
 def _stop(claimer: Claimer, hush: Callable[[], None]) -> None:

@@ -146,6 +146,16 @@ Ending = Succeeded | Requeued | Failed | Canceled
 
 
 @dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """How one attempt ended, ready to be recorded."""
+
+    job: ClaimedJob
+    ending: Ending
+    progress: Mapping[str, Any] | None = None
+    """The last progress, if it is not stored yet."""
+
+
+@dataclass(frozen=True, slots=True)
 class Beat:
     """A sign of life for one job."""
 

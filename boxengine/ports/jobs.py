@@ -6,12 +6,23 @@ whose writes count. A write under a token that is no longer the job's changes no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from typing import Any, Protocol
 
-from boxengine.domain.jobs import Beat, ClaimedJob, Due, Ending, Held, JobBox, JobStat, JobState, Reaped
+from boxengine.domain.jobs import (
+    Beat,
+    ClaimedJob,
+    Due,
+    Ending,
+    Held,
+    JobBox,
+    JobOutcome,
+    JobStat,
+    JobState,
+    Reaped,
+)
 
 
 class JobUnit(Protocol):
@@ -35,9 +46,9 @@ class JobUnit(Protocol):
         """Whether the session has begun: then an end that may not have been recorded cannot be tried again."""
 
     def end(self, ending: Ending, *, progress: Mapping[str, Any] | None = None) -> bool:
-        """Records how the attempt ended, and commits it with the session's writes if it succeeded; else those are undone.
+        """As ``JobStore.record``, in one transaction with the session's writes if the attempt succeeded; else those are undone.
 
-        A job that is to be canceled is not queued again. Returns False if the job is no longer held: then nothing is written.
+        Returns False if the job is no longer held: then nothing is written.
         """
 
     def close(self) -> None:
@@ -47,14 +58,24 @@ class JobUnit(Protocol):
 class JobStore(Protocol):
     """What workers do with jobs.
 
-    Every method may raise ``StoreUnavailable``. After ``claim``, ``checkpoint`` or ``end`` it is then unknown whether it was
-    done; claimed jobs that nobody knows of come back when their lease is over.
+    Every method may raise ``StoreUnavailable``. After ``claim``, ``record``, ``checkpoint`` or ``end`` it is then unknown
+    whether it was done; claimed jobs that nobody knows of come back when their lease is over.
     """
 
     def claim(self, box: JobBox, count: int, *, worker: str) -> Sequence[ClaimedJob]:
         """Takes up to ``count`` jobs: the lowest priority number first, the oldest first among equals.
 
         Of one ``lock_key`` no two are ever running. Jobs that have to wait for their lock are set aside, not claimed.
+        """
+
+    def record(self, box: JobBox, outcomes: Sequence[JobOutcome]) -> Collection[int]:
+        """Records how many attempts ended, all in one transaction. The ids of those that were still held.
+
+        For the others nothing is written, and they do not stand in the way of the rest. A job that is to be canceled is not
+        queued again.
+
+        Raises:
+            InvalidItem: one of them has a value that cannot be stored. None is recorded.
         """
 
     def unit(self, box: JobBox, job: ClaimedJob) -> JobUnit:

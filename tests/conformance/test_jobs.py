@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -16,10 +17,12 @@ from boxengine.domain.jobs import (
     Ending,
     Failed,
     Held,
+    JobOutcome,
     JobState,
     Requeued,
     Succeeded,
 )
+from boxengine.errors import InvalidItem
 from boxengine.ports.jobs import JobFilter
 from tests.conformance.jobs import BOX, NAMES, JobHarness, MemoryHarness, SqlHarness, new
 from tests.conftest import ServerLookup
@@ -262,6 +265,93 @@ def test_the_token_alone_decides(jobs: JobHarness) -> None:
     job = jobs.one()
     assert jobs.store.beat(BOX, [Beat(Held(job.id, job.token - 1))]) == {}
     assert jobs.store.beat(BOX, [Beat(job.held)]) == {job.id: False}
+
+
+# ── many ends at once ────────────────────────────────────────────────────────────────────────────────
+
+
+def record(jobs: JobHarness, *ends: tuple[ClaimedJob, Ending]) -> set[int]:
+    return set(jobs.store.record(BOX, [JobOutcome(job, ending) for job, ending in ends]))
+
+
+def test_ends_of_all_kinds_are_recorded_together(jobs: JobHarness) -> None:
+    jobs.create(*(new() for _ in range(6)), new(lock_key="k"), new(lock_key="k"))
+    done, empty, again, later, failed, canceled, holder = claim(jobs)
+    ends: list[tuple[ClaimedJob, Ending]] = [
+        (done, Succeeded(result={"rows": 7})),
+        (empty, Succeeded()),
+        (again, Requeued(pause=timedelta(0), counts=False)),
+        (later, Requeued(pause=timedelta(hours=1), error="broke off\nat row 3")),
+        (failed, Failed(error="no\ngood")),
+        (canceled, Canceled()),
+        (holder, Succeeded(result=[1])),
+    ]
+    assert record(jobs, *ends) == {job.id for job, _ in ends}
+    rows = [jobs.row(job.id) for job, _ in ends]
+    assert [row["status"] for row in rows] == [
+        *["succeeded"] * 2,
+        *["queued"] * 2,
+        "failed",
+        "canceled",
+        "succeeded",
+    ]
+    assert [row["result"] for row in rows] == [{"rows": 7}, *[None] * 5, [1]]
+    assert [row["error"] for row in rows] == [None, None, None, "broke off\nat row 3", "no\ngood", None, None]
+    assert [row["attempt"] for row in rows] == [1, 1, 0, 1, 1, 1, 1]
+    assert [row["finished_at"] is not None for row in rows] == [True, True, False, False, True, True, True]
+    assert {row["lease_expires_at"] for row in rows} == {None}
+    assert [jobs.kinds(job.id)[2:] for job, _ in ends] == [
+        *[["done"]] * 2,
+        *[["requeue"]] * 2,
+        ["failed"],
+        ["canceled"],
+        ["done"],
+    ]
+    assert [job.id for job in claim(jobs)] == [again.id, holder.id + 1]
+
+
+def test_a_lost_job_among_many_is_refused_alone(jobs: JobHarness) -> None:
+    jobs.create(*(new() for _ in range(3)))
+    first, second, third = claim(jobs)
+    lost = replace(second, token=second.token - 1)
+    before = jobs.row(second.id)
+    assert record(jobs, (first, Succeeded()), (lost, Failed(error="of a zombie")), (third, Succeeded())) == {
+        first.id,
+        third.id,
+    }
+    assert jobs.row(second.id) == before
+    assert [jobs.row(job.id)["status"] for job in (first, third)] == ["succeeded"] * 2
+
+
+def test_progress_goes_with_the_end_and_only_its_own(jobs: JobHarness) -> None:
+    jobs.create(new(), new())
+    first, second = claim(jobs)
+    jobs.store.beat(BOX, [Beat(second.held, {"n": 1})])
+    jobs.store.record(BOX, [JobOutcome(first, Succeeded(), {"n": 9}), JobOutcome(second, Succeeded())])
+    assert [jobs.row(job.id)["progress"] for job in (first, second)] == [{"n": 9}, {"n": 1}]
+
+
+def test_a_job_that_is_to_be_canceled_is_not_queued_again_among_others(jobs: JobHarness) -> None:
+    jobs.create(new(), new())
+    first, second = claim(jobs)
+    jobs.desk.cancel(BOX, JobFilter(ids=[first.id]))
+    again = Requeued(pause=timedelta(0), error="no")
+    assert record(jobs, (first, again), (second, again)) == {first.id, second.id}
+    assert [jobs.row(job.id)["status"] for job in (first, second)] == ["canceled", "queued"]
+    assert [jobs.row(job.id)["error"] for job in (first, second)] == [None, "no"]
+    assert jobs.kinds(first.id)[-1] == "canceled"
+
+
+def test_one_value_that_cannot_be_stored_is_refused_and_nothing_is_recorded(jobs: JobHarness) -> None:
+    jobs.create(new(), new())
+    first, second = claim(jobs)
+    try:
+        record(jobs, (first, Succeeded()), (second, Succeeded(result="\0")))
+    except InvalidItem:
+        assert [jobs.row(job.id)["status"] for job in (first, second)] == ["running"] * 2
+    else:
+        # PostgreSQL alone knows no such character.
+        assert jobs.row(second.id)["result"] == "\0"
 
 
 # ── what handlers write ──────────────────────────────────────────────────────────────────────────────

@@ -21,6 +21,7 @@ from boxengine.domain.jobs import (
     Failed,
     Held,
     JobBox,
+    JobOutcome,
     JobStat,
     JobState,
     Reaped,
@@ -129,6 +130,20 @@ class MemoryJobs:
                 self._take(row, worker)
                 taken.append(row)
             return [_claimed(row) for row in taken]
+
+    def record(self, box: JobBox, outcomes: Sequence[JobOutcome]) -> set[int]:
+        with self._lock:
+            return {each.job.id for each in outcomes if self.record_one(box, each)}
+
+    def record_one(self, box: JobBox, outcome: JobOutcome) -> bool:
+        """Whether it is recorded: the job was held."""
+        row = self.holds(box, outcome.job.held)
+        if row is None:
+            return False
+        if outcome.progress is not None:
+            row.progress = outcome.progress
+        self.end(box, row, outcome.ending)
+        return True
 
     def unit(self, box: JobBox, job: ClaimedJob) -> MemoryUnit:
         return MemoryUnit(self, box, job)
@@ -373,15 +388,10 @@ class MemoryUnit:
 
     def end(self, ending: Ending, *, progress: Mapping[str, Any] | None = None) -> bool:
         with self._store.writing():
-            row = self._store.holds(self._box, self._job.held)
-            if row is None:
-                return False
-            if progress is not None:
-                row.progress = progress
-            if isinstance(ending, Succeeded):
+            recorded = self._store.record_one(self._box, JobOutcome(self._job, ending, progress))
+            if recorded and isinstance(ending, Succeeded):
                 self._commit()
-            self._store.end(self._box, row, ending)
-            return True
+            return recorded
 
     def close(self) -> None:
         self._session = None

@@ -1,12 +1,12 @@
-"""Takes jobs for the threads that are idle."""
+"""Takes jobs for the threads that are idle, and some ahead where jobs are short."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
 
-from boxengine.domain.jobs import ClaimedJob, JobBox
+from boxengine.domain.jobs import ClaimedJob, Due, JobBox
 from boxengine.engine.jobs.handover import Handover
 from boxengine.engine.jobs.run import Run, Runs
 from boxengine.engine.jobs.timing import JobTiming
@@ -18,7 +18,7 @@ AT_ONCE = timedelta(0)
 
 
 class Claimer:
-    """Of one box. Nothing is claimed that no thread is idle for: what waits here would only use its lease up."""
+    """Of one box. What waits here uses its lease up and keeps other workers from it, so what waits too long is given back."""
 
     def __init__(
         self,
@@ -43,6 +43,10 @@ class Claimer:
         self._worker = worker
         self._timing = timing
         self._codecs = codecs
+        self._unwanted: list[Run] = []
+        """To be given back."""
+        self._look_at = float("-inf")
+        """Monotonic time of the next look at jobs that wait for their time."""
 
     def turn(self) -> timedelta:
         """Claims once, then rests where nothing more is there.
@@ -50,12 +54,18 @@ class Claimer:
         Raises:
             StoreUnavailable: jobs that were claimed all the same come back when their lease is over.
         """
-        idle = self._handover.idle(self._timing.poll)
-        if not idle:
+        self._return(self._handover.waiting_since(self._clock.monotonic() - self._timing.unbegun))
+        room = self._handover.room(self._timing.poll)
+        if not room:
             return AT_ONCE
-        next_due = self._store.promote(self._box).next_due
-        if self._claim(idle) < idle:
-            self._handover.rest(self._until(next_due))
+        claimed = self._claim(room)
+        if claimed == room and self._clock.monotonic() < self._look_at:
+            return AT_ONCE
+        due = self._promote()
+        if due.promoted and claimed < room:
+            claimed += self._claim(room - claimed)
+        if claimed < room:
+            self._handover.rest(max(0.0, self._look_at - self._clock.monotonic()))
         return AT_ONCE
 
     def stop(self) -> None:
@@ -64,10 +74,18 @@ class Claimer:
         self._handover.stop()
 
     def give_back(self) -> None:
-        """What was claimed and not begun, at the end."""
-        left = [run for run in self._handover.left() if run.ending is None and not run.is_lost()]
+        """What was claimed and not begun: at the end, and while the box is paused."""
+        self._return(self._handover.left())
+
+    def _return(self, runs: Sequence[Run]) -> None:
+        self._unwanted += runs
+        left = [run for run in self._unwanted if not run.is_lost()]
         if left:
+            # Without an answer it is unknown whether it was done: then none of them may begin here any more.
             self._store.give_back(self._box, [run.job.held for run in left])
+        for run in self._unwanted:
+            self._runs.remove(run)
+        self._unwanted = []
 
     def _claim(self, count: int) -> int:
         sent = self._clock.monotonic()
@@ -82,8 +100,11 @@ class Claimer:
         codec = self._codecs.get(job.task)
         return Run(self._box, job, sent=sent, clock=self._clock, timing=self._timing, codec=codec)
 
-    def _until(self, next_due: timedelta | None) -> float:
-        """Until the next look. A job whose time had come was promoted, so another may be due at once."""
-        if next_due is None:
-            return self._timing.poll
-        return min(self._timing.poll, max(0.0, next_due.total_seconds()))
+    def _promote(self) -> Due:
+        """Lets jobs go whose time has come. The next look is when the next one's has, within the usual time."""
+        due = self._store.promote(self._box)
+        until = self._timing.poll
+        if due.next_due is not None and not due.promoted:
+            until = min(until, max(0.0, due.next_due.total_seconds()))
+        self._look_at = self._clock.monotonic() + (0.0 if due.promoted else until)
+        return due

@@ -1,76 +1,135 @@
-"""Where one thread puts claimed jobs and others take them. There is never more here than threads are idle."""
+"""Where threads hand jobs on: from the claimer to the runners, and from those to the recorder."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from threading import Condition
+from collections.abc import Callable, Sequence
+from functools import partial
+from threading import Condition, Lock
 
+from boxengine.engine.jobs.pace import Pace
 from boxengine.engine.jobs.run import Run
+from boxengine.engine.jobs.timing import JOB_TIMING, JobTiming
+
+MOST_ENDS = 500
+"""That are recorded together."""
 
 
 class Handover:
-    """Between the claimer of a box and its runners."""
+    """Of one box. It decides how many jobs may be claimed.
 
-    def __init__(self, threads: int, *, condition: Condition | None = None) -> None:
+    There are as many as threads are idle, and beyond them as many as ``Pace`` allows. As many again may wait for their ends to
+    be recorded; beyond these nothing is claimed, so that a database that is slow to record is not asked for more.
+    """
+
+    def __init__(
+        self, threads: int, *, timing: JobTiming = JOB_TIMING, condition: Callable[[], Condition] | None = None
+    ) -> None:
         """Args:
-        condition: what its threads wait on; one of its own if None.
+        condition: makes what its threads wait on; all share a lock.
         """
         self.threads = threads
-        self._changed = Condition() if condition is None else condition
+        made = partial(Condition, Lock()) if condition is None else condition
+        self._room, self._work, self._over = made(), made(), made()
+        self._pace = Pace(threads, timing)
         self._given: deque[Run] = deque()
+        self._ended: deque[Run] = deque()
+        self._recording = 0
         self._busy = 0
         self._rung = False
         self._stopping = False
+        self._closed = False
 
     # ── the claimer ──────────────────────────────────────────────────────────────────────────────────
 
-    def idle(self, within: float) -> int:
-        """How many threads are idle; waits for the first of them, at most so many seconds."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._stopping or self._idle() > 0, within)
-            return 0 if self._stopping else self._idle()
+    def room(self, within: float) -> int:
+        """How many jobs to claim; waits until that is worthwhile, at most so many seconds. 0: it is not."""
+        with self._room:
+            self._room.wait_for(lambda: self._stopping or self._wanted() > 0, within)
+            return 0 if self._stopping else self._wanted()
 
     def give(self, runs: Sequence[Run]) -> None:
-        with self._changed:
+        with self._work:
             self._given.extend(runs)
-            self._changed.notify_all()
+            self._work.notify(min(len(runs), self.threads))
 
     def rest(self, seconds: float) -> None:
         """Waits so long, or until somebody rings."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._stopping or self._rung, seconds)
+        with self._room:
+            self._room.wait_for(lambda: self._stopping or self._rung, seconds)
             self._rung = False
 
     def ring(self) -> None:
         """There may be something to claim: ends a rest, or the next one."""
-        with self._changed:
+        with self._room:
             self._rung = True
-            self._changed.notify_all()
+            self._room.notify()
+
+    def waiting_since(self, moment: float) -> list[Run]:
+        """Takes out what was claimed before this monotonic time and nobody has begun. Less is claimed ahead from now on."""
+        with self._room:
+            if not self._given or self._given[0].claimed >= moment:
+                return []
+            late = [run for run in self._given if run.claimed < moment]
+            self._given = deque(run for run in self._given if run.claimed >= moment)
+            self._pace.hold_back()
+            return late
+
+    def left(self) -> list[Run]:
+        """Takes out what nobody has begun."""
+        with self._room:
+            left = list(self._given)
+            self._given.clear()
+            return left
 
     # ── the runners ──────────────────────────────────────────────────────────────────────────────────
 
     def take(self, within: float) -> Run | None:
         """The next job; None: there was none, or the worker stops."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._stopping or bool(self._given), within)
+        with self._work:
             if not self._given:
-                return None
+                self._work.wait_for(lambda: self._stopping or bool(self._given), within)
+                if not self._given:
+                    return None
             self._busy += 1
             return self._given.popleft()
 
-    def put_back(self, run: Run) -> None:
-        """Its end could not be recorded; the next turn tries again."""
-        with self._changed:
+    def end(self, run: Run, seconds: float) -> None:
+        """A thread is done with a job, which kept it for so long. Its end is to be recorded."""
+        with self._over:
             self._busy -= 1
-            self._given.appendleft(run)
+            self._pace.note(seconds)
+            self._ended.append(run)
+            self._over.notify()
+            self._invite()
 
-    def done(self) -> None:
-        with self._changed:
+    def done(self, seconds: float) -> None:
+        """A thread is done with a job, which kept it for so long. Nothing is left to record."""
+        with self._over:
             self._busy -= 1
+            self._pace.note(seconds)
             # The end of a job may have let another one go.
             self._rung = True
-            self._changed.notify_all()
+            self._room.notify()
+
+    # ── the recorder ─────────────────────────────────────────────────────────────────────────────────
+
+    def ended(self, within: float) -> list[Run]:
+        """Those whose ends are to be recorded; waits for the first of them, at most so many seconds."""
+        with self._over:
+            if not self._ended:
+                self._over.wait_for(lambda: self._closed or bool(self._ended), within)
+            some = [self._ended.popleft() for _ in range(min(MOST_ENDS, len(self._ended)))]
+            self._recording += len(some)
+            return some
+
+    def recorded(self, again: Sequence[Run], count: int) -> None:
+        """Of so many that had ended, all but those to be tried again are recorded. That may have let other jobs go."""
+        with self._over:
+            self._recording -= count
+            self._ended.extendleft(reversed(again))
+            self._rung = True
+            self._room.notify()
 
     # ── others ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -79,18 +138,31 @@ class Handover:
         """How many threads run a job."""
         return self._busy
 
+    @property
+    def waiting(self) -> int:
+        """How many claimed jobs nobody has begun."""
+        return len(self._given)
+
     def stop(self) -> None:
-        """Nobody waits here any more."""
-        with self._changed:
+        """Nothing is claimed or begun any more."""
+        with self._room:
             self._stopping = True
-            self._changed.notify_all()
+            self._room.notify_all()
+            self._work.notify_all()
 
-    def left(self) -> list[Run]:
-        """Takes out what nobody has begun."""
-        with self._changed:
-            left = list(self._given)
-            self._given.clear()
-            return left
+    def close(self) -> None:
+        """Nothing will end any more."""
+        with self._over:
+            self._closed = True
+            self._over.notify_all()
 
-    def _idle(self) -> int:
-        return self.threads - self._busy - len(self._given)
+    def _wanted(self) -> int:
+        """0 as long as a claim would bring less than half of what may be claimed ahead."""
+        ahead = self._pace.ahead
+        unrecorded = max(0, len(self._ended) + self._recording - ahead)
+        free = self.threads + ahead - self._busy - len(self._given) - unrecorded
+        return free if 2 * free > ahead else 0
+
+    def _invite(self) -> None:
+        if self._wanted() > 0:
+            self._room.notify()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
+from typing import Protocol
 
 from boxengine.domain.jobs import JobBox
 from boxengine.ports import Clock
@@ -13,24 +13,33 @@ HEARD = timedelta(seconds=2)
 """Between two looks at what people decided."""
 
 
+class Turns(Protocol):
+    """The claimer's side of the gate."""
+
+    def turn(self) -> timedelta:
+        """Claims."""
+
+    def give_back(self) -> None:
+        """What was claimed and not begun."""
+
+
 class PauseGate:
     """Before the turns of one box's claimer."""
 
     def __init__(
         self,
         box: JobBox,
-        turn: Callable[[], timedelta],
+        claimer: Turns,
         *,
         pauses: JobPauses,
         clock: Clock,
         auto_disabled: bool = False,
     ) -> None:
         """Args:
-        turn: of the claimer.
         auto_disabled: the box counts as paused until somebody resumes it.
         """
         self._box = box
-        self._turn = turn
+        self._claimer = claimer
         self._pauses = pauses
         self._clock = clock
         self._otherwise = not auto_disabled
@@ -47,4 +56,7 @@ class PauseGate:
             decided = self._pauses.running(self._box)
             self._running = self._otherwise if decided is None else decided
             self._fresh_until = self._clock.monotonic() + HEARD.total_seconds()
-        return self._turn() if self._running else HEARD
+        if self._running:
+            return self._claimer.turn()
+        self._claimer.give_back()
+        return HEARD

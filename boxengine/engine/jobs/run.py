@@ -35,7 +35,9 @@ class Run:
         self._args: Any = None
         self.box = box
         self.job = job
+        self.claimed = sent
         self.began = sent
+        """When a thread took it."""
         self.canceled = False
         """Whether somebody wants it canceled, as of the last heartbeat."""
         self.saw_cancel = False
@@ -44,6 +46,10 @@ class Run:
         """Whether this process is about to stop."""
         self.ending: Ending | None = None
         """How the handler ended, once it has."""
+        self.refused = False
+        """Whether its end could not be stored as it was."""
+        self.over = False
+        """Whether its end is recorded, or never will be."""
         self.interrupt: Interrupt = _nothing
         """Stops the handler. Set while it runs."""
         self.timed_out = False
@@ -69,6 +75,10 @@ class Run:
         if self._args is None:
             self._args = self._codec.decode(self.job.args)
         return self._args
+
+    def may_begin(self) -> bool:
+        """Whether its handler may be called: it has not waited for too long."""
+        return not self.is_lost()
 
     def demand(self) -> None:
         """Raises ``JobLost`` unless the lease has time left."""
@@ -155,29 +165,29 @@ class Runs:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._runs: list[Run] = []
+        self._runs: dict[int, Run] = {}
         self._stopping = False
 
     def add(self, run: Run) -> None:
         with self._lock:
             run.stopping = self._stopping
-            self._runs.append(run)
+            self._runs[id(run)] = run
 
     def remove(self, run: Run) -> None:
         with self._lock:
-            self._runs.remove(run)
+            del self._runs[id(run)]
 
     def all(self) -> list[Run]:
         with self._lock:
-            return list(self._runs)
+            return list(self._runs.values())
 
     def of(self, box: JobBox) -> list[Run]:
         with self._lock:
-            return [run for run in self._runs if run.box.name == box.name]
+            return [run for run in self._runs.values() if run.box.name == box.name]
 
     def stop(self) -> None:
         """From now on handlers see that the process is about to stop."""
         with self._lock:
             self._stopping = True
-            for run in self._runs:
+            for run in self._runs.values():
                 run.stopping = True

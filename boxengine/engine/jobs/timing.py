@@ -25,6 +25,10 @@ class JobTiming:
     """After so long a handler that goes on beyond its time limit is stopped once more: it may be cleaning up."""
     progress: float = 2.0
     """Between two writes of a job's progress."""
+    ahead: float = 0.05
+    """Jobs that all threads together begin within this time may be claimed ahead; none where one takes longer than that."""
+    unbegun: float = 1.0
+    """A job that was claimed ahead and has waited for so long is given back."""
 
     def beat_every(self, lease: float) -> float:
         """One heartbeat may fail: the next still comes before ``usable`` is over, for two thirds are less than three quarters."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from boxengine.adapters.memory.jobs import MemoryJobs
-from boxengine.domain.jobs import Due, Reaped
+from boxengine.domain.jobs import Due, JobBox, JobOutcome, Reaped
 from boxengine.engine.jobs.handle import Job
 from boxengine.engine.jobs.run import Run
 from boxengine.engine.jobs.timing import JobTiming
@@ -73,6 +73,32 @@ def a_held_key_does_not_stop_a_claim(surgery: Surgery) -> None:
 @mutant
 def the_next_of_a_key_is_forgotten(surgery: Surgery) -> None:
     surgery.setattr(MemoryJobs, "_let_go", lambda _self, box, key: None)
+
+
+@mutant
+def a_job_is_begun_after_its_lease_ran_out(surgery: Surgery) -> None:
+    surgery.setattr(Run, "may_begin", lambda _self: True)
+
+
+@mutant
+def the_ends_of_many_are_recorded_without_their_fence(surgery: Surgery) -> None:
+    def record(self: MemoryJobs, box: JobBox, outcomes: Sequence[JobOutcome]) -> set[int]:
+        for each in outcomes:
+            self.end(box, self.tables[box.name][each.job.id], each.ending)
+        return {each.job.id for each in outcomes}
+
+    surgery.setattr(MemoryJobs, "record", record)
+
+
+@mutant
+def one_lost_job_spoils_the_ends_of_the_others(surgery: Surgery) -> None:
+    original = MemoryJobs.record
+
+    def record(self: MemoryJobs, box: JobBox, outcomes: Sequence[JobOutcome]) -> set[int]:
+        all_held = all(self.holds(box, each.job.held) for each in outcomes)
+        return original(self, box, outcomes) if all_held else set()
+
+    surgery.setattr(MemoryJobs, "record", record)
 
 
 @mutant

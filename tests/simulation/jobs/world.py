@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -12,14 +12,16 @@ from typing import Any
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.jobs import MemoryJobs
-from boxengine.domain.jobs import FINAL, JobBox, JobState
+from boxengine.domain.jobs import FINAL, Held, JobBox, JobOutcome, JobState
 from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.jobs.claimer import Claimer
+from boxengine.engine.jobs.failures import Failures
 from boxengine.engine.jobs.handle import Job
 from boxengine.engine.jobs.handover import Handover
 from boxengine.engine.jobs.interrupting import Interrupt
 from boxengine.engine.jobs.keeper import Keeper
 from boxengine.engine.jobs.reaper import Reaper
+from boxengine.engine.jobs.recorder import Recorder
 from boxengine.engine.jobs.run import Runs
 from boxengine.engine.jobs.runner import Runner
 from boxengine.engine.jobs.timing import JobTiming
@@ -33,7 +35,7 @@ LEASE = 6.0
 TIME_LIMIT = 4.0
 LEEWAY = 1.5
 """Virtual seconds in which the watchdog stops a handler that takes too long."""
-TIMING = JobTiming(heartbeat=2.0, reaper=3.0, poll=0.5, watch=0.4)
+TIMING = JobTiming(heartbeat=2.0, reaper=3.0, poll=0.5, watch=0.4, ahead=3.0, unbegun=4.0)
 BOX = JobBox(
     name="report_job",
     table="report_jobs",
@@ -45,7 +47,9 @@ BOX = JobBox(
 TROUBLE = 15.0
 """Virtual seconds in which faults happen. After them everything must come to its end."""
 AT_LAST = 900.0
-TASKS = ("plain", "fails", "asks")
+CROWD = 12
+"""Short jobs, so that workers claim ahead."""
+TASKS = ("plain", "fails", "asks", "light", "light")
 
 
 @dataclass(slots=True)
@@ -81,6 +85,8 @@ class World:
         # Not always: whoever is stopped early never comes to the end of its lease.
         self._box = replace(BOX, timeout=self.random.choice((None, timedelta(seconds=TIME_LIMIT))))
         self._jobs = [self._new() for _ in range(self.random.randint(3, 9))]
+        if self.random.random() < 0.2:
+            self._jobs += self._crowd()
 
     def run(self) -> list[str]:
         """Plays the history; returns what was broken."""
@@ -109,11 +115,18 @@ class World:
             delay=timedelta(seconds=random.random() * 5) if random.random() < 0.2 else None,
         )
 
+    def _crowd(self) -> list[NewJob]:
+        return [replace(self._new(), task="light", lock_key=None) for _ in range(CROWD)]
+
     def handle(self, job: Job[Any], process: Process) -> int:
         """One handler for all tasks. Each step has an effect outside and one in the store, and perhaps a checkpoint."""
         attempt = Attempt(job.id, job.lock_key, process, self.scheduler.now)
         self.attempts.append(attempt)
+        if self.store.holds(BOX, Held(job.id, job.token)) is None and not self.jumped:
+            self.violations.append(f"job {job.id}: begun by {process.name}, which had lost it")
         try:
+            if job.task == "light":
+                return self._light(job, attempt)
             for step in range(job.state or 0, job.args["steps"]):
                 self._step()
                 self._check_time(attempt)
@@ -133,6 +146,13 @@ class World:
             return int(job.args["steps"])
         finally:
             attempt.over = True
+
+    def _light(self, job: Job[Any], attempt: Attempt) -> int:
+        """Short, and with nothing in the store but its end, which is recorded with those of others."""
+        self.scheduler.sleep(self.random.random() * 0.8)
+        job.ensure_held()
+        self._effect(attempt)
+        return int(job.args["steps"])
 
     def _step(self) -> None:
         """Some computation, in which the watchdog may hit."""
@@ -164,23 +184,36 @@ class World:
         process = Process(f"w{self._number}")
         self._workers.append(process)
         store = FlakyStore(self, process)
-        runs, handover = Runs(), Handover(BOX.concurrency, condition=SimulatedCondition(self.scheduler))  # type: ignore[arg-type]
+        condition: Any = partial(SimulatedCondition, self.scheduler)
+        runs, handover = Runs(), Handover(BOX.concurrency, timing=TIMING, condition=condition)
         common: dict[str, Any] = {"store": store, "runs": runs, "clock": self.clock}
         claimer = Claimer(self._box, **common, handover=handover, worker=process.name, timing=TIMING)
-        runner = Runner(
+        failures = Failures(self._box, clock=self.clock, error_tracker=_track)
+        recorder = Recorder(
             self._box,
-            dict.fromkeys(TASKS, partial(self._handled, process)),
             **common,
             handover=handover,
             observer=Nobody(),
-            error_tracker=_track,
+            failures=failures,
+            pause_after_outage=lambda _error: 0.2,
+            worked=lambda: None,
+        )
+        runner = Runner(
+            self._box,
+            dict.fromkeys(TASKS, partial(self._handled, process)),
+            store=store,
+            clock=self.clock,
+            handover=handover,
+            recorder=recorder,
+            failures=failures,
             event_loop=EventLoop(),
             pause_after_outage=lambda _error: 0.2,
             interruptible=self._interruptible,
         )
         keeper = Keeper(self._box, **common, pause_after_outage=lambda _error: 0.2, worked=lambda: None, timing=TIMING)
         reaper = Reaper(self._box, store=store, handover=handover, observer=Nobody(), timing=TIMING)
-        turns = [claimer.turn, runner.turn, runner.turn, keeper.turn, reaper.turn, Watchdog(runs, timing=TIMING).turn]
+        watchdog = Watchdog(runs, timing=TIMING)
+        turns = [claimer.turn, runner.turn, runner.turn, recorder.turn, keeper.turn, reaper.turn, watchdog.turn]
         for turn in turns:
             self.scheduler.spawn(turn.__qualname__, process, partial(self._loop, turn))
 
@@ -212,9 +245,9 @@ class World:
         while self.scheduler.now < TROUBLE:
             self.scheduler.sleep(random.random() * 3)
             worker = random.choice([each for each in self._workers if each.alive])
-            random.choice((self._crash, self._pause, self._cut, self._cut, self._jump, self._interfere, self._another))(
-                worker
-            )
+            random.choice(
+                (self._crash, self.suspend, self._cut, self._cut, self._jump, self._interfere, self._another)
+            )(worker)
         self.quiet = True
         self.cut.clear()
         for worker in self._workers:
@@ -226,7 +259,8 @@ class World:
             attempt.over = attempt.over or attempt.worker is worker
         self._start_worker()
 
-    def _pause(self, worker: Process) -> None:
+    def suspend(self, worker: Process) -> None:
+        """For a while, perhaps beyond its leases."""
         worker.paused_until = self.scheduler.now + self.random.random() * 3 * LEASE
 
     def _cut(self, worker: Process) -> None:
@@ -245,8 +279,9 @@ class World:
             self.store.retry(BOX, JobFilter(ids=job, states=[JobState.CANCELED]))
 
     def _another(self, _worker: Process) -> None:
-        self._jobs.append(self._new())
-        self.store.insert(BOX, self._jobs[-1:])
+        jobs = self._crowd() if self.random.random() < 0.2 else [self._new()]
+        self._jobs += jobs
+        self.store.insert(BOX, jobs)
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -260,7 +295,7 @@ class World:
             if row.status in (JobState.LOST, JobState.FAILED):
                 self.violations.append(f"job {row.id} is {row.status}, with attempts left")
             steps = [step for job_id, step in self.store.effects if job_id == row.id]
-            wanted = list(range(row.args["steps"]))
+            wanted = [] if row.task == "light" else list(range(row.args["steps"]))
             if row.status is JobState.SUCCEEDED and steps != wanted:
                 self.violations.append(f"job {row.id} wrote the steps {steps}; expected {wanted}, each once")
             if steps != wanted[: len(steps)]:
@@ -287,6 +322,23 @@ class FlakyStore:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return partial(self.call, getattr(self._world.store, name))
+
+    def claim(self, *arguments: Any, **options: Any) -> Any:
+        claimed = self.call(self._world.store.claim, *arguments, **options)
+        if claimed and not self._world.quiet and self._world.random.random() < 0.05:
+            self._world.suspend(self._process)
+        return claimed
+
+    def record(self, box: JobBox, outcomes: Sequence[JobOutcome]) -> Collection[int]:
+        answer: Collection[int] = self.call(self._record, box, outcomes)
+        return answer
+
+    def _record(self, box: JobBox, outcomes: Sequence[JobOutcome]) -> Collection[int]:
+        held = {each.job.id for each in outcomes if self._world.store.holds(box, each.job.held) is not None}
+        answer = self._world.store.record(box, outcomes)
+        if set(answer) != held:
+            self._world.violations.append(f"{self._process.name} recorded the ends of {set(answer)}, and held {held}")
+        return answer
 
     def unit(self, *arguments: Any) -> FlakyUnit:
         return FlakyUnit(self, self._world.store.unit(*arguments))

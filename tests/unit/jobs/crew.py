@@ -13,10 +13,12 @@ from boxengine.adapters.memory.jobs import MemoryJobs, Row
 from boxengine.domain.jobs import JobBox
 from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.jobs.claimer import Claimer
+from boxengine.engine.jobs.failures import Failures
 from boxengine.engine.jobs.handle import Handler
 from boxengine.engine.jobs.handover import Handover
 from boxengine.engine.jobs.keeper import Keeper
 from boxengine.engine.jobs.reaper import Reaper
+from boxengine.engine.jobs.recorder import Recorder
 from boxengine.engine.jobs.run import Runs
 from boxengine.engine.jobs.runner import Runner
 from boxengine.engine.jobs.timing import JobTiming
@@ -49,15 +51,26 @@ class Crew:
         self.handover = Handover(BOX.concurrency)
         handlers: dict[str, Handler] = {"report": handler}
         shared: dict[str, Any] = {"store": self.jobs, "runs": self.runs, "clock": self.clock}
+        failures = Failures(box, clock=self.clock, error_tracker=self._track)
+        self.recorder = Recorder(
+            box,
+            **shared,
+            handover=self.handover,
+            observer=self,
+            failures=failures,
+            pause_after_outage=self._pause,
+            worked=lambda: None,
+        )
         self.claimer = Claimer(box, **shared, handover=self.handover, worker="w", timing=TIMING, codecs=codecs)
         self.loop = EventLoop()
         self.runner = Runner(
             box,
             handlers,
-            **shared,
+            store=self.jobs,
+            clock=self.clock,
             handover=self.handover,
-            observer=self,
-            error_tracker=self._track,
+            recorder=self.recorder,
+            failures=failures,
             event_loop=self.loop,
             pause_after_outage=self._pause,
         )
@@ -80,9 +93,13 @@ class Crew:
         return self.jobs.insert(BOX, [NewJob(task=task, **values)])[0]
 
     def work(self) -> timedelta:
-        """Claims, and runs one job."""
+        """Claims, runs one job, and records its end."""
         self.claimer.turn()
-        return self.runner.turn()
+        return self.run()
+
+    def run(self) -> timedelta:
+        """Runs one claimed job, and records its end."""
+        return self.runner.turn() or self.recorder.turn(0.0)
 
     def row(self, job_id: int = 1) -> Row:
         return self.jobs.tables[BOX.name][job_id]

@@ -38,12 +38,15 @@ class Decided:
 
 class Scene:
     def __init__(self, *, auto_disabled: bool = False) -> None:
-        self.pauses, self.clock, self.claims = Decided(), ManualClock(), 0
-        self.gate = PauseGate(BOX, self.claim, pauses=self.pauses, clock=self.clock, auto_disabled=auto_disabled)
+        self.pauses, self.clock, self.claims, self.given_back = Decided(), ManualClock(), 0, 0
+        self.gate = PauseGate(BOX, self, pauses=self.pauses, clock=self.clock, auto_disabled=auto_disabled)
 
-    def claim(self) -> timedelta:
+    def turn(self) -> timedelta:
         self.claims += 1
         return CLAIMED
+
+    def give_back(self) -> None:
+        self.given_back += 1
 
 
 def test_a_box_that_nobody_paused_claims_and_asks_only_now_and_then() -> None:
@@ -59,6 +62,7 @@ def test_a_pause_is_heard_within_two_seconds_and_so_is_its_end() -> None:
     scene.clock.advance(HEARD)
     assert [scene.gate.turn(), scene.gate.turn()] == [HEARD, HEARD]
     assert scene.claims == 1
+    assert scene.given_back == 2
     scene.pauses.answer = True
     scene.clock.advance(HEARD)
     assert scene.gate.turn() == CLAIMED

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from boxengine.domain.jobs import JobState, Requeued, Succeeded
+from boxengine.adapters.memory.jobs import MemoryJobs
+from boxengine.domain.jobs import JobState, Succeeded
 from boxengine.engine.jobs.handle import Job
 from boxengine.errors import InvalidItem, JobLost, JobTimeout, StoreUnavailable
 from boxengine.ports.jobs import JobFilter
@@ -57,7 +58,7 @@ def test_whatever_a_handler_raises_ends_its_attempt_alone(error: BaseException) 
     crew.create()
     crew.work()
     assert crew.row().status is JobState.QUEUED
-    assert crew.handover.idle(0) == 2
+    assert crew.handover.room(0) == 2
 
 
 def test_retry_asks_for_another_attempt_beyond_max_attempts() -> None:
@@ -320,7 +321,7 @@ def test_a_hit_that_comes_too_late_does_not_meet_the_next_job() -> None:
     crew.create()
     crew.work()
     hits[0]()
-    crew.runner.turn()
+    crew.run()
     assert crew.ends() == ["succeeded", "succeeded"]
 
 
@@ -377,10 +378,10 @@ def test_an_end_that_could_not_be_recorded_is_tried_again(monkeypatch: pytest.Mo
     crew = Crew(lambda job: "once")
     crew.create()
     with monkeypatch.context() as patch:
-        patch.setattr("boxengine.adapters.memory.jobs.MemoryUnit.end", raising(StoreUnavailable("gone")))
+        patch.setattr(crew.jobs, "record", raising(StoreUnavailable("gone")))
         assert crew.work() == timedelta(seconds=0.5)
     assert crew.row().status is JobState.RUNNING
-    assert crew.runner.turn() == timedelta(0)
+    assert crew.recorder.turn(0.0) == timedelta(0)
     assert (crew.row().status, crew.row().result, crew.row().attempt) == (JobState.SUCCEEDED, "once", 1)
     assert crew.runs.all() == []
 
@@ -393,28 +394,28 @@ def test_success_is_not_recorded_without_what_the_session_wrote(monkeypatch: pyt
     crew.create()
     with monkeypatch.context() as patch:
         patch.setattr("boxengine.adapters.memory.jobs.MemoryUnit.end", raising(StoreUnavailable("gone")))
-        crew.work()
-    crew.runner.turn()
+        assert crew.work() == timedelta(seconds=0.5)
+    crew.recorder.turn(0.0)
     assert crew.row().status is JobState.QUEUED
     assert crew.jobs.effects == []
 
 
-def test_what_cannot_be_stored_fails_the_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    from boxengine.adapters.memory.jobs import MemoryUnit
+@pytest.mark.parametrize("through_the_session", [True, False])
+def test_what_cannot_be_stored_fails_the_attempt(monkeypatch: pytest.MonkeyPatch, through_the_session: bool) -> None:
+    end = MemoryJobs.end
 
-    end = MemoryUnit.end
-
-    def refusing(self: MemoryUnit, ending: Any, **options: Any) -> bool:
+    def refusing(self: MemoryJobs, box: Any, row: Any, ending: Any) -> None:
         if isinstance(ending, Succeeded):
             raise InvalidItem("a constraint")
-        assert isinstance(ending, Requeued)
-        return end(self, ending, **options)
+        end(self, box, row, ending)
 
-    monkeypatch.setattr(MemoryUnit, "end", refusing)
-    crew = Crew(lambda job: None)
+    monkeypatch.setattr(MemoryJobs, "end", refusing)
+    crew = Crew(lambda job: job.session.append("undone") if through_the_session else None)
     crew.create()
     crew.work()
     assert "a constraint" in str(crew.row().error)
+    assert crew.row().status is JobState.QUEUED
+    assert crew.jobs.effects == []
 
 
 def test_jobs_that_nobody_has_begun_are_given_back_at_the_end() -> None:
@@ -446,6 +447,154 @@ def test_no_more_is_claimed_than_threads_are_idle() -> None:
         crew.create()
     crew.claimer.turn()
     assert crew.jobs.stat(BOX).taken == 2
+
+
+# ── claims ahead, and ends together ──────────────────────────────────────────────────────────────────
+
+
+def test_while_jobs_are_short_many_are_claimed_ahead_and_their_ends_recorded_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    crew = Crew(lambda job: None)
+    for _ in range(100):
+        crew.create()
+    claims, records = counted(monkeypatch, crew, "claim"), counted(monkeypatch, crew, "record")
+    while crew.jobs.stat(BOX).ready:
+        crew.claimer.turn()
+        while crew.handover.waiting:
+            crew.runner.turn()
+        crew.recorder.turn(0.0)
+    assert [row.status for row in crew.jobs.tables[BOX.name].values()] == [JobState.SUCCEEDED] * 100
+    assert claims[0] == 2  # nothing is known yet
+    assert max(claims) >= 30
+    assert max(records) >= 30
+
+
+def test_one_long_job_ends_the_claims_ahead() -> None:
+    crew = Crew(lambda job: crew.pass_time(job.args["takes"]))
+    for _ in range(20):
+        crew.create(args={"takes": 0})
+    while crew.ends().count("succeeded") < 20:
+        crew.work()
+    crew.create(priority=1, args={"takes": 1})
+    for _ in range(20):
+        crew.create(args={"takes": 0})
+    crew.claimer.turn()
+    assert crew.jobs.stat(BOX).taken > BOX.concurrency
+    crew.run()
+    assert crew.row(21).status is JobState.SUCCEEDED
+    assert crew.handover.room(0) == 0
+
+
+def test_a_job_that_waits_behind_long_ones_is_given_back_within_a_second() -> None:
+    crew = Crew(lambda job: None)
+    for _ in range(20):
+        crew.create()
+    while crew.ends().count("succeeded") < 20:
+        crew.work()
+    for _ in range(20):
+        crew.create()
+    crew.claimer.turn()
+    taken = crew.jobs.stat(BOX).taken
+    assert taken > BOX.concurrency
+    busy = [crew.handover.take(0.0) for _ in range(BOX.concurrency)]
+    crew.pass_time(1.1)
+    crew.claimer.turn()
+    assert crew.jobs.stat(BOX).taken == len(busy)
+    assert {row.attempt for row in crew.jobs.tables[BOX.name].values() if row.status is JobState.QUEUED} == {0}
+
+
+def test_a_job_whose_return_nobody_confirmed_is_not_begun_here_and_is_returned_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    crew = Crew(lambda job: pytest.fail("it may be somebody else's"))
+    crew.create()
+    crew.claimer.turn()
+    give_back = crew.jobs.give_back
+
+    def without_an_answer(*arguments: Any) -> None:
+        give_back(*arguments)
+        raise StoreUnavailable("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(crew.jobs, "give_back", without_an_answer)
+        with pytest.raises(StoreUnavailable):
+            crew.claimer.give_back()
+    assert crew.handover.waiting == 0
+    crew.claimer.give_back()
+    assert (crew.row().status, crew.row().attempt, crew.runs.all()) == (JobState.QUEUED, 0, [])
+
+
+def test_a_claimed_job_whose_lease_ran_out_is_not_begun() -> None:
+    crew = Crew(lambda job: pytest.fail("it is somebody else's"))
+    crew.create()
+    crew.claimer.turn()
+    crew.pass_time(60)
+    crew.run()
+    assert crew.ends() == ["lost"]
+
+
+def test_one_job_that_is_lost_keeps_no_other_ends_from_being_recorded() -> None:
+    def handler(job: Job[Any]) -> None:
+        if job.id == 1:
+            crew.row(1).token += 1
+
+    crew = Crew(handler)
+    crew.create()
+    crew.create()
+    crew.claimer.turn()
+    for _ in range(2):
+        crew.runner.turn()
+    crew.recorder.turn(0.0)
+    assert (crew.row(1).status, crew.row(2).status) == (JobState.RUNNING, JobState.SUCCEEDED)
+    assert crew.ends() == ["lost", "succeeded"]
+    assert crew.runs.all() == []
+
+
+def test_one_end_that_cannot_be_stored_fails_its_own_attempt_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = MemoryJobs.record
+
+    def refusing(self: MemoryJobs, box: Any, outcomes: Any) -> Any:
+        if any(isinstance(each.ending, Succeeded) and each.ending.result == 3 for each in outcomes):
+            raise InvalidItem("no such character")
+        return record(self, box, outcomes)
+
+    monkeypatch.setattr(MemoryJobs, "record", refusing)
+    crew = Crew(lambda job: job.id)
+    for _ in range(5):
+        crew.create()
+    while any(row.status is JobState.QUEUED for row in crew.jobs.tables[BOX.name].values() if row.attempt == 0):
+        crew.claimer.turn()
+        while crew.handover.waiting:
+            crew.runner.turn()
+        crew.recorder.turn(0.0)
+    assert [crew.row(number).result for number in (1, 2, 4, 5)] == [1, 2, 4, 5]
+    assert crew.row(3).status is JobState.QUEUED
+    assert "no such character" in str(crew.row(3).error)
+
+
+def test_what_has_ended_is_recorded_when_the_worker_stops() -> None:
+    crew = Crew(lambda job: "done")
+    crew.create()
+    crew.claimer.turn()
+    crew.runner.turn()
+    crew.claimer.stop()
+    crew.recorder.finish()
+    assert (crew.row().status, crew.row().result) == (JobState.SUCCEEDED, "done")
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, crew: Crew, name: str) -> list[int]:
+    """How many jobs each call was about."""
+    sizes: list[int] = []
+    method = getattr(crew.jobs, name)
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        answer = method(*arguments, **options)
+        sizes.append(len(answer))
+        return answer
+
+    monkeypatch.setattr(crew.jobs, name, call)
+    return sizes
 
 
 def raising(error: BaseException) -> Any:

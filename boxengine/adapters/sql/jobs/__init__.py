@@ -1,6 +1,7 @@
 """Long jobs in PostgreSQL and MariaDB: one table for a box's jobs, one for their journal.
 
-**Claim** (``claims``). One short transaction locks rows of the ready index with ``SKIP LOCKED`` and marks them running.
+**Claim** (``claims``). One short transaction locks rows of the ready index with ``SKIP LOCKED`` and marks them running. On
+PostgreSQL it is one statement for jobs without a ``lock_key`` (``claim_together``).
 Jobs that wait for their time or for their ``lock_key`` are not in the range that it reads (column ``waits``), however many
 there are.
 
@@ -12,6 +13,9 @@ and then finds the jobs set aside. Nothing here outlives its transaction, so a p
 
 **Fence** (``writes``). Each claim raises ``token``. Every later write says ``WHERE id AND token AND status = 'running'``,
 and a worker whose write meets no row has lost the job.
+
+**Ends** (``ends``). Many attempts' ends are written together, on PostgreSQL with their journal in one statement. Rows are locked
+in the order of their ids, there and in heartbeats, so that they cannot wait for each other in a circle.
 
 **Cost.** Neither the lease nor the heartbeat stands in an index, so on PostgreSQL a heartbeat changes no index at all.
 """

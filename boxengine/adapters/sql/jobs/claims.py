@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from typing import Any
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, func, literal, select, update
 
 from boxengine.adapters.sql.jobs.moments import clock_now, later
 from boxengine.adapters.sql.jobs.rows import JobRows
@@ -15,6 +16,21 @@ MOST_ROWS = 1000
 """That one round looks at."""
 ROUNDS = 8
 """A claim that met nothing but jobs behind locks ends after so many; the next one goes on."""
+_NAMES = (
+    "id",
+    "token",
+    "task",
+    "args",
+    "attempt",
+    "max_attempts",
+    "lease_ttl",
+    "priority",
+    "idempotency_key",
+    "lock_key",
+    "partition_key",
+    "checkpoint",
+    "created_at",
+)
 
 
 def claim(connection: Connection, rows: JobRows, count: int, worker: str) -> list[ClaimedJob]:
@@ -23,27 +39,24 @@ def claim(connection: Connection, rows: JobRows, count: int, worker: str) -> lis
     Raises:
         IntegrityError: another claim, which had not been committed yet, took a ``lock_key`` of these. Nothing is claimed.
     """
-    taken: list[int] = []
+    chosen: list[int] = []
     limit = count
     for _ in range(ROUNDS):
-        candidates = _ready(connection, rows, limit)
-        free, blocked = _split(connection, rows, candidates)
-        chosen = free[: count - len(taken)]
-        _run(connection, rows, chosen, worker)
+        free, blocked = _split(connection, rows, _ready(connection, rows, limit))
+        some = free[: count - len(chosen)]
+        _run(connection, rows, some, worker)
         _set_aside(connection, rows, blocked)
-        taken += chosen
-        if len(taken) >= count or not blocked:
+        chosen += some
+        if len(chosen) >= count or not blocked:
             break
         limit = min(MOST_ROWS, 10 * limit)
-    claimed = _read(connection, rows, taken)
+    claimed = _read(connection, rows, chosen)
     rows.tell(connection, [(job.id, EventKind.PICKED, {"attempt": job.attempt, "worker": worker}) for job in claimed])
     return claimed
 
 
 def _ready(connection: Connection, rows: JobRows, limit: int) -> Sequence[tuple[int, str | None]]:
-    jobs = rows.jobs.c
-    query = select(jobs.id, jobs.lock_key).where(rows.queued(Waits.NOTHING)).order_by(jobs.priority, jobs.id)
-    found = connection.execute(query.limit(limit).with_for_update(skip_locked=True))
+    found = connection.execute(candidates(rows).limit(limit))
     return [(row.id, row.lock_key) for row in found]
 
 
@@ -70,23 +83,8 @@ def _held_keys(connection: Connection, rows: JobRows, keys: Sequence[str]) -> se
 
 
 def _run(connection: Connection, rows: JobRows, ids: Sequence[int], worker: str) -> None:
-    if not ids:
-        return
-    jobs = rows.jobs.c
-    connection.execute(
-        update(rows.jobs)
-        .where(jobs.id.in_(ids))
-        .values(
-            status=str(JobState.RUNNING),
-            attempt=jobs.attempt + 1,
-            token=jobs.token + 1,
-            holds=jobs.lock_key,
-            worker=worker,
-            heartbeat_at=clock_now(),
-            lease_expires_at=later(jobs.lease_ttl),
-            started_at=func.coalesce(jobs.started_at, clock_now()),
-        )
-    )
+    if ids:
+        connection.execute(update(rows.jobs).where(rows.jobs.c.id.in_(ids)).values(taken(rows, literal(worker))))
 
 
 def _set_aside(connection: Connection, rows: JobRows, ids: Sequence[int]) -> None:
@@ -97,21 +95,48 @@ def _set_aside(connection: Connection, rows: JobRows, ids: Sequence[int]) -> Non
 def _read(connection: Connection, rows: JobRows, ids: Sequence[int]) -> list[ClaimedJob]:
     if not ids:
         return []
+    query = select(*columns(rows)).where(rows.jobs.c.id.in_(ids))
+    return jobs_of(connection.execute(query).mappings())
+
+
+# ── what all claims have in common ───────────────────────────────────────────────────────────────────
+
+
+def candidates(rows: JobRows) -> Select[Any]:
+    """The next jobs in their order, locked."""
     jobs = rows.jobs.c
-    query = select(
-        jobs.id,
-        jobs.token,
-        jobs.task,
-        jobs.args,
-        jobs.attempt,
-        jobs.max_attempts,
-        jobs.lease_ttl,
-        jobs.priority,
-        jobs.idempotency_key,
-        jobs.lock_key,
-        jobs.partition_key,
-        jobs.checkpoint,
-        jobs.created_at,
+    query = select(jobs.id, jobs.lock_key).where(rows.queued(Waits.NOTHING)).order_by(jobs.priority, jobs.id)
+    return query.with_for_update(skip_locked=True)
+
+
+def taken(rows: JobRows, worker: ColumnElement[Any]) -> dict[str, Any]:
+    """What a claim writes."""
+    jobs = rows.jobs.c
+    return {
+        "status": str(JobState.RUNNING),
+        "attempt": jobs.attempt + 1,
+        "token": jobs.token + 1,
+        "holds": jobs.lock_key,
+        "worker": worker,
+        "heartbeat_at": clock_now(),
+        "lease_expires_at": later(jobs.lease_ttl),
+        "started_at": func.coalesce(jobs.started_at, clock_now()),
+    }
+
+
+def columns(rows: JobRows) -> list[ColumnElement[Any]]:
+    """What a worker has to know of a job."""
+    return [rows.jobs.c[name] for name in _NAMES]
+
+
+def jobs_of(found: Iterable[RowMapping]) -> list[ClaimedJob]:
+    """In the order in which they are to begin."""
+    return in_order(
+        ClaimedJob(**{**{name: row[name] for name in _NAMES}, "lease_ttl": timedelta(seconds=row["lease_ttl"])})
+        for row in found
     )
-    found = connection.execute(query.where(jobs.id.in_(ids)).order_by(jobs.priority, jobs.id)).mappings()
-    return [ClaimedJob(**{**row, "lease_ttl": timedelta(seconds=row["lease_ttl"])}) for row in found]
+
+
+def in_order(jobs: Iterable[ClaimedJob]) -> list[ClaimedJob]:
+    """The same order as a claim's."""
+    return sorted(jobs, key=lambda job: (job.priority, job.id))

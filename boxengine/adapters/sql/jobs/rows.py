@@ -86,6 +86,20 @@ def short(engine: Engine) -> Iterator[Connection]:
         yield connection
 
 
+@contextmanager
+def single(engine: Engine) -> Iterator[Connection]:
+    """For one statement, which is a transaction of its own where the database has that for nothing.
+
+    Nobody can be suspended between it and its commit, so that no limit is needed.
+    """
+    if engine.dialect.name != "postgresql":
+        with short(engine) as connection:
+            yield connection
+        return
+    with translated(engine), engine.connect() as connection:
+        yield connection.execution_options(isolation_level="AUTOCOMMIT")
+
+
 def limit_silence(connection: Connection, span: timedelta) -> None:
     """The server ends the transaction when the client says nothing for so long; zero: it does not."""
     dialect, seconds = connection.dialect, span.total_seconds()

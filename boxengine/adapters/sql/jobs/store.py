@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import IntegrityError
 
+from boxengine.adapters.sql.errors import blaming_the_row
 from boxengine.adapters.sql.jobs import claims, reaping, writes
-from boxengine.adapters.sql.jobs.rows import JobRows, short
+from boxengine.adapters.sql.jobs.claim_together import TogetherClaim
+from boxengine.adapters.sql.jobs.claims import in_order
+from boxengine.adapters.sql.jobs.ends import Ends, ends_of
+from boxengine.adapters.sql.jobs.rows import JobRows, short, single
 from boxengine.adapters.sql.jobs.unit import SqlUnit
-from boxengine.domain.jobs import Beat, ClaimedJob, Due, Held, JobBox, Reaped
+from boxengine.domain.jobs import Beat, ClaimedJob, Due, Held, JobBox, JobOutcome, Reaped
 
 COLLISIONS = 3
 """So often in a row a claim meets one that has not been committed, until it leaves it for the next turn."""
@@ -19,6 +23,16 @@ COLLISIONS = 3
 
 class _Collision(Exception):
     """Two claims took the same ``lock_key`` at the same moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """Those of one box, and the statements that were made for them."""
+
+    rows: JobRows
+    ends: Ends
+    together: TogetherClaim | None
+    """None: a claim takes several statements."""
 
 
 class SqlJobs:
@@ -30,9 +44,19 @@ class SqlJobs:
         """
         self.engine = engine
         self._models = models or {}
-        self._rows: dict[str, JobRows] = {}
+        self._tables: dict[str, _Tables] = {}
 
     def claim(self, box: JobBox, count: int, *, worker: str) -> Sequence[ClaimedJob]:
+        tables = self._tables_of(box)
+        if tables.together is None:
+            return self._in_steps(box, count, worker)
+        with single(self.engine) as connection:
+            claimed, keyed = tables.together.take(connection, count, worker)
+        if not keyed:
+            return claimed
+        return in_order([*claimed, *self._in_steps(box, count - len(claimed), worker)])
+
+    def _in_steps(self, box: JobBox, count: int, worker: str) -> Sequence[ClaimedJob]:
         for _ in range(COLLISIONS):
             try:
                 with short(self.engine) as connection:
@@ -42,11 +66,17 @@ class SqlJobs:
                 continue
         return []
 
+    def record(self, box: JobBox, outcomes: Sequence[JobOutcome]) -> Collection[int]:
+        alone = any(each.job.lock_key is not None for each in outcomes)
+        with (short if alone else single)(self.engine) as connection, blaming_the_row():
+            return self._tables_of(box).ends.write(connection, outcomes)
+
     def unit(self, box: JobBox, job: ClaimedJob) -> SqlUnit:
-        return SqlUnit(self.engine, self.rows(box), job)
+        tables = self._tables_of(box)
+        return SqlUnit(self.engine, tables.rows, job, tables.ends)
 
     def beat(self, box: JobBox, beats: Sequence[Beat]) -> Mapping[int, bool]:
-        with short(self.engine) as connection:
+        with single(self.engine) as connection:
             return writes.beat(connection, self.rows(box), beats)
 
     def give_back(self, box: JobBox, held: Sequence[Held]) -> None:
@@ -54,10 +84,11 @@ class SqlJobs:
             writes.give_back(connection, self.rows(box), held)
 
     def promote(self, box: JobBox) -> Due:
-        with short(self.engine) as connection:
+        with single(self.engine) as connection:
             due = reaping.next_due(connection, self.rows(box))
-            if due.next_due is None or due.next_due.total_seconds() > 0:
-                return due
+        if due.next_due is None or due.next_due.total_seconds() > 0:
+            return due
+        with short(self.engine) as connection:
             return replace(due, promoted=reaping.promote(connection, self.rows(box)))
 
     def reap(self, box: JobBox) -> Reaped:
@@ -76,9 +107,14 @@ class SqlJobs:
 
     def rows(self, box: JobBox) -> JobRows:
         """The tables of a box."""
-        found = self._rows.get(box.name)
+        return self._tables_of(box).rows
+
+    def _tables_of(self, box: JobBox) -> _Tables:
+        found = self._tables.get(box.name)
         if found is None:
-            found = self._rows[box.name] = JobRows(box, self._models.get(box.name))
+            rows, dialect = JobRows(box, self._models.get(box.name)), self.engine.dialect.name
+            together = TogetherClaim(rows) if dialect == "postgresql" else None
+            found = self._tables[box.name] = _Tables(rows, ends_of(dialect, rows), together)
         return found
 
     def model(self, box: JobBox) -> type | None:

@@ -13,18 +13,20 @@ from sqlalchemy.exc import SQLAlchemyError
 from boxengine.adapters.sql.async_session import awaited
 from boxengine.adapters.sql.errors import blaming_the_row, translated
 from boxengine.adapters.sql.jobs import writes
+from boxengine.adapters.sql.jobs.ends import Ends
 from boxengine.adapters.sql.jobs.rows import SILENCE, JobRows, limit_silence, short
 from boxengine.adapters.sql.jobs.session import JobSession
-from boxengine.domain.jobs import ClaimedJob, Ending, Succeeded
+from boxengine.domain.jobs import ClaimedJob, Ending, JobOutcome, Succeeded
 
 
 class SqlUnit:
     """``JobUnit``. A connection is taken when the session is first asked for; else each write takes one for a moment."""
 
-    def __init__(self, engine: Engine, rows: JobRows, job: ClaimedJob) -> None:
+    def __init__(self, engine: Engine, rows: JobRows, job: ClaimedJob, ends: Ends) -> None:
         self._engine = engine
         self._rows = rows
         self._job = job
+        self._ends = ends
         self._session: JobSession | None = None
         self._awaited: Any = None
         """The ``AsyncSession`` over it, where a coroutine asked for one."""
@@ -51,7 +53,7 @@ class SqlUnit:
 
     def end(self, ending: Ending, *, progress: Mapping[str, Any] | None = None) -> bool:
         def write(connection: Connection) -> bool:
-            return writes.end(connection, self._rows, self._job, ending, progress)
+            return bool(self._ends.write(connection, [JobOutcome(self._job, ending, progress)]))
 
         if isinstance(ending, Succeeded):
             return self._with_session(write)

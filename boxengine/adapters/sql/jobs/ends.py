@@ -1,0 +1,230 @@
+"""How attempts ended: many of them in one statement, each under its fence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, assert_never
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Connection,
+    Float,
+    Integer,
+    Select,
+    String,
+    and_,
+    bindparam,
+    case,
+    cast,
+    column,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    update,
+)
+
+from boxengine.adapters.sql.jobs.moments import clock_now, later
+from boxengine.adapters.sql.jobs.rows import JobRows
+from boxengine.domain.jobs import Canceled, EventKind, Failed, JobOutcome, JobState, Requeued, Succeeded, Waits
+
+CANCELED = str(JobState.CANCELED)
+QUEUED = str(JobState.QUEUED)
+SUCCEEDED = str(JobState.SUCCEEDED)
+_NOT_WRITTEN: Mapping[str, Any] = {"waits": 0, "pause": 0.0, "uncounted": 0, "result": None, "error": None}
+"""What most ends leave as it is."""
+_COLUMNS: Mapping[str, Any] = {
+    "id": BigInteger(),
+    "token": BigInteger(),
+    "attempt": Integer(),
+    "status": String(),
+    "waits": Integer(),
+    "pause": Float(),
+    "uncounted": Integer(),
+    "result": String(),
+    "error": String(),
+    "progress": String(),
+    "kind": String(),
+    "payload": String(),
+}
+
+
+class Ends(Protocol):
+    """Writes the ends of one box's attempts."""
+
+    def write(self, connection: Connection, outcomes: Sequence[JobOutcome]) -> set[int]:
+        """The ids of those that were held. Whoever waits for one of their ``lock_key`` may be claimed."""
+
+
+class TogetherEnds:
+    """On PostgreSQL: one statement for the jobs and their journal, however many there are."""
+
+    def __init__(self, rows: JobRows) -> None:
+        self._rows = rows
+        self._statement = _statement(rows)
+
+    def write(self, connection: Connection, outcomes: Sequence[JobOutcome]) -> set[int]:
+        told = [_told(each) for each in sorted(outcomes, key=lambda each: each.job.id)]
+        arrays = {_given(name): [each[name] for each in told] for name in _COLUMNS}
+        written = set(connection.scalars(self._statement, arrays))
+        # A statement of its own: it sees the jobs that were set aside before the locks were taken.
+        self._rows.let_go(connection, keys_of(outcomes, written))
+        return written
+
+
+class StepwiseEnds:
+    """Elsewhere: the rows are locked, and each kind of end is written with one statement."""
+
+    def __init__(self, rows: JobRows) -> None:
+        self._rows = rows
+
+    def write(self, connection: Connection, outcomes: Sequence[JobOutcome]) -> set[int]:
+        rows, jobs = self._rows, self._rows.jobs.c
+        held = rows.held([each.job.held for each in outcomes])
+        query = select(jobs.id, jobs.cancel_requested).where(held).order_by(jobs.id).with_for_update()
+        canceled = {job_id: bool(cancel) for job_id, cancel in connection.execute(query)}
+        told = [_told(_as_asked(each, cancel=canceled[each.job.id])) for each in outcomes if each.job.id in canceled]
+        kinds: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+        for each in told:
+            kinds.setdefault((each["status"], each["waits"], each["pause"], each["uncounted"]), []).append(each)
+        for alike in kinds.values():
+            connection.execute(
+                update(rows.jobs).where(jobs.id.in_([each["id"] for each in alike])).values(self._values(alike))
+            )
+        rows.let_go(connection, keys_of(outcomes, canceled))
+        rows.tell(connection, [(each["id"], each["kind"], json.loads(each["payload"])) for each in told])
+        return set(canceled)
+
+    def _values(self, alike: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        jobs, one = self._rows.jobs.c, alike[0]
+        values: dict[str, Any] = {"status": one["status"], "holds": None, "lease_expires_at": None}
+        if any(each["progress"] is not None for each in alike):
+            values["progress"] = _by_id(jobs, "progress", [each for each in alike if each["progress"] is not None])
+        if one["status"] == QUEUED:
+            values |= {"waits": one["waits"], "available_at": later(one["pause"])}
+            values["attempt"] = jobs.attempt - one["uncounted"]
+        else:
+            values["finished_at"] = clock_now()
+        if one["status"] == SUCCEEDED:
+            values["result"] = _by_id(jobs, "result", alike)
+        if one["status"] != CANCELED:
+            values["error"] = _by_id(jobs, "error", alike)
+        return values
+
+
+def ends_of(dialect_name: str, rows: JobRows) -> Ends:
+    """What writes them on this database."""
+    return TogetherEnds(rows) if dialect_name == "postgresql" else StepwiseEnds(rows)
+
+
+def keys_of(outcomes: Sequence[JobOutcome], written: Any) -> set[str | None]:
+    """The ``lock_key`` of those that were written."""
+    return {each.job.lock_key for each in outcomes if each.job.lock_key is not None and each.job.id in written}
+
+
+# ── what is written ──────────────────────────────────────────────────────────────────────────────────
+
+
+def _told(outcome: JobOutcome) -> dict[str, Any]:
+    job, attempt = outcome.job, dict[str, Any](attempt=outcome.job.attempt)
+    told: dict[str, Any] = {"id": job.id, "token": job.token, "attempt": job.attempt, **_NOT_WRITTEN}
+    told["progress"] = None if outcome.progress is None else json.dumps(outcome.progress)
+    match outcome.ending:
+        case Succeeded(result=result):
+            told |= {"status": SUCCEEDED, "result": None if result is None else json.dumps(result)}
+            kind, payload = EventKind.DONE, attempt
+        case Requeued(pause=pause, error=error, counts=counts):
+            seconds = pause.total_seconds()
+            told |= {"status": QUEUED, "waits": int(Waits.TIME if seconds > 0 else Waits.NOTHING), "pause": seconds}
+            told |= {"uncounted": int(not counts), "error": error}
+            kind, payload = EventKind.REQUEUE, attempt | {"in": seconds, **_first_line(error)}
+        case Failed(error=error):
+            told |= {"status": str(JobState.FAILED), "error": error}
+            kind, payload = EventKind.FAILED, attempt | {"error": "", **_first_line(error)}
+        case Canceled():
+            told |= {"status": CANCELED}
+            kind, payload = EventKind.CANCELED, attempt
+        case never:
+            assert_never(never)
+    return told | {"kind": str(kind), "payload": json.dumps(payload)}
+
+
+def _first_line(text: str | None) -> dict[str, str]:
+    return {"error": text.splitlines()[0]} if text else {}
+
+
+def _as_asked(outcome: JobOutcome, *, cancel: bool) -> JobOutcome:
+    """A job that somebody wants canceled is not queued again."""
+    if cancel and isinstance(outcome.ending, Requeued):
+        return JobOutcome(outcome.job, Canceled(), outcome.progress)
+    return outcome
+
+
+def _by_id(jobs: Any, name: str, alike: Sequence[Mapping[str, Any]]) -> Any:
+    values = {each["id"]: each[name] for each in alike}
+    is_json = name != "error"
+    if set(values.values()) == {None}:
+        return None
+    new = {
+        job_id: literal(json.loads(value) if is_json and value is not None else value, jobs[name].type)
+        for job_id, value in values.items()
+    }
+    return case(new, value=jobs.id, else_=jobs[name])
+
+
+# ── PostgreSQL's statement ───────────────────────────────────────────────────────────────────────────
+
+
+def _given(name: str) -> str:
+    """The parameter's name. With a column's, SQLAlchemy would take it for a value to be written."""
+    return f"given_{name}"
+
+
+def _statement(rows: JobRows) -> Select[Any]:
+    """Locks the rows in the order of their ids, as heartbeats and claims do, so that no two of them wait for each other."""
+    jobs, journal = rows.jobs.c, rows.journal.c
+    arrays = [bindparam(_given(name), type_=ARRAY(kind)) for name, kind in _COLUMNS.items()]
+    columns = [column(name, kind) for name, kind in _COLUMNS.items()]
+    told = select(func.unnest(*arrays).table_valued(*columns).render_derived(name="given")).cte("told")
+    held = (
+        select(jobs.id)
+        .join(told, and_(told.c.id == jobs.id, told.c.token == jobs.token))
+        .where(rows.is_in(JobState.RUNNING), jobs.id == func.any(bindparam(_given("id"), type_=ARRAY(BigInteger()))))
+        .order_by(jobs.id)
+        .with_for_update(of=rows.jobs)
+        .cte("held")
+    )
+    requeued = told.c.status == QUEUED
+    canceled = and_(requeued, jobs.cancel_requested)
+    queued = and_(requeued, jobs.cancel_requested.is_(False))
+    ended = (
+        update(rows.jobs)
+        # An array, so that no plan reads the whole table for a join.
+        .where(jobs.id == func.any(func.array(select(held.c.id).scalar_subquery())), told.c.id == jobs.id)
+        .values(
+            status=case((canceled, CANCELED), else_=told.c.status),
+            waits=case((queued, told.c.waits), else_=jobs.waits),
+            available_at=case((queued, later(told.c.pause)), else_=jobs.available_at),
+            attempt=case((queued, jobs.attempt - told.c.uncounted), else_=jobs.attempt),
+            finished_at=case((queued, jobs.finished_at), else_=clock_now()),
+            result=case((told.c.status == SUCCEEDED, cast(told.c.result, jobs.result.type)), else_=jobs.result),
+            error=case((or_(canceled, told.c.status == CANCELED), jobs.error), else_=told.c.error),
+            progress=func.coalesce(cast(told.c.progress, jobs.progress.type), jobs.progress),
+            holds=None,
+            lease_expires_at=None,
+        )
+        .returning(jobs.id, canceled.label("canceled"), told.c.attempt, told.c.kind, told.c.payload)
+        .cte("ended")
+    )
+    payload = case(
+        (ended.c.canceled, func.jsonb_build_object("attempt", ended.c.attempt)),
+        else_=cast(ended.c.payload, journal.payload.type),
+    )
+    kind = case((ended.c.canceled, str(EventKind.CANCELED)), else_=ended.c.kind)
+    events = insert(rows.journal).from_select(
+        ["job_id", "kind", "payload"], select(ended.c.id, kind, payload).order_by(ended.c.id)
+    )
+    return select(ended.c.id).add_cte(events.cte("events"))

@@ -1,0 +1,38 @@
+"""How many jobs a box claims ahead of its threads: many where they are short, none where they are long."""
+
+from __future__ import annotations
+
+from boxengine.engine.jobs.timing import JobTiming
+
+MOST = 500
+"""That a process may hold unbegun, however short they are: beyond it a claim's own cost hardly falls."""
+WEIGHT = 1 / 8
+"""Of the latest job in the average."""
+
+
+class Pace:
+    """Of one box in one process. Its caller sees to it that one thread at a time is here."""
+
+    def __init__(self, threads: int, timing: JobTiming) -> None:
+        self._worth = threads * timing.ahead
+        self._longest = timing.ahead
+        # Nothing is known yet: as if jobs were just too long.
+        # Nothing is known yet: as if jobs were too long.
+        self._average = 2 * timing.ahead
+
+    def note(self, seconds: float) -> None:
+        """A job has kept a thread for so long. One that is too long counts for itself, at once: others like it may follow."""
+        if seconds > self._longest:
+            self._average = max(self._average, seconds)
+        self._average += WEIGHT * (seconds - self._average)
+
+    def hold_back(self) -> None:
+        """Jobs that were claimed ahead have waited too long."""
+        self._average = max(self._average, 2 * self._longest)
+
+    @property
+    def ahead(self) -> int:
+        """What the threads begin within ``timing.ahead``."""
+        if self._average >= self._longest:
+            return 0
+        return min(MOST, int(self._worth / max(self._average, 1e-6)))
