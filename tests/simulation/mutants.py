@@ -35,7 +35,7 @@ from boxengine.engine.delivering.sent import Failed, Sent
 from boxengine.engine.delivering.single import Single
 from boxengine.engine.delivering.strategies import Asking
 from boxengine.engine.delivering.transports import Carrier, Routes
-from boxengine.engine.delivering.whole import Whole
+from boxengine.engine.delivering.whole import Carried, Whole
 from boxengine.engine.polling.checks import Checks
 from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.polling.schedule import NEVER, Schedule
@@ -69,7 +69,7 @@ def refused_buckets_ignored(patch: Surgery) -> None:
 @breaks(Promise.FENCED, only=("worker pauses",))
 def leases_not_looked_at(patch: Surgery) -> None:
     """Sending goes on however late it is."""
-    patch.setattr(Deadline, "passed", lambda _self, _sent: False)
+    patch.setattr(Deadline, "passed", lambda _self, *, begun: False)
 
 
 @breaks(Promise.FENCED, only=("leases lost", "wake-up twice", "transport slow", "commit acknowledged late"))
@@ -170,20 +170,21 @@ def cursor_past_rows_not_yet_committed(patch: Surgery) -> None:
 def delivered_before_sent(patch: Surgery) -> None:
     """A batch is marked delivered before the deadline is looked at and before a transport has it."""
 
-    def send_whole(self: Any, route: Route, items: Sequence[Item]) -> None:
-        self._sent.take(items)
-        if not self._must_stop():
-            for carrier in route:
-                items = self._carry(carrier, items)
+    def in_waves(self: Any, send: Any, route: Route, items: Sequence[Item], sent: Sent) -> Sent:
+        sent = sent.took(item.id for item in items)
+        for wave in self._ordering.waves(items):
+            if not self._deadline.passed(begun=True):
+                send(route, wave, sent)
+        return sent
 
-    patch.setattr(Whole, "send", send_whole)
+    patch.setattr(Sending, "_in_waves", in_waves)
 
 
 @breaks(Promise.ACKNOWLEDGED)
 def first_transport_is_enough(patch: Surgery) -> None:
     """Of several transports only the first is called."""
     send = Whole.send
-    patch.setattr(Whole, "send", lambda self, route, items: send(self, route[:1], items))
+    patch.setattr(Whole, "send", lambda self, route, items, sent: send(self, route[:1], items, sent))
 
 
 @breaks(Promise.ACKNOWLEDGED)
@@ -204,17 +205,15 @@ def results_in_wrong_order(patch: Surgery) -> None:
 @breaks(Promise.ACKNOWLEDGED)
 def raised_is_delivered(patch: Surgery) -> None:
     """An error of a batch transport is taken for success."""
-    patch.setattr(Whole, "_narrow", lambda _self, _carrier, items, _error: items)
+    patch.setattr(Whole, "_narrow", lambda _self, _carrier, items, _error, sent: Carried(items, sent))
 
 
 @breaks(Promise.ISOLATED, only=())
 def no_narrowing(patch: Surgery) -> None:
     """One poison item makes its whole batch fail."""
 
-    def narrow(self: Any, carrier: Any, items: Sequence[Item], error: Exception) -> Sequence[Item]:
-        for item in items:
-            self._sent.fail(item, error, carrier.name)
-        return ()
+    def narrow(_self: Any, carrier: Any, items: Sequence[Item], error: Exception, sent: Sent) -> Carried:
+        return Carried((), sent.judged(Failed(item, error, carrier.name) for item in items))
 
     patch.setattr(Whole, "_narrow", narrow)
 
@@ -234,11 +233,13 @@ def savepoint_keeps_everything(patch: Surgery) -> None:
 def each_transport_has_its_own_savepoint(patch: Surgery) -> None:
     """What the first transport of a batch wrote for an item stays though the second refuses the item."""
 
-    def in_session(self: Any, route: Route, items: Sequence[Item], took: Any = frozenset()) -> None:
+    def in_session(
+        self: Any, route: Route, items: Sequence[Item], sent: Sent, took: frozenset[Carrier] = frozenset()
+    ) -> Sent:
         for carrier in route:
             with self._claim.savepoint():
-                items = self._carry(carrier, items)
-        self._sent.take(items)
+                items, sent = self._carry(carrier, items, sent)
+        return sent.took(item.id for item in items)
 
     patch.setattr(Whole, "_in_session", in_session)
 
@@ -258,7 +259,7 @@ def all_transports_are_called_again(patch: Surgery) -> None:
 @breaks(Promise.EFFECTS)
 def savepoint_inside_the_middlewares(patch: Surgery) -> None:
     """Found by the simulation: a middleware that failed after the transport left the transport's writes standing."""
-    patch.setattr(Single, "_in_savepoint", lambda _self, one, item: one(item))
+    patch.setattr(Single, "_in_savepoint", lambda self, item: self._through_middlewares(item))
 
 
 # ── order ────────────────────────────────────────────────────────────────────────────────────────────
@@ -274,10 +275,11 @@ def waves_ignored(patch: Surgery) -> None:
 def blocked_keys_forgotten(patch: Surgery) -> None:
     """Under strict order the followers of an item that has just failed go on."""
 
-    def fail(self: Any, item: Item, problem: object, where: str) -> None:
-        self.failed.append(Failed(item, problem, where))
+    def noted(self: Any, before: Sent, after: Sent) -> Sent:
+        self._ordering.hold(after.waiting[len(before.waiting) :])
+        return after
 
-    patch.setattr(Sent, "fail", fail)
+    patch.setattr(Sending, "_noted", noted)
 
 
 @breaks(Promise.ORDER, only=("payload builder raises",))

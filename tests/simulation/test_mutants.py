@@ -51,7 +51,7 @@ def test_a_mutant_of_an_attribute_that_is_gone_is_a_misfit(monkeypatch: pytest.M
 def test_a_mutant_of_a_method_whose_arguments_changed_is_a_misfit(monkeypatch: pytest.MonkeyPatch) -> None:
     @breaks(Promise.ENDS)
     def outdated(surgery: Surgery) -> None:
-        surgery.setattr(Sending, "send", lambda self: self._sent.failed.clear())
+        surgery.setattr(Sending, "send", lambda self: self._ordering.blocked.clear())
 
     with pytest.raises(MutantMisfit, match="arguments of Sending"):
         hunt(outdated, monkeypatch, seeds=range(1))
@@ -72,7 +72,7 @@ def test_a_mutant_that_makes_the_engine_raise_is_a_misfit(monkeypatch: pytest.Mo
 
     @breaks(Promise.ENDS)
     def unrelated(surgery: Surgery) -> None:
-        surgery.setattr(Deadline, "passed", lambda _self, _sent: int("soon"))
+        surgery.setattr(Deadline, "passed", lambda _self, *, begun: int(f"soon {begun}"))
 
     with pytest.raises(MutantMisfit, match="soon"):
         hunt(unrelated, monkeypatch, seeds=range(50))

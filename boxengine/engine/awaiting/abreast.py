@@ -7,16 +7,16 @@ for single items, and none of them writes through the claim's session.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from boxengine.domain.item import Item
+from boxengine.domain.item_id import ItemId
 from boxengine.engine.answers import KEPT_BACK, Raised, failed, refusal
 from boxengine.engine.awaiting.passage import AsyncPassage
-from boxengine.engine.delivering.deadline import Deadline
-from boxengine.engine.delivering.legs import Counts, tell
-from boxengine.engine.delivering.ordering import Ordering, Route
+from boxengine.engine.delivering.legs import Counts
+from boxengine.engine.delivering.ordering import Route
 from boxengine.engine.delivering.pipeline import AsyncMiddleware
-from boxengine.engine.delivering.sent import MIDDLEWARE, Sent
+from boxengine.engine.delivering.sent import MIDDLEWARE, Failed, Sent
 from boxengine.engine.delivering.transports import SideBySide
 from boxengine.engine.delivering.watch import Watch
 from boxengine.errors import Unavailable
@@ -26,49 +26,33 @@ from boxengine.ports import Result
 class Abreast:
     """Sends the items of one claim for which ``takes`` is true."""
 
-    def __init__(
-        self,
-        middlewares: Sequence[AsyncMiddleware],
-        *,
-        ordering: Ordering,
-        deadline: Deadline,
-        watch: Watch,
-        sent: Sent,
-    ) -> None:
+    def __init__(self, middlewares: Sequence[AsyncMiddleware], *, watch: Watch) -> None:
         self._middlewares = middlewares
-        self._ordering = ordering
-        self._deadline = deadline
         self._watch = watch
-        self._sent = sent
         self._legs: dict[Route, Sequence[AsyncLeg]] = {}
 
     def takes(self, route: Route) -> bool:
         """Whether items can go this way side by side."""
         return bool(self._middlewares) and all(carrier.side_by_side is not None for carrier in route)
 
-    def send(self, route: Route, items: Sequence[Item]) -> None:
-        """Sends these items as far as the deadline allows; only items of one key wait for each other."""
-        if self._deadline.passed(self._sent):
-            return
-        if self._sent.out_of_reach(route):
-            self._ordering.hold(items)
-            return
-        items = self._ordering.free(items)
+    def send(self, route: Route, items: Sequence[Item], sent: Sent) -> Sent:
+        """Sends these items through all transports of their route; only items of one key wait for each other."""
         legs = self._legs_of(route)
         ways = [_Way(item, legs, self._watch) for item in items]
         by_item = {way.item.id: way for way in ways}
         results = legs[0].transport.each(items, lambda item: by_item[item.id].go(self._middlewares))
+        delivered, failures = list[ItemId](), list[Failed]()
         for way, result in zip(ways, results, strict=True):
             if result is True:
-                self._sent.take((way.item,))
-            elif result is KEPT_BACK:
-                self._sent.keep_back(way.item)
+                delivered.append(way.item.id)
             else:
-                self._sent.judge(way.item, refusal(result), way.at)
+                problem = KEPT_BACK if result is KEPT_BACK else refusal(result)
+                failures.append(Failed(way.item, problem, way.at))
+        return sent.took(delivered).judged(failures)
 
-    def tell(self) -> None:
-        """Reports all calls, transport by transport."""
-        tell(dict.fromkeys(leg for legs in self._legs.values() for leg in legs), self._watch, self._sent)
+    def legs(self) -> Iterable[AsyncLeg]:
+        """Each transport that was called, with the counts of its calls."""
+        return dict.fromkeys(leg for legs in self._legs.values() for leg in legs)
 
     def _legs_of(self, route: Route) -> Sequence[AsyncLeg]:
         if route not in self._legs:

@@ -145,7 +145,7 @@ class Batches:
         failed = parts.recording.attempts(admitted.failed, now=claim.now)
         if sent.failed:
             failed += parts.recording.attempts(sent.failed, now=parts.clock.now())
-        settlement = Settlement(sent.delivered, list(admitted.discarded), failed)
+        settlement = Settlement(list(sent.delivered), list(admitted.discarded), failed)
         return Handled(settlement, sent, admitted.recalled, sent.kept_back)
 
     def _send(self, claim: Claim, errand: Errand, entry: Entry, admitted: Admitted) -> Sent:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from boxengine.domain.box import Box
-from boxengine.engine.delivering.sent import Sent
 from boxengine.engine.delivering.work import Errand
 
 
@@ -33,13 +32,17 @@ class Deadline:
         self._until = min(errand.until, monotonic() + flush_after)
         self._passed = False
 
-    def passed(self, sent: Sent) -> bool:
-        """Whether the rest must stay pending. Once it must, nothing more is sent, or a later item could overtake."""
-        self._passed = self._passed or self._passes(sent)
+    def passed(self, *, begun: bool) -> bool:
+        """Whether the rest must stay pending. Once it must, nothing more is sent, or a later item could overtake.
+
+        Args:
+            begun: whether the batch has an outcome to record.
+        """
+        self._passed = self._passed or self._passes(begun=begun)
         return self._passed
 
-    def _passes(self, sent: Sent) -> bool:
+    def _passes(self, *, begun: bool) -> bool:
         now = self._monotonic()
         lease_over, time_over = now >= self._term.valid_until, now >= self._until
         # The first item goes out even when its time is over, or a batch with slow payload builders would never send any.
-        return lease_over or (time_over and sent.begun) or self._paused(self._box)
+        return lease_over or (time_over and begun) or self._paused(self._box)

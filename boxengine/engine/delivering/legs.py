@@ -35,8 +35,8 @@ class Leg(Counts):
         self.call = _caller(carrier, claim)
 
 
-def tell(legs: Iterable[Counts], watch: Watch, sent: Sent) -> None:
-    """Tells those who watch of each transport's calls, and the batch which transports answered."""
+def told(legs: Iterable[Counts], watch: Watch, sent: Sent) -> Sent:
+    """Tells those who watch of each transport's calls; returns ``sent`` with the transports that answered."""
     for leg in legs:
         if not leg.calls:
             continue
@@ -46,9 +46,8 @@ def tell(legs: Iterable[Counts], watch: Watch, sent: Sent) -> None:
             )
         )
         if leg.failures < leg.calls:
-            sent.through.add(leg.name)
-            if leg.name not in sent.unreachable:
-                sent.reached.add(leg.name)
+            sent = sent.answered(leg.name, took=leg.calls - leg.failures)
+    return sent
 
 
 def _caller(carrier: Carrier, claim: Claim) -> Callable[[Item], Result]:

@@ -20,7 +20,7 @@ class Ordering:
         self.strict = strict is not StrictOrder.NONE
         """Whether an item waits for the answer about the one before it in its line."""
         self.blocked: set[Any] = set()
-        """Lines in which an item failed or waits. They stop under strict order."""
+        """Lines in which an item failed or waits. They stop under strict order. Empty: no item has a reason to wait."""
         self.held: set[str] = set()
         """Keys of items that could not be sent and stay pending. Their followers must not overtake them in any order."""
 
@@ -36,6 +36,10 @@ class Ordering:
         """These stay pending: their followers wait whatever the order."""
         self.held.update(item.event_key for item in items)
         self.block(items)
+
+    def stops(self, item: Item) -> bool:
+        """Whether the item follows one that failed or waits."""
+        return (self.strict and self.line(item) in self.blocked) or item.event_key in self.held
 
     def free(self, items: Sequence[Item]) -> Sequence[Item]:
         """Those that follow no item which stays pending."""

@@ -10,21 +10,27 @@ the thread that works on it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item
+from boxengine.domain.item_id import ItemId
 from boxengine.engine.awaiting.abreast import Abreast
 from boxengine.engine.delivering.deadline import Deadline
-from boxengine.engine.delivering.ordering import Ordering
+from boxengine.engine.delivering.legs import told
+from boxengine.engine.delivering.ordering import Ordering, Route
 from boxengine.engine.delivering.pipeline import AsyncMiddleware, Middleware
-from boxengine.engine.delivering.sent import NOBODY, Sent
+from boxengine.engine.delivering.sent import Failed, Sent
 from boxengine.engine.delivering.single import Single
 from boxengine.engine.delivering.transports import Routes
 from boxengine.engine.delivering.watch import Watch
 from boxengine.engine.delivering.whole import Whole
 from boxengine.errors import Unavailable
 from boxengine.ports import Claim
+
+Step = Callable[[Route, Sequence[Item], Sent], Sent]
+"""Sends some items through a route; returns what it was given with what became of these."""
+NONE_REFUSED: Mapping[str, Unavailable] = {}
 
 
 class Sending:
@@ -40,7 +46,7 @@ class Sending:
         strict_order: StrictOrder,
         deadline: Deadline,
         watch: Watch,
-        refused: Mapping[str, Unavailable] = NOBODY,
+        refused: Mapping[str, Unavailable] = NONE_REFUSED,
     ) -> None:
         """Args:
         coroutines: the same middlewares, if items may go through them side by side.
@@ -49,35 +55,74 @@ class Sending:
         """
         self._routes = routes
         self._middlewares = middlewares
-        self._ordering = ordering = Ordering(strict_order)
-        self._sent = sent = Sent(ordering, refused)
-        self._whole = Whole(claim, ordering=ordering, deadline=deadline, watch=watch, sent=sent)
-        self._abreast = Abreast(coroutines, ordering=ordering, deadline=deadline, watch=watch, sent=sent)
-        self._single = Single(
-            claim, routes, middlewares=middlewares, ordering=ordering, deadline=deadline, watch=watch, sent=sent
-        )
+        self._ordering = Ordering(strict_order)
+        self._deadline = deadline
+        self._watch = watch
+        self._refused = refused
+        self._whole = Whole(claim, deadline=deadline, watch=watch)
+        self._abreast = Abreast(coroutines, watch=watch)
+        self._single = Single(claim, routes, middlewares=middlewares, watch=watch)
 
     def hold_back(self, items: Iterable[Item]) -> None:
         """These failed before they could be sent: under strict order their followers wait."""
         self._ordering.block(items)
 
     def send(self, items: Sequence[Item]) -> Sent:
-        """Sends all items, as far as the deadline and the order allow; what became of them."""
+        """Sends all items, as far as the deadline and the order allow; returns what became of them."""
+        sent = Sent(unreachable=self._refused)
         for route, group in self._ordering.by_route(items, self._routes):
             if not route:
-                for item in group:
-                    self._sent.fail(item, _nobody(item), "transports")
+                nowhere = [Failed(item, _nobody(item), "transports") for item in group]
+                sent = self._noted(sent, sent.judged(nowhere))
             elif not self._middlewares and all(carrier.has_batch for carrier in route):
-                for wave in self._ordering.waves(group):
-                    self._whole.send(route, wave)
+                sent = self._in_waves(self._whole.send, route, group, sent)
             elif self._abreast.takes(route):
-                for wave in self._ordering.waves(group):
-                    self._abreast.send(route, wave)
+                sent = self._in_waves(self._abreast.send, route, group, sent)
             else:
-                self._single.send(group)
-        self._single.tell()
-        self._abreast.tell()
-        return self._sent
+                sent = self._one_by_one(group, sent)
+        return told([*self._single.legs(), *self._abreast.legs()], self._watch, sent)
+
+    # ── steps ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _in_waves(self, send: Step, route: Route, items: Sequence[Item], sent: Sent) -> Sent:
+        """Sends the items wave by wave, each through all transports of the route."""
+        for wave in self._ordering.waves(items):
+            if self._deadline.passed(begun=sent.begun):
+                break
+            if sent.out_of_reach(route):
+                # The transports before that one would be given the same items again and again.
+                sent = self._noted(sent, sent.left(wave))
+            else:
+                sent = self._noted(sent, send(route, self._ordering.free(wave), sent))
+        return sent
+
+    def _one_by_one(self, items: Sequence[Item], sent: Sent) -> Sent:
+        """Sends the items singly. This runs for every item of a batch, so it must cost little."""
+        ordering, passed, send = self._ordering, self._deadline.passed, self._single.send
+        delivered: list[ItemId] = []
+        begun = sent.begun
+        for item in items:
+            if passed(begun=begun):
+                break
+            if ordering.blocked and ordering.stops(item):
+                continue
+            if sent.unreachable and sent.out_of_reach(self._routes.of(item)):
+                sent = self._noted(sent, sent.left((item,)))
+                continue
+            failure = send(item)
+            if failure is None:
+                delivered.append(item.id)
+                begun = True
+            else:
+                sent = self._noted(sent, sent.judged((failure,)))
+                begun = begun or sent.begun
+        return sent.took(delivered)
+
+    def _noted(self, before: Sent, after: Sent) -> Sent:
+        """Has the followers of those wait that have failed, or were left waiting, since then."""
+        self._ordering.block(failure.item for failure in after.failed[len(before.failed) :])
+        self._ordering.hold(after.waiting[len(before.waiting) :])
+        return after
 
 
 def _nobody(item: Item) -> str:

@@ -2,95 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 
 from boxengine.domain.item import Item
 from boxengine.engine.answers import KEPT_BACK, failed, refusal
 from boxengine.engine.attempt import ends_the_worker
-from boxengine.engine.delivering.deadline import Deadline
-from boxengine.engine.delivering.legs import Leg, tell
+from boxengine.engine.delivering.legs import Leg
 from boxengine.engine.delivering.middleware import Passage
-from boxengine.engine.delivering.ordering import Ordering, Route
+from boxengine.engine.delivering.ordering import Route
 from boxengine.engine.delivering.pipeline import Middleware
-from boxengine.engine.delivering.sent import MIDDLEWARE, Sent
+from boxengine.engine.delivering.sent import MIDDLEWARE, Failed
 from boxengine.engine.delivering.transports import Routes
 from boxengine.engine.delivering.watch import Watch
 from boxengine.ports import Claim, Result
 
 
 class Single:
-    """Sends the items of one claim that have to go one by one."""
+    """Sends items of one claim one by one."""
 
-    def __init__(
-        self,
-        claim: Claim,
-        routes: Routes,
-        *,
-        middlewares: Sequence[Middleware],
-        ordering: Ordering,
-        deadline: Deadline,
-        watch: Watch,
-        sent: Sent,
-    ) -> None:
+    def __init__(self, claim: Claim, routes: Routes, *, middlewares: Sequence[Middleware], watch: Watch) -> None:
         self._claim = claim
         self._routes = routes
         self._middlewares = middlewares
-        self._ordering = ordering
-        self._deadline = deadline
         self._watch = watch
-        self._sent = sent
-        self._failed_at = ""
+        self._at = MIDDLEWARE
+        """Where the item is, or where it failed."""
         self._legs: dict[Route, tuple[Leg, ...]] = {}
         """The ways of items, by their transports."""
 
-    def send(self, items: Sequence[Item]) -> None:
-        """Sends them as far as the deadline and the order allow."""
-        # A local, not an attribute: on self it would form a cycle and keep the batch alive until the collector comes.
-        one = self._through_middlewares if self._middlewares else self._carry
-        if self._routes.in_session:
-            one = partial(self._in_savepoint, one)
-        passed, sent, ordering = self._deadline.passed, self._sent, self._ordering
-        delivered = sent.delivered
-        for item in items:
-            if passed(sent):
-                return
-            if ordering.strict and ordering.line(item) in ordering.blocked:
-                continue
-            if (sent.unreachable or ordering.held) and self._must_wait(item):
-                continue
-            self._failed_at = MIDDLEWARE
-            try:
-                result = one(item)
-            except BaseException as error:
-                if ends_the_worker(error):
-                    raise
-                sent.judge(item, error, self._failed_at)
-                continue
-            if result is True:
-                delivered.append(item.id)
-            elif result is KEPT_BACK:
-                sent.keep_back(item)
+    def send(self, item: Item) -> Failed | None:
+        """Sends one item; returns None if it is delivered, else why not."""
+        self._at = MIDDLEWARE
+        try:
+            if self._routes.in_session:
+                result = self._in_savepoint(item)
+            elif self._middlewares:
+                result = self._through_middlewares(item)
             else:
-                sent.judge(item, refusal(result), self._failed_at)
+                result = self._carry(item)
+        except BaseException as error:
+            if ends_the_worker(error):
+                raise
+            return Failed(item, error, self._at)
+        if result is True:
+            return None
+        return Failed(item, KEPT_BACK if result is KEPT_BACK else refusal(result), self._at)
 
-    def tell(self) -> None:
-        """Tells of all calls, transport by transport."""
-        tell(dict.fromkeys(leg for legs in self._legs.values() for leg in legs), self._watch, self._sent)
+    def legs(self) -> Iterable[Leg]:
+        """Each transport that was called, with the counts of its calls."""
+        return dict.fromkeys(leg for legs in self._legs.values() for leg in legs)
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _must_wait(self, item: Item) -> bool:
-        if self._sent.out_of_reach(self._routes.of(item)):
-            self._ordering.hold((item,))
-        return item.event_key in self._ordering.held
-
-    def _in_savepoint(self, one: Callable[[Item], Result], item: Item) -> Result:
+    def _in_savepoint(self, item: Item) -> Result:
         """The item through middlewares and transports; unless all is well, nothing they wrote remains."""
         result: Result = False
         try:
             with self._claim.savepoint():
-                result = one(item)
+                result = self._through_middlewares(item) if self._middlewares else self._carry(item)
                 if result is not True:
                     raise _Undo  # noqa: TRY301 - it is the raise that makes the savepoint undo what was written
         except _Undo:
@@ -112,7 +81,7 @@ class Single:
         watch = self._watch
         monotonic, sending = watch.monotonic, watch.tracer.sending
         for leg in self._legs_of(item):
-            self._failed_at = leg.name
+            self._at = leg.name
             leg.calls += 1
             leg.failures += 1  # until it is known to be well
             began = monotonic()
@@ -124,7 +93,7 @@ class Single:
             if result is not None and failed(result):
                 return result
             leg.failures -= 1
-        self._failed_at = MIDDLEWARE
+        self._at = MIDDLEWARE
         return True
 
     def _legs_of(self, item: Item) -> tuple[Leg, ...]:

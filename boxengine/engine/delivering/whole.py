@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from boxengine.domain.item import Item
 from boxengine.engine.answers import WITHHELD, failed, refusal
 from boxengine.engine.attempt import ends_the_worker
 from boxengine.engine.delivering.deadline import Deadline
-from boxengine.engine.delivering.ordering import Ordering, Route
-from boxengine.engine.delivering.sent import Sent
+from boxengine.engine.delivering.ordering import Route
+from boxengine.engine.delivering.sent import Failed, Sent
 from boxengine.engine.delivering.transports import Carrier, WrongResults
 from boxengine.engine.delivering.watch import Watch
 from boxengine.errors import NoAnswerInTime, Unavailable
@@ -23,54 +24,51 @@ NARROWING_SPLITS = 12
 """How often a batch for which its transport raised may be halved to find the guilty items: enough for one in 4,096."""
 
 
+class Carried(NamedTuple):
+    """What handing items to one transport came to."""
+
+    items: Sequence[Item]
+    """Those that it took."""
+    sent: Sent
+    """With what became of the others."""
+
+
 class Whole:
     """Sends the items of one claim that may go in whole batches."""
 
-    def __init__(self, claim: Claim, *, ordering: Ordering, deadline: Deadline, watch: Watch, sent: Sent) -> None:
+    def __init__(self, claim: Claim, *, deadline: Deadline, watch: Watch) -> None:
         self._claim = claim
-        self._ordering = ordering
         self._deadline = deadline
         self._watch = watch
-        self._sent = sent
         self._splits_left = NARROWING_SPLITS
 
-    def send(self, route: Route, items: Sequence[Item]) -> None:
+    def send(self, route: Route, items: Sequence[Item], sent: Sent) -> Sent:
         """Sends these items, none of which waits for another, through all transports of their route."""
-        if self._must_stop():
-            return
-        if self._sent.out_of_reach(route):
-            # The transports before that one would be given the same items again and again.
-            self._ordering.hold(items)
-            return
-        items = self._ordering.free(items)
         if any(carrier.wants_session for carrier in route):
-            self._in_session(route, items)
-            return
+            return self._in_session(route, items, sent)
         for carrier in route:
-            items = self._carry(carrier, items)
-        self._sent.take(items)
+            items, sent = self._carry(carrier, items, sent)
+        return sent.took([item.id for item in items])
 
     # ── outside the session ──────────────────────────────────────────────────────────────────────────
 
-    def _carry(self, carrier: Carrier, items: Sequence[Item]) -> Sequence[Item]:
-        """Hands the items to one transport and returns those it took."""
+    def _carry(self, carrier: Carrier, items: Sequence[Item], sent: Sent) -> Carried:
+        """Hands the items to one transport."""
         if not items:
-            return ()
-        if carrier.name in self._sent.unreachable:
-            self._ordering.hold(items)
-            return ()
+            return Carried((), sent)
+        if carrier.name in sent.unreachable:
+            return Carried((), sent.left(items))
         try:
-            return self._call(carrier, items)
+            return self._call(carrier, items, sent)
         except BaseException as error:
             if ends_the_worker(error):
                 raise
             if isinstance(error, Unavailable):
-                self._sent.put_off(items, error, carrier.name)
-                return ()
-            return self._narrow(carrier, items, error)
+                return Carried((), sent.put_off(items, error, carrier.name))
+            return self._narrow(carrier, items, error, sent)
 
-    def _call(self, carrier: Carrier, items: Sequence[Item]) -> Sequence[Item]:
-        """One call, told to those who watch however it ends; returns the items that the transport took."""
+    def _call(self, carrier: Carrier, items: Sequence[Item], sent: Sent) -> Carried:
+        """One call, told to those who watch however it ends."""
         watch, bad, withheld = self._watch, None, 0
         began = watch.monotonic()
         try:
@@ -84,26 +82,30 @@ class Whole:
             watch.observer.see(
                 events.Transported(watch.box, carrier.name, items=given, failed=refused, seconds=seconds)
             )
-        self._sent.answered(carrier.name, took=len(items) - len(bad))
+        sent = sent.answered(carrier.name, took=len(items) - len(bad))
         if not bad:
-            return items
-        for place in bad:
-            self._sent.judge(items[place], refusal(results[place]), carrier.name)
+            return Carried(items, sent)
+        sent = sent.judged([Failed(items[place], refusal(results[place]), carrier.name) for place in bad])
         spoilt = set(bad)
-        return [item for place, item in enumerate(items) if place not in spoilt]
+        return Carried([item for place, item in enumerate(items) if place not in spoilt], sent)
 
-    def _narrow(self, carrier: Carrier, items: Sequence[Item], error: BaseException) -> Sequence[Item]:
-        """Halves a batch that raised; returns the items that the transport took after all."""
+    def _narrow(self, carrier: Carrier, items: Sequence[Item], error: BaseException, sent: Sent) -> Carried:
+        """Halves a batch that raised, until those items are found that make it raise."""
+        if self._hopeless(items, error):
+            return Carried((), sent.judged(Failed(item, error, carrier.name) for item in items))
         taken: list[Item] = []
-        for number, half in enumerate(self._halves(carrier, items, error)):
-            if number and self._must_stop():
+        for half in self._halves(items):
+            if self._must_stop(sent):
                 break
-            taken += self._carry(carrier, half)
-        return taken
+            took, sent = self._carry(carrier, half, sent)
+            taken += took
+        return Carried(taken, sent)
 
     # ── through the session ──────────────────────────────────────────────────────────────────────────
 
-    def _in_session(self, route: Route, items: Sequence[Item], took: frozenset[Carrier] = frozenset()) -> None:
+    def _in_session(
+        self, route: Route, items: Sequence[Item], sent: Sent, took: frozenset[Carrier] = frozenset()
+    ) -> Sent:
         """One savepoint around all transports: what is written for an item must not stay unless all of them took it.
 
         Where some items were refused, everything is undone, and the transports that write through the session are called
@@ -113,70 +115,74 @@ class Whole:
             took: transports outside the session that have these items already and must not get them twice.
         """
         while items:
-            attempt = _Attempt(items, set(took), route[0])
+            attempt = _Attempt(items, sent, set(took), route[0])
             try:
                 with self._claim.savepoint():
                     self._carry_on(attempt, route)
                     if len(attempt.left) < len(items):
                         raise _Undo  # noqa: TRY301 - it is the raise that makes the savepoint undo what was written
             except _Undo:
+                sent = attempt.sent
                 # However late it is: left pending, these items would go out twice through the transports that have them.
-                if self._must_stop() and not attempt.took:
-                    return
+                if self._must_stop(sent) and not attempt.took:
+                    break
                 items, took = attempt.left, frozenset(attempt.took)
             except BaseException as error:
                 if ends_the_worker(error):
                     raise
-                self._halve_in_session(route, attempt, error)
-                return
+                return self._halve_in_session(route, attempt, error)
             else:
-                self._sent.take(items)
-                return
+                return attempt.sent.took([item.id for item in items])
+        return sent
 
     def _carry_on(self, attempt: _Attempt, route: Route) -> None:
         for carrier in route:
             if attempt.left and carrier not in attempt.took:
                 attempt.at = carrier
-                attempt.left = self._call(carrier, attempt.left)
+                attempt.left, attempt.sent = self._call(carrier, attempt.left, attempt.sent)
                 if not carrier.wants_session:
                     attempt.took.add(carrier)
 
-    def _halve_in_session(self, route: Route, attempt: _Attempt, error: BaseException) -> None:
+    def _halve_in_session(self, route: Route, attempt: _Attempt, error: BaseException) -> Sent:
+        items, sent, where = attempt.left, attempt.sent, attempt.at.name
         if isinstance(error, Unavailable):
-            self._sent.put_off(attempt.left, error, attempt.at.name)
-            return
-        for half in self._halves(attempt.at, attempt.left, error):
-            if self._must_stop() and not attempt.took:
-                return
-            if self._sent.out_of_reach(tuple(carrier for carrier in route if carrier not in attempt.took)):
-                self._ordering.hold(half)
+            return sent.put_off(items, error, where)
+        if self._hopeless(items, error):
+            return sent.judged(Failed(item, error, where) for item in items)
+        if self._must_stop(sent):
+            return sent
+        for half in self._halves(items):
+            if self._must_stop(sent) and not attempt.took:
+                break
+            if sent.out_of_reach(tuple(carrier for carrier in route if carrier not in attempt.took)):
+                sent = sent.left(half)
             else:
-                self._in_session(route, half, frozenset(attempt.took))
+                sent = self._in_session(route, half, sent, frozenset(attempt.took))
+        return sent
 
     # ── both ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _halves(self, carrier: Carrier, items: Sequence[Item], error: BaseException) -> Sequence[Sequence[Item]]:
-        """The items in two parts to be tried by themselves; none, and all have failed, where that would tell nothing."""
-        if len(items) == 1 or self._splits_left <= 0 or isinstance(error, WrongResults | NoAnswerInTime):
-            for item in items:
-                self._sent.judge(item, error, carrier.name)
-            return ()
-        if self._must_stop():
-            return ()
+    def _hopeless(self, items: Sequence[Item], error: BaseException) -> bool:
+        """Whether trying parts of a batch that raised would tell nothing about single items."""
+        return len(items) == 1 or self._splits_left <= 0 or isinstance(error, WrongResults | NoAnswerInTime)
+
+    def _halves(self, items: Sequence[Item]) -> tuple[Sequence[Item], Sequence[Item]]:
         self._splits_left -= 1
         middle = len(items) // 2
         return items[:middle], items[middle:]
 
-    def _must_stop(self) -> bool:
-        return self._deadline.passed(self._sent)
+    def _must_stop(self, sent: Sent) -> bool:
+        return self._deadline.passed(begun=sent.begun)
 
 
 @dataclass(slots=True)
 class _Attempt:
-    """How far a batch has come through transports of which one writes through the session."""
+    """How far a batch has come through transports of which one writes through the session, for when one of them raises."""
 
     left: Sequence[Item]
     """Those that no transport has refused."""
+    sent: Sent
+    """With what became of the others."""
     took: set[Carrier]
     """Transports outside the session that have all of these."""
     at: Carrier

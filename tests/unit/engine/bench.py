@@ -69,8 +69,8 @@ class Scripted(Deadline):
         self._script = passes
         self._passed = False
 
-    def _passes(self, sent: Sent) -> bool:
-        return self._script(sent.begun)
+    def _passes(self, *, begun: bool) -> bool:
+        return self._script(begun)
 
 
 class Single:
