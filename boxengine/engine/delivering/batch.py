@@ -136,10 +136,9 @@ class Batches:
 
     def _process(self, claim: Claim, errand: Errand, entry: Entry) -> Handled:
         parts = self._parts
-        if errand.caution is not None:
-            (item,) = claim.items
-            if errand.caution.ends_workers(item):
-                return self._given_up(item, claim)
+        condemned = errand.caution.condemned(claim.items)
+        if condemned:
+            return self._given_up(condemned, claim)
         admitted = parts.admission.admit(claim, number=errand.number)
         sent = self._send(claim, errand, entry, admitted)
         failed = parts.recording.attempts(admitted.failed, now=claim.now)
@@ -169,9 +168,9 @@ class Batches:
         sending.hold_back(failure.item for failure in admitted.failed)
         return sending.send(admitted.items)
 
-    def _given_up(self, item: Item, claim: Claim) -> Handled:
-        """The one item has ended workers. It has failed for good; under strict order by bucket it counts as an attempt."""
-        recording, failures = self._parts.recording, [Failed(item, ENDED, "worker")]
+    def _given_up(self, items: Sequence[Item], claim: Claim) -> Handled:
+        """These have ended workers. They have failed for good; under strict order by bucket it counts as an attempt."""
+        recording, failures = self._parts.recording, [Failed(item, ENDED, "worker") for item in items]
         if self._box.strict_order is StrictOrder.BUCKET:
             return Handled(Settlement(failed=recording.attempts(failures, now=claim.now)))
         return Handled(Settlement(failed=recording.last_attempts(failures, now=claim.now)))

@@ -10,12 +10,13 @@ alone in hand at two deaths is failed.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
+from boxengine.engine.delivering.work import NO_CAUTION, Caution
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import InHand
 
@@ -47,12 +48,12 @@ class Care:
             self._in_hand.take_out(box, _bucket(bucket))
 
     @contextmanager
-    def one(self) -> Iterator[Caution | None]:
-        """The caution for one item. None: another thread hangs with its item, and a second note could accuse an innocent one."""
+    def one(self) -> Iterator[Caution]:
+        """The caution for one item; none while another thread hangs with its own, as two notes could accuse an innocent item."""
         if not self._alone.acquire(timeout=ALONE_WITHIN):
-            yield None
+            yield NO_CAUTION
             return
-        caution = Caution(self._in_hand)
+        caution = OneNoted(self._in_hand)
         try:
             yield caution
         finally:
@@ -60,24 +61,29 @@ class Care:
             self._alone.release()
 
 
-class Caution:
-    """The care for one item, from before it is sent until its outcome is recorded."""
+class OneNoted:
+    """A batch of one item, with a note from before it is sent until its outcome is recorded."""
 
     def __init__(self, in_hand: InHand) -> None:
         self._in_hand = in_hand
         self._noted: tuple[Box, str] | None = None
 
-    def ends_workers(self, item: Item) -> bool:
-        """Whether ``DEATHS`` workers died with a note about this item. Makes this worker's note.
+    def rows(self, usual: int) -> int:
+        """See ``Caution.rows``."""
+        return min(1, usual)
+
+    def condemned(self, items: Sequence[Item]) -> Sequence[Item]:
+        """The item, if ``DEATHS`` workers died with a note about it. Makes this worker's note.
 
         Raises:
             QueueUnavailable: the note cannot be made, so the item must not be sent.
         """
+        (item,) = items
         # Ids repeat after a restore and in other environments; uuids do not.
         name = f"{item.id}:{item.uuid}"
         deaths = self._in_hand.put(item.box, name)
         self._noted = item.box, name
-        return deaths >= DEATHS
+        return items if deaths >= DEATHS else ()
 
     def over(self) -> None:
         """Removes the note: the worker survived the item."""

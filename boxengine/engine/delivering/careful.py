@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from boxengine.engine.delivering.care import Care
 from boxengine.engine.delivering.drain import Drain
 from boxengine.engine.delivering.sizing import CAREFUL_ITEMS
+from boxengine.engine.delivering.work import NO_CAUTION
 
 
 def drained_with_care(drain: Drain, care: Care, *, until: float, must_stop: Callable[[], bool]) -> bool:
@@ -24,7 +25,7 @@ def drained_with_care(drain: Drain, care: Care, *, until: float, must_stop: Call
             return False
         bucket, left = next(iter(doubtful.items()))
         whole = left == CAREFUL_ITEMS and not care.suspects(drain.box, bucket)
-        with nullcontext() if whole else care.one() as caution:
+        with nullcontext(NO_CAUTION) if whole else care.one() as caution:
             report = drain.careful_step(bucket, caution, until=until)
         left = 0 if whole else left - 1
         if not left or bucket in report.exhausted:

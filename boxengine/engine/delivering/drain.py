@@ -12,11 +12,10 @@ from itertools import islice
 from boxengine.domain.box import Box
 from boxengine.domain.item_id import ItemId
 from boxengine.domain.job import ANY_ID, Job
-from boxengine.engine.delivering.care import Caution
 from boxengine.engine.delivering.follow_up import FollowUp
 from boxengine.engine.delivering.holding import Holding
 from boxengine.engine.delivering.sizing import Sizing, next_width
-from boxengine.engine.delivering.work import Errand, Report, Work
+from boxengine.engine.delivering.work import NO_CAUTION, Caution, Errand, Report, Work
 from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.ports import Clock
 
@@ -83,11 +82,10 @@ class Drain:
                 self._positions[bucket] = self._positions.pop(bucket)  # to the end: the others come first
         return report
 
-    def careful_step(self, bucket: int, caution: Caution | None, *, until: float) -> Report:
-        """One batch of a bucket whose last holder died; with caution a single item of it."""
+    def careful_step(self, bucket: int, caution: Caution, *, until: float) -> Report:
+        """One batch of a bucket whose last holder died."""
         chosen = {bucket: self._positions[bucket]}
-        rows = self._sizing.usual() if caution is None else 1
-        report = self._run(chosen, rows=rows, until=until, caution=caution)
+        report = self._run(chosen, rows=caution.rows(self._sizing.usual()), until=until, caution=caution)
         self._go_on(chosen, report)
         return report
 
@@ -110,7 +108,7 @@ class Drain:
         rows: int,
         until: float,
         number: int = 0,
-        caution: Caution | None = None,
+        caution: Caution = NO_CAUTION,
     ) -> Report:
         errand = Errand(positions=chosen, rows=rows, until=until, term=self.holding, number=number, caution=caution)
         try:

@@ -6,14 +6,14 @@ work's business. ``Delivery`` hands them to transports; another work may run lon
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
 
 from boxengine.domain.box import Box
+from boxengine.domain.item import Item
 from boxengine.domain.item_id import ItemId
-from boxengine.engine.delivering.care import Caution
 from boxengine.errors import Unavailable
 
 
@@ -23,6 +23,31 @@ class Term(Protocol):
     @property
     def valid_until(self) -> float:
         """Monotonic time after which nothing more may begin. It moves on while the leases are renewed."""
+
+
+class Caution(Protocol):
+    """What a batch is sent with, in view of how its buckets' last holder ended."""
+
+    def rows(self, usual: int) -> int:
+        """At how many rows the batch ends."""
+
+    def condemned(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Asked before these items are sent: those that must not be, because they end the worker that sends them."""
+
+
+class NoCaution:
+    """Nothing speaks against the batch."""
+
+    def rows(self, usual: int) -> int:
+        """See ``Caution.rows``."""
+        return usual
+
+    def condemned(self, _items: Sequence[Item], /) -> Sequence[Item]:
+        """See ``Caution.condemned``."""
+        return ()
+
+
+NO_CAUTION = NoCaution()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +63,8 @@ class Errand:
     term: Term
     number: int = 0
     """How many batches of these buckets the drain has run before."""
-    caution: Caution | None = None
-    """Set where the last holder died: the batch is one item, sent only if it has ended no worker before."""
+    caution: Caution = NO_CAUTION
+    """``Care`` gives another one where workers have died of a bucket."""
 
 
 @dataclass(frozen=True, slots=True)

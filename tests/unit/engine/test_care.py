@@ -16,7 +16,7 @@ from boxengine.domain.job import Job
 from boxengine.engine.delivering.care import Care
 from boxengine.engine.delivering.keeper import LeaseKeeper
 from boxengine.engine.delivering.processor import ProcessLimits, Processor
-from boxengine.engine.delivering.work import Errand
+from boxengine.engine.delivering.work import NO_CAUTION, Errand
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.polling.schedule import Schedule
@@ -192,5 +192,5 @@ def test_a_thread_that_cannot_be_alone_notes_nothing_and_accuses_nobody(monkeypa
     monkeypatch.setattr("boxengine.engine.delivering.care.ALONE_WITHIN", timedelta(0).total_seconds())
     care = Care(MemoryInHand({}, worker="a"))
     with care.one() as first, care.one() as second:
-        assert first is not None
-        assert second is None
+        assert first is not NO_CAUTION
+        assert second is NO_CAUTION
