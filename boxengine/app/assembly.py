@@ -80,15 +80,16 @@ class Choices:
 
 
 def choose(resolved: Resolved, names: Sequence[str]) -> dict[str, Pipeline]:
-    """The pipelines of the named outboxes and inboxes, or of all if none is named.
+    """The pipelines of the named outboxes and inboxes, or of all if none is named. A log's name stands for its subscriptions.
 
     Raises:
         UnknownBox: a name is unknown; the error lists the known ones.
     """
     for name in names:
-        if name not in resolved.pipelines and name not in resolved.jobs:
+        if name not in resolved.jobs and not resolved.readers(name):
             raise UnknownBox(name, [*resolved.pipelines, *resolved.jobs])
-    return {name: pipeline for name, pipeline in resolved.pipelines.items() if not names or name in names}
+    wanted = [reader for name in names for reader in resolved.readers(name)]
+    return {name: pipeline for name, pipeline in resolved.pipelines.items() if not names or name in wanted}
 
 
 def is_coordinated(resolved: Resolved, names: Sequence[str]) -> bool:

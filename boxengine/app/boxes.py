@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never, cast
@@ -284,23 +284,21 @@ class Boxes:
     # ── looking at the configuration ─────────────────────────────────────────────────────────────────
 
     def pipeline(self, name: str) -> Pipeline:
-        """The box with this name, with its transports and strategies.
+        """The box with this name, with its transports and strategies; of a box with subscriptions, one of them.
 
         Raises:
             UnknownBox: the configuration has no such box.
         """
-        return self._pipeline(self.resolved, name)
-
-    @staticmethod
-    def _pipeline(resolved: Resolved, name: str) -> Pipeline:
-        try:
-            return resolved.pipelines[name]
-        except KeyError:
-            raise UnknownBox(name, resolved.pipelines) from None
+        return _named(name, self.resolved.pipelines)
 
     def box(self, name: str) -> Box:
-        """The box with this name."""
-        return self._pipeline(self._creating, name).box
+        """The box with this name: one that is delivered from, such as a subscription."""
+        known = self._creating.pipelines
+        return _named(name, known if name in known else self.resolved.pipelines).box
+
+    def written(self, name: str) -> Box:
+        """The box that items are created in under this name, whether or not subscriptions deliver them."""
+        return _named(name, self._creating.written).box
 
     def creator(self, model: Model, side: BoxType) -> Creator:
         """The creator of items for the box of this model or name.
@@ -322,7 +320,7 @@ class Boxes:
         from boxengine.adapters.sql.numbered import NumberedRows  # noqa: PLC0415
         from boxengine.engine.create import Creator  # noqa: PLC0415
 
-        pipeline = self._pipeline(self._creating, name)
+        pipeline = _named(name, self._creating.written)
         settings = self._creating.settings
         wakeup = settings.wakeup_in_force
         model = model or pipeline.model
@@ -419,6 +417,13 @@ def load_for_worker(path: Paths = None, env: str | None = None) -> Boxes:
             rules=check_for_worker,
         )
     )
+
+
+def _named(name: str, pipelines: Mapping[str, Pipeline]) -> Pipeline:
+    try:
+        return pipelines[name]
+    except KeyError:
+        raise UnknownBox(name, pipelines) from None
 
 
 def _paths(path: Paths) -> list[Path] | None:

@@ -20,8 +20,9 @@ def refuse_other_sizes(resolved: Resolved, names: Collection[str], store: SqlSto
         ConfigurationError: a box is configured with another size.
     """
     problems = []
+    wanted = {reader for name in names for reader in resolved.readers(name)}
     for path, name, _ in boxes_with_paths(resolved.settings):
-        if names and name not in names:
+        if names and name not in wanted:
             continue
         try:
             table = store.table(resolved.pipelines[name].box)

@@ -61,7 +61,7 @@ def _source(resolved: Resolved, name: str, *, dead_letter: Mapping[str, str] | N
     where = dead_letter or {}
     return Source(
         box=resolved.pipelines[name].box,
-        dead_letter_box=resolved.pipelines[where["box"]].box if "box" in where else None,
+        dead_letter_box=resolved.written[where["box"]].box if "box" in where else None,
         dead_letter_topic=where.get("topic"),
         **arguments,
     )

@@ -82,7 +82,7 @@ def create(
         attributes = job_attributes(args, lock_key, idempotency_key, priority, delay)
         output().print(f"job {create_job(boxes, box, task, attributes)} written to {box}")
         return
-    create_batch = boxes.create_outbox_batch if boxes.box(box).type is BoxType.OUTBOX else boxes.create_inbox_batch
+    create_batch = boxes.create_outbox_batch if boxes.written(box).type is BoxType.OUTBOX else boxes.create_inbox_batch
     store = connect_store(boxes.resolved.settings)
     writer = _Writer(store.engine, lambda connection, items: create_batch(connection, box, items))
     try:

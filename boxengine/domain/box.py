@@ -83,6 +83,8 @@ class Retention:
     batch_size: int = 1000
     pause: timedelta = timedelta(seconds=0.5)
     window: timedelta = timedelta(hours=4)
+    at_most: timedelta | None = None
+    """After which a log's items are deleted even if a subscription has not passed them; None: never."""
 
     @property
     def deletes_on_delivery(self) -> bool:
@@ -101,6 +103,26 @@ class CircuitPolicy:
     pause: timedelta = timedelta(seconds=1)
     """The first pause; each failed probe doubles it."""
     longest_pause: timedelta = timedelta(seconds=15)
+
+
+class Beginning(StrEnum):
+    """What a new subscription delivers first."""
+
+    OLDEST = "beginning"
+    """The oldest item that is still in the log."""
+
+    NOW = "now"
+    """What is committed after its tables were made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """What makes a box one reader of a log among others."""
+
+    of: Box
+    """The box whose log it reads. Items are created there; nothing is delivered under its name."""
+    name: str
+    begins: Beginning = Beginning.OLDEST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +147,10 @@ class Box:
     circuit_breaker: CircuitPolicy = field(default_factory=CircuitPolicy)
     """Applies to each of its transports."""
     storage: Storage = Storage.TABLE
+    subscriptions: tuple[str, ...] = ()
+    """Names of all readers of its log, for such a box and for each reader; empty: only the box itself reads it."""
+    subscription: Subscription | None = None
+    """For a reader of another box's log: which one it is."""
     sequence: bool = False
     """Whether its items get gapless numbers per event key when they are created."""
     key_index: bool = False
@@ -143,6 +169,11 @@ class Box:
     def label(self) -> str:
         """The name in metrics and URLs: a namespace is set off with a dash."""
         return self.name.replace("/", "-")
+
+    @property
+    def source(self) -> Box:
+        """The box under whose name items are created: itself, or the one whose log it reads."""
+        return self if self.subscription is None else self.subscription.of
 
     @property
     def buckets(self) -> range:

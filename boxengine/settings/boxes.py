@@ -9,12 +9,13 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
 from boxengine.domain import retry
-from boxengine.domain.box import CircuitPolicy, Storage, StrictOrder
+from boxengine.domain.box import Beginning, CircuitPolicy, Storage, StrictOrder
 from boxengine.settings.descriptions import describe
 from boxengine.settings.names import default_table
 from boxengine.settings.values import (
     CUT,
     Acks,
+    BeginningKind,
     Count,
     CountOrZero,
     DeadLetter,
@@ -163,6 +164,29 @@ class CircuitBreakerSettings(Section):
         )
 
 
+class SubscriptionSettings(Section):
+    """One reader of a log box. Each key that is left out has the box's value."""
+
+    transports: Annotated[Mapping[str, TransportSettings], _TRANSPORTS_SCHEMA] = Field(default_factory=dict)
+    """A mapping (name -> arguments) or a list (each with ``class``)."""
+    begins: BeginningKind = Field(default=Beginning.OLDEST, alias="from")
+    """What it delivers first. beginning: the oldest item in the log; now: what is committed after ``db create`` made it."""
+    owner: Text | None = None
+    async_concurrency: Count | None = None
+    strict_order: Order | None = None
+    max_retries: CountOrZero | None = None
+    retry_strategies: DottedPaths | None = None
+    minimal_retry_interval: SecondsOrZero | None = None
+    maximal_retry_interval: SecondsOrZero | None = None
+    multiplier_retry_interval: Factor | None = None
+    jitter_retry_interval: Share | None = None
+
+    @field_validator("transports", mode="before")
+    @classmethod
+    def _named_transports(cls, value: object) -> object:
+        return _by_name(value)
+
+
 class BoxSettings(Section):
     """One box. What is left out has the default shown, or that of the top level."""
 
@@ -184,6 +208,10 @@ class BoxSettings(Section):
     storage: StorageKind = Storage.TABLE
     """table: one row for each item, which its delivery marks; log (PostgreSQL): items are appended, and a delivery writes none of
     them."""
+    subscriptions: Mapping[str, SubscriptionSettings] = Field(default_factory=dict)
+    """With storage: log, in place of ``transports``: readers of the log, each with transports and a progress of its own."""
+    retain_at_most: Duration | None = None
+    """Beside ``subscriptions``: after which items are deleted even if a subscription has not delivered them. Left out: never."""
     sequence: Flag = False
     """Whether items get gapless numbers per event key, sent as the header Sequence-Number."""
     key_index: Flag | None = None
@@ -217,11 +245,21 @@ class BoxSettings(Section):
     @field_validator("transports", mode="before")
     @classmethod
     def _named_transports(cls, value: object) -> object:
-        if isinstance(value, list):
-            return {str(place): _transport(None, entry) for place, entry in enumerate(value) if entry is not CUT}
-        if isinstance(value, dict):
-            return {name: _transport(name, entry) for name, entry in value.items()}
-        raise ValueError("expected a mapping (name: arguments) or a list of mappings (each with class)")
+        return _by_name(value)
+
+    def readers(self, name: str) -> dict[str, BoxSettings]:
+        """The subscriptions as boxes, by the name that each has among all boxes.
+
+        Args:
+            name: this box's.
+        """
+        return {f"{name}.{own}": self._reader(name, own, each) for own, each in self.subscriptions.items()}
+
+    def _reader(self, box: str, name: str, given: SubscriptionSettings) -> BoxSettings:
+        own = {key: getattr(given, key) for key in given.model_fields_set - {"begins"}}
+        table = f"{self.table_for(box)}_{name}" if self.model is None or self.table else None
+        unread: dict[str, Any] = {"subscriptions": {}, "retain_at_most": None, "partition_size": None, "table": table}
+        return self.model_copy(update={**unread, "transports": {}, **own})
 
     @property
     def strategies(self) -> tuple[str, ...]:
@@ -260,6 +298,14 @@ class InboxSettings(BoxSettings):
     """An inbox box, which may also say where its items come from."""
 
     source: SourceSettings | None = None
+
+
+def _by_name(transports: object) -> object:
+    if isinstance(transports, list):
+        return {str(place): _transport(None, entry) for place, entry in enumerate(transports) if entry is not CUT}
+    if isinstance(transports, dict):
+        return {name: _transport(name, entry) for name, entry in transports.items()}
+    raise ValueError("expected a mapping (name: arguments) or a list of mappings (each with class)")
 
 
 def _transport(name: str | None, entry: object) -> object:

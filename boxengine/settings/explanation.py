@@ -9,7 +9,7 @@ from typing import Any
 from boxengine.domain.box import StrictOrder
 from boxengine.domain.masking import masked
 from boxengine.settings import rules
-from boxengine.settings.boxes import BoxSettings
+from boxengine.settings.boxes import BoxSettings, TransportSettings
 from boxengine.settings.durations import format_iso
 from boxengine.settings.origin import Path, dotted
 from boxengine.settings.schema import ENVIRONMENTS, Settings
@@ -33,7 +33,7 @@ def explain(settings: Settings) -> list[Row]:
     """Every value in force, in the order of the schema, each with its source."""
     dumped = settings.model_dump(mode="json", exclude={"outbox_items", "inbox_items", "job_items"}, fallback=str)
     rows = [_row(settings, path, value) for path, value in _leaves((), dumped)]
-    for path, name, box in rules.boxes_with_paths(settings):
+    for path, name, box in rules.declared(settings):
         rows += _box_rows(settings, path, name, box)
     for name, job_box in settings.job_items.items():
         here = ("job_items", name)
@@ -60,7 +60,7 @@ def json_schema() -> dict[str, Any]:
 
 def _box_rows(settings: Settings, path: Path, name: str, box: BoxSettings) -> Iterator[Row]:
     inherited = _inherited(settings, name, box)
-    dumped = box.model_dump(mode="json", exclude={"transports", "partition_size"}, fallback=str)
+    dumped = box.model_dump(mode="json", exclude={"transports", "subscriptions", "partition_size"}, fallback=str)
     for leaf, value in _leaves(path, dumped):
         key = leaf[len(path)]
         if value is None and key in inherited:
@@ -68,7 +68,13 @@ def _box_rows(settings: Settings, path: Path, name: str, box: BoxSettings) -> It
             yield Row(dotted(leaf), masked(leaf, effective), source)
         else:
             yield _row(settings, leaf, value)
-    yield from _transport_rows(settings, (*path, "transports"), box)
+    yield from _transport_rows(settings, (*path, "transports"), box.transports)
+    for own, each in box.subscriptions.items():
+        here = (*path, "subscriptions", own)
+        dumped = each.model_dump(mode="json", by_alias=True, exclude={"transports"}, exclude_none=True, fallback=str)
+        for leaf, value in _leaves(here, dumped):
+            yield _row(settings, leaf, value)
+        yield from _transport_rows(settings, (*here, "transports"), each.transports)
 
 
 def _inherited(settings: Settings, name: str, box: BoxSettings) -> dict[str, tuple[Any, str]]:
@@ -92,8 +98,8 @@ def _via(settings: Settings, key: str) -> str:
     return f"{key}, {source}" if source else DEFAULT
 
 
-def _transport_rows(settings: Settings, path: Path, box: BoxSettings) -> Iterator[Row]:
-    for key, transport in box.transports.items():
+def _transport_rows(settings: Settings, path: Path, transports: Mapping[str, TransportSettings]) -> Iterator[Row]:
+    for key, transport in transports.items():
         here = (*path, int(key) if key.isdecimal() else key)
         own = {
             "class": transport.class_name,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, cast
 
 from boxengine.domain import partitioning, retry
-from boxengine.domain.box import Backoff, Box, BoxType, Retention, Storage, StrictOrder
+from boxengine.domain.box import Backoff, Box, BoxType, Retention, Storage, StrictOrder, Subscription
 from boxengine.domain.codec import Codec
 from boxengine.domain.message_template import MessageTemplate
 from boxengine.domain.partitioning import PartitionStrategy
@@ -24,7 +24,7 @@ from boxengine.settings.diagnosis import Finding
 from boxengine.settings.job_resolution import JobResolver
 from boxengine.settings.names import CannotImport, box_name, import_module, load_object
 from boxengine.settings.origin import Path
-from boxengine.settings.rules import Rules, boxes_with_paths, table_taken
+from boxengine.settings.rules import Rules, boxes_with_paths, declared, table_taken
 from boxengine.settings.schema import MiddlewaresSettings, Settings
 
 if TYPE_CHECKING:
@@ -67,6 +67,18 @@ class Resolved:
     by the item's attribute. Boxes without a source are left out."""
     jobs: Mapping[str, JobPipeline] = field(default_factory=dict)
     """Boxes of long jobs, by name."""
+    logs: Mapping[str, Pipeline] = field(default_factory=dict)
+    """By name, boxes that are only written to: their subscriptions, which are among the pipelines, deliver from them."""
+
+    @property
+    def written(self) -> Mapping[str, Pipeline]:
+        """By box name, the pipelines that items are created with."""
+        own = {name: pipeline for name, pipeline in self.pipelines.items() if pipeline.box.subscription is None}
+        return {**own, **self.logs}
+
+    def readers(self, name: str) -> list[str]:
+        """Names of the boxes that deliver what is created under this name: itself, or its subscriptions."""
+        return [each for each, pipeline in self.pipelines.items() if name in (each, pipeline.box.source.name)]
 
 
 def resolve(settings: Settings, *, builtin_transports: Mapping[str, str]) -> Resolved:
@@ -148,7 +160,7 @@ def _read_by_creators(path: Path, settings: Settings) -> bool:
 
 _OF_ALL = frozenset({"app", "owner", "bucket_size", "max_payload_bytes", "wakeup"})
 """Keys of the top level that creators read, besides boxes, middlewares and perhaps Redis."""
-_OF_THE_WORKER = frozenset({"transports", "retry_strategies", "source"})
+_OF_THE_WORKER = frozenset({"transports", "subscriptions", "retry_strategies", "source"})
 """Keys of a box that they do not read."""
 
 
@@ -161,31 +173,66 @@ class _Resolver:
 
     def run(self) -> Resolved:
         self._import_app()
-        pipelines = {name: self._pipeline(path, name, box) for path, name, box in boxes_with_paths(self._settings)}
+        logs = self._logs()
         return Resolved(
             self._settings,
-            pipelines,
+            self._delivered(logs),
             self._middlewares(),
             self._error_tracker(),
             self._sources(),
             self._jobs(handlers=True),
+            logs,
         )
 
     def run_for_creating(self) -> Resolved:
         """Without what only a worker calls."""
         self._import_app()
-        pipelines = {
-            name: Pipeline(
-                box=self._box(path, name, box, model := self._model((*path, "model"), box.model, name)),
-                transports=(),
-                retry_strategies=(),
-                model=model,
-            )
-            for path, name, box in boxes_with_paths(self._settings)
-        }
+        logs = self._logs()
+        others = [each for each in declared(self._settings) if each[1] not in logs]
+        pipelines = {name: self._written(path, name, box) for path, name, box in others}
         creating = {kind: self._middleware(kind) for kind in ("create_item", "create_batch")}
         jobs = self._jobs(handlers=False)
-        return Resolved(self._settings, pipelines, Middlewares(**creating), None, jobs=jobs)
+        return Resolved(self._settings, pipelines, Middlewares(**creating), None, jobs=jobs, logs=logs)
+
+    def _logs(self) -> dict[str, Pipeline]:
+        return {
+            name: self._written(path, name, box) for path, name, box in declared(self._settings) if box.subscriptions
+        }
+
+    def _written(self, path: Path, name: str, box: BoxSettings) -> Pipeline:
+        """A pipeline to create items with."""
+        model = self._model((*path, "model"), box.model, name)
+        return Pipeline(box=self._box(path, name, box, model), transports=(), retry_strategies=(), model=model)
+
+    def _delivered(self, logs: Mapping[str, Pipeline]) -> dict[str, Pipeline]:
+        found: dict[str, Pipeline] = {}
+        for path, name, box in boxes_with_paths(self._settings):
+            log = logs.get(name.partition(".")[0])
+            found[name] = self._pipeline(path, name, box) if log is None else self._reader(path, name, box, log)
+        return found
+
+    def _reader(self, path: Path, name: str, settings: BoxSettings, log: Pipeline) -> Pipeline:
+        """A subscription: the log's box with what is its own."""
+        own = str(path[-1])
+        given = self._settings.boxes[log.box.name].subscriptions[own]
+        box = replace(
+            log.box,
+            name=name,
+            table=self._taken(path, f"{log.box.table}_{own}", has_model=log.model is not None),
+            owner=self._settings.owner_of(settings),
+            strict_order=settings.strict_order,
+            max_retries=settings.retries,
+            backoff=_backoff(settings),
+            circuit_breaker=settings.circuit_breaker.policy(),
+            key_index=_key_index(settings, log.model),
+            subscription=Subscription(of=log.box, name=own, begins=given.begins),
+        )
+        return Pipeline(
+            box=box,
+            transports=self._transports((*path, "transports"), settings),
+            retry_strategies=self._retry_strategies((*path, "retry_strategies"), settings),
+            model=log.model,
+        )
 
     def _jobs(self, *, handlers: bool) -> dict[str, JobPipeline]:
         return JobResolver(self._settings, load=self._load, found=self.found).run(handlers=handlers)
@@ -221,6 +268,7 @@ class _Resolver:
             retention=_retention(settings),
             circuit_breaker=settings.circuit_breaker.policy(),
             storage=settings.storage,
+            subscriptions=tuple(settings.subscriptions),
             sequence=self._sequence((*path, "sequence"), settings, model),
             key_index=_key_index(settings, model),
             payload_builder=self._payload_builder((*path, "model"), model),
@@ -289,13 +337,16 @@ class _Resolver:
         if mapped and settings.table and mapped != settings.table:
             message = f"is {settings.table!r}, but the model's is {mapped!r}; leave this key out"
             self.found.append(Finding((*path, "table"), message))
-        table = mapped or settings.table_for(name)
-        spelled_out = self._settings.spelled_out(str(table))
-        other, other_has_model = self._tables.setdefault(spelled_out, (path, model is not None))
+        return self._taken(path, str(mapped or settings.table_for(name)), has_model=model is not None)
+
+    def _taken(self, path: Path, table: str, *, has_model: bool) -> str:
+        """The table, which no other box may work on."""
+        spelled_out = self._settings.spelled_out(table)
+        other, other_has_model = self._tables.setdefault(spelled_out, (path, has_model))
         # Where neither has a model, the rules over the keys alone have seen it.
-        if other != path and (other_has_model or model is not None):
+        if other != path and (other_has_model or has_model):
             self.found.append(table_taken(path, table, other))
-        return str(table)
+        return table
 
     def _partition_strategy(self, path: Path, name: str) -> PartitionStrategy:
         built_in = partitioning.BUILT_IN.get(name)
@@ -479,4 +530,5 @@ def _retention(settings: BoxSettings) -> Retention:
         batch_size=settings.deletion_batch_size,
         pause=settings.deletion_sleep_time,
         window=settings.deletion_time_window,
+        at_most=settings.retain_at_most,
     )

@@ -11,7 +11,7 @@ from typing import Any
 from boxengine.domain import partitioning, retry
 from boxengine.domain.box import Storage, StrictOrder
 from boxengine.errors import Problem
-from boxengine.settings import job_rules
+from boxengine.settings import job_rules, subscription_rules
 from boxengine.settings.boxes import BoxSettings
 from boxengine.settings.diagnosis import Finding
 from boxengine.settings.durations import format_iso
@@ -41,9 +41,11 @@ def check(settings: Settings) -> list[Finding]:
     """All contradictions between keys that anybody would meet."""
     found = [*_servers(settings), *_timing(settings), *_names(settings), *_tables(settings), *_dead_letters(settings)]
     found += job_rules.check(settings)
-    for path, name, box in boxes_with_paths(settings):
-        found += [*_name(path, name), *_order(path, box), *_strategies(path, box), *_pauses(path, box)]
-        found += [*_retention(path, box), *_storage(path, box, settings.database.url)]
+    for path, name, box in declared(settings):
+        found += [*_name(path, name), *_retention(path, box), *_storage(path, box, settings.database.url)]
+        found += subscription_rules.check(path, box)
+    for path, _, box in boxes_with_paths(settings):
+        found += [*_order(path, box), *_strategies(path, box), *_pauses(path, box), *_of_a_log(path, box)]
     return found
 
 
@@ -106,7 +108,16 @@ def notices(settings: Settings) -> list[Problem]:
 
 
 def boxes_with_paths(settings: Settings) -> Iterator[tuple[Path, str, BoxSettings]]:
-    """Each box with its path and name, outbox first."""
+    """Each box that is delivered from, with its path and name, outbox first: the subscriptions of a box in its place."""
+    for path, name, box in declared(settings):
+        if not box.subscriptions:
+            yield path, name, box
+        for own, (reader, read) in zip(box.subscriptions, box.readers(name).items(), strict=True):
+            yield (*path, "subscriptions", own), reader, read
+
+
+def declared(settings: Settings) -> Iterator[tuple[Path, str, BoxSettings]]:
+    """Each box of the file with its path and name, outbox first."""
     for name, box in settings.outbox_items.items():
         yield ("outbox_items", name), name, box
     for name, inbox in settings.inbox_items.items():
@@ -284,6 +295,11 @@ def _storage(path: Path, box: BoxSettings, url: str | None) -> Iterator[Finding]
         yield Finding((*path, "storage"), message)
     if box.sequence:
         yield _finding((*path, "sequence"), "not with storage: log, which has no place for the numbers", "storage")
+
+
+def _of_a_log(path: Path, box: BoxSettings) -> Iterator[Finding]:
+    if box.storage is not Storage.LOG:
+        return
     for name in retry.READING_KEYS.intersection(box.strategies):
         message = f"not {name} with storage: log, which does not tell whether a key's later item was delivered"
         yield _finding((*path, "retry_strategies"), message, "storage")

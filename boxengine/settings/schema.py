@@ -224,8 +224,10 @@ class Settings(Section):
 
     @property
     def boxes(self) -> dict[str, BoxSettings]:
-        """All boxes by name, outbox first."""
-        return {**self.outbox_items, **self.inbox_items}
+        """All boxes by name, outbox first; the subscriptions, by names of their own, last."""
+        declared = {**self.outbox_items, **self.inbox_items}
+        read = [box.readers(name) for name, box in declared.items()]
+        return {**declared, **{name: reader for readers in read for name, reader in readers.items()}}
 
     @property
     def wakes_by_redis(self) -> bool:

@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
-from boxengine.domain.box import Storage, StrictOrder
+from boxengine.domain.box import Beginning, Storage, StrictOrder
 from boxengine.domain.cron import Cron
 from boxengine.domain.schedules import Misfire
 from boxengine.settings import durations
@@ -154,6 +154,13 @@ def _storage(value: object) -> Storage:
         return Storage(str(value))
     except ValueError:
         raise ValueError("expected table or log") from None
+
+
+def _beginning(value: object) -> Beginning:
+    try:
+        return Beginning(str(value))
+    except ValueError:
+        raise ValueError("expected beginning or now") from None
 
 
 def _one_or_more(value: object) -> object:
@@ -360,6 +367,11 @@ StorageKind = Annotated[
     Storage,
     BeforeValidator(_storage),
     WithJsonSchema({"enum": ["table", "log"]}),
+]
+BeginningKind = Annotated[
+    Beginning,
+    BeforeValidator(_beginning),
+    WithJsonSchema({"enum": [str(each) for each in Beginning]}),
 ]
 Order = Annotated[
     StrictOrder,

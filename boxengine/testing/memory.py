@@ -46,11 +46,13 @@ class MemoryBoxes(TestedBoxes):
 
     def _make_creator(self, name: str, model: type | None) -> Creator:
         settings = self.resolved.settings
-        pipeline = self.pipeline(name)
+        pipeline = self.resolved.written[name]
         model = model or pipeline.model
         return Creator(
             pipeline,
-            _MemoryRows(pipeline.box, self._store, own=_own_columns(model)),
+            _MemoryRows(
+                [self.box(reader) for reader in self.resolved.readers(name)], self._store, own=_own_columns(model)
+            ),
             middlewares=self.resolved.middlewares,
             observer=self._observer,
             tracer=NullTracer(),
@@ -72,12 +74,13 @@ class MemoryBoxes(TestedBoxes):
 class _MemoryRows:
     """``Rows`` of one box in memory."""
 
-    def __init__(self, box: Box, store: MemoryStore, *, own: frozenset[str]) -> None:
+    def __init__(self, readers: Sequence[Box], store: MemoryStore, *, own: frozenset[str]) -> None:
         """Args:
+        readers: the box itself, or its subscriptions.
         own: columns that the model adds; taken, and not kept.
         """
         self._own = own
-        self._box = box
+        self._box, *self._others = readers
         self._store = store
         self._undone = _Undoing()
 
@@ -90,12 +93,17 @@ class _MemoryRows:
         kept = [{name: value for name, value in row.items() if name not in self._own} for row in rows]
         ids = [self._store.insert(self._box, **row) for row in kept]
         new = [row_id for row_id in dict.fromkeys(ids) if row_id not in before]
+        for row in self._store.rows(self._box):
+            if row.id in new:
+                for other in self._others:
+                    self._store.put(other, row)
         self._undone.watch(session, lambda: self._remove(new))
         return Inserted(ids, frozenset(ids) & before)
 
     def _remove(self, ids: Sequence[int]) -> None:
         for row_id in ids:
-            self._store.remove(self._box, row_id)
+            for box in (self._box, *self._others):
+                self._store.remove(box, row_id)
 
 
 def _own_columns(model: type | None) -> frozenset[str]:

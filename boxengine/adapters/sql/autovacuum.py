@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from sqlalchemy import Connection, text
 
-from boxengine.adapters.sql.log.tables import LogTable, names_of
+from boxengine.adapters.sql.log.tables import LogTable, names_in
 from boxengine.adapters.sql.tables import BoxTable
 from boxengine.domain.box import Box
 from boxengine.ports.people.checkup import Remark
@@ -33,7 +33,7 @@ def remarks(connection: Connection, table: BoxTable, *, area: str) -> Iterator[R
 
 def remarks_on_log(connection: Connection, box: Box, found: LogTable, *, area: str) -> Iterator[Remark]:
     """Whether autovacuum is on for the tables beside a log box's side table. When it begins does not matter to deliveries."""
-    log, positions = names_of(box.table)
+    log, positions = names_in(box)
     for name, shown, why in (
         (found.log, log, "nothing removes the dead rows that retention leaves"),
         (found.positions, positions, "deliveries leave versions of its rows that nothing removes"),

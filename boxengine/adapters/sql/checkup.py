@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from boxengine.adapters.sql import autovacuum, bloat, held_back, schema
 from boxengine.adapters.sql.errors import sentence, translated
-from boxengine.adapters.sql.log.tables import LogTable, names_of, reflect_log
+from boxengine.adapters.sql.log.tables import LogTable, names_in, reflect_log
 from boxengine.adapters.sql.pooler import is_pooled, shares_servers
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.adapters.sql.tables import BoxTable
@@ -193,7 +193,7 @@ class _PostgreSql:
         yield table.name, table.box.table, ("SELECT", "INSERT", "UPDATE", "DELETE")
         found = self._log(table)
         if found is not None:
-            log, positions = names_of(table.box.table)
+            log, positions = names_in(table.box)
             yield found.log, log, ("SELECT", "DELETE")
             yield found.positions, positions, ("SELECT", "UPDATE")
 

@@ -35,12 +35,19 @@ def tables(boxes: Iterable[Box], models: Iterable[type] = ()) -> list[Table]:
     """The tables of the boxes: that of the user's model where there is one, else one made for the box."""
     metadata = MetaData()
     by_name = {model.__table__.fullname: model.__table__ for model in models if hasattr(model, "__table__")}
-    return [by_name[box.table] if box.table in by_name else box_table(box, metadata) for box in boxes]
+
+    def table_of(box: Box) -> Table:
+        if box.subscription is not None:
+            return logs.side_table(table_of(box.source), box)
+        return by_name[box.table] if box.table in by_name else box_table(box, metadata)
+
+    return [table_of(box) for box in boxes]
 
 
 def create(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) -> list[str]:
     """Creates missing tables and indexes; returns the names of the tables created. A second call changes nothing."""
     made = []
+    boxes = logs.with_sources(boxes)
     with translated(engine), engine.begin() as connection:
         present = inspect(connection)
         for table, box in zip(tables(boxes, models), boxes, strict=True):
@@ -63,13 +70,14 @@ def create(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) ->
             for statement in tuning(engine.dialect, table, box, known, keyed=keyed):
                 connection.exec_driver_sql(statement)
             if box.storage is Storage.LOG:
-                logs.create(connection, table, box.bucket_size)
+                logs.create(connection, table, box)
     return made
 
 
 def ddl(dialect_name: str, boxes: Sequence[Box], models: Iterable[type] = ()) -> list[str]:
     """The same as SQL text, one statement each, without their semicolons."""
     statements: list[str] = []
+    boxes = logs.with_sources(boxes)
     url = "mysql+pymysql://" if dialect_name in ("mysql", "mariadb") else "postgresql+psycopg://"
 
     def keep(statement: Any, *_: Any, **__: Any) -> None:
@@ -85,7 +93,7 @@ def ddl(dialect_name: str, boxes: Sequence[Box], models: Iterable[type] = ()) ->
             counters(table, MetaData()).create(engine, checkfirst=False)
         statements.extend(tuning(engine.dialect, table, box))
         if box.storage is Storage.LOG:
-            statements.extend(logs.ddl(engine.dialect, table, box.bucket_size))
+            statements.extend(logs.ddl(engine.dialect, table, box))
     # Doubled for the driver, which these do not go through.
     return [statement.replace("%%", "%") for statement in dict.fromkeys(statements)]
 
@@ -146,7 +154,7 @@ def _check_log(connection: Connection, found: BoxTable) -> list[Finding]:
     except SchemaMismatch as error:
         return [Finding(box.name, "error", str(error))]
     if not logs.may_read_positions(connection, log):
-        told = f"this account may not SELECT on {logs.names_of(box.table)[1]}"
+        told = f"this account may not SELECT on {logs.names_in(box)[1]}"
         return [Finding(box.name, "error", told, remedy=f"As its owner: GRANT SELECT ON {log.positions} to it.")]
     absent = logs.missing_positions(connection, log, box.buckets)
     if not absent:

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Engine, MetaData, Table, text
 from sqlalchemy.schema import SetTableComment
 
 from boxengine.adapters.sql.errors import translated
+from boxengine.adapters.sql.log.tables import with_sources
 from boxengine.adapters.sql.tables import BoxTable, comment_of, reflect
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Status
@@ -41,7 +42,7 @@ def record(engine: Engine, boxes: Sequence[Box]) -> list[str]:
     """
     recorded: list[str] = []
     with translated(engine), engine.begin() as connection:
-        tables = [reflect(connection, box) for box in boxes]
+        tables = [reflect(connection, box) for box in with_sources(boxes)]
         for table in tables:
             table.refuse_another_size()
         unknown = [table for table in tables if table.recorded_size is None]

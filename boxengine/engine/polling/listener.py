@@ -37,7 +37,8 @@ class Listener:
         signals = self._wakeups.wait(WAIT)
         self._ring(signals)
         for signal in signals:
-            heard.setdefault(signal.box_name, set()).add(signal)
+            for reader in self._schedule.readers(signal.box_name):
+                heard.setdefault(reader, set()).add(signal)
         for box_name, told in heard.items():
             if any(signal.bucket is None for signal in told):
                 self._schedule.wake(box_name)

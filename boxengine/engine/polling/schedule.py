@@ -26,6 +26,9 @@ class Schedule:
         """
         self._clock = clock
         self._boxes = {box.name: box for box in boxes}
+        self._readers: dict[str, list[str]] = {}
+        for box in boxes:
+            self._readers.setdefault(box.source.name, []).append(box.name)
         self._partitions = {box.name: min(partitions, box.bucket_size) for box in boxes}
         self._changed = threading.Condition()
         self._stopped = False
@@ -43,6 +46,10 @@ class Schedule:
     def partitions(self, box: Box) -> int:
         """How many partitions the box has."""
         return self._partitions[box.name]
+
+    def readers(self, name: str) -> Sequence[str]:
+        """Names of the boxes that deliver what is created under this name."""
+        return self._readers.get(name, ())
 
     # ── what threads take and give back ──────────────────────────────────────────────────────────────
 

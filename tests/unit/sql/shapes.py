@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from boxengine.adapters.sql.log.readers import Readers
 from boxengine.adapters.sql.log.tables import LogTable, is_logged
 from boxengine.adapters.sql.tables import OPTIONAL, REQUIRED, BoxTable
 from boxengine.domain.box import Backoff, Box, BoxType, Retention, Storage, StrictOrder
@@ -36,6 +37,7 @@ class Shape:
         return LogTable(
             log=f"public.{self.box.table}_log",
             positions=f"public.{self.box.table}_positions",
+            readers=Readers("public", self.box.source.table),
             shared=tuple(name for name in (*REQUIRED, *sorted(OPTIONAL), "payload") if is_logged(name)),
             has_event_name=True,
             has_options=True,

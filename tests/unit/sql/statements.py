@@ -87,6 +87,7 @@ def delivering(shape: Shape, dialect: str) -> dict[str, list[str]]:
 def _of_a_log(steps: Steps) -> Steps:
     """What is asked of a log, besides what a table is asked."""
     refused = "later delivered rows of a key"
+    unshared = (True, False)
 
     def settle(on: BoxStatements, cursor: RecordingCursor) -> None:
         own = on.for_claim()
@@ -99,7 +100,8 @@ def _of_a_log(steps: Steps) -> Steps:
         "outcomes of its items and commit, after a claim": (settle, _answers("postgresql")),
         "pending rows of the log": (lambda on, cursor: on.pending_in_log(cursor, 10), ((0,),)),
         "oldest pending row": (steps["oldest pending row"][0], ((None,), (None,))),
-        "oldest delivered row": (steps["oldest delivered row"][0], ((None,), (None,))),
+        "oldest delivered row": (steps["oldest delivered row"][0], ((None,), unshared, (None,))),
+        "deletion of old rows": (steps["deletion of old rows"][0], (unshared,)),
     }
 
 

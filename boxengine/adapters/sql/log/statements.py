@@ -77,6 +77,7 @@ class LogStatements(PostgresStatements):
         super().__init__(table, idle_timeout_ms=idle_timeout_ms, light=light)
         self._log = found.log.replace("%", "%%")
         self._positions = found.positions.replace("%", "%%")
+        self._readers = found.readers
         columns = item_columns(found, light=light)
         self._parks = self.strict_order is StrictOrder.KEY
         questions = Questions(found, f"{columns}, {self._is_parked()}" if self._parks else columns)
@@ -414,9 +415,10 @@ class LogStatements(PostgresStatements):
         return deleted
 
     def _delete_passed(self, cursor: Cursor, created_before: datetime, limit: int) -> int:
-        """Old rows of the log that have been passed; of each bucket its first ones are looked at."""
+        """Old rows of the log that every reader has passed; of each bucket its first ones are looked at."""
+        passed = self._passed(cursor)
         cursor.execute(
-            f"DELETE FROM {self._log} WHERE ctid = ANY(ARRAY(SELECT i.ctid {self._passed()} AND i.created_at < %s LIMIT %s))",
+            f"DELETE FROM {self._log} WHERE ctid = ANY(ARRAY(SELECT i.ctid {passed} AND i.created_at < %s LIMIT %s))",
             (LOOKED_THROUGH * limit, created_before, limit),
         )
         return int(cursor.rowcount)
@@ -425,16 +427,23 @@ class LogStatements(PostgresStatements):
         oldest = super().oldest(cursor, statuses)
         if Status.DELIVERED not in statuses:
             return oldest
-        cursor.execute(f"SELECT min(i.created_at) {self._passed()}", (1,))
+        cursor.execute(f"SELECT min(i.created_at) {self._passed(cursor)}", (1,))
         (first,) = cursor.fetchone()
         return min((moment for moment in (oldest, first) if moment is not None), default=None)
 
-    def _passed(self) -> str:
+    def _passed(self, cursor: Cursor) -> str:
+        everyone = self._readers.passed_by_all(cursor)
         return (
-            f"FROM {self._positions} AS p CROSS JOIN LATERAL (SELECT t.ctid, t.created_at, t.xact FROM {self._log} AS t "
-            f"WHERE ({BUCKET}, t.id) > (p.bucket, 0) AND {BUCKET} <= p.bucket ORDER BY {BUCKET}, t.id LIMIT %s) AS i "
-            "WHERE pg_visible_in_snapshot(i.xact, p.passed)"
+            f"FROM ({everyone.buckets}) AS held CROSS JOIN LATERAL (SELECT t.ctid, t.created_at, t.bucket, t.xact "
+            f"FROM {self._log} AS t WHERE ({BUCKET}, t.id) > (held.bucket, 0) AND {BUCKET} <= held.bucket "
+            f"ORDER BY {BUCKET}, t.id LIMIT %s) AS i WHERE ({everyone.has_passed('i')}{self._is_over_the_limit('i')})"
         )
+
+    def _is_over_the_limit(self, row: str) -> str:
+        at_most = self._table.box.retention.at_most
+        if at_most is None or self._table.box.subscription is None:
+            return ""
+        return f" OR {row}.created_at < now() - interval '{at_most.total_seconds():f} seconds'"
 
     # ── the texts ────────────────────────────────────────────────────────────────────────────────────
 

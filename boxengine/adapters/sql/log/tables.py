@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Column, Connection, FetchedValue, MetaData, Table, inspect, make_url, text
+from sqlalchemy import BigInteger, Column, Connection, FetchedValue, MetaData, Table, inspect, make_url, text
 from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.schema import CreateColumn
 
 from boxengine.adapters.sql.index_names import LONGEST_IDENTIFIER, index_name
+from boxengine.adapters.sql.log import readers
+from boxengine.adapters.sql.log.readers import Readers, refuse_others
+from boxengine.adapters.sql.models import box_indexes
 from boxengine.adapters.sql.tables import BoxTable, quoted
+from boxengine.domain.box import Box
 from boxengine.errors import SchemaMismatch
 
 BUCKET = "(t.bucket + 0)"
@@ -39,10 +43,15 @@ def names_of(table: str) -> tuple[str, str]:
     return table + _LOG, table + _POSITIONS
 
 
+def names_in(box: Box) -> tuple[str, str]:
+    """Names of the log that the box reads, and of its positions there."""
+    log, own = (names_of(each.table.rpartition(".")[2]) for each in (box.source, box))
+    return log[0], own[1]
+
+
 def log_name(side: BoxTable) -> str:
     """The quoted name of the log beside a side table."""
-    _, _, table = side.location.rpartition(".")
-    return quoted(make_url("postgresql+psycopg://").get_dialect()(), side.schema, names_of(table)[0])
+    return quoted(make_url("postgresql+psycopg://").get_dialect()(), side.schema, names_in(side.box)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,8 @@ class LogTable:
 
     log: str
     positions: str
+    """Of this reader."""
+    readers: Readers
     shared: tuple[str, ...]
     """Quoted columns that log and side table have both: what a copy consists of."""
     has_event_name: bool
@@ -72,35 +83,58 @@ def log_table(side: Table) -> Table:
     return Table(names_of(side.name)[0], MetaData(), *columns, schema=side.schema)
 
 
-def ddl(dialect: Dialect, side: Table, buckets: int, *, sequence: str | None = None) -> list[str]:
+def with_sources(boxes: Iterable[Box]) -> list[Box]:
+    """The boxes, and before its first subscription each box whose log they read: all whose tables are needed."""
+    return list({each.name: each for box in boxes for each in (box.source, box)}.values())
+
+
+def side_table(source: Table, box: Box) -> Table:
+    """The side table of a subscription: it can take every column of the log, and takes its ids from there."""
+    columns = [column._copy() for column in source.columns if column.name != "id"]  # noqa: SLF001 - as above
+    name = box.table.rpartition(".")[2]
+    key = Column("id", BigInteger, primary_key=True, autoincrement=False)
+    return Table(name, MetaData(), key, *columns, *box_indexes(name, box.type), schema=source.schema)
+
+
+def ddl(
+    dialect: Dialect, side: Table, box: Box, *, sequence: str | None = None, known: Container[str] = ()
+) -> list[str]:
     """What makes log and positions, unless they are there.
 
     Args:
-        sequence: of the side table's ids, quoted; None: as PostgreSQL calls it by itself.
+        side: the side table of the box.
+        sequence: of the ids, quoted; None: as PostgreSQL calls it by itself.
+        known: indexes that are there: even a statement that makes none would wait for writers, and make them wait.
     """
-    log, positions = names_of(side.name)
     schema = side.schema or ""
-    sequence = sequence or quoted(dialect, schema, f"{side.name}_id_seq")
+    source = box.source.table.rpartition(".")[2]
+    sequence = sequence or quoted(dialect, schema, f"{source}_id_seq")
+    if box.subscription is not None:
+        return [_numbered_by(dialect, side, sequence), *readers.ddl(dialect, schema, box)]
+    return [*_log_ddl(dialect, side, sequence, known), *readers.ddl(dialect, schema, box)]
+
+
+def _numbered_by(dialect: Dialect, side: Table, sequence: str) -> str:
+    """A subscription's side table has no sequence of its own: an item has one id wherever it stands."""
+    name = sequence.replace("'", "''")
+    return f"ALTER TABLE {quoted(dialect, side.schema or '', side.name)} ALTER COLUMN id SET DEFAULT nextval('{name}')"
+
+
+def _log_ddl(dialect: Dialect, side: Table, sequence: str, known: Container[str]) -> list[str]:
+    log, _ = names_of(side.name)
     columns = [_column(dialect, column, sequence) for column in side.columns if is_logged(column.name)]
     columns.append("xact xid8 NOT NULL DEFAULT pg_current_xact_id()")
-    log_name, positions_name = quoted(dialect, schema, log), quoted(dialect, schema, positions)
+    log_name = quoted(dialect, side.schema or "", log)
     # Nothing in it dies, and every delivery looks at its end: the vacuum that insertions ask for keeps that cheap.
     settings = "autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05"
-    position = (
-        "bucket int PRIMARY KEY, passed pg_snapshot NOT NULL, batch pg_snapshot, place bigint NOT NULL DEFAULT 0, "
-        "floor bigint, ceiling bigint, high bigint NOT NULL DEFAULT 0, turn bigint NOT NULL DEFAULT 0, server bigint NOT NULL"
-    )
-    # Room on each page for a row's next versions, so that moving on touches no index.
-    room = "fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000"
-    # From the first transaction on that a server has.
-    beginning = f"SELECT bucket, '3:3:', system_identifier FROM generate_series(0, {buckets - 1}) AS bucket, pg_control_system()"
     return [
         f"CREATE TABLE IF NOT EXISTS {log_name} ({', '.join(columns)})",
         f"ALTER TABLE {log_name} SET ({settings})",
-        _index(dialect, log, log_name, "xact", "bucket, xact, id"),
-        _index(dialect, log, log_name, "id", "(bucket + 0), id"),
-        f"CREATE TABLE IF NOT EXISTS {positions_name} ({position}) WITH ({room})",
-        f"INSERT INTO {positions_name} (bucket, passed, server) {beginning} ON CONFLICT (bucket) DO NOTHING",
+        *(
+            _index(dialect, log, log_name, purpose, columns)
+            for purpose, columns in (("xact", "bucket, xact, id"), ("id", "(bucket + 0), id"))
+            if index_name("ix", log, purpose) not in known
+        ),
     ]
 
 
@@ -116,7 +150,7 @@ def _index(dialect: Dialect, log: str, name: str, purpose: str, columns: str) ->
     return f"CREATE INDEX IF NOT EXISTS {index} ON {name} ({columns})"
 
 
-def create(connection: Connection, side: Table, buckets: int) -> None:
+def create(connection: Connection, side: Table, box: Box) -> None:
     """Makes log and positions beside a side table that is there.
 
     Raises:
@@ -125,11 +159,29 @@ def create(connection: Connection, side: Table, buckets: int) -> None:
     refuse_old_servers(connection, side.name)
     dialect = connection.dialect
     query = text("SELECT pg_get_serial_sequence(:name, 'id')")
-    sequence = connection.execute(query, {"name": quoted(dialect, side.schema or "", side.name)}).scalar()
+    source = box.source.table.rpartition(".")[2]
+    sequence = connection.execute(query, {"name": quoted(dialect, side.schema or "", source)}).scalar()
     if sequence is None:
-        raise SchemaMismatch(f"table {side.name!r}: its ids have no sequence of their own, which storage: log needs")
-    for statement in ddl(dialect, side, buckets, sequence=sequence):
+        raise SchemaMismatch(f"table {source!r}: its ids have no sequence of their own, which storage: log needs")
+    statements = ddl(dialect, side, box, sequence=sequence, known=_indexes(connection, side))
+    if box.subscription is not None and _has_default(connection, side):
+        del statements[0]
+    for statement in statements:
         connection.exec_driver_sql(statement.replace("%", "%%"))
+
+
+def _indexes(connection: Connection, side: Table) -> set[str]:
+    """Names of the indexes that the log has."""
+    log, _ = names_of(side.name)
+    query = text(
+        "SELECT indexname FROM pg_indexes WHERE tablename = :log AND schemaname = coalesce(:schema, current_schema())"
+    )
+    return set(connection.execute(query, {"log": log, "schema": side.schema}).scalars())
+
+
+def _has_default(connection: Connection, side: Table) -> bool:
+    columns = inspect(connection).get_columns(side.name, schema=side.schema)
+    return any(column["name"] == "id" and column["default"] is not None for column in columns)
 
 
 def refuse_old_servers(connection: Connection, table: str) -> None:
@@ -149,12 +201,13 @@ def reflect_log(connection: Connection, side: BoxTable) -> LogTable:
     """
     box = side.box
     refuse_old_servers(connection, box.table)
-    _, _, table = side.location.rpartition(".")
-    log, positions = names_of(table)
+    everyone = Readers(side.schema, box.source.table.rpartition(".")[2])
+    log, positions = names_in(box)
     found = inspect(connection)
     for name in (log, positions):
         if not found.has_table(name, schema=side.schema):
             raise SchemaMismatch(f"box {box.name}: there is no table {name!r}; make it with: boxengine db create")
+    refuse_others(connection, everyone, box)
     columns = connection.execute(_COLUMNS, {"name": quoted(connection.dialect, side.schema, log)}).scalars().all()
     own = [name for name in columns if name != "xact"]
     lacking = [name for name in own if not side.has(name)]
@@ -165,6 +218,7 @@ def reflect_log(connection: Connection, side: BoxTable) -> LogTable:
     return LogTable(
         log=quoted(connection.dialect, side.schema, log),
         positions=quoted(connection.dialect, side.schema, positions),
+        readers=everyone,
         shared=tuple(quote(name) for name in own),
         has_event_name="event_name" in own,
         has_options="options" in own,

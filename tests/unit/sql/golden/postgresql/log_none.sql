@@ -722,19 +722,44 @@ WHERE status IN (2)
   AND created_at <= TIMESTAMP '9999-12-30 00:00:00'
 ORDER BY id
 LIMIT 1;
+SELECT to_regclass(%s) IS NOT NULL,
+                          to_regclass(%s) IS NOT NULL;
 SELECT min(i.created_at)
-FROM public.order_outbox_items_positions AS p
+FROM
+  (SELECT p.bucket
+   FROM
+     (SELECT bucket,
+             passed
+      FROM public.order_outbox_items_positions
+      WHERE server =
+          (SELECT system_identifier
+           FROM pg_control_system())
+        AND pg_snapshot_xmax(coalesce(batch, passed)) <= pg_snapshot_xmax(pg_current_snapshot())) AS p
+   GROUP BY p.bucket
+   HAVING count(*) = 1) AS held
 CROSS JOIN LATERAL
   (SELECT t.ctid,
           t.created_at,
+          t.bucket,
           t.xact
    FROM public.order_outbox_items_log AS t
-   WHERE ((t.bucket + 0), t.id) > (p.bucket,
+   WHERE ((t.bucket + 0), t.id) > (held.bucket,
                                    0)
-     AND (t.bucket + 0) <= p.bucket
+     AND (t.bucket + 0) <= held.bucket
    ORDER BY (t.bucket + 0), t.id
    LIMIT %s) AS i
-WHERE pg_visible_in_snapshot(i.xact, p.passed);
+WHERE (NOT EXISTS
+         (SELECT 1
+          FROM
+            (SELECT bucket,
+                    passed
+             FROM public.order_outbox_items_positions
+             WHERE server =
+                 (SELECT system_identifier
+                  FROM pg_control_system())
+               AND pg_snapshot_xmax(coalesce(batch, passed)) <= pg_snapshot_xmax(pg_current_snapshot())) AS p
+          WHERE p.bucket = i.bucket
+            AND NOT pg_visible_in_snapshot(i.xact, p.passed)));
 
 -- deliver: oldest failed or discarded row
 SELECT created_at
@@ -767,19 +792,41 @@ WHERE id = ANY(ARRAY
                     AND status IN (2)
                     FOR
                     UPDATE SKIP LOCKED));
+SELECT to_regclass(%s) IS NOT NULL,
+                          to_regclass(%s) IS NOT NULL;
 DELETE
 FROM public.order_outbox_items_log
 WHERE ctid = ANY(ARRAY
                    (SELECT i.ctid
-                    FROM public.order_outbox_items_positions AS p
+                    FROM
+                      (SELECT p.bucket
+                       FROM
+                         (SELECT bucket, passed
+                          FROM public.order_outbox_items_positions
+                          WHERE server =
+                              (SELECT system_identifier
+                               FROM pg_control_system())
+                            AND pg_snapshot_xmax(coalesce(batch, passed)) <= pg_snapshot_xmax(pg_current_snapshot())) AS p
+                       GROUP BY p.bucket
+                       HAVING count(*) = 1) AS held
                     CROSS JOIN LATERAL
-                      (SELECT t.ctid, t.created_at, t.xact
+                      (SELECT t.ctid, t.created_at, t.bucket, t.xact
                        FROM public.order_outbox_items_log AS t
-                       WHERE ((t.bucket + 0), t.id) > (p.bucket, 0)
-                         AND (t.bucket + 0) <= p.bucket
+                       WHERE ((t.bucket + 0), t.id) > (held.bucket, 0)
+                         AND (t.bucket + 0) <= held.bucket
                        ORDER BY (t.bucket + 0), t.id
                        LIMIT %s) AS i
-                    WHERE pg_visible_in_snapshot(i.xact, p.passed)
+                    WHERE (NOT EXISTS
+                             (SELECT 1
+                              FROM
+                                (SELECT bucket, passed
+                                 FROM public.order_outbox_items_positions
+                                 WHERE server =
+                                     (SELECT system_identifier
+                                      FROM pg_control_system())
+                                   AND pg_snapshot_xmax(coalesce(batch, passed)) <= pg_snapshot_xmax(pg_current_snapshot())) AS p
+                              WHERE p.bucket = i.bucket
+                                AND NOT pg_visible_in_snapshot(i.xact, p.passed)))
                       AND i.created_at < %s
                     LIMIT %s));
 
@@ -962,7 +1009,7 @@ CREATE INDEX IF NOT EXISTS ix_order_outbox_items_log_id ON order_outbox_items_lo
 CREATE TABLE IF NOT EXISTS order_outbox_items_positions (bucket int PRIMARY KEY, passed pg_snapshot NOT NULL, batch pg_snapshot, place bigint NOT NULL DEFAULT 0, floor bigint, ceiling bigint, high bigint NOT NULL DEFAULT 0, turn bigint NOT NULL DEFAULT 0, server bigint NOT NULL) WITH (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 INSERT INTO order_outbox_items_positions (bucket, passed, server)
 SELECT bucket,
-       '3:3:',
+       '3:3:'::pg_snapshot,
        system_identifier
 FROM generate_series(0, 3) AS bucket,
      pg_control_system() ON CONFLICT (bucket) DO NOTHING;

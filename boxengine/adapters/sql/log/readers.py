@@ -1,0 +1,141 @@
+"""The readers of one log: the box itself, or its subscriptions, each with a table of positions.
+
+``t_readers`` lists the subscriptions that have positions, whatever a configuration says of them. So retention heeds a reader
+that the worker at hand does not know, such as one that a newer configuration has just added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, make_url, text
+from sqlalchemy.engine.interfaces import Dialect
+
+from boxengine.adapters.sql.dialects.base import Cursor
+from boxengine.adapters.sql.tables import quoted
+from boxengine.domain.box import Beginning, Box
+from boxengine.errors import SchemaMismatch
+
+READERS = "_readers"
+_TRUSTED = (
+    "server = (SELECT system_identifier FROM pg_control_system()) "
+    "AND pg_snapshot_xmax(coalesce(batch, passed)) <= pg_snapshot_xmax(pg_current_snapshot())"
+)
+"""A position in the numbers of this server's transactions: no other tells what was passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """Where the readers of a log are found; names are not quoted."""
+
+    schema: str
+    table: str
+    """The side table of the box that is written to."""
+
+    @property
+    def listed(self) -> str:
+        """The quoted name of the table that lists the subscriptions."""
+        return self._quoted(self.table + READERS)
+
+    @property
+    def unnamed(self) -> str:
+        """The quoted name of the box's own positions, which it has without subscriptions."""
+        return self.positions("")
+
+    def positions(self, name: str) -> str:
+        """The quoted name of a subscription's positions."""
+        return self._quoted(f"{self.table}{name and '_'}{name}_positions")
+
+    def _quoted(self, name: str) -> str:
+        return quoted(make_url("postgresql+psycopg://").get_dialect()(), self.schema, name)
+
+    def tables(self, cursor: Cursor) -> list[str]:
+        """The quoted names of all readers' positions, as of now."""
+        cursor.execute("SELECT to_regclass(%s) IS NOT NULL, to_regclass(%s) IS NOT NULL", (self.unnamed, self.listed))
+        unnamed, listed = cursor.fetchone()
+        found = [self.unnamed] if unnamed else []
+        if listed:
+            cursor.execute(f"SELECT name FROM {self.listed.replace('%', '%%')} ORDER BY name", ())
+            found += [self.positions(name) for (name,) in cursor.fetchall()]
+        return found
+
+    def passed_by_all(self, cursor: Cursor) -> PassedByAll:
+        """What may be deleted from the log: what every reader has passed."""
+        tables = [name.replace("%", "%%") for name in self.tables(cursor)]
+        each = " UNION ALL ".join(f"SELECT bucket, passed FROM {name} WHERE {_TRUSTED}" for name in tables)
+        return PassedByAll(f"({each})", len(tables))
+
+
+@dataclass(frozen=True, slots=True)
+class PassedByAll:
+    """The lowest position over all readers, as parts of a statement. A reader whose position cannot be trusted has passed
+    nothing."""
+
+    positions: str
+    """A subquery with the columns ``bucket`` and ``passed``: a row for each reader and bucket."""
+    readers: int
+
+    @property
+    def buckets(self) -> str:
+        """A query for the buckets in which every reader has a position."""
+        return f"SELECT p.bucket FROM {self.positions} AS p GROUP BY p.bucket HAVING count(*) = {self.readers}"
+
+    def has_passed(self, row: str) -> str:
+        """A condition: every reader has passed this row of the log, whose bucket is one of ``buckets``."""
+        return (
+            f"NOT EXISTS (SELECT 1 FROM {self.positions} AS p WHERE p.bucket = {row}.bucket "
+            f"AND NOT pg_visible_in_snapshot({row}.xact, p.passed))"
+        )
+
+
+def ddl(dialect: Dialect, schema: str, box: Box) -> list[str]:
+    """What makes the list of a log's subscriptions, or one reader's positions, unless they are there."""
+    here = Readers(schema, box.source.table.rpartition(".")[2])
+    listed = quoted(dialect, schema, here.table + READERS)
+    if box.subscriptions and box.subscription is None:
+        return [
+            f"CREATE TABLE IF NOT EXISTS {listed} (name text PRIMARY KEY, since timestamptz NOT NULL DEFAULT now())"
+        ]
+    positions = quoted(dialect, schema, box.table.rpartition(".")[2] + "_positions")
+    position = (
+        "bucket int PRIMARY KEY, passed pg_snapshot NOT NULL, batch pg_snapshot, place bigint NOT NULL DEFAULT 0, "
+        "floor bigint, ceiling bigint, high bigint NOT NULL DEFAULT 0, turn bigint NOT NULL DEFAULT 0, server bigint NOT NULL"
+    )
+    # Room on each page for a row's next versions, so that moving on touches no index.
+    room = "fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000"
+    subscription = box.subscription
+    # From the first transaction on that a server has.
+    begins = "pg_current_snapshot()" if subscription and subscription.begins is Beginning.NOW else "'3:3:'::pg_snapshot"
+    beginning = (
+        f"SELECT bucket, {begins}, system_identifier FROM generate_series(0, {box.bucket_size - 1}) AS bucket, "
+        "pg_control_system()"
+    )
+    made = [
+        f"CREATE TABLE IF NOT EXISTS {positions} ({position}) WITH ({room})",
+        f"INSERT INTO {positions} (bucket, passed, server) {beginning} ON CONFLICT (bucket) DO NOTHING",
+    ]
+    if subscription is not None:
+        # Before its positions are there, so that retention waits for them.
+        made.insert(0, f"INSERT INTO {listed} (name) VALUES ('{subscription.name}') ON CONFLICT (name) DO NOTHING")
+    return made
+
+
+def refuse_others(connection: Connection, readers: Readers, box: Box) -> None:
+    """Raises:
+    SchemaMismatch: the database has a reader of the log that the configuration does not name.
+    """
+    query = text("SELECT to_regclass(:name) IS NOT NULL")
+    listed: Sequence[str] = ()
+    if connection.execute(query, {"name": readers.listed}).scalar():
+        names = text("SELECT name FROM " + readers.listed.replace(":", "\\:") + " ORDER BY name")
+        listed = connection.execute(names).scalars().all()
+    log = box.source.name
+    forgotten = [f"{log}.{name}" for name in listed if name not in box.subscriptions]
+    if box.subscription is not None and connection.execute(query, {"name": readers.unnamed}).scalar():
+        forgotten.append(log)
+    if forgotten:
+        raise SchemaMismatch(
+            f"box {box.name}: {', '.join(forgotten)} has a position in the log, and the configuration no longer reads it under "
+            f"that name: name it again, or give its position up with: boxengine subscriptions drop {forgotten[0]}"
+        )

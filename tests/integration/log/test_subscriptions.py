@@ -1,0 +1,174 @@
+"""Subscriptions: each reads the whole log by itself, and retention waits for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from boxengine.adapters.sql import schema, sizes
+from boxengine.domain.box import Beginning, Retention
+from boxengine.domain.item import Status
+from boxengine.errors import SchemaMismatch
+from tests.integration.log.shared import NAMES, SharedLog, reader_of, shared_log
+
+DELIVERED = [Status.DELIVERED]
+
+
+@pytest.fixture
+def log(postgres_url: str) -> Iterator[SharedLog]:
+    with shared_log(postgres_url) as log:
+        yield log
+
+
+def delete_passed(log: SharedLog, name: str, *, limit: int = 100) -> int:
+    later = datetime.now(UTC) + timedelta(hours=1)
+    return log.store.delete_finished(
+        log.readers[name], DELIVERED, created_from=datetime(1970, 1, 1, tzinfo=UTC), created_before=later, limit=limit
+    )
+
+
+def test_each_subscription_gets_every_item_in_order(log: SharedLog) -> None:
+    ids = [log.commit(str(number)) for number in range(5)]
+    assert log.read("billing") == ids
+    assert log.read("search") == ids
+    assert log.read("billing") == log.read("search") == []
+
+
+def test_a_receiver_that_fails_does_not_hold_the_other_subscription(log: SharedLog) -> None:
+    first, second = log.commit(), log.commit()
+    log.read("billing", fail=(first, second))
+    assert log.aside("billing") == [(first, 0, 1), (second, 0, 1)]
+    assert log.read("search") == [first, second]
+    assert log.aside("search") == []
+
+
+def test_two_workers_hold_one_bucket_for_two_subscriptions_at_once(log: SharedLog) -> None:
+    item = log.commit()
+    with log.store.plain_claims(log.readers["billing"]).open({0: None}, 10) as claim:
+        assert [each.id for each in claim.items] == [item]
+        assert log.read("search") == [item]
+
+
+def test_retention_deletes_only_what_every_subscription_has_passed(log: SharedLog) -> None:
+    ids = [log.commit(str(number)) for number in range(4)]
+    log.read("billing")
+    assert delete_passed(log, "billing") == 0
+    assert log.in_log() == ids
+    log.read("search")
+    last = log.commit()
+    log.read("billing")
+    assert delete_passed(log, "billing") == 4
+    assert log.in_log() == [last]
+    assert log.read("search") == [last]
+
+
+def test_retention_heeds_a_subscription_that_this_worker_does_not_know(log: SharedLog) -> None:
+    item = log.commit()
+    log.read("billing")
+    log.read("search")
+    newer = replace(log.box, subscriptions=(*NAMES, "audit"))
+    schema.create(log.engine, [reader_of(newer, "audit")])
+    assert delete_passed(log, "billing") == 0
+    assert log.in_log() == [item]
+
+
+def test_retention_deletes_nothing_by_a_position_of_another_server(log: SharedLog) -> None:
+    item = log.commit()
+    log.read("billing")
+    log.read("search")
+    log.run("UPDATE order_items_search_positions SET server = server + 1")
+    assert delete_passed(log, "billing") == 0
+    assert log.in_log() == [item]
+
+
+def test_what_is_over_the_limit_is_deleted_though_a_subscription_has_not_passed_it(log: SharedLog) -> None:
+    old, young = log.commit(), log.commit()
+    log.run(f"UPDATE order_items_log SET created_at = created_at - interval '3 days' WHERE id = {old}")
+    log.read("billing")
+    limited = replace(log.readers["billing"], retention=Retention(at_most=timedelta(days=2)))
+    log.readers["billing"] = limited
+    log.store.close()
+    fresh = type(log.store)(log.engine)
+    deleted = fresh.delete_finished(
+        limited,
+        DELIVERED,
+        created_from=datetime(1970, 1, 1, tzinfo=UTC),
+        created_before=datetime.now(UTC) + timedelta(hours=1),
+        limit=100,
+    )
+    assert deleted == 1
+    assert log.read("search") == [young]
+
+
+def test_a_new_subscription_begins_where_it_is_told_to(log: SharedLog) -> None:
+    before = log.commit()
+    newer = replace(log.box, subscriptions=(*NAMES, "audit", "mails"))
+    log.readers["audit"] = reader_of(newer, "audit", begins=Beginning.OLDEST)
+    log.readers["mails"] = reader_of(newer, "mails", begins=Beginning.NOW)
+    with log.engine.connect() as late, late.begin():
+        open_item = log.put(late)
+        schema.create(log.engine, [log.readers["audit"], log.readers["mails"]])
+    after = log.commit()
+    assert log.read("audit") == [before, open_item, after]
+    assert log.read("mails") == [open_item, after]
+
+
+def test_an_item_put_into_a_side_table_has_an_id_of_its_own(log: SharedLog) -> None:
+    first = log.commit()
+    log.run("INSERT INTO order_items_billing (uuid, event_key, bucket, payload) VALUES (gen_random_uuid(), 'k', 0, '')")
+    last = log.commit()
+    ((aside, _, _),) = log.aside("billing")
+    assert first < aside < last
+    assert log.read("billing") == [first, aside, last]
+
+
+def test_making_the_tables_twice_changes_nothing_and_they_are_in_order(log: SharedLog) -> None:
+    boxes = list(log.readers.values())
+    sizes.record(log.engine, boxes)
+    log.commit()
+    log.read("billing")
+    before = log.ask("SELECT * FROM order_items_billing_positions ORDER BY bucket")
+    assert schema.create(log.engine, boxes) == []
+    assert log.ask("SELECT * FROM order_items_billing_positions ORDER BY bucket") == before
+    assert schema.check(log.engine, boxes) == []
+
+
+def test_the_printed_statements_make_the_same_tables(log: SharedLog) -> None:
+    columns = (
+        "SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns "
+        "WHERE table_name LIKE 'order_items%' ORDER BY 1, 2"
+    )
+    indexes = "SELECT indexdef FROM pg_indexes WHERE tablename LIKE 'order_items%' ORDER BY 1"
+    made = log.ask(columns), log.ask(indexes)
+    names = ", ".join(
+        str(name) for (name,) in log.ask("SELECT tablename FROM pg_tables WHERE tablename LIKE 'order_items%'")
+    )
+    log.run(f"DROP TABLE {names} CASCADE")
+    for statement in schema.ddl("postgresql", list(log.readers.values())):
+        log.run(statement.replace("%", "%%"))
+    assert (log.ask(columns), log.ask(indexes)) == made
+
+
+def test_a_subscription_that_the_configuration_has_lost_is_refused_with_what_to_do(log: SharedLog) -> None:
+    smaller = replace(log.box, subscriptions=("search",))
+    left = reader_of(smaller, "search")
+    with pytest.raises(SchemaMismatch, match=r"subscriptions drop order_item\.billing"):
+        log.store.claims(left).open({0: None}, 1).__enter__()
+    (finding,) = schema.check(log.engine, [left])
+    assert "order_item.billing has a position" in finding.message
+
+
+def test_a_log_that_was_read_without_subscriptions_is_refused_with_what_to_do(log: SharedLog) -> None:
+    schema.create(log.engine, [replace(log.box, subscriptions=())])
+    (finding, *_) = schema.check(log.engine, [log.readers["search"]])
+    assert "subscriptions drop order_item" in finding.message
+
+
+def test_a_log_with_subscriptions_is_not_read_without_them(log: SharedLog) -> None:
+    plain = replace(log.box, subscriptions=())
+    schema.create(log.engine, [plain])
+    findings = schema.check(log.engine, [plain])
+    assert any("order_item.billing, order_item.search" in finding.message for finding in findings)
