@@ -9,10 +9,10 @@ The journey, with the files in reading order (those of the second half stand in 
    buckets: ask the tactic (``tactics``, ``throttlers``), hold the partition's lease (``partition_leases``), read which rows
    are due (``looks``), and queue one job for each bucket that has none queued or in work. A bucket that a hint has named is
    queued without a look. Now and then a check (``checks``) finds what no hint told. ``pauses`` knows what people paused.
-3. **Take** (``processor``). One idle thread waits at the queues of all boxes, the others at ``idle``. It takes its share of
-   what is there, a *hold*: buckets of one box with their leases. Up to four jobs skip the queue if a thread is idle: the
-   poller queues through ``Processor.dispatch``, which takes their leases and hands them over. ``keeper`` renews the leases
-   and reports to ``holding``, the hold's state.
+3. **Take** (``processor``, ``taking``). One idle thread waits at the queues of all boxes, the others at ``idle``. It takes
+   its share of what is there, a *hold*: buckets of one box with their leases. Up to four jobs skip the queue if a thread is
+   idle: the poller queues through ``Processor.dispatch``, which takes their leases and hands them over. ``keeper`` renews
+   the leases and reports to ``holding``, the hold's state.
 4. **Drain** (``drain``, sized by ``sizing``). Batch after batch of the buckets whose turn it is. What is done with a batch
    is a ``work``; for outboxes and inboxes that is ``delivery``.
 5. **Deliver** (``batch``). One transaction: *claim* the buckets' locks in the database and their due rows; *admit* what may

@@ -187,7 +187,7 @@ class SimulatedWorker:
                 rows=scenario.rows,
             ),
         )
-        self._processor._idle._changed = cast("Any", SimulatedCondition(scheduler))
+        self._processor._taking._idle._changed = cast("Any", SimulatedCondition(scheduler))
         self._note_beginnings()
         self._poller = Poller(
             self._schedule,

@@ -15,32 +15,22 @@ from datetime import timedelta
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
 from boxengine.engine.attempt import ends_the_worker
-from boxengine.engine.delivering.at_work import AtWork
 from boxengine.engine.delivering.care import Care
 from boxengine.engine.delivering.careful import drained_with_care
 from boxengine.engine.delivering.drain import Drain
 from boxengine.engine.delivering.follow_up import FollowUp
 from boxengine.engine.delivering.gone import GoneRows
 from boxengine.engine.delivering.holding import Holding
-from boxengine.engine.delivering.idle import IdleThreads, Turn
 from boxengine.engine.delivering.keeper import LeaseKeeper
 from boxengine.engine.delivering.sizing import ROWS, Sizing, worth_sharing
+from boxengine.engine.delivering.taking import Taking
 from boxengine.engine.delivering.work import Work
 from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Clock, Hold, JobQueue, Observer
-from boxengine.ports.events import Ending, HoldEnded, Taken
-
-CROWDED_PAUSE = timedelta(seconds=0.05)
-"""After which a thread that is kept for the other boxes looks again."""
-ALL_PAUSED = timedelta(seconds=0.5)
-"""After which a thread looks again where every box is paused."""
-
-
-FEW = 4
-"""Jobs that one thread may be handed. More of them are for several threads to share, out of the queue."""
+from boxengine.ports.events import Ending, HoldEnded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +72,6 @@ class Processor:
         gone: asked about jobs of which no row was found due; None: nobody counts those that are gone.
         """
         self._works = works
-        self._boxes: Sequence[Box] = [work.box for work in works.values()]
         self._queue = queue
         self._keeper = keeper
         self._care = care
@@ -93,54 +82,31 @@ class Processor:
         self._clock = clock
         self._limits = limits
         self._sizings = {name: Sizing(work.box, rows=limits.rows) for name, work in works.items()}
-        self._idle = IdleThreads()
-        self._handing = threading.Lock()
-        self.at_work = AtWork(clock)
-        """What its threads are at."""
         self._stopping = threading.Event()
-        self._unleft: list[Holding] = []
-        """Holdings that could not be left because the coordinator was away."""
+        self._taking = Taking(
+            [work.box for work in works.values()],
+            queue=queue,
+            keeper=keeper,
+            pauses=pauses,
+            observer=observer,
+            clock=clock,
+            threads=limits.threads,
+            wait=limits.wait,
+            stopping=self._stopping,
+        )
+        self.at_work = self._taking.at_work
+        """What its threads are at."""
 
     def turn(self) -> timedelta:
         """Waits for buckets with work and drains them; returns the pause before the thread's next turn."""
-        hold, pause = self._take()
+        hold, pause = self._taking.take()
         if hold is not None:
             self._work(hold)
         return pause
 
     def dispatch(self, box: Box, jobs: Sequence[Job]) -> int:
-        """Queues each job whose bucket is neither queued nor in progress; returns how many.
-
-        A few jobs go to a thread of this process that is idle, past the queue: an item that was written a moment ago
-        saves two round trips and a thread's waking up. Other workers see the same leases either way.
-        """
-        # One at a time, so that each sees what the others took. A second caller does not wait; it queues.
-        if len(jobs) > FEW or not self._handing.acquire(blocking=False):
-            return self._queue.push(box, jobs)
-        try:
-            if not self._may_hand_over(box) or not self._idle.reserve():
-                return self._queue.push(box, jobs)
-            return self._hand_over(box, jobs)
-        finally:
-            self._handing.release()
-
-    def _may_hand_over(self, box: Box) -> bool:
-        """Whether that leaves the other boxes a thread, even if the one at the queue takes this box as well."""
-        return len(self._boxes) == 1 or self.at_work.by_box()[box.name] + 1 < self._limits.threads - 1
-
-    def _hand_over(self, box: Box, jobs: Sequence[Job]) -> int:
-        """Takes the jobs for the thread that is reserved."""
-        try:
-            hold = self._queue.seize(box, jobs, ttl=self._keeper.ttl)
-        except BaseException:
-            self._idle.cancel()
-            raise
-        if hold is None:
-            self._idle.cancel()
-            return 0
-        self.at_work.begin(hold)
-        self._idle.give(hold)
-        return len(hold.jobs)
+        """Queues each job whose bucket is neither queued nor in progress, or hands it to an idle thread; returns how many."""
+        return self._taking.dispatch(box, jobs)
 
     def stop(self) -> None:
         """No more buckets are taken; those in work are handed back after the batch under way."""
@@ -156,7 +122,7 @@ class Processor:
                 ending = self._drained(drain)
             self._outages.worked(f"box {box.name}", began=started)
         except QueueUnavailable:
-            self._unleft.append(drain.holding)
+            self._taking.leave_later(drain.holding)
             raise
         except BaseException as error:  # one box's database or code must not stop the others
             if ends_the_worker(error):
@@ -187,7 +153,7 @@ class Processor:
             if drain.buckets and (self._stopping.is_set() or now >= turn_over):
                 drain.hand_back()
                 return Ending.TIMEOUT if now >= cutoff else Ending.PROCESSED
-            if len(drain.buckets) > 1 and worth_sharing(report) and self._has_idle_threads(drain.box):
+            if len(drain.buckets) > 1 and worth_sharing(report) and self._taking.has_idle_threads(drain.box):
                 drain.share()
         return Ending.PROCESSED if drain.claimed else Ending.SKIPPED
 
@@ -211,55 +177,3 @@ class Processor:
             pauses=self._pauses,
             clock=self._clock,
         )
-
-    # ── taking ───────────────────────────────────────────────────────────────────────────────────────
-
-    def _take(self) -> tuple[Hold | None, timedelta]:
-        """What was taken, and the pause before the thread's next turn."""
-        started = self._clock.monotonic()
-        got = self._idle.wait(self._limits.wait.total_seconds())
-        if got is Turn.NONE:
-            return None, timedelta(0)
-        if isinstance(got, Hold):
-            hold: Hold | None = got
-            pause = timedelta(0)
-        else:
-            try:
-                hold, pause = self._take_from_queue()
-            finally:
-                self._idle.left_queue()
-        if hold is not None:
-            self._observer.see(Taken(hold.box, jobs=len(hold.jobs), seconds=self._clock.monotonic() - started))
-        return hold, pause
-
-    def _take_from_queue(self) -> tuple[Hold | None, timedelta]:
-        """The same, by the thread that waits at the queue."""
-        if self._stopping.is_set():
-            return None, timedelta(0)
-        running = self._pauses.running(self._boxes)
-        if not running:
-            return None, ALL_PAUSED
-        boxes = self._open_boxes(running)
-        # A thread barred from some boxes must not block here and delay unrestricted ones.
-        crowded = len(boxes) < len(running)
-        wait = timedelta(0) if crowded else self._limits.wait
-        while self._unleft:
-            self._unleft[-1].leave_all()
-            self._unleft.pop()
-        hold = self._queue.take(boxes, wait=wait, ttl=self._keeper.ttl, share=self._limits.threads)
-        if hold is None:
-            return None, CROWDED_PAUSE if crowded else timedelta(0)
-        self.at_work.begin(hold)
-        return hold, timedelta(0)
-
-    def _open_boxes(self, boxes: Sequence[Box]) -> Sequence[Box]:
-        """All but a box that has every thread but one: a transport that hangs must leave the other boxes that one."""
-        most = self._limits.threads - 1
-        if len(self._boxes) == 1 or most == 0:
-            return boxes
-        busy = self.at_work.by_box()
-        return [box for box in boxes if busy[box.name] < most]
-
-    def _has_idle_threads(self, box: Box) -> bool:
-        """Whether a thread of this process waits for work and may take this box."""
-        return self.at_work.by_box().total() < self._limits.threads and bool(self._open_boxes([box]))

@@ -18,7 +18,8 @@ from boxengine.domain.box import Box
 from boxengine.domain.job import Job
 from boxengine.engine.delivering.idle import IdleThreads, Turn
 from boxengine.engine.delivering.keeper import LeaseKeeper
-from boxengine.engine.delivering.processor import FEW, ProcessLimits, Processor
+from boxengine.engine.delivering.processor import ProcessLimits, Processor
+from boxengine.engine.delivering.taking import FEW
 from boxengine.engine.delivering.work import Errand, Report
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.polling.pauses import PauseWatch
@@ -195,7 +196,7 @@ class Shop:
     def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
-        assert eventually(lambda: self.processor._idle._waiting == len(self._threads) - 1)
+        assert eventually(lambda: self.processor._taking._idle._waiting == len(self._threads) - 1)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,0 +1,153 @@
+"""How the threads of a processor come by buckets: one waits at the queue, and others are handed a few past it.
+
+No box may have every thread: a transport that hangs must leave the other boxes one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from datetime import timedelta
+
+from boxengine.domain.box import Box
+from boxengine.domain.job import Job
+from boxengine.engine.delivering.at_work import AtWork
+from boxengine.engine.delivering.holding import Holding
+from boxengine.engine.delivering.idle import IdleThreads, Turn
+from boxengine.engine.delivering.keeper import LeaseKeeper
+from boxengine.engine.polling.pauses import PauseWatch
+from boxengine.ports import Clock, Hold, JobQueue, Observer
+from boxengine.ports.events import Taken
+
+CROWDED_PAUSE = timedelta(seconds=0.05)
+"""After which a thread that is kept for the other boxes looks again."""
+ALL_PAUSED = timedelta(seconds=0.5)
+"""After which a thread looks again where every box is paused."""
+FEW = 4
+"""Jobs that one thread may be handed. More of them are for several threads to share, out of the queue."""
+
+
+class Taking:
+    """Takes holds for the threads of one processor. Threads come and go through it."""
+
+    def __init__(
+        self,
+        boxes: Sequence[Box],
+        *,
+        queue: JobQueue,
+        keeper: LeaseKeeper,
+        pauses: PauseWatch,
+        observer: Observer,
+        clock: Clock,
+        threads: int,
+        wait: timedelta,
+        stopping: threading.Event,
+    ) -> None:
+        """Args:
+        wait: how long a thread waits for a job.
+        stopping: once it is set, nothing more is taken from the queue.
+        """
+        self._boxes = boxes
+        self._queue = queue
+        self._keeper = keeper
+        self._pauses = pauses
+        self._observer = observer
+        self._clock = clock
+        self._threads = threads
+        self._wait = wait
+        self._stopping = stopping
+        self._idle = IdleThreads()
+        self._handing = threading.Lock()
+        self._unleft: list[Holding] = []
+        self.at_work = AtWork(clock)
+        """What the threads are at."""
+
+    def take(self) -> tuple[Hold | None, timedelta]:
+        """What was taken, and the pause before the thread's next turn."""
+        started = self._clock.monotonic()
+        got = self._idle.wait(self._wait.total_seconds())
+        if got is Turn.NONE:
+            return None, timedelta(0)
+        if isinstance(got, Hold):
+            hold: Hold | None = got
+            pause = timedelta(0)
+        else:
+            try:
+                hold, pause = self._take_from_queue()
+            finally:
+                self._idle.left_queue()
+        if hold is not None:
+            self._observer.see(Taken(hold.box, jobs=len(hold.jobs), seconds=self._clock.monotonic() - started))
+        return hold, pause
+
+    def dispatch(self, box: Box, jobs: Sequence[Job]) -> int:
+        """Queues each job whose bucket is neither queued nor in progress; returns how many.
+
+        A few jobs go to a thread of this process that is idle, past the queue: an item that was written a moment ago
+        saves two round trips and a thread's waking up. Other workers see the same leases either way.
+        """
+        # One at a time, so that each sees what the others took. A second caller does not wait; it queues.
+        if len(jobs) > FEW or not self._handing.acquire(blocking=False):
+            return self._queue.push(box, jobs)
+        try:
+            if not self._may_hand_over(box) or not self._idle.reserve():
+                return self._queue.push(box, jobs)
+            return self._hand_over(box, jobs)
+        finally:
+            self._handing.release()
+
+    def has_idle_threads(self, box: Box) -> bool:
+        """Whether a thread of this process waits for work and may take this box."""
+        return self.at_work.by_box().total() < self._threads and bool(self._open_boxes([box]))
+
+    def leave_later(self, holding: Holding) -> None:
+        """The coordinator was away when the holding was to be left: the next thread at the queue leaves it."""
+        self._unleft.append(holding)
+
+    # ── steps ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _take_from_queue(self) -> tuple[Hold | None, timedelta]:
+        """The same, by the thread that waits at the queue."""
+        if self._stopping.is_set():
+            return None, timedelta(0)
+        running = self._pauses.running(self._boxes)
+        if not running:
+            return None, ALL_PAUSED
+        boxes = self._open_boxes(running)
+        # A thread barred from some boxes must not block here and delay unrestricted ones.
+        crowded = len(boxes) < len(running)
+        wait = timedelta(0) if crowded else self._wait
+        while self._unleft:
+            self._unleft[-1].leave_all()
+            self._unleft.pop()
+        hold = self._queue.take(boxes, wait=wait, ttl=self._keeper.ttl, share=self._threads)
+        if hold is None:
+            return None, CROWDED_PAUSE if crowded else timedelta(0)
+        self.at_work.begin(hold)
+        return hold, timedelta(0)
+
+    def _may_hand_over(self, box: Box) -> bool:
+        """Whether that leaves the other boxes a thread, even if the one at the queue takes this box as well."""
+        return len(self._boxes) == 1 or self.at_work.by_box()[box.name] + 1 < self._threads - 1
+
+    def _hand_over(self, box: Box, jobs: Sequence[Job]) -> int:
+        """Takes the jobs for the thread that is reserved."""
+        try:
+            hold = self._queue.seize(box, jobs, ttl=self._keeper.ttl)
+        except BaseException:
+            self._idle.cancel()
+            raise
+        if hold is None:
+            self._idle.cancel()
+            return 0
+        self.at_work.begin(hold)
+        self._idle.give(hold)
+        return len(hold.jobs)
+
+    def _open_boxes(self, boxes: Sequence[Box]) -> Sequence[Box]:
+        """All but a box that has every thread but one: a transport that hangs must leave the other boxes that one."""
+        most = self._threads - 1
+        if len(self._boxes) == 1 or most == 0:
+            return boxes
+        busy = self.at_work.by_box()
+        return [box for box in boxes if busy[box.name] < most]
