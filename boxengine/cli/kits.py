@@ -58,7 +58,7 @@ _CHART = (
     "templates/disruption.yaml",
     "templates/scaling.yaml",
 )
-_MANIFESTS = ("worker.yaml", "console.yaml", "migration.yaml", "scaling.yaml")
+_MANIFESTS = ("worker.yaml", "consumer.yaml", "console.yaml", "migration.yaml", "scaling.yaml")
 KITS = {
     "fastapi": {name: f"fastapi/{name}" for name in _FASTAPI},
     "django": {name: f"django/{name}" for name in _DJANGO},

@@ -26,6 +26,7 @@ CONFIGURATION = content("fastapi/outbox.yml")
 SETS = {
     "as it is": {},
     "with a configuration": {"configuration": CONFIGURATION},
+    "with a consumer": {"configuration": CONFIGURATION, "consumer": {"enabled": True}},
     "scaled": {"scaling": {"enabled": True}},
     "everything": {
         "configuration": CONFIGURATION,
@@ -127,7 +128,7 @@ def test_every_manifest_is_what_its_schema_asks_for(plain: Objects, server_looku
 
 def test_the_plain_manifests_are_what_the_chart_makes(rendered: Callable[[str], Objects], plain: Objects) -> None:
     of_chart = [
-        *rendered("with a configuration"),
+        *rendered("with a consumer"),
         *(each for each in rendered("scaled") if each["kind"] == "ScaledObject"),
     ]
     wanted = {_key(each): _bare(each) for each in of_chart if each["kind"] != "ConfigMap"}
@@ -137,7 +138,7 @@ def test_the_plain_manifests_are_what_the_chart_makes(rendered: Callable[[str], 
 
 def test_pods_run_as_nobody_in_particular_and_write_nowhere(plain: Objects) -> None:
     found = list(containers(plain))
-    assert [container["name"] for _, container in found] == ["console", "db-create", "db-upgrade", "worker"]
+    assert [container["name"] for _, container in found] == ["console", "consumer", "db-create", "db-upgrade", "worker"]
     for pod, container in found:
         assert pod["securityContext"]["runAsNonRoot"] is True
         assert pod["securityContext"]["runAsUser"] == 10001  # as in the Dockerfile

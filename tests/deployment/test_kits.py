@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from boxengine.cli.kits import KITS
+from boxengine.settings.schema import Settings
 from tests.conftest import ServerLookup
 
 SECRETS = {"POSTGRES_PASSWORD": "p", "BOXENGINE_CONSOLE_TOKEN": "t" * 40, "GRAFANA_PASSWORD": "g"}
@@ -101,6 +102,43 @@ def test_compose_names_services_files_and_ports_that_are_there(folder: Path, com
     assert named == set(SECRETS)
     grace = int(services["worker"]["stop_grace_period"].removesuffix("s"))
     assert grace > 180  # processor.general_timeout
+
+
+def test_postgresql_counts_as_healthy_only_when_it_takes_connections_over_tcp(compose: dict[str, Any]) -> None:
+    """A new volume is filled by a server that listens on its socket alone: the tables would be made too early."""
+    asked = compose["services"]["postgres"]["healthcheck"]["test"]
+    assert asked[:4] == ["CMD", "pg_isready", "-h", "127.0.0.1"]
+
+
+def test_the_consumer_of_kafka_starts_only_when_asked_for(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    assert (services["consumer"]["command"], services["consumer"]["profiles"]) == (["consume"], ["consumer"])
+    assert services["consumer"]["stop_grace_period"] == services["worker"]["stop_grace_period"]
+    assert services["consumer"]["environment"]["KAFKA"].partition(":")[0] in services
+
+
+def test_the_service_of_the_consumer_has_ports_of_its_own(folder: Path, tmp_path: Path) -> None:
+    """The page makes it of the worker's unit."""
+    page = (Path(__file__).parents[2] / "docs" / "deploying.md").read_text(encoding="utf-8")
+    made = re.findall(r"^(?:sed|printf) .*$", page, re.MULTILINE)
+    (tmp_path / "boxengine.service").write_text((folder / "boxengine.service").read_text())
+    for command in made:
+        check(["sh", "-c", command], tmp_path)
+    unit = (tmp_path / "boxengine-consume.service").read_text()
+    assert "ExecStart=/srv/boxengine/.venv/bin/boxengine consume\n" in unit
+    assert "Environment=BOXENGINE_CONFIG=outbox.yml:deploy.yml:consume.yml\n" in unit
+    own, settings = yaml.safe_load((tmp_path / "consume.yml").read_text()), Settings()
+    assert own.keys() == {"probes", "metrics"}
+    assert not {own[name]["port"] for name in own} & {settings.probes.port, settings.metrics.port}
+
+
+@pytest.mark.parametrize("part", ["A container", "systemd"])
+def test_the_page_has_the_tables_made_before_the_worker_starts(part: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "deploying.md").read_text(encoding="utf-8")
+    commands = page.partition(f"## {part}\n")[2].split("```")[1].replace("\\\n", " ").strip().splitlines()
+    makes = next(number for number, line in enumerate(commands) if line.endswith(" db create"))
+    starts = next(number for number, line in enumerate(commands) if re.search(r" worker$|enable --now", line))
+    assert makes < starts
 
 
 def test_prometheus_takes_the_rules_and_finds_every_worker(

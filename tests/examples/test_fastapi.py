@@ -92,7 +92,7 @@ def test_an_order_reaches_kafka_and_the_webhook(
         **os.environ,
         "DATABASE_URL": url.render_as_string(hide_password=False),
         "REDIS_URL": redis_url,
-        "KAFKA_SERVERS": kafka_bootstrap,
+        "KAFKA": kafka_bootstrap,
         "KAFKA_TOPIC": kafka_topic,
         "BILLING_URL": f"http://127.0.0.1:{billing.server.server_address[1]}",
     }
