@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from boxengine.adapters.redis.connection import translated
+from boxengine.adapters.sql.jobs import schema as job_schema
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.app.database import connect_store
 from boxengine.app.redis_server import redis_client
@@ -18,6 +19,7 @@ from boxengine.app.shared_tables import refuse_shared_tables
 from boxengine.domain.box import Box
 from boxengine.domain.masking import masked_text
 from boxengine.engine.delivering.pipeline import TransportSpec
+from boxengine.engine.jobs.pipeline import JobPipeline
 from boxengine.errors import BoxError, described
 from boxengine.settings import Resolved
 from boxengine.settings.transport_names import KAFKA, short_name
@@ -46,9 +48,13 @@ def try_out(resolved: Resolved, *, within: timedelta) -> Iterator[Tried]:
             what = f"table {pipeline.box.table} of {pipeline.box.name}"
             look = partial(_look_at_table, pipeline.box)
             yield _tried(what, partial(_ask_database, resolved, look), within)
+        for jobs in resolved.jobs.values():
+            what = f"table {jobs.box.table} of {jobs.box.name}"
+            yield _tried(what, partial(_ask_database, resolved, partial(_look_at_jobs, jobs)), within)
         shared = partial(refuse_shared_tables, resolved)
-        yield _tried("a table for each box", partial(_ask_database, resolved, shared), within)
-    yield _tried("Redis", partial(_ping_redis, resolved), within)
+        yield _tried("tables that no two boxes share", partial(_ask_database, resolved, shared), within)
+    if resolved.pipelines or resolved.settings.wakes_by_redis:  # long jobs alone need none
+        yield _tried("Redis", partial(_ping_redis, resolved), within)
     for servers, config in _clusters(resolved):
         yield _tried(f"Kafka at {servers}", partial(_reach_kafka, servers, config, within), within)
     for pipeline in resolved.pipelines.values():
@@ -66,6 +72,13 @@ def _ask_database(resolved: Resolved, ask: Callable[[SqlStore], object]) -> None
 
 def _look_at_table(box: Box, store: SqlStore) -> None:
     store.table(box).refuse_another_size()
+
+
+def _look_at_jobs(pipeline: JobPipeline, store: SqlStore) -> None:
+    box, model = pipeline.box, pipeline.model
+    for finding in job_schema.check(store.engine, [box], {} if model is None else {box.name: model}):
+        if finding.severity == "error":
+            raise BoxError(f"box {box.name}: {finding.message}")
 
 
 def _ping_redis(resolved: Resolved) -> None:

@@ -39,7 +39,8 @@ def check(
     boxes = globals_of(context).boxes()
     for problem in notices(boxes.resolved.settings):
         output().print(f"note: {problem}", markup=False)
-    output().print(f"{counted(len(boxes.resolved.pipelines) + len(boxes.resolved.jobs), 'box')}, all in order")
+    number = counted(len(boxes.resolved.pipelines) + len(boxes.resolved.jobs), "box")
+    output().print(f"{number}, the configuration is valid" if deep else f"{number}, all in order")
     if deep and not _works(boxes, timedelta(seconds=timeout)):
         raise typer.Exit(1)
 

@@ -162,6 +162,11 @@ class JobEnded:
     """succeeded, requeued, failed, canceled, or lost: its lease was."""
     seconds: float
     """Since it was claimed."""
+    job: int | None = None
+    """Its id."""
+    attempt: int = 1
+    error: str | None = None
+    """Why the attempt failed. None where it did not, also where the handler asked for another one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ def test_all_that_works_is_said(
     assert said(project.call("config", "check", "--deep")) == {
         "database": "works",
         "table order_outbox_items of order_outbox_item": "works",
-        "a table for each box": "works",
+        "tables that no two boxes share": "works",
         "Redis": "works",
         f"Kafka at {kafka_bootstrap}": "works",
         "transport kafka of order_outbox_item": "works",
@@ -69,7 +69,7 @@ def test_what_does_not_work_is_said_with_its_reason_and_hides_nothing_else(tmp_p
     assert outcomes.pop("Kafka at 127.0.0.1:1").startswith("does not work: Kafka: ")
     assert outcomes == tables | {
         "database": "works",
-        "a table for each box": "works",
+        "tables that no two boxes share": "works",
         "transport kafka of order_outbox_item": "works",
         "transport tried.Sick of payment_outbox_item": "does not work: its constructor raised KeyError: 'nope' "
         f"({tmp_path}/tried.py:7)",
@@ -95,3 +95,20 @@ def test_a_database_that_does_not_answer_is_said_once_without_its_password(
 def test_without_deep_nothing_is_tried(tmp_path: Path) -> None:
     project = Project(tmp_path, database="postgresql://127.0.0.1:1/x", redis="redis://127.0.0.1:1/0")
     assert project.call("config", "check") == "1 box, all in order\n"
+
+
+def test_long_jobs_are_tried_by_their_table_and_without_redis(tmp_path: Path, postgres_url: str) -> None:
+    project = Project(tmp_path, database=postgres_url, redis="redis://127.0.0.1:1/0")
+    project.config.write_text(
+        f"database: {{url: '{postgres_url}'}}\nredis: {{url: 'redis://127.0.0.1:1/0'}}\n"
+        "job_items: {report_job: {tasks: {export: json.dumps}}}\n"
+    )
+    deep = ("config", "check", "--deep")
+    shown = project.call(*deep, expect=1)
+    assert shown.startswith("1 box, the configuration is valid\n")
+    missing = "does not work: box report_job: table report_jobs does not exist: db create"
+    assert said(shown)["table report_jobs of report_job"] == missing
+    project.call("db", "create")
+    works = said(project.call(*deep))
+    assert works.pop("table report_jobs of report_job") == "works"
+    assert "Redis" not in works

@@ -30,7 +30,7 @@ def test_on_postgresql_the_server_says_which_table_a_name_means(
         "outbox_items.order_outbox_item; expected a table for each box\n"
     )
     shown = project.call("config", "check", "--deep", expect=1)
-    assert "a table for each box: does not work: " in shown
+    assert "tables that no two boxes share: does not work: " in shown
 
 
 def test_tables_of_the_same_name_in_two_schemas_are_two_tables(
@@ -50,7 +50,7 @@ def test_tables_of_the_same_name_in_two_schemas_are_two_tables(
 def test_a_table_in_capitals_is_its_own_on_postgresql(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
     project = project_with(tmp_path, "Order_Outbox_Items", database=postgres_url, redis=redis_url)
     project.call("db", "create")
-    assert "a table for each box: works" in project.call("config", "check", "--deep")
+    assert "tables that no two boxes share: works" in project.call("config", "check", "--deep")
 
 
 def test_without_an_answer_boxes_whose_tables_are_alike_do_not_start(tmp_path: Path, redis_url: str) -> None:

@@ -15,6 +15,11 @@ def log_jobs(event: JobEvent) -> None:
         case JobEnded(box=box, end="lost"):
             message = "a job's lease was over before its handler had ended; another attempt begins, if one is left"
             logger.warning(message, extra={"box": box.name, "seconds": round(event.seconds, 1)})
+        case JobEnded(box=box, error=str(error)):
+            outcome = "failed for good" if event.end == "failed" else "will be tried again"
+            reason = error.strip().partition("\n")[0][:300]
+            tags = {"box": box.name, "job": event.job}
+            logger.warning("job %s (attempt %d): %s", outcome, event.attempt, reason, extra=tags)
         case JobsReaped(box=box, requeued=requeued, lost=lost):
             message = "workers fell silent: %d of their jobs are queued again, %d are lost"
             logger.warning(message, requeued, lost, extra={"box": box.name})

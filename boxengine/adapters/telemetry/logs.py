@@ -158,7 +158,11 @@ class LogObserver:
                 self._settled(event)
             case events.DiscardedByHand(box=box, ids=ids):
                 shown = ", ".join(map(str, sorted(ids)[: self._most_items]))
-                logger.warning("%d items discarded by hand, the first: %s", len(ids), shown, extra={"box": box.name})
+                ours = {"box": box.name}
+                if len(ids) == 1:
+                    logger.warning("item %s discarded by hand", shown, extra=ours)
+                else:
+                    logger.warning("%d items discarded by hand, the first: %s", len(ids), shown, extra=ours)
             case events.OrderViolated(box=box, items=items):
                 self._warn_of(
                     box,

@@ -74,7 +74,11 @@ class Recorder:
         """The observer learns how an attempt ended. Nothing more happens to it."""
         run.over = True
         self._runs.remove(run)
-        self._observer.see(JobEnded(self._box, end=end, seconds=self._clock.monotonic() - run.began))
+        seconds = self._clock.monotonic() - run.began
+        error = run.ending.error if end != LOST and isinstance(run.ending, Requeued | Failed) else None
+        self._observer.see(
+            JobEnded(self._box, end=end, seconds=seconds, job=run.job.id, attempt=run.job.attempt, error=error)
+        )
 
     def _take(self, wait: float) -> int:
         runs = self._handover.ended(wait)

@@ -11,7 +11,7 @@ from boxengine.adapters.memory.jobs import MemoryJobs
 from boxengine.domain.jobs import JobState, Succeeded
 from boxengine.engine.jobs.handle import Job
 from boxengine.errors import InvalidItem, JobLost, JobTimeout, StoreUnavailable
-from boxengine.ports.jobs import JobFilter
+from boxengine.ports.jobs import JobEnded, JobFilter
 from tests.unit.jobs.crew import BOX, Crew
 
 
@@ -34,6 +34,9 @@ def test_a_failed_attempt_waits_thirty_seconds_times_its_number() -> None:
     crew.work()
     assert crew.row().status is JobState.FAILED
     assert crew.ends() == ["requeued", "requeued", "failed"]
+    ends = [event for event in crew.events if isinstance(event, JobEnded)]
+    assert [(each.job, each.attempt) for each in ends] == [(1, 1), (1, 2), (1, 3)]
+    assert all("ValueError: no good" in str(each.error) for each in ends)
     assert [context["job"] for _, context in crew.told] == [1]
 
 

@@ -19,7 +19,8 @@ from boxengine.domain.item import Status
 from boxengine.domain.outcome import Discard, DiscardCause, FailedAttempt, Settlement
 from boxengine.errors import Unavailable
 from boxengine.ports import events
-from tests.unit.telemetry.samples import BOX, CIRCUIT, item
+from boxengine.ports.jobs import JobEnded
+from tests.unit.telemetry.samples import BOX, CIRCUIT, JOB_BOX, item
 
 logger = logging.getLogger("boxengine.test")
 
@@ -168,11 +169,13 @@ def test_every_discard_is_a_line_with_the_reason_up_to_a_number_and_the_rest_one
     items = [item(number) for number in range(1, 5)]
     LogObserver(most_items=1).see(events.Settled(BOX, items, Settlement(discarded=discards), seconds=0.1))
     LogObserver(most_items=2).see(events.DiscardedByHand(BOX, [9, 7, 8]))
-    first, rest, by_hand = lines(stream)
+    LogObserver().see(events.DiscardedByHand(BOX, [9]))
+    first, rest, by_hand, alone = lines(stream)
     assert first["message"] == "item discarded by LatestAvailable: item 9, a later one of its key, was delivered"
     assert (first["level"], first["box"], first["item"], first["cause"]) == ("warning", BOX.name, 1, "overtaken")
     assert rest["message"] == "3 more items of this batch discarded"
     assert (by_hand["message"], by_hand["box"]) == ("3 items discarded by hand, the first: 7, 8", BOX.name)
+    assert (alone["message"], alone["box"]) == ("item 9 discarded by hand", BOX.name)
 
 
 def test_a_settled_batch_is_one_line_at_debug_and_none_above() -> None:
@@ -356,3 +359,19 @@ def test_the_log_transport_delivers_nothing_that_nobody_reads(reader: Reader, mo
         reader.read_until("delivered")
     finally:
         logging.getLogger("boxengine.test.delivered").removeHandler(reader.handler)
+
+
+def test_each_failed_attempt_at_a_job_is_a_line_with_its_reason() -> None:
+    stream = io.StringIO()
+    logs.configure(format="json", level="INFO", stream=stream)
+    error = "12:00 reports.export: ValueError: no such region\n  File ..."
+    for end in ("requeued", "failed"):
+        LogObserver().see(JobEnded(JOB_BOX, end=end, seconds=1.0, job=7, attempt=2, error=error))
+    for end in ("requeued", "succeeded", "canceled"):  # the first: the handler asked for another attempt
+        LogObserver().see(JobEnded(JOB_BOX, end=end, seconds=1.0, job=8))
+    reason = "12:00 reports.export: ValueError: no such region"
+    assert [line["message"] for line in lines(stream)] == [
+        f"job will be tried again (attempt 2): {reason}",
+        f"job failed for good (attempt 2): {reason}",
+    ]
+    assert {(line["level"], line["box"], line["job"]) for line in lines(stream)} == {("warning", JOB_BOX.name, 7)}
