@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import runpy
 import sys
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,19 @@ def test_an_upload_is_imported(monkeypatch: pytest.MonkeyPatch, postgres_url: st
         assert session.scalar(select(func.count()).select_from(imports.Order)) == 250
     store.close()
     engine.dispose()
+    monkeypatch.delitem(sys.modules, "imports")
+
+
+def test_the_script_of_the_page_makes_its_tables_and_a_job(
+    monkeypatch: pytest.MonkeyPatch, postgres_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", postgres_url)
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    monkeypatch.delitem(sys.modules, "imports", raising=False)
+    boxes = load_for_worker(EXAMPLE / "outbox.yml")
+    monkeypatch.setattr(sys.modules["imports"], "create_job", boxes.create_job)
+    runpy.run_path(str(EXAMPLE / "send.py"))
+    assert capsys.readouterr().out == "job 1\n"
     monkeypatch.delitem(sys.modules, "imports")
 
 
@@ -136,6 +150,6 @@ def test_an_import_over_http_is_followed_canceled_and_goes_on_from_its_checkpoin
         monkeypatch.delitem(sys.modules, module)
 
 
-@pytest.mark.parametrize("name", ["outbox.yml", "imports.py", "uploads.py"])
+@pytest.mark.parametrize("name", ["outbox.yml", "imports.py", "uploads.py", "send.py"])
 def test_the_page_shows_the_example(name: str) -> None:
     assert (EXAMPLE / name).read_text().strip() in (ROOT / "docs" / "jobs.md").read_text()
