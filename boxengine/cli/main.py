@@ -40,6 +40,7 @@ COMMANDS = {
     "servers": "boxengine.cli.servers:servers",
     "items": "boxengine.cli.items:cli",
     "jobs": "boxengine.cli.jobs:cli",
+    "subscriptions": "boxengine.cli.subscriptions:cli",
     "new": "boxengine.cli.new:cli",
     "db": "boxengine.cli.db:cli",
     "config": "boxengine.cli.config:cli",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 
@@ -174,6 +174,17 @@ class Box:
     def source(self) -> Box:
         """The box under whose name items are created: itself, or the one whose log it reads."""
         return self if self.subscription is None else self.subscription.of
+
+    @property
+    def readers(self) -> tuple[Box, ...]:
+        """All readers of its log, as far as it matters where they keep what: itself, or every subscription."""
+        own, log = self.subscription, self.source
+        if own is None:
+            return (self,)
+        return tuple(
+            replace(self, name=f"{log.name}.{name}", table=f"{log.table}_{name}", subscription=replace(own, name=name))
+            for name in self.subscriptions
+        )
 
     @property
     def buckets(self) -> range:

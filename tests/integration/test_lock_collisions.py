@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from boxengine.adapters.sql import schema
-from boxengine.adapters.sql.dialects.postgresql import _lock_space
+from boxengine.adapters.sql.dialects.postgresql import lock_space
 from boxengine.adapters.sql.engine import connect
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.domain.box import Box, BoxType
@@ -39,7 +39,7 @@ def test_a_lock_of_the_application_with_our_number_delays_that_bucket_alone(stor
     box = make_box("order_items")
     schema.create(store.engine, [box])
     insert(store, box)
-    space = _lock_space(store.table(box))
+    space = lock_space(store.table(box))
     with psycopg.connect(postgres_url.replace("+psycopg", ""), autocommit=True) as application:
         application.execute("SELECT pg_advisory_lock(%s, 0)", (space,))
         with store.claims(box).open({0: None, 1: None}, 10) as claim:
@@ -50,7 +50,7 @@ def test_a_lock_of_the_application_with_our_number_delays_that_bucket_alone(stor
 
 
 def test_two_boxes_whose_lock_numbers_collide_take_turns(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("boxengine.adapters.sql.dialects.postgresql._lock_space", lambda _table: 7)
+    monkeypatch.setattr("boxengine.adapters.sql.dialects.postgresql.lock_space", lambda _table: 7)
     one, other = make_box("one_items"), make_box("other_items")
     schema.create(store.engine, [one, other])
     insert(store, one)
@@ -69,6 +69,6 @@ def test_tables_of_one_name_in_two_schemas_have_locks_of_their_own(store: SqlSto
     own, tenant = make_box("order_items"), make_box("tenant.order_items")
     also_own = make_box("public.order_items")
     schema.create(store.engine, [own, tenant])
-    spaces = [_lock_space(store.table(box)) for box in (own, tenant, also_own)]
+    spaces = [lock_space(store.table(box)) for box in (own, tenant, also_own)]
     assert spaces[0] != spaces[1]
     assert spaces[0] == spaces[2]

@@ -48,8 +48,8 @@ class Schedule:
         return self._partitions[box.name]
 
     def readers(self, name: str) -> Sequence[str]:
-        """Names of the boxes that deliver what is created under this name."""
-        return self._readers.get(name, ())
+        """Names of the boxes that deliver what is created under this name; a subscription answers to its own name, too."""
+        return self._readers.get(name) or ([name] if name in self._boxes else ())
 
     # ── what threads take and give back ──────────────────────────────────────────────────────────────
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from boxengine.adapters.sql import schema, sizes
+from boxengine.adapters.sql.log.moved import reposition
 from boxengine.domain.box import Beginning, Retention
 from boxengine.domain.item import Status
 from boxengine.errors import SchemaMismatch
@@ -172,3 +173,15 @@ def test_a_log_with_subscriptions_is_not_read_without_them(log: SharedLog) -> No
     schema.create(log.engine, [plain])
     findings = schema.check(log.engine, [plain])
     assert any("order_item.billing, order_item.search" in finding.message for finding in findings)
+
+
+def test_a_log_on_another_server_is_put_right_for_all_its_subscriptions_together(log: SharedLog) -> None:
+    first = log.commit()
+    log.read("billing")
+    second = log.commit()
+    for name in NAMES:
+        log.run(f"UPDATE order_items_{name}_positions SET server = server + 1")
+    assert reposition(log.engine, log.readers["billing"]) == 3
+    assert reposition(log.engine, log.readers["search"]) is None
+    assert log.read("billing") == [second]
+    assert log.read("search") == [first, second]

@@ -55,7 +55,7 @@ class PostgresStatements:
         self._light = light
         # Doubled, because the driver looks for placeholders.
         self._table = replace(table, name=table.name.replace("%", "%%"))
-        self._space = _lock_space(table)
+        self._space = lock_space(table)
         self.strict_order = table.box.strict_order
         self._idle_timeout = str(idle_timeout_ms)
         columns = f"t.id, t.bucket, {self._errors('t')}"
@@ -464,7 +464,7 @@ def _listed(statuses: Sequence[int]) -> str:
     return ", ".join(str(int(status)) for status in statuses)
 
 
-def _lock_space(table: BoxTable) -> int:
+def lock_space(table: BoxTable) -> int:
     """The first half of the advisory lock's key: a signed 32-bit number for this table; the bucket is the second."""
     number = zlib.crc32(f"boxengine:{table.location}".encode())
     return number - (1 << 32) if number >= 1 << 31 else number

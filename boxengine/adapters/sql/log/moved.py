@@ -19,38 +19,40 @@ def reposition(engine: Engine, box: Box) -> int | None:
     """Lets all that may not have been delivered step aside, and begins a new count; returns how many items stepped aside.
 
     Where old numbers tell nothing any more, the highest id that was passed does: what was written since has a higher one.
-    Nobody writes to the log meanwhile. None: the positions are in this server's numbers, and nothing was done.
+    Nobody writes to the log meanwhile. All readers of the log are brought over together, since its rows get other numbers.
+    None: the positions are in this server's numbers, and nothing was done.
 
     Raises:
         SchemaMismatch: the box has no log.
         StoreConflict: writers did not end their transactions in time.
     """
     with translated(engine), engine.begin() as connection:
-        side = reflect(connection, box)
-        found = reflect_log(connection, side)
+        sides = [reflect(connection, reader) for reader in box.readers]
+        logs = [reflect_log(connection, side) for side in sides]
         connection.execute(text(f"SET LOCAL lock_timeout = '{_PATIENCE}s'"))
-        connection.execute(
-            text(f"LOCK TABLE {in_text(found.log)}, {in_text(found.positions)} IN SHARE ROW EXCLUSIVE MODE")
-        )
-        if not _is_foreign(connection, found):
+        tables = [in_text(logs[0].log), *(in_text(found.positions) for found in logs)]
+        connection.execute(text(f"LOCK TABLE {', '.join(tables)} IN SHARE ROW EXCLUSIVE MODE"))
+        if not any(_is_foreign(connection, found) for found in logs):
             return None
-        aside = connection.execute(text(_step_aside(side, found))).rowcount
+        aside = sum(connection.execute(text(_step_aside(*pair))).rowcount for pair in zip(sides, logs, strict=True))
         connection.execute(
             text(
-                f"UPDATE {in_text(found.log)} SET xact = {_BEFORE_ALL} "
+                f"UPDATE {in_text(logs[0].log)} SET xact = {_BEFORE_ALL} "
                 "WHERE NOT pg_visible_in_snapshot(xact, pg_current_snapshot())"
             )
         )
-        connection.execute(
-            text(
-                f"UPDATE {in_text(found.positions)} AS p SET passed = pg_current_snapshot(), batch = NULL, place = 0, "
-                "floor = NULL, ceiling = NULL, turn = turn + 1, "
-                f"high = greatest(high, (SELECT max(t.id) FROM {in_text(found.log)} AS t "
-                f"WHERE {BUCKET} = p.bucket)), "
-                "server = (SELECT system_identifier FROM pg_control_system())"
-            )
-        )
+        for found in logs:
+            connection.execute(text(_renumber(found)))
         return aside
+
+
+def _renumber(found: LogTable) -> str:
+    return (
+        f"UPDATE {in_text(found.positions)} AS p SET passed = pg_current_snapshot(), batch = NULL, place = 0, "
+        "floor = NULL, ceiling = NULL, turn = turn + 1, "
+        f"high = greatest(high, (SELECT max(t.id) FROM {in_text(found.log)} AS t WHERE {BUCKET} = p.bucket)), "
+        "server = (SELECT system_identifier FROM pg_control_system())"
+    )
 
 
 def _is_foreign(connection: Connection, found: LogTable) -> bool:

@@ -47,6 +47,10 @@ class Readers:
         """The quoted name of a subscription's positions."""
         return self._quoted(f"{self.table}{name and '_'}{name}_positions")
 
+    def side(self, name: str) -> str:
+        """The quoted name of a subscription's side table; of the box itself, if the name is empty."""
+        return self._quoted(f"{self.table}{name and '_'}{name}")
+
     def _quoted(self, name: str) -> str:
         return quoted(make_url("postgresql+psycopg://").get_dialect()(), self.schema, name)
 

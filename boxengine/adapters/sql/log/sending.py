@@ -1,0 +1,249 @@
+"""Sends a subscription back or ahead in its log, or gives its position up, as a person decides; workers may run meanwhile.
+
+Positions are written under the locks of their buckets, all in one transaction. So no delivery is under way meanwhile, and the
+next one reads the new positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Engine, text
+
+from boxengine.adapters.sql.dialects.postgresql import lock_space
+from boxengine.adapters.sql.errors import translated
+from boxengine.adapters.sql.listen import CHANNEL
+from boxengine.adapters.sql.log.readers import Readers
+from boxengine.adapters.sql.log.tables import BUCKET, LogTable, in_text, reflect_log
+from boxengine.adapters.sql.tables import BoxTable, reflect
+from boxengine.domain.box import Box
+from boxengine.domain.log_moves import sent_ahead, sent_back
+from boxengine.domain.log_progress import Position, has_gone_back
+from boxengine.errors import SchemaMismatch, StoreUnavailable
+from boxengine.ports import Signal
+
+PATIENCE = 30
+"""Seconds to wait for the deliveries of all buckets."""
+COUNTED_TO = 100_000
+"""Items of a bucket that are counted."""
+_FIELDS = ("bucket", "passed", "batch", "place", "floor", "ceiling", "high", "turn")
+_PASSED = (
+    "(pg_visible_in_snapshot(t.xact, CAST(:passed AS pg_snapshot)) OR (CAST(:batch AS text) IS NOT NULL "
+    "AND t.id <= :place AND pg_visible_in_snapshot(t.xact, CAST(CAST(:batch AS text) AS pg_snapshot))))"
+)
+_THERE = f"{BUCKET} = :bucket AND pg_visible_in_snapshot(t.xact, CAST(:now AS pg_snapshot))"
+"""A row of the bucket that was visible at the moment of the move."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A place in the log; one of the two is given."""
+
+    since: datetime | None = None
+    """Items that were created then or later."""
+    item: int | None = None
+    """This id and higher ones."""
+
+    @property
+    def condition(self) -> str:
+        return "t.created_at >= :since" if self.item is None else "t.id >= :item"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What became of a move."""
+
+    items: int
+    """That go out again, or never."""
+    at_least: bool
+    """Whether there are more than were counted."""
+
+
+class Sending:
+    """Moves one subscription, or a log box without subscriptions."""
+
+    def __init__(self, engine: Engine, box: Box) -> None:
+        self._engine = engine
+        self._box = box
+
+    def back(self, place: Place, *, dry: bool = False) -> Sent:
+        """Delivers the items from this place on once more, in order. Those among them that failed begin anew.
+
+        Raises:
+            StoreConflict: deliveries did not end in time.
+            StoreUnavailable: the positions mean nothing on this server.
+        """
+        with self._moving(dry=dry) as move:
+            return _sum([move.back(position, place) for position in move.positions()])
+
+    def ahead(self, place: Place | None, *, dry: bool = False) -> Sent:
+        """Never delivers the items before this place that wait in the log; those in the side table stay there.
+
+        Args:
+            place: None: behind all items that are there.
+
+        Raises:
+            StoreConflict, StoreUnavailable: as ``back``.
+        """
+        with self._moving(dry=dry) as move:
+            return _sum([move.ahead(position, place) for position in move.positions()])
+
+    @contextmanager
+    def _moving(self, *, dry: bool) -> Iterator[_Move]:
+        with translated(self._engine), self._engine.connect() as connection, connection.begin() as transaction:
+            side = reflect(connection, self._box)
+            move = _Move(connection, side, reflect_log(connection, side), dry=dry)
+            if not dry:
+                take_locks(connection, side)
+            yield move
+            if dry:
+                transaction.rollback()
+            else:
+                signal = Signal(self._box.name, None).encode()
+                connection.execute(text("SELECT pg_notify(:channel, :signal)"), {"channel": CHANNEL, "signal": signal})
+
+
+class _Move:
+    """One transaction's view of the log, and what it writes."""
+
+    def __init__(self, connection: Connection, side: BoxTable, found: LogTable, *, dry: bool) -> None:
+        self._connection = connection
+        self._side = side
+        self._log, self._positions = in_text(found.log), in_text(found.positions)
+        self._dry = dry
+        self._now = ""
+
+    def positions(self) -> Sequence[Position]:
+        # The snapshot comes first: what is committed later is behind every new position.
+        self._now = str(self._one("SELECT pg_current_snapshot()::text"))
+        columns = ", ".join(f"{name}::text" if name in ("passed", "batch") else name for name in _FIELDS)
+        server = "server = (SELECT system_identifier FROM pg_control_system()) AS is_ours"
+        rows = self._connection.execute(text(f"SELECT {columns}, {server} FROM {self._positions} ORDER BY bucket"))
+        found = []
+        for *fields, is_ours in rows:
+            position = Position(**dict(zip(_FIELDS, fields, strict=True)))
+            if not is_ours or has_gone_back(position.batch or position.passed, self._now):
+                name = self._side.box.name
+                raise StoreUnavailable(
+                    f"box {name}: its positions are in the numbers of another server's transactions; first: "
+                    f"boxengine db reposition {name}"
+                )
+            found.append(position)
+        return found
+
+    def back(self, position: Position, place: Place) -> Sent:
+        to = self._one(f"SELECT min(t.id) FROM {self._log} AS t WHERE {_THERE} AND {place.condition}", position, place)
+        if to is None:
+            return Sent(0, at_least=False)
+        from_there = f"FROM {self._log} AS t WHERE {_THERE} AND t.id >= :to"
+        sent = self._counted(from_there, position, to=to)
+        if not self._dry:
+            began = self._one(f"SELECT min(t.xact)::text {from_there}", position, to=to)
+            waiting = self._one(f"SELECT min(t.id) FROM {self._log} AS t WHERE {_THERE} AND NOT {_PASSED}", position)
+            back = sent_back(position, int(to), now=self._now, began=int(began), waiting=waiting)
+            self._write(back)
+            # Their rows come out of the log again: a second copy of one would find its id taken.
+            self._connection.execute(
+                text(
+                    f"DELETE FROM {self._side.in_text} AS s USING {self._log} AS t WHERE s.id = t.id AND {_THERE} "
+                    f"AND NOT {_PASSED}"
+                ),
+                self._values(back),
+            )
+        return sent
+
+    def ahead(self, position: Position, place: Place | None) -> Sent:
+        waiting = f"FROM {self._log} AS t WHERE {_THERE} AND NOT {_PASSED}"
+        kept = (
+            None if place is None else self._one(f"SELECT min(t.id) {waiting} AND {place.condition}", position, place)
+        )
+        highest = self._one(f"SELECT max(t.id) FROM {self._log} AS t WHERE {_THERE}", position) or 0
+        to = sent_ahead(position, kept, now=self._now, highest=highest)
+        if to is None:
+            return Sent(0, at_least=False)
+        sent = self._counted(waiting if kept is None else f"{waiting} AND t.id < :to", position, to=kept)
+        if not self._dry:
+            self._write(to)
+        return sent
+
+    def _counted(self, rows: str, position: Position, **values: Any) -> Sent:
+        query = f"SELECT count(*) FROM (SELECT 1 {rows} LIMIT {COUNTED_TO + 1}) AS counted"
+        number = int(self._one(query, position, **values))
+        return Sent(min(number, COUNTED_TO), number > COUNTED_TO)
+
+    def _write(self, position: Position) -> None:
+        new = ", ".join(f"{name} = :{name}" for name in ("place", "floor", "ceiling", "high"))
+        statement = (
+            f"UPDATE {self._positions} SET passed = CAST(:passed AS pg_snapshot), "
+            f"batch = CAST(CAST(:batch AS text) AS pg_snapshot), {new}, turn = turn + 1 WHERE bucket = :bucket"
+        )
+        self._connection.execute(text(statement), self._values(position))
+
+    def _one(self, query: str, position: Position | None = None, place: Place | None = None, **values: Any) -> Any:
+        given = values if position is None else self._values(position) | values
+        if place is not None:
+            given |= {"since": place.since, "item": place.item}
+        return self._connection.execute(text(query.replace("::text", "\\:\\:text")), given).scalar()
+
+    def _values(self, position: Position) -> dict[str, Any]:
+        return {name: getattr(position, name) for name in _FIELDS} | {"now": self._now}
+
+
+def take_locks(connection: Connection, side: BoxTable) -> None:
+    """Takes the locks of all buckets until the transaction ends.
+
+    Raises:
+        StoreConflict: a delivery did not end in time.
+    """
+    connection.execute(text(f"SET LOCAL lock_timeout = '{PATIENCE}s'"))
+    lock = text("SELECT pg_advisory_xact_lock(:space, :bucket)")
+    for bucket in side.box.buckets:
+        connection.execute(lock, {"space": lock_space(side), "bucket": bucket})
+
+
+def give_up(engine: Engine, log: Box, name: str, *, dry: bool = False) -> int:
+    """Drops what a subscription has of its own: its positions, and its side table. Returns how many items there are lost.
+
+    Args:
+        log: the box that is written to.
+        name: of the subscription; empty: of the box itself, from the time before it had subscriptions.
+
+    Raises:
+        SchemaMismatch: there is no such position, or the configuration still reads by it.
+    """
+    table = log.table if not name else f"{log.table}_{name}"
+    with translated(engine), engine.begin() as connection:
+        source = reflect(connection, log)
+        readers = Readers(source.schema, log.table.rpartition(".")[2])
+        positions = in_text(readers.positions(name))
+        if not connection.execute(
+            text("SELECT to_regclass(:name) IS NOT NULL"), {"name": readers.positions(name)}
+        ).scalar():
+            raise SchemaMismatch(f"box {log.name}: there are no positions of {_called(log, name)}")
+        side = in_text(readers.side(name))
+        unfinished = f"SELECT count(*) FROM {side} WHERE status IN (0, 1)"
+        lost = int(connection.execute(text(unfinished)).scalar() or 0)
+        if dry:
+            return lost
+        if not name and lost:
+            raise SchemaMismatch(
+                f"box {log.name}: {lost:,} pending or failed items stand in table {table}: discard or delete them first"
+            )
+        connection.execute(text(f"SET LOCAL lock_timeout = '{PATIENCE}s'"))
+        connection.execute(text(f"DROP TABLE {positions}"))
+        if name:
+            connection.execute(text(f"DROP TABLE {side}"))
+            connection.execute(text(f"DELETE FROM {in_text(readers.listed)} WHERE name = :name"), {"name": name})
+        return lost
+
+
+def _called(log: Box, name: str) -> str:
+    return f"{log.name}.{name}" if name else log.name
+
+
+def _sum(parts: Sequence[Sent]) -> Sent:
+    return Sent(sum(part.items for part in parts), any(part.at_least for part in parts))

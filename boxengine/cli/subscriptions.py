@@ -1,0 +1,268 @@
+"""``boxengine subscriptions``: where the readers of a log are, and how a person moves them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from boxengine.cli.context import connect, globals_of, notes, output, print_json, say
+from boxengine.cli.item_options import on_terminal
+from boxengine.cli.moments import moment
+from boxengine.cli.pausing import BY_HAND
+from boxengine.cli.text import counted
+from boxengine.domain.box import Box, Storage
+from boxengine.errors import BoxError, QueueUnavailable, SchemaMismatch, UnknownBox
+from boxengine.ports.people.trail import Deed
+
+if TYPE_CHECKING:
+    from boxengine.adapters.sql.log.sending import Place, Sent
+    from boxengine.app.boxes import Boxes
+    from boxengine.app.overview import BoxView
+    from boxengine.app.servers import Servers
+
+cli = typer.Typer(help="Look at the readers of a log, send one back or ahead, or give one up.", no_args_is_help=True)
+Name = Annotated[str, typer.Argument(help="Name of the subscription, such as order_outbox_item.billing.")]
+Time = Annotated[
+    str | None,
+    typer.Option(
+        "--time", help="Items created then or later: ISO 8601 (UTC if no zone), or a duration before now (PT1H)."
+    ),
+]
+Id = Annotated[int | None, typer.Option("--id", min=1, help="This id and higher ones.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+
+
+@cli.command("list")
+def list_(
+    context: typer.Context,
+    box: Annotated[str | None, typer.Argument(help="One box, or one subscription; all if left out.")] = None,
+    *,
+    json: AsJson = False,
+) -> None:
+    """Show the subscriptions with what waits for each, and for how long.
+
+    Example: boxengine subscriptions list order_outbox_item
+    """
+    from boxengine.app.overview import Lookout  # noqa: PLC0415 - see Globals.boxes
+
+    boxes = globals_of(context).boxes()
+    wanted = _readers(boxes, box)
+    servers = connect(boxes)
+    try:
+        look = Lookout(servers, wanted, auto_disabled=boxes.resolved.settings.polling_auto_disabled).look()
+    finally:
+        servers.close()
+    rows = [_row(each, look.taken_at) for each in look.boxes]
+    if json:
+        print_json(rows)
+    else:
+        _show(rows)
+    for outage in look.outages:
+        notes().print(f"boxengine: {outage}", markup=False)
+    if look.outages:
+        raise typer.Exit(1)
+
+
+@cli.command("rewind")
+def rewind(
+    context: typer.Context,
+    subscription: Name,
+    *,
+    time: Time = None,
+    id_: Id = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    json: AsJson = False,
+) -> None:
+    """Deliver items of the log once more, in order, from a time or an id on. Workers may run.
+
+    Reaches as far back as retention has left items. Those among them that failed begin anew. Each keeps its Idempotency-Key. The
+    other subscriptions stay where they are. Counts first and asks on a terminal; elsewhere it needs --yes.
+
+    Example: boxengine subscriptions rewind order_outbox_item.search --time PT6H --dry-run
+    """
+    place = _place(time, id_)
+    if place is None:
+        raise typer.BadParameter("expected one of them", param_hint="--time, --id")
+    _send(context, subscription, place, back=True, dry_run=dry_run, yes=yes, json=json)
+
+
+@cli.command("skip-to")
+def skip_to(
+    context: typer.Context,
+    subscription: Name,
+    *,
+    time: Time = None,
+    id_: Id = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    json: AsJson = False,
+) -> None:
+    """Never deliver what waits in the log before a time or an id; without either, nothing of what is there. Workers may run.
+
+    Items that have failed stand in the subscription's table and stay there: see boxengine items. Counts first and asks on a
+    terminal; elsewhere it needs --yes.
+
+    Example: boxengine subscriptions skip-to order_outbox_item.search --time 2026-01-31T12:00Z
+    """
+    _send(context, subscription, _place(time, id_), back=False, dry_run=dry_run, yes=yes, json=json)
+
+
+@cli.command("drop")
+def drop(
+    context: typer.Context,
+    subscription: Name,
+    *,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    json: AsJson = False,
+) -> None:
+    """Give up the position of a subscription that the configuration no longer has, with its failed and waiting items.
+
+    The name of a box alone means the position from the time before it had subscriptions.
+
+    Example: boxengine subscriptions drop order_outbox_item.search
+    """
+    from boxengine.adapters.sql.log.sending import give_up  # noqa: PLC0415 - see Globals.boxes
+
+    boxes = globals_of(context).boxes()
+    name, _, own = subscription.partition(".")
+    log = boxes.written(name)
+    if log.storage is not Storage.LOG:
+        raise BoxError(f"box {name} has storage: table, so there are no positions")
+    if own in log.subscriptions or not (own or log.subscriptions):
+        raise BoxError(f"{subscription} is delivered, as the configuration says; take it out of there first")
+    servers = connect(boxes)
+    try:
+        engine = servers.store.engine
+        lost = give_up(engine, log, own, dry=True)
+        _ask(f"{subscription}: give up its position, and {counted(lost, 'item')} that failed or wait?", dry_run, yes)
+        if not dry_run:
+            lost = give_up(engine, log, own)
+            _note(servers, "drop", subscription, "", f"{counted(lost, 'item')} given up")
+    finally:
+        servers.close()
+    if json:
+        print_json({"subscription": subscription, "action": "drop", "items": lost, "dry_run": dry_run})
+    else:
+        done = "would be given up" if dry_run else "given up"
+        say(f"{subscription}: {done}, with {counted(lost, 'item')} that failed or waited")
+
+
+def _send(
+    context: typer.Context, name: str, place: Place | None, *, back: bool, dry_run: bool, yes: bool, json: bool
+) -> None:
+    from boxengine.adapters.sql.log.sending import Sending  # noqa: PLC0415 - see Globals.boxes
+
+    boxes = globals_of(context).boxes()
+    box = boxes.box(name)
+    if box.storage is not Storage.LOG:
+        raise BoxError(f"box {name} has storage: table, so there are no positions")
+    servers = connect(boxes)
+    try:
+        sending = Sending(servers.store.engine, box)
+
+        def send(*, dry: bool) -> Sent:
+            return sending.back(place, dry=dry) if back and place is not None else sending.ahead(place, dry=dry)
+
+        sent = send(dry=True)
+        what = "go out once more" if back else "never go out"
+        _ask(f"{name}: {_number(sent)} {what}?", dry_run, yes)
+        if not dry_run:
+            sent = send(dry=False)
+            _note(servers, "rewind" if back else "skip-to", name, _words(place), f"{_number(sent)} {what}")
+    finally:
+        servers.close()
+    if json:
+        action = "rewind" if back else "skip-to"
+        figures = {"items": sent.items, "at_least": sent.at_least, "dry_run": dry_run}
+        print_json({"subscription": name, "action": action, **figures})
+    else:
+        say(f"{name}: {_number(sent)} {'would ' if dry_run else ''}{what}")
+
+
+def _place(time: str | None, id_: int | None) -> Place | None:
+    from boxengine.adapters.sql.log.sending import Place as Found  # noqa: PLC0415 - see Globals.boxes
+
+    if time is not None and id_ is not None:
+        raise typer.BadParameter("expected one of them", param_hint="--time, --id")
+    if time is None and id_ is None:
+        return None
+    return Found(since=moment(time, option="--time"), item=id_)
+
+
+def _words(place: Place | None) -> str:
+    if place is None:
+        return "the end of the log"
+    return f"id {place.item}" if place.since is None else f"{place.since:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _ask(question: str, dry_run: bool, yes: bool) -> None:  # noqa: FBT001 - the options as they were given
+    if dry_run or yes:
+        return
+    if not on_terminal():
+        raise typer.BadParameter("is needed without a terminal; --dry-run counts", param_hint="--yes")
+    if not typer.confirm(question, err=True):
+        raise BoxError("nothing was done")
+
+
+def _note(servers: Servers, action: str, name: str, what: str, outcome: str) -> None:
+    """Puts it on the trail, where the console shows what people did."""
+    deed = Deed(at=servers.clock.now(), who=BY_HAND, action=action, box=name, what=what, outcome=outcome)
+    try:
+        servers.trail.add(deed)
+    except QueueUnavailable as error:
+        notes().print(f"boxengine: done, and not on the trail: {error}", markup=False)
+
+
+def _readers(boxes: Boxes, name: str | None) -> list[Box]:
+    pipelines = boxes.resolved.pipelines
+    read = [each.box for each in pipelines.values() if each.box.subscription is not None]
+    if name is None:
+        return read
+    found = [box for box in read if name in (box.name, box.source.name)]
+    if not found:
+        raise UnknownBox(name, [box.name for box in read])
+    return found
+
+
+def _row(seen: BoxView, now: datetime) -> dict[str, Any]:
+    if seen.broken is not None:
+        raise SchemaMismatch(seen.broken)
+    pending, failed = (None if seen.counts is None else getattr(seen.counts, each) for each in ("pending", "failed"))
+    since = seen.waits_since
+    return {
+        "subscription": seen.box.name,
+        "pending": None if pending is None else pending.number,
+        "pending_precision": None if pending is None else str(pending.precision),
+        "failed": None if failed is None else failed.number,
+        "oldest_pending_seconds": None if since is None else max(0.0, (now - since).total_seconds()),
+        "paused": seen.paused,
+        "workers": None if seen.workers is None else len(seen.workers),
+    }
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    from rich.table import Table  # noqa: PLC0415 - see context.output
+
+    table = Table("subscription", "pending", "failed", "oldest", "paused", "workers", box=None)
+    for row in rows:
+        more = ">" if row["pending_precision"] == "at_least" else ""
+        age = row["oldest_pending_seconds"]
+        table.add_row(
+            row["subscription"],
+            "-" if row["pending"] is None else f"{more}{row['pending']:,}",
+            "-" if row["failed"] is None else f"{row['failed']:,}",
+            "" if age is None else f"{age:,.0f} s",
+            {None: "-", True: "yes", False: ""}[row["paused"]],
+            "-" if row["workers"] is None else str(row["workers"]),
+        )
+    output().print(table)
+
+
+def _number(sent: Sent) -> str:
+    return f"{sent.items:,} or more items" if sent.at_least else counted(sent.items, "item")

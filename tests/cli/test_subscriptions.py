@@ -1,0 +1,88 @@
+"""``boxengine subscriptions``, as an operator uses it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import redis
+
+from boxengine.adapters.redis.trail import RedisTrail
+from tests.cli.project import Project
+
+BOX = "sale_outbox_item"
+BILLING, SEARCH = f"{BOX}.billing", f"{BOX}.search"
+SHARED = (
+    f"  {BOX}:\n    storage: log\n    subscriptions:\n"
+    "      billing: {transports: {log: {}}}\n      search: {transports: {log: {}}}\n"
+)
+
+
+@pytest.fixture
+def project(tmp_path: Path, postgres_url: str, redis_url: str) -> Project:
+    project = Project(tmp_path, database=postgres_url, redis=redis_url, more=SHARED)
+    project.call("db", "create")
+    for key in ("1", "2", "3"):
+        project.call("create", BOX, "--event-key", key, "--payload", "x")
+    return project
+
+
+def waiting(project: Project) -> dict[str, int]:
+    return {row["subscription"]: row["pending"] for row in json.loads(project.call("subscriptions", "list", "--json"))}
+
+
+def trail(project: Project, redis_url: str) -> list[tuple[str, str, str]]:
+    with redis.Redis.from_url(redis_url) as client:
+        return [(deed.action, deed.box, deed.outcome) for deed in RedisTrail(client).latest(10)]
+
+
+def test_the_list_shows_what_waits_for_each(project: Project) -> None:
+    assert waiting(project) == {BILLING: 3, SEARCH: 3}
+    shown = project.call("subscriptions", "list", BOX)
+    assert BILLING in shown
+    assert SEARCH in shown
+    assert BILLING not in project.call("subscriptions", "list", SEARCH)
+    project.call("subscriptions", "list", "order_outbox_item", expect=2)
+    assert BILLING in project.errors
+
+
+def test_one_is_sent_ahead_and_back_and_the_other_stays(project: Project, redis_url: str) -> None:
+    assert "3 items would never go out" in project.call("subscriptions", "skip-to", SEARCH, "--dry-run")
+    assert waiting(project)[SEARCH] == 3
+    assert "3 items never go out" in project.call("subscriptions", "skip-to", SEARCH, "--yes")
+    assert waiting(project) == {BILLING: 3, SEARCH: 0}
+    told = json.loads(project.call("subscriptions", "rewind", SEARCH, "--time", "PT1H", "--yes", "--json"))
+    assert told == {"subscription": SEARCH, "action": "rewind", "items": 3, "at_least": False, "dry_run": False}
+    assert waiting(project) == {BILLING: 3, SEARCH: 3}
+    assert trail(project, redis_url)[:2] == [
+        ("rewind", SEARCH, "3 items go out once more"),
+        ("skip-to", SEARCH, "3 items never go out"),
+    ]
+
+
+def test_without_a_terminal_nothing_is_done_unasked(project: Project) -> None:
+    project.call("subscriptions", "skip-to", SEARCH, expect=2)
+    assert "--yes" in project.errors
+    project.call("subscriptions", "rewind", SEARCH, "--yes", expect=2)
+    assert "--time, --id" in project.errors
+    project.call("subscriptions", "rewind", SEARCH, "--id", "1", "--time", "PT1H", "--yes", expect=2)
+    assert waiting(project) == {BILLING: 3, SEARCH: 3}
+
+
+def test_one_that_was_taken_out_of_the_file_stops_the_others_until_it_is_given_up(project: Project) -> None:
+    project.call("subscriptions", "drop", SEARCH, "--yes", expect=1)
+    assert "take it out of there first" in project.errors
+    file = project.config.read_text()
+    project.config.write_text("\n".join(line for line in file.splitlines() if "search:" not in line))
+    assert f"boxengine subscriptions drop {SEARCH}" in project.call("db", "check", expect=1)
+    assert "given up, with 0 items" in project.call("subscriptions", "drop", SEARCH, "--yes")
+    assert "search" not in project.call("db", "check")
+    assert waiting(project) == {BILLING: 3}
+
+
+def test_a_box_of_rows_has_no_positions(project: Project) -> None:
+    project.call("subscriptions", "skip-to", "order_outbox_item", "--yes", expect=1)
+    assert "has storage: table" in project.errors
+    project.call("subscriptions", "drop", "order_outbox_item", "--yes", expect=1)
+    assert "has storage: table" in project.errors

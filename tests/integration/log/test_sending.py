@@ -1,0 +1,185 @@
+"""A subscription that a person sends back or ahead, or gives up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.log import sending
+from boxengine.adapters.sql.log.sending import Place, Sending, Sent, give_up
+from boxengine.errors import SchemaMismatch, StoreConflict, StoreUnavailable
+from tests.integration.log.shared import SharedLog, reader_of, shared_log
+
+
+@pytest.fixture
+def log(postgres_url: str) -> Iterator[SharedLog]:
+    with shared_log(postgres_url) as log:
+        yield log
+
+
+def of(log: SharedLog, name: str = "billing") -> Sending:
+    return Sending(log.engine, log.readers[name])
+
+
+def all_of(log: SharedLog, name: str = "billing", *, limit: int = 100) -> list[int]:
+    """Everything that the subscription still delivers, claim by claim."""
+    found: list[int] = []
+    while ids := log.read(name, limit=limit):
+        found += ids
+    return found
+
+
+def aged(log: SharedLog, item: int, hours: int) -> None:
+    log.run(f"UPDATE order_items_log SET created_at = created_at - interval '{hours} hours' WHERE id = {item}")
+
+
+def ago(hours: float) -> datetime:
+    return datetime.now(UTC) - timedelta(hours=hours)
+
+
+@pytest.mark.parametrize("limit", [2, 100])
+def test_what_is_sent_back_goes_out_again_in_order_and_the_other_stays(log: SharedLog, limit: int) -> None:
+    ids = [log.commit(str(number)) for number in range(7)]
+    all_of(log)
+    all_of(log, "search")
+    assert of(log).back(Place(item=ids[3])) == Sent(4, at_least=False)
+    assert all_of(log, limit=limit) == ids[3:]
+    assert all_of(log, "search") == []
+
+
+def test_it_is_sent_back_by_time(log: SharedLog) -> None:
+    ids = [log.commit(str(number)) for number in range(5)]
+    for hours, item in zip((5, 4, 3, 2, 1), ids, strict=True):
+        aged(log, int(item), hours)
+    all_of(log)
+    assert of(log).back(Place(since=ago(3.5))) == Sent(3, at_least=False)
+    assert all_of(log) == ids[2:]
+
+
+def test_nothing_that_still_waited_is_lost_by_a_way_back(log: SharedLog) -> None:
+    first = log.commit()
+    with log.engine.connect() as late, late.begin():
+        waits = log.put(late)
+        second = log.commit()
+        all_of(log)
+    assert of(log).back(Place(item=int(second))) == Sent(1, at_least=False)
+    assert all_of(log) == [waits, second]
+    assert first < waits < second
+
+
+def test_a_transaction_that_is_open_during_a_way_back_is_delivered_once(log: SharedLog) -> None:
+    with log.engine.connect() as late, late.begin():
+        open_item = log.put(late)
+        passed = log.commit()
+        all_of(log)
+        of(log).back(Place(item=int(passed)))
+        assert all_of(log) == [passed]
+    assert all_of(log) == [open_item]
+
+
+def test_in_the_middle_of_a_batch_a_way_back_and_a_way_ahead_are_exact(log: SharedLog) -> None:
+    with log.engine.begin() as connection:
+        ids = [log.put(connection, str(number)) for number in range(10)]
+    assert log.read("billing", limit=4) == ids[:4]
+    of(log).back(Place(item=int(ids[2])))
+    assert log.read("billing", limit=3) == ids[2:5]
+    assert of(log).ahead(Place(item=int(ids[8]))) == Sent(3, at_least=False)
+    assert all_of(log) == ids[8:]
+
+
+def test_items_that_had_failed_begin_anew(log: SharedLog) -> None:
+    ids = [log.commit("k") for _ in range(3)]
+    log.read("billing", fail=(int(ids[0]), int(ids[2])))
+    of(log).back(Place(item=int(ids[1])))
+    assert log.aside("billing") == [(ids[0], 0, 1)]
+    log.read("billing", fail=(int(ids[2]),))
+    assert log.aside("billing") == [(ids[0], 0, 1), (ids[2], 0, 1)]
+
+
+def test_what_is_passed_by_a_way_ahead_never_goes_out_and_the_rest_does(log: SharedLog) -> None:
+    ids = [log.commit(str(number)) for number in range(6)]
+    assert of(log).ahead(Place(item=int(ids[4]))) == Sent(4, at_least=False)
+    assert all_of(log) == ids[4:]
+    assert all_of(log, "search") == ids
+
+
+def test_it_is_sent_ahead_by_time(log: SharedLog) -> None:
+    ids = [log.commit(str(number)) for number in range(4)]
+    for hours, item in zip((4, 3, 2, 1), ids, strict=True):
+        aged(log, int(item), hours)
+    of(log).ahead(Place(since=ago(2.5)))
+    assert all_of(log) == ids[2:]
+
+
+def test_a_way_ahead_of_everything_leaves_what_is_not_committed_yet(log: SharedLog) -> None:
+    log.commit()
+    with log.engine.connect() as late, late.begin():
+        open_item = log.put(late)
+        assert of(log).ahead(None) == Sent(1, at_least=False)
+        assert all_of(log) == []
+    after = log.commit()
+    assert all_of(log) == [open_item, after]
+
+
+def test_a_late_item_below_the_place_of_a_batch_is_not_passed_over(log: SharedLog) -> None:
+    with log.engine.connect() as late, late.begin():
+        below = log.put(late)
+        with log.engine.begin() as connection:
+            ids = [log.put(connection, str(number)) for number in range(6)]
+        assert log.read("billing", limit=3) == ids[:3]
+    of(log).ahead(Place(item=int(below)))
+    assert all_of(log) == [*ids[3:], below]
+
+
+def test_a_trial_counts_and_moves_nothing(log: SharedLog) -> None:
+    ids = [log.commit(str(number)) for number in range(3)]
+    log.read("billing", send=2)
+    before = log.ask("SELECT * FROM order_items_billing_positions ORDER BY bucket")
+    assert of(log).back(Place(item=int(ids[0])), dry=True) == Sent(3, at_least=False)
+    assert of(log).ahead(None, dry=True) == Sent(1, at_least=False)
+    assert log.ask("SELECT * FROM order_items_billing_positions ORDER BY bucket") == before
+
+
+def test_the_count_has_an_end(log: SharedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sending, "COUNTED_TO", 2)
+    ids = [log.commit(str(number)) for number in range(4)]
+    assert of(log).back(Place(item=int(ids[0]))) == Sent(2, at_least=True)
+
+
+def test_it_waits_for_a_delivery_under_way_and_says_so_if_that_does_not_end(
+    log: SharedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "PATIENCE", 0.1)
+    log.commit()
+    with log.store.plain_claims(log.readers["billing"]).open({0: None}, 10), pytest.raises(StoreConflict):
+        of(log).ahead(None)
+    assert len(all_of(log)) == 1
+
+
+def test_positions_of_another_server_are_not_moved(log: SharedLog) -> None:
+    log.commit()
+    log.run("UPDATE order_items_billing_positions SET server = server + 1")
+    with pytest.raises(StoreUnavailable, match="db reposition"):
+        of(log).ahead(None)
+
+
+def test_a_subscription_that_is_given_up_holds_nothing_back_any_more(log: SharedLog) -> None:
+    item = log.commit()
+    log.read("billing", fail=(int(item),))
+    log.read("search")
+    assert give_up(log.engine, log.box, "billing", dry=True) == 1
+    assert give_up(log.engine, log.box, "billing") == 1
+    left = reader_of(replace(log.box, subscriptions=("search",)), "search")
+    assert schema.check(log.engine, [left]) == []
+    with pytest.raises(SchemaMismatch, match=r"no positions of order_item\.billing"):
+        give_up(log.engine, log.box, "billing")
+
+
+def test_a_log_box_moves_to_subscriptions_once_its_own_position_is_given_up(log: SharedLog) -> None:
+    schema.create(log.engine, [replace(log.box, subscriptions=())])
+    assert give_up(log.engine, log.box, "") == 0
+    assert schema.check(log.engine, list(log.readers.values())) == []
