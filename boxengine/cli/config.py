@@ -32,7 +32,8 @@ def check(
 ) -> None:
     """Validate the configuration and everything it names; exit 2 with every problem found.
 
-    With --deep it says of each thing what was tried, and exits with 1 if one does not work. Nothing is sent or written.
+    With --deep, it prints a line for each server, table and transport that it tries, and exits with 1 if one does not work.
+    Nothing is sent or written.
     """
     from boxengine.settings import notices  # noqa: PLC0415 - see Globals.boxes
 

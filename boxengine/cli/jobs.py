@@ -100,8 +100,8 @@ def cancel(
 ) -> None:
     """Cancel queued jobs, and ask the handlers of running ones to stop.
 
-    A handler hears of it with its next heartbeat, ten seconds later at most as configured, and stops where it looks at
-    job.cancelled. One that never looks goes on to its end.
+    A handler learns of it with its next heartbeat, by default within ten seconds, and stops when it reads job.cancelled. One
+    that never reads it runs to its end.
 
     Examples: boxengine jobs cancel report_job --ids 42; boxengine jobs cancel report_job --task export --yes
     """
@@ -176,7 +176,7 @@ def schedules(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """List the schedules of boxes, each with its next run by the database's clock.
+    """List the schedules of boxes with their next runs, by the database's clock.
 
     A schedule that no worker has met yet is handled until nothing: its runs count from then on when a worker starts.
 

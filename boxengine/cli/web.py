@@ -80,7 +80,13 @@ def _serve(boxes: Boxes, host: str, port: int, *, read_only: bool) -> None:
     # Event streams stay open as long as their tabs; a stop does not wait for them.
     server = uvicorn.Server(
         uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2, server_header=False
+            app,
+            log_config=None,
+            log_level="warning",  # that it has started stands above, without the colours that its log lines carry
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=2,
+            server_header=False,
         )
     )
 

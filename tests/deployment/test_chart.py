@@ -34,6 +34,9 @@ SETS = {
         "imagePullSecrets": [{"name": "registry"}],
         "migration": {"secret": "owner"},
         "scaling": {"enabled": True, "boxes": "order_.*"},
+        "secretFiles": [{"secret": "kafka-ca", "path": "/etc/kafka"}],
+        "pod": {"nodeSelector": {"disk": "ssd"}, "serviceAccountName": "shop"},
+        "podAnnotations": {"sidecar.istio.io/inject": "false"},
     },
     "nothing that can be left out": {"migration": {"enabled": False}, "console": {"enabled": False}},
     "mistyped": {"worker": {"replica": 3}},
@@ -162,6 +165,19 @@ def test_a_worker_is_asked_at_its_ports_and_has_time_to_stop(plain: Objects) -> 
         "livenessProbe": "/liveness/outbox",
         "readinessProbe": "/readiness/outbox",
     }
+
+
+def test_every_pod_goes_where_the_values_say_and_has_the_files_of_secrets(
+    rendered: Callable[[str], Objects],
+) -> None:
+    objects = rendered("everything")
+    for pod, container in containers(objects):
+        assert (pod["nodeSelector"], pod["serviceAccountName"]) == ({"disk": "ssd"}, "shop")
+        (name,) = (each["name"] for each in pod["volumes"] if each.get("secret") == {"secretName": "kafka-ca"})
+        assert {"name": name, "mountPath": "/etc/kafka", "readOnly": True} in container["volumeMounts"]
+    pods = [each["spec"]["template"] for each in objects if each["kind"] in ("Deployment", "Job")]
+    assert len(pods) == 4
+    assert {each["metadata"]["annotations"]["sidecar.istio.io/inject"] for each in pods} == {"false"}
 
 
 def test_selectors_find_their_pods(plain: Objects) -> None:

@@ -28,6 +28,9 @@ enableServiceLinks: false # they would add environment variables of others' maki
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with .root.Values.pod }}
+{{ toYaml . }}
+{{- end }}
 securityContext:
   runAsNonRoot: true
   runAsUser: 10001
@@ -38,6 +41,10 @@ volumes:
     configMap: {name: {{ .configuration }}}
   - name: tmp # --processes keeps its counters there
     emptyDir: {medium: Memory, sizeLimit: 64Mi}
+{{- range $number, $files := .root.Values.secretFiles }}
+  - name: secret-{{ $number }}
+    secret: {secretName: {{ $files.secret }}}
+{{- end }}
 {{- end }}
 
 {{- define "boxengine.container" -}}
@@ -53,6 +60,9 @@ envFrom:
 volumeMounts:
   - {name: configuration, mountPath: /etc/boxengine, readOnly: true}
   - {name: tmp, mountPath: /tmp}
+{{- range $number, $files := .root.Values.secretFiles }}
+  - {name: secret-{{ $number }}, mountPath: {{ $files.path | quote }}, readOnly: true}
+{{- end }}
 securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
