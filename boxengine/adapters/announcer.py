@@ -93,4 +93,6 @@ class TaskAnnouncer:
 def _joined(waiting: dict[Signal, None], signals: list[Signal]) -> dict[Signal, None]:
     """What waits, with these; where that is too much, the boxes alone."""
     waiting.update(dict.fromkeys(signals))
-    return waiting if len(waiting) <= MOST else dict.fromkeys(Signal(signal.box_name, None) for signal in waiting)
+    return (
+        waiting if len(waiting) <= MOST else dict.fromkeys(signal._replace(bucket=None, due=True) for signal in waiting)
+    )

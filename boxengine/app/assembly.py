@@ -32,6 +32,7 @@ from boxengine.engine.delivering.pipeline import Pipeline, TransportSpec
 from boxengine.engine.delivering.processor import ProcessLimits, Processor
 from boxengine.engine.jobs.bells import Bells
 from boxengine.engine.jobs.listener import JobListener
+from boxengine.engine.polling.bounding import BoundsWatch
 from boxengine.engine.polling.checks import Checks, never_quiet
 from boxengine.engine.polling.listener import Listener
 from boxengine.engine.polling.looks import PollLimits, QueueJobs
@@ -262,6 +263,7 @@ class _Assembly:
                 self._loop("recorder", self._recorder.turn),
                 self._loop_watch(),
                 self._loop("tables", TableWatch(self._servers.store, outages=self._outages).turn),
+                *self._bounding(),
                 *measuring,
                 self._retention(),
                 *jobs.housekeeping,
@@ -289,6 +291,13 @@ class _Assembly:
             health=self._health,
             clock=self._clock,
         )
+
+    def _bounding(self) -> list[Loop]:
+        boxes = [box for box in self._boxes if self._servers.store.bounded(box)]
+        if not boxes:
+            return []
+        watch = BoundsWatch(boxes, store=self._servers.store, schedule=self._schedule, outages=self._outages)
+        return [self._loop("bounds", watch.turn)]
 
     def _loop_watch(self) -> Loop:
         return self._loop("event-loop", LoopWatch(self._event_loop, tell=logger.warning).turn)
@@ -343,6 +352,7 @@ class _Assembly:
                 self._schedule,
                 queue_announced=poller.queue_announced,
                 ring=self._bells.ring,
+                read_from_start=self._servers.store.read_from_start,
             )
             loops.append(self._loop("listener", listener.turn))
         return loops

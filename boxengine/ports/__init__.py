@@ -44,11 +44,23 @@ if TYPE_CHECKING:
         MessageSource,
         TopicPartition,
     )
-    from boxengine.ports.store import Claim, Claims, HistoryStore, Outlook, PendingRow, PlainClaim, Store, Swept, Tables
+    from boxengine.ports.store import (
+        Bounding,
+        Claim,
+        Claims,
+        HistoryStore,
+        Outlook,
+        PendingRow,
+        PlainClaim,
+        Store,
+        Swept,
+        Tables,
+    )
 
 __all__ = [
     "Attributes",
     "BatchTransport",
+    "Bounding",
     "Census",
     "Claim",
     "Claims",
@@ -123,6 +135,7 @@ _HOMES = {
         "TopicPartition",
     ),
     "boxengine.ports.store": (
+        "Bounding",
         "Claim",
         "Claims",
         "HistoryStore",

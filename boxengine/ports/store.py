@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -123,6 +123,25 @@ class Store(Protocol):
 
     def ping(self) -> None:
         """Returns if the database answers."""
+
+
+class Bounding(Protocol):
+    """How far the buckets of a box are done, so that looks and claims need not begin at the first row; see ``domain.bounds``."""
+
+    def advance(self, box: Box) -> Collection[int]:
+        """Notes what has been done, if it is time to. To be called several times a second; nearly always it returns at once.
+
+        Returns buckets in which a row has come back where all was done: they are worth a look.
+
+        Raises:
+            StoreUnavailable: the database does not answer.
+        """
+
+    def bounded(self, box: Box) -> bool:
+        """Whether the store has bounds for such a box at all; if not, ``advance`` does nothing."""
+
+    def read_from_start(self, box_name: str) -> None:
+        """Makes the next look and the next claim begin at the first row, because rows have come back."""
 
 
 class Swept(NamedTuple):

@@ -80,7 +80,7 @@ def test_a_copy_is_pending_marked_and_otherwise_the_same(bench: Bench) -> None:
     assert {name: copy[name] for name in same} == {name: before[name] for name in same}
     assert (copy["status"], copy["errors_count"], copy["processed_at"], copy["dedup_key"]) == (PENDING, 0, None, None)
     assert abs((copy["created_at"] - bench.harness.now()).total_seconds()) < 60
-    assert bench.signals == [Signal(bench.box.name, None)], "the workers are woken"
+    assert bench.signals == [Signal(bench.box.name, None, again=True)], "the workers are woken"
 
 
 @pytest.mark.parametrize("options", [None, "[]", '"text"', '{"headers": 5}'])
@@ -191,7 +191,7 @@ def test_what_overtakes_is_the_item_itself_in_its_old_place(bench: Bench) -> Non
     assert row["options"] == {"x": 1, "replay_to": "kafka", "headers": headers}
     assert headers["Replay-Of"] == str(before["uuid"])
     assert headers["Idempotency-Key"] not in ("", str(before["uuid"])), "receivers take it for a new one"
-    assert bench.signals == [Signal(bench.box.name, None)]
+    assert bench.signals == [Signal(bench.box.name, None, again=True)]
     assert bench.replays.run(bench.box, ItemFilter(event_key="a"), overtaking) == 0, "it is not delivered yet"
 
 

@@ -264,6 +264,9 @@ class StoreSide:
         self.oldest_finished = self._store.oldest_finished
         self.delete_finished = self._store.delete_finished
         self.sweep_finished = self._store.sweep_finished
+        self.advance = self._store.advance
+        self.bounded = self._store.bounded
+        self.read_from_start = self._store.read_from_start
 
     def claims(self, box: Box) -> ClaimsSide:
         """The store's claims, with what becomes of each on record."""

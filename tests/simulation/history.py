@@ -55,7 +55,7 @@ class History:
         self.scenario: Scenario = with_payload_builders(scenario, self.faults)
         logged = any(plan.box.storage is Storage.LOG for plan in self.scenario.boxes)
         name: Callable[[int], ItemId] = TEXT.format if seed % TEXT_EVERY == 0 and not logged else int
-        self.servers = SharedServers(self.clock, self.scheduler, self.record, name=name)
+        self.servers = SharedServers(self.clock, self.scheduler, self.record, name=name, pace=self.scenario.pace)
         self.workers: list[SimulatedWorker] = []
         self._journals = {plan.box.name: self.servers.keep_journal(plan.box) for plan in self.scenario.boxes}
         self._writing = 0

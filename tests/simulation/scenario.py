@@ -8,6 +8,7 @@ from datetime import timedelta
 from random import Random
 from typing import assert_never
 
+from boxengine.domain.bounds import PACE, Pace
 from boxengine.domain.box import Backoff, Box, BoxType, Retention, Storage, StrictOrder
 from boxengine.domain.retry import ExponentialBackoff, LatestAvailable, NoDelay, RetryStrategy
 
@@ -46,6 +47,8 @@ WITH_LOG = 0.3
 """Share of the boxes that may have a log which have one."""
 WITH_COROUTINES = 0.4
 """Share of the boxes with a transport for single items whose transports for these are coroutines."""
+WITH_BOUNDS = 0.4
+"""Share of the histories in which looks and claims begin behind what is done."""
 CANCELLED = "call cancelled"
 """What comes of a slow coroutine: at the cutoff, or after its timeout."""
 FROM_OUTSIDE = {
@@ -100,6 +103,8 @@ class Scenario:
     chaos: float
     """Virtual seconds with faults."""
     faults: dict[str, float]
+    pace: Pace = PACE
+    """Of the bounds. In memory no walk is slow, so at the usual pace there are none."""
 
 
 def draw(random: Random, *, only: Collection[str] | None = None) -> Scenario:
@@ -128,7 +133,19 @@ def draw(random: Random, *, only: Collection[str] | None = None) -> Scenario:
         chaos=random.uniform(1.0, 6.0),
         faults=_faults(random, only, movable=any(plan.box.storage is Storage.LOG for plan in boxes)),
     )
-    return replace(drawn, session_idle=drawn.session_idle + timedelta(seconds=_to_the_end(drawn)))
+    drawn = replace(drawn, session_idle=drawn.session_idle + timedelta(seconds=_to_the_end(drawn)))
+    return replace(drawn, pace=_pace(drawn))
+
+
+def _pace(scenario: Scenario) -> Pace:
+    """Perhaps one at which bounds are used from the first item on.
+
+    Only what an operator brings back may need a look from the start: without an operator there is none, and nothing may lack it.
+    """
+    # Drawn from what has been drawn: everything else in the history of a seed stays what it is.
+    if Random(f"{scenario.chaos} {scenario.cutoff} bounds").random() >= WITH_BOUNDS:
+        return PACE
+    return Pace(items=1, slow=0.0, parts=2, shortest=5.0 if "operator" in scenario.faults else 1e6, share=0.0)
 
 
 def _to_the_end(scenario: Scenario) -> float:

@@ -12,6 +12,7 @@ from boxengine.adapters.memory.log.store import MemoryLogStore
 from boxengine.adapters.memory.pauses import MemoryPauses
 from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.adapters.memory.rows import Row, Rows
+from boxengine.domain.bounds import PACE, Pace
 from boxengine.domain.box import Box
 from boxengine.domain.item import Status
 from boxengine.domain.item_id import ItemId
@@ -23,11 +24,17 @@ class SharedServers:
     """The memory adapters, waiting in virtual time."""
 
     def __init__(
-        self, clock: ManualClock, scheduler: Scheduler, record: Record, *, name: Callable[[int], ItemId] = int
+        self,
+        clock: ManualClock,
+        scheduler: Scheduler,
+        record: Record,
+        *,
+        name: Callable[[int], ItemId] = int,
+        pace: Pace = PACE,
     ) -> None:
         """``name``: the id of a box's first row, of its second, and so on."""
         self.clock = clock
-        self.store = MemoryLogStore(clock, name=name)
+        self.store = MemoryLogStore(clock, name=name, pace=pace)
         self.queue = MemoryJobQueue(clock=clock)
         self.queue._changed = cast("Any", SimulatedCondition(scheduler))
         self.leases = MemoryLeases(clock=clock)

@@ -11,6 +11,7 @@ from boxengine.engine.delivering.deadline import Deadline
 from boxengine.engine.delivering.recording import Recording
 from boxengine.engine.delivering.sending import Sending
 from tests.simulation.async_mutants import ASYNC_MUTANTS
+from tests.simulation.bounds_mutants import BOUNDS_MUTANTS
 from tests.simulation.log_mutants import LOG_MUTANTS
 from tests.simulation.mutants import MUTANTS, backoff_ignored
 from tests.simulation.mutation import Mutant, MutantMisfit, Surgery, breaks, hunt
@@ -19,7 +20,7 @@ from tests.simulation.promises import Promise
 SEEDS = 5000
 
 
-ALL = (*MUTANTS, *LOG_MUTANTS, *ASYNC_MUTANTS)
+ALL = (*MUTANTS, *LOG_MUTANTS, *ASYNC_MUTANTS, *BOUNDS_MUTANTS)
 
 
 @pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from boxengine.adapters.memory.in_hand import MemoryInHand
 from boxengine.adapters.memory.wakeups import MemoryWakeups
+from boxengine.domain import bounds
 from boxengine.domain.item import Item
 from boxengine.engine.awaiting.wrapping import Awaiting
 from boxengine.engine.delivering.care import Care
@@ -20,6 +21,7 @@ from boxengine.engine.delivering.keeper import LeaseKeeper
 from boxengine.engine.delivering.pipeline import Middlewares, Pipeline, TransportSpec
 from boxengine.engine.delivering.processor import ProcessLimits, Processor
 from boxengine.engine.observation import NullObserver, NullTracer
+from boxengine.engine.polling.bounding import BoundsWatch
 from boxengine.engine.polling.checks import Checks
 from boxengine.engine.polling.listener import Listener
 from boxengine.engine.polling.looks import PollLimits
@@ -45,6 +47,8 @@ PREEMPTED = 0.1
 """Chance that a delivery loses its processor when it looks at the clock."""
 PACE = Pace(rate_limit=20)
 """One check of a quiet box in three seconds, so that a lost hint shows."""
+BOUNDS_EVERY = 0.02
+"""Seconds; in production it is a quarter of a second."""
 RETENTION_EVERY = 2.0
 """Seconds; in production it is ten minutes."""
 
@@ -119,6 +123,8 @@ class SimulatedWorker:
             self._processing += 1
             self._loop(f"processor{number}", self._processor.turn, lambda: not self.stopping, then=self._one_less)
         self._loop("keeper", self._keeper.turn, lambda: self._processing > 0)
+        if self._scenario.pace is not bounds.PACE and self._bounded:
+            self._loop("bounds", self._bounds.turn, lambda: not self.stopping, pause=BOUNDS_EVERY)
         self._loop("retention", self._retention.turn, lambda: not self.stopping, pause=RETENTION_EVERY)
 
     def stop(self) -> None:
@@ -206,7 +212,14 @@ class SimulatedWorker:
             queue_jobs=self._processor.dispatch,
             limits=PollLimits(regular=4, retryable=2, lease_ttl=scenario.lease_ttl),
         )
-        self._listener = Listener(self.wakeups, self._schedule, queue_announced=self._poller.queue_announced)
+        self._listener = Listener(
+            self.wakeups,
+            self._schedule,
+            queue_announced=self._poller.queue_announced,
+            read_from_start=self._store.read_from_start,
+        )
+        self._bounded = [box for box in boxes if self._store.bounded(box)]
+        self._bounds = BoundsWatch(self._bounded, store=self._store, schedule=self._schedule, outages=self._outages)
         self._retention = Retention(
             boxes,
             store=self._store,

@@ -71,6 +71,11 @@ class Rows:
         self._named += 1
         return self._name(self._named)
 
+    @property
+    def drawn(self) -> int:
+        """The last number that a row's id was made of."""
+        return self._named
+
     def get(self, row_id: ItemId) -> Row | None:
         return self._rows.get(row_id)
 

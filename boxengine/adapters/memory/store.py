@@ -6,7 +6,7 @@ One ``MemoryStore`` is one process's connection; ``twin()`` gives another proces
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -15,8 +15,10 @@ from threading import RLock
 from typing import Any, ClassVar, Literal, Self
 from uuid import NAMESPACE_OID, uuid5
 
+from boxengine.adapters.memory.bounding import MemoryBounds
 from boxengine.adapters.memory.rows import Row, Rows
-from boxengine.domain.box import Box
+from boxengine.domain.bounds import PACE, Pace
+from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Item, Status
 from boxengine.domain.item_id import ItemId
 from boxengine.domain.outcome import FailedAttempt, Settlement, Unrecorded
@@ -50,6 +52,8 @@ class Database:
     """By box and id, rows that cannot be read, and why."""
     max_batch_bytes: int = 64 * 1024 * 1024
     """Of the payloads of one claim; a larger item is claimed alone."""
+    uncommitted: set[tuple[str, ItemId]] = field(default_factory=set)
+    """By box, ids that writers have drawn and not committed yet."""
     open_claims: dict[int, MemoryClaim] = field(default_factory=dict)
     """By identity, in the order in which they were opened."""
 
@@ -258,20 +262,23 @@ class MemoryClaims:
 
     kind: ClassVar[type[MemoryClaim]] = MemoryClaim
 
-    def __init__(self, database: Database, box: Box, *, fault: Callable[[Step], None]) -> None:
+    def __init__(self, database: Database, box: Box, *, fault: Callable[[Step], None], bounds: MemoryBounds) -> None:
         self._database = database
         self._box = box
         self._fault = fault
+        self._bounds = bounds
 
     @contextmanager
     def open(self, buckets: Mapping[int, ItemId | None], limit: int) -> Iterator[MemoryClaim]:
         """See ``Claims.open``; each granted bucket gives ``limit // granted`` rows, at least one."""
         self._fault("claim")
-        claim = self.kind(self._database, self._box, buckets, limit, fault=self._fault)
+        begin = self._bounds.begin(self._box, buckets)
+        claim = self.kind(self._database, self._box, begin, limit, fault=self._fault)
         try:
             yield claim
             if not claim.items:
                 claim.leave_empty()
+            self._bounds.of(self._box).claimed(len(claim.items))
         finally:
             claim.close()
 
@@ -284,6 +291,7 @@ class MemoryStore:
         max_batch_bytes: of the payloads of one claim, as in ``processor.max_batch_bytes``.
         name: the id of a box's first row, of its second, and so on; later rows have larger ids.
         fault: called with each step before it happens; what it raises (``StoreUnavailable``, for one) ends the step.
+        pace: how often the bounds of the boxes move.
     """
 
     def __init__(
@@ -293,16 +301,20 @@ class MemoryStore:
         fault: Callable[[Step], None] = no_fault,
         max_batch_bytes: int | None = None,
         name: Callable[[int], ItemId] = int,
+        pace: Pace = PACE,
     ) -> None:
         self._database = Database(clock, name)
         if max_batch_bytes is not None:
             self._database.max_batch_bytes = max_batch_bytes
         self._fault = fault
+        self._bounds = MemoryBounds(self._database, pace)
 
     def twin(self, *, fault: Callable[[Step], None] = no_fault) -> Self:
-        """Another handle on the same rows and locks, with faults of its own."""
-        other = type(self)(self._database.clock, fault=fault, name=self._database.name)
+        """Another handle on the same rows and locks, with faults and bounds of its own."""
+        pace = self._bounds.pace
+        other = type(self)(self._database.clock, fault=fault, name=self._database.name, pace=pace)
         other._database = self._database  # noqa: SLF001 - of this very class
+        other._bounds = MemoryBounds(self._database, pace)  # noqa: SLF001
         return other
 
     # ── what an application and a test do ────────────────────────────────────────────────────────────
@@ -341,6 +353,7 @@ class MemoryStore:
                 **columns,
             )
             rows.put(replace(row, available_at=available_at, dedup_key=dedup_key))
+            self._database.uncommitted.discard((box.name, row.id))
         return row.id
 
     def _new(
@@ -422,7 +435,9 @@ class MemoryStore:
     def reserve_id(self, box: Box) -> ItemId:
         """An id as a sequence gives it to a writer that commits later, or never; to be passed to ``insert``."""
         with self._database.lock:
-            return self._database.rows(box).next_id()
+            row_id = self._database.rows(box).next_id()
+            self._database.uncommitted.add((box.name, row_id))
+            return row_id
 
     def cut_idle(self, longest: timedelta) -> list[MemoryClaim]:
         """Cuts claims whose last statement was longer ago, as ``idle_in_transaction_session_timeout`` does; which."""
@@ -452,9 +467,9 @@ class MemoryStore:
         found: list[Row] = []
         with self._database.lock:
             rows, now = self._database.rows(box), self._database.clock.now()
-            for bucket in buckets:
+            for bucket, after in self._begin(box, buckets).items():
                 due = (row for row in rows.due(box, bucket, now) if row.errors_count == 0 or not regular_only)
-                found += islice(due, share)
+                found += islice(_after(after, due), share)
         return [PendingRow(row.id, row.bucket, row.errors_count) for row in sorted(found, key=_by_id)]
 
     def outlook(self, box: Box, buckets: Sequence[int]) -> Outlook:
@@ -462,7 +477,8 @@ class MemoryStore:
         self._fault("poll")
         with self._database.lock:
             rows, now = self._database.rows(box), self._database.clock.now()
-            due = [bucket for bucket in buckets if any(rows.due(box, bucket, now))]
+            begin = self._begin(box, buckets)
+            due = [bucket for bucket, after in begin.items() if any(_after(after, rows.due(box, bucket, now)))]
             return Outlook(due, rows.next_delayed(now))
 
     def pending(self, boxes: Sequence[Box]) -> frozenset[str]:
@@ -475,7 +491,7 @@ class MemoryStore:
 
     def claims(self, box: Box) -> MemoryClaims:
         """See ``Store.claims``."""
-        return MemoryClaims(self._database, box, fault=self._fault)
+        return MemoryClaims(self._database, box, fault=self._fault, bounds=self._bounds)
 
     def plain_claims(self, box: Box) -> MemoryClaims:
         """See ``Store.plain_claims``; nothing here is written before the commit, so these are claims like any other."""
@@ -484,6 +500,26 @@ class MemoryStore:
     def ping(self) -> None:
         """See ``Store.ping``."""
         self._fault("ping")
+
+    # ── Bounding ─────────────────────────────────────────────────────────────────────────────────────
+
+    def advance(self, box: Box) -> Collection[int]:
+        """See ``Bounding.advance``."""
+        if not self._bounds.of(box).due:
+            return ()
+        self._fault("poll")
+        return self._bounds.advance(box)
+
+    def bounded(self, box: Box) -> bool:
+        """See ``Bounding.bounded``. Only numbers have bounds."""
+        return box.storage is Storage.TABLE and isinstance(self._database.name(1), int)
+
+    def read_from_start(self, box_name: str) -> None:
+        """See ``Bounding.read_from_start``."""
+        self._bounds.forget(box_name)
+
+    def _begin(self, box: Box, buckets: Sequence[int]) -> Mapping[int, ItemId | None]:
+        return self._bounds.begin(box, dict.fromkeys(buckets))
 
     # ── HistoryStore ─────────────────────────────────────────────────────────────────────────────────
 

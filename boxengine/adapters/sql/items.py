@@ -74,10 +74,10 @@ class SqlItems:
     # ── acting ───────────────────────────────────────────────────────────────────────────────────────
 
     def retry(self, box: Box, which: ItemFilter, ids: Sequence[int]) -> frozenset[int]:
-        return self._change(box, lambda rows: rows.retry(which, ids), wakes=True)
+        return self._change(box, lambda rows: rows.retry(which, ids), wakes=True, again=True)
 
     def restart(self, box: Box, which: ItemFilter, ids: Sequence[int]) -> frozenset[int]:
-        return self._change(box, lambda rows: rows.restart(which, ids), wakes=True)
+        return self._change(box, lambda rows: rows.restart(which, ids), wakes=True, again=True)
 
     def discard(self, box: Box, which: ItemFilter, ids: Sequence[int]) -> frozenset[int]:
         return self._change(box, lambda rows: rows.discard(which, ids), wakes=_frees_others(box))
@@ -97,19 +97,22 @@ class SqlItems:
             copied = Copies(self._store.table(box), rows).make(which, ids, copying)
             return list(ids[:copied])
 
-        self._change(box, act, wakes=True)
+        self._change(box, act, wakes=True, again=True)
         return copied
 
-    def _change(self, box: Box, act: Callable[[ItemRows], list[int]], *, wakes: bool) -> frozenset[int]:
+    def _change(
+        self, box: Box, act: Callable[[ItemRows], list[int]], *, wakes: bool, again: bool = False
+    ) -> frozenset[int]:
         with self._rows(box) as rows:
             changed = act(rows)
             wakes = wakes and bool(changed)
+            signal = Signal(box.name, None, again=again)
             if wakes and self._notify and rows.dialect == "postgresql":
-                rows.connection.execute(select(func.pg_notify(CHANNEL, box.name)))
+                rows.connection.execute(select(func.pg_notify(CHANNEL, signal.encode())))
         if wakes and self._signal is not None:
             # The commit stands; a lost hint costs one poll interval.
             with suppress(QueueUnavailable):
-                self._signal([Signal(box.name, None)])
+                self._signal([signal])
         return frozenset(changed)
 
     @contextmanager

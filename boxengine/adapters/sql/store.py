@@ -7,7 +7,7 @@ path are hand-written and run on the driver's cursor, which spares their compila
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from sqlalchemy import Engine
 
+from boxengine.adapters.sql.bounding import SqlBounds
 from boxengine.adapters.sql.changes import Shape, shapes, tells_of_a_change
 from boxengine.adapters.sql.claim import SqlClaim, SqlClaims, SqlPlainClaim
 from boxengine.adapters.sql.comments import DeliveryComment, Traceparent
@@ -28,6 +29,7 @@ from boxengine.adapters.sql.stranded import stranded, told
 from boxengine.adapters.sql.tables import BoxTable, reflect
 from boxengine.adapters.sql.transaction import ClaimTransaction
 from boxengine.adapters.sql.writes import check as check_writes
+from boxengine.domain.bounds import PACE, Pace
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Status
 from boxengine.errors import StoreUnavailable
@@ -40,7 +42,7 @@ _Kind = TypeVar("_Kind", bound=SqlPlainClaim)
 
 
 class SqlStore:
-    """``Store`` and ``HistoryStore`` over one database. Polls read from its replica, if there is one."""
+    """``Store``, ``Bounding`` and ``HistoryStore`` over one database. Polls read from its replica, if there is one."""
 
     def __init__(
         self,
@@ -52,6 +54,7 @@ class SqlStore:
         writes: bool = False,
         max_batch_bytes: int = MAX_BATCH_BYTES,
         comments: Traceparent | None = None,
+        pace: Pace = PACE,
     ) -> None:
         """Connects to nothing yet.
 
@@ -63,6 +66,7 @@ class SqlStore:
             writes: whether ``ping`` also finds out that the database takes no writes.
             max_batch_bytes: of the payloads of one claim; a larger item is claimed alone.
             comments: puts a comment behind the statements of deliveries, with the trace that this gives; None: no comments.
+            pace: how often the bounds of the boxes move.
         """
         self._writes = writes
         self.engine = engine
@@ -75,6 +79,7 @@ class SqlStore:
         self._tables: dict[str, BoxTable] = {}
         self._shapes: dict[str, Shape] = {}
         self._lock = threading.Lock()
+        self._bounds = SqlBounds(partial(self._cursor, self._looks), pace=pace)
 
     # ── Store ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -82,13 +87,18 @@ class SqlStore:
         share = max(1, limit // max(1, len(buckets)))
         rows = self._ask(
             self._of_one_size(box),
-            lambda cursor, statements: statements.poll(cursor, buckets, share, regular_only=regular_only),
+            lambda cursor, statements: statements.poll(
+                cursor, self._begin(box, buckets), share, regular_only=regular_only
+            ),
         )
         rows.sort()
         return rows
 
     def outlook(self, box: Box, buckets: Sequence[int]) -> Outlook:
-        found = self._ask(self._of_one_size(box), lambda cursor, statements: statements.outlook(cursor, buckets))
+        found = self._ask(
+            self._of_one_size(box),
+            lambda cursor, statements: statements.outlook(cursor, self._begin(box, buckets)),
+        )
         due = [bucket for bucket, _ in found if bucket is not None]
         next_in = [timedelta(seconds=seconds) for bucket, seconds in found if bucket is None]
         return Outlook(due, next_in[0] if next_in else None)
@@ -107,7 +117,8 @@ class SqlStore:
         with self._cursor(self._replica) as cursor:
             for start in range(0, len(boxes), _BOXES_AT_ONCE):
                 some = boxes[start : start + _BOXES_AT_ONCE]
-                cursor.execute(_any_pending([self.table(box) for box in some]))
+                begins = [self._bounds.of(box).in_use() for box in some]
+                cursor.execute(_any_pending([self.table(box) for box in some], begins))
                 names += [some[place].name for (place,) in cursor.fetchall()]
         return frozenset(names).union(box.name for box in boxes if self.pending_in_log(box, most=1))
 
@@ -130,15 +141,20 @@ class SqlStore:
 
     @contextmanager
     def _open(self, kind: type[_Kind], box: Box, buckets: Mapping[int, int], limit: int) -> Iterator[_Kind]:
+        bounds = self._bounds.of(box)
+        begin = {bucket: bounds.after(bucket, position) for bucket, position in buckets.items()}
         with ExitStack() as stack:
             try:
-                claim = stack.enter_context(self._claim(kind, box, buckets, limit))
+                claim = stack.enter_context(self._claim(kind, box, begin, limit))
             except StoreUnavailable as error:
                 if not tells_of_a_change(error.__cause__):
+                    # Another server may answer next, which knows less.
+                    bounds.forget()
                     raise
                 self._forget(box)
-                claim = stack.enter_context(self._claim(kind, box, buckets, limit))
+                claim = stack.enter_context(self._claim(kind, box, begin, limit))
             yield claim
+            bounds.claimed(len(claim.items))
 
     @contextmanager
     def _claim(self, kind: type[_Kind], box: Box, buckets: Mapping[int, int], limit: int) -> Iterator[_Kind]:
@@ -179,6 +195,22 @@ class SqlStore:
         with self._cursor(self._looks) as cursor:
             return identity(cursor)
 
+    # ── Bounding ─────────────────────────────────────────────────────────────────────────────────────
+
+    def advance(self, box: Box) -> Collection[int]:
+        return self._bounds.advance(self.table(box)) if self._bounds.of(box).due else ()
+
+    def bounded(self, box: Box) -> bool:
+        return self.engine.dialect.name == "postgresql" and box.storage is Storage.TABLE
+
+    def read_from_start(self, box_name: str) -> None:
+        self._bounds.forget(box_name)
+
+    def _begin(self, box: Box, buckets: Sequence[int]) -> dict[int, int]:
+        """The buckets, each with the id after which to read."""
+        bounds = self._bounds.of(box)
+        return {bucket: bounds.after(bucket) for bucket in buckets}
+
     # ── HistoryStore ─────────────────────────────────────────────────────────────────────────────────
 
     def counts(self, box: Box) -> Mapping[int, int]:
@@ -190,7 +222,9 @@ class SqlStore:
         return counts
 
     def oldest_pending(self, box: Box) -> datetime | None:
-        return self._ask(box, lambda cursor, statements: statements.oldest_pending(cursor))
+        return self._ask(
+            box, lambda cursor, statements: statements.oldest_pending(cursor, self._begin(box, box.buckets))
+        )
 
     def stranded_items(self, box: Box) -> int:
         table = self.table(box)
@@ -254,6 +288,8 @@ class SqlStore:
             for name in changed:
                 self._tables.pop(name, None)
                 self._boxes.pop(name, None)
+        for name in changed:
+            self._bounds.forget(name)
         return changed
 
     def _forget(self, *boxes: Box) -> None:
@@ -262,6 +298,8 @@ class SqlStore:
             for box in boxes:
                 self._tables.pop(box.name, None)
                 self._boxes.pop(box.name, None)
+        for box in boxes:
+            self._bounds.forget(box.name)
         for engine in (self.engine, self._looks, self._replica):
             engine.dispose()
 
@@ -330,9 +368,24 @@ class SqlStore:
                 raise
 
 
-def _any_pending(tables: Sequence[BoxTable]) -> str:
-    """A query for the places of the tables that have a pending row. It reads only the beginning of an index of each."""
+def _any_pending(tables: Sequence[BoxTable], begins: Sequence[Mapping[int, int]]) -> str:
+    """A query for the places of the tables that have a pending row. It reads only the beginning of an index of each.
+
+    Args:
+        begins: of each table, the ids after which to read, by bucket; empty: from the start.
+    """
     return " UNION ALL ".join(
-        f"(SELECT {place} AS place FROM {table.name} WHERE status = {Status.PENDING:d} {table.pending_first} LIMIT 1)"
-        for place, table in enumerate(tables)
+        f"(SELECT {place} AS place FROM {_behind(table, begin) if begin else table.name} "
+        f"{'' if begin else f'WHERE status = {Status.PENDING:d} {table.pending_first}'} LIMIT 1)"
+        for place, (table, begin) in enumerate(zip(tables, begins, strict=True))
+    )
+
+
+def _behind(table: BoxTable, begin: Mapping[int, int]) -> str:
+    """The first pending row of each bucket behind an id."""
+    held = ", ".join(f"({bucket}, {after})" for bucket, after in begin.items())
+    return (
+        f"(VALUES {held}) AS held(bucket, after) CROSS JOIN LATERAL (SELECT 1 FROM {table.name} AS t "
+        f"WHERE t.status = {Status.PENDING:d} AND (t.bucket, t.id) > (held.bucket, held.after) AND t.bucket <= held.bucket "
+        "ORDER BY t.bucket, t.id LIMIT 1) AS first"
     )

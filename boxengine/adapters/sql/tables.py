@@ -27,6 +27,8 @@ OPTIONAL = {
 _NEEDED = frozenset({"uuid", "event_key", "errors_count", "created_at"})
 """Columns without which a row cannot become an item."""
 _RECORDED_SIZE = re.compile(r"boxengine bucket_size=(\d{1,9})")
+PENDING_BY_BUCKET = "ORDER BY bucket, id"
+"""The order in which the index that ``db create`` makes returns pending rows."""
 NO_KEY_INDEX = "who looks for a key's later items (latest_available) reads the whole table; db create makes it"
 NO_INDEX_OF_PARKED_KEYS = "strict_order: key reads the whole table at each poll; db create makes it"
 
@@ -187,7 +189,7 @@ def _pending_first(connection: Connection, indexes: Sequence[Any]) -> str:
     if connection.dialect.name != "postgresql":
         return ""  # MySQL finds an index that begins with the status by itself
     own = any(index["column_names"][:2] == ["bucket", "id"] for index in indexes)
-    return "ORDER BY bucket, id" if own else "ORDER BY status, id"
+    return PENDING_BY_BUCKET if own else "ORDER BY status, id"
 
 
 def _schema_of(connection: Connection, name: str) -> str:

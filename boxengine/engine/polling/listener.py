@@ -21,15 +21,18 @@ class Listener:
         *,
         queue_announced: Callable[[], object],
         ring: Callable[[Iterable[Signal]], object] = lambda _signals: None,
+        read_from_start: Callable[[str], object] = lambda _box_name: None,
     ) -> None:
         """Args:
         queue_announced: queues the buckets announced in the schedule, as ``Poller.queue_announced`` does.
         ring: wakes the claimers of long jobs; ignores signals of other boxes.
+            read_from_start: told of boxes with old rows that are pending again, as ``Bounding.read_from_start`` is.
         """
         self._wakeups = wakeups
         self._schedule = schedule
         self._queue_announced = queue_announced
         self._ring = ring
+        self._read_from_start = read_from_start
 
     def turn(self) -> timedelta:
         """Waits up to a second for signals. Queues buckets that surely have due rows; for the others, asks for looks."""
@@ -40,6 +43,8 @@ class Listener:
             for reader in self._schedule.readers(signal.box_name):
                 heard.setdefault(reader, set()).add(signal)
         for box_name, told in heard.items():
+            if any(signal.again for signal in told):
+                self._read_from_start(box_name)
             if any(signal.bucket is None for signal in told):
                 self._schedule.wake(box_name)
                 continue

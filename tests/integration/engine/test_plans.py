@@ -16,6 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.bounding import first_stops
 from boxengine.adapters.sql.dialects.postgresql import ONE_PLAN, PostgresStatements
 from boxengine.adapters.sql.tables import reflect
 from boxengine.domain.box import Backoff, Box, BoxType, StrictOrder
@@ -67,7 +68,7 @@ class Planner:
     """One box's table, and what PostgreSQL does for the statements over it."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
+        self.dsn = url.replace("+psycopg", "")
         self.engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
 
     def prepare(self, box: Box, history: list[str]) -> None:
@@ -92,7 +93,7 @@ class Planner:
         sql = getattr(statements, statement)
         types = {1: "bigint[]", 3: "int[], bigint[], bigint", 4: "bigint[], int[], int[], text[]"}[sql.count("%s")]
         sql = sql.replace("%s", "${}").format(1, 2, 3, 4).replace("%%", "%")
-        with psycopg.connect(self._url.replace("+psycopg", ""), autocommit=True) as fresh:
+        with psycopg.connect(self.dsn, autocommit=True) as fresh:
             for name, value in {**settings, "boxengine.held": as_array(range(BUCKETS))}.items():
                 fresh.execute("SELECT set_config(%s, %s, false)", [name, value])
             fresh.execute(f"PREPARE hot ({types}) AS {sql}".encode())
@@ -197,6 +198,21 @@ def test_the_plan_that_a_claim_keeps_serves_a_full_table_though_made_for_an_empt
         check(explained(connection), rows=20 * BUCKETS)
         planner.run(FILL.replace(":status", "0"))
         check(explained(connection), rows=(12 + 2) * BUCKETS)
+
+
+def test_what_no_bound_may_pass_is_found_by_partial_indexes(planner: Planner) -> None:
+    box = make_box(StrictOrder.KEY)
+    planner.prepare(box, STALE["analyzed when all were pending, then all delivered"])
+    with planner.engine.connect() as connection:
+        sql = first_stops(reflect(connection, box)).replace("%s", "${}").format(1, 2, 3)
+    start, end = (as_array([number] * BUCKETS) for number in (0, 2 * ROWS))
+    with psycopg.connect(planner.dsn, autocommit=True) as fresh:
+        fresh.execute(f"PREPARE hot (int[], bigint[], bigint[]) AS {sql}".encode())
+        for mode in ("force_custom_plan", "force_generic_plan"):
+            fresh.execute(f"SET plan_cache_mode = {mode}".encode())
+            plan = nodes_of(fresh, f"EXECUTE hot ('{as_array(range(BUCKETS))}', '{start}', '{end}')")
+            used = {node["Index Name"] for node in plan if node.get("Relation Name") == NAME}
+            assert used == {f"ix_{NAME}_{purpose}" for purpose in ("pending", "failed")}
 
 
 @pytest.mark.parametrize("outcome", ["_deliver", "_fail"])

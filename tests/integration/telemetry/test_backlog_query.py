@@ -65,7 +65,7 @@ def test_only_the_first_pending_rows_of_each_bucket_are_looked_at(engine: sa.Eng
             connection.exec_driver_sql(statement)
     recorded = Recorded()
     store = SqlStore(engine)
-    PostgresStatements(store.table(BOX), idle_timeout_ms=60_000).oldest_pending(recorded)
+    PostgresStatements(store.table(BOX), idle_timeout_ms=60_000).oldest_pending(recorded, dict.fromkeys(BOX.buckets, 0))
     with engine.connect() as connection:
         plan = connection.exec_driver_sql(f"EXPLAIN (ANALYZE, FORMAT JSON) {recorded.asked}").scalar_one()
     nodes = list(walk((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]))

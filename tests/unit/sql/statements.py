@@ -11,6 +11,7 @@ from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.engine.interfaces import Dialect
 
 from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.bounding import first_stops
 from boxengine.adapters.sql.dialects.base import BoxStatements
 from boxengine.adapters.sql.dialects.postgresql_inserts import PostgresInserts
 from boxengine.adapters.sql.dialects.registry import inserts_for, statements_for
@@ -25,6 +26,7 @@ from tests.unit.sql.shapes import Shape
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HELD = {0: 0, 1: 40}
+AT_START = {0: 0, 1: 0}
 DIALECTS: dict[str, Dialect] = {"postgresql": postgresql.psycopg.dialect(), "mysql": mysql.pymysql.dialect()}  # type: ignore[no-untyped-call]
 Step = Callable[[BoxStatements, RecordingCursor], object]
 Steps = Mapping[str, tuple[Step, tuple[Sequence[Any], ...]]]
@@ -45,9 +47,9 @@ def delivering(shape: Shape, dialect: str) -> dict[str, list[str]]:
     statements = statements_for(dialect, table, log=shape.log, idle_timeout=timedelta(seconds=60), light=1000)
     window = ([int(Status.DELIVERED)], NOW, NOW, 1000)
     steps: Steps = {
-        "poll": (lambda on, cursor: on.poll(cursor, [0, 1], 50, regular_only=False), ()),
-        "poll, rows that never failed": (lambda on, cursor: on.poll(cursor, [0, 1], 50, regular_only=True), ()),
-        "outlook": (lambda on, cursor: on.outlook(cursor, [0, 1]), ()),
+        "poll": (lambda on, cursor: on.poll(cursor, AT_START, 50, regular_only=False), ()),
+        "poll, rows that never failed": (lambda on, cursor: on.poll(cursor, AT_START, 50, regular_only=True), ()),
+        "outlook": (lambda on, cursor: on.outlook(cursor, AT_START), ()),
         "claim": (lambda on, cursor: on.claim(cursor, HELD, 100), _answers(dialect)),
         "plain claim": (
             lambda on, cursor: on.claim_plain(cursor, HELD, 100),
@@ -64,7 +66,7 @@ def delivering(shape: Shape, dialect: str) -> dict[str, list[str]]:
         "after a handler's session": (lambda on, cursor: on.take_back(cursor), (("{0,1}",),)),
         "after such a transaction": (lambda on, cursor: on.clean(cursor), ()),
         "locks set free": (lambda on, cursor: on.unlock(cursor, [0, 1]), ()),
-        "oldest pending row": (lambda on, cursor: on.oldest_pending(cursor), ((None,),)),
+        "oldest pending row": (lambda on, cursor: on.oldest_pending(cursor, AT_START), ((None,),)),
         "oldest delivered row": (lambda on, cursor: on.oldest(cursor, [int(Status.DELIVERED)]), ((None,),)),
         "oldest failed or discarded row": (lambda on, cursor: on.oldest(cursor, [1, 3]), ((None,),)),
         "deletion of old rows": (lambda on, cursor: on.delete(cursor, *window), ()),
@@ -81,6 +83,8 @@ def delivering(shape: Shape, dialect: str) -> dict[str, list[str]]:
         step(statements.for_claim(), cursor)
         if cursor.texts:
             found[name] = [text.replace("%%", "%") for text in cursor.texts]
+    if dialect == "postgresql" and shape.log is None:
+        found["rows that no bound may pass"] = [first_stops(table).replace("%%", "%")]
     return found
 
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, ClassVar
 
+from boxengine.adapters.memory.bounding import MemoryBounds
 from boxengine.adapters.memory.log.table import MemoryLog
 from boxengine.adapters.memory.log.transactions import Transactions
 from boxengine.adapters.memory.rows import Row, Rows
 from boxengine.adapters.memory.store import Database, MemoryClaim, MemoryClaims, MemoryStore, Step, no_fault
+from boxengine.domain.bounds import PACE, Pace
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Item
 from boxengine.domain.item_id import ItemId
@@ -155,10 +157,12 @@ class MemoryLogStore(MemoryStore):
         fault: Callable[[Step], None] = no_fault,
         max_batch_bytes: int | None = None,
         name: Callable[[int], ItemId] = int,
+        pace: Pace = PACE,
     ) -> None:
         """``name``: of boxes without a log. A log's ids are numbers."""
-        super().__init__(clock, fault=fault, max_batch_bytes=max_batch_bytes, name=name)
+        super().__init__(clock, fault=fault, max_batch_bytes=max_batch_bytes, name=name, pace=pace)
         self._database = LogDatabase(clock, name, max_batch_bytes=self._database.max_batch_bytes)
+        self._bounds = MemoryBounds(self._database, pace)
 
     # ── what an application, a person and a test do ──────────────────────────────────────────────────
 
@@ -250,7 +254,7 @@ class MemoryLogStore(MemoryStore):
     def claims(self, box: Box) -> MemoryClaims:
         """See ``Store.claims``."""
         kind = LogClaims if box.storage is Storage.LOG else MemoryClaims
-        return kind(self._database, box, fault=self._fault)
+        return kind(self._database, box, fault=self._fault, bounds=self._bounds)
 
     def _remove(self, box: Box, rows: Sequence[Row]) -> None:
         if box.storage is not Storage.LOG:

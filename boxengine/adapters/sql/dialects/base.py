@@ -50,11 +50,19 @@ class BoxStatements(Protocol):
     def errors_count(self, cursor: Cursor, item_id: int) -> int:
         """The ``errors_count`` of an existing row."""
 
-    def poll(self, cursor: Cursor, buckets: Sequence[int], share: int, *, regular_only: bool) -> list[PendingRow]:
-        """Due rows, at most ``share`` of each bucket."""
+    def poll(self, cursor: Cursor, buckets: Mapping[int, int], share: int, *, regular_only: bool) -> list[PendingRow]:
+        """Due rows, at most ``share`` of each bucket.
 
-    def outlook(self, cursor: Cursor, buckets: Sequence[int]) -> list[tuple[int | None, float]]:
-        """Buckets with a due row; and None with the seconds until the first delayed row is due."""
+        Args:
+            buckets: each with the id after which to read.
+        """
+
+    def outlook(self, cursor: Cursor, buckets: Mapping[int, int]) -> list[tuple[int | None, float]]:
+        """Buckets with a due row; and None with the seconds until the first delayed row is due.
+
+        Args:
+            buckets: each with the id after which to read.
+        """
 
     def for_claim(self) -> Self:
         """The statements of one claim and its settlement, which may remember what the claim has read."""
@@ -127,8 +135,12 @@ class BoxStatements(Protocol):
     def pending_in_log(self, cursor: Cursor, limit: int) -> int:
         """How many rows of the box's log, if it has one, no delivery has passed; counts no further than the limit."""
 
-    def oldest_pending(self, cursor: Cursor) -> datetime | None:
-        """Since when (zone UTC) the row has waited that has waited longest; see ``HistoryStore.oldest_pending``."""
+    def oldest_pending(self, cursor: Cursor, buckets: Mapping[int, int]) -> datetime | None:
+        """Since when (zone UTC) the row has waited that has waited longest; see ``HistoryStore.oldest_pending``.
+
+        Args:
+            buckets: each with the id after which to read.
+        """
 
     def oldest(self, cursor: Cursor, statuses: Sequence[int]) -> datetime | None:
         """``created_at`` (zone UTC) of the row with the lowest id among those statuses."""

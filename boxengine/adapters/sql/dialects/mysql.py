@@ -67,12 +67,12 @@ class MySqlStatements:
 
     # ── the steps of a delivery ──────────────────────────────────────────────────────────────────────
 
-    def poll(self, cursor: Cursor, buckets: Sequence[int], share: int, *, regular_only: bool) -> list[PendingRow]:
+    def poll(self, cursor: Cursor, buckets: Mapping[int, int], share: int, *, regular_only: bool) -> list[PendingRow]:
         branch = self._poll_regular if regular_only else self._poll
-        return list(map(PendingRow._make, branch.rows(cursor, dict.fromkeys(buckets, 0), share)))
+        return list(map(PendingRow._make, branch.rows(cursor, buckets, share)))
 
-    def outlook(self, cursor: Cursor, buckets: Sequence[int]) -> list[tuple[int | None, float]]:
-        due, values = self._due.of_all(dict.fromkeys(buckets or [_NO_BUCKET], 0), 1)
+    def outlook(self, cursor: Cursor, buckets: Mapping[int, int]) -> list[tuple[int | None, float]]:
+        due, values = self._due.of_all(buckets or {_NO_BUCKET: 0}, 1)
         cursor.execute(f"({due}){self._first_delayed}", values)
         return [(bucket, float(seconds)) for bucket, seconds in cursor.fetchall()]
 
@@ -207,8 +207,8 @@ class MySqlStatements:
         """Zero: there is no log."""
         return 0
 
-    def oldest_pending(self, cursor: Cursor) -> datetime | None:
-        found, values = self._waiting.of_all(dict.fromkeys(self._table.box.buckets, 0), LOOKED_AT)
+    def oldest_pending(self, cursor: Cursor, buckets: Mapping[int, int]) -> datetime | None:
+        found, values = self._waiting.of_all(buckets, LOOKED_AT)
         cursor.execute(f"SELECT MIN(found.since) FROM ({found}) AS found", values)
         return _moment_of(cursor.fetchone())
 

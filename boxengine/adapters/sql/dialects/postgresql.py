@@ -79,13 +79,13 @@ class PostgresStatements:
 
     # ── the steps of a delivery ──────────────────────────────────────────────────────────────────────
 
-    def poll(self, cursor: Cursor, buckets: Sequence[int], share: int, *, regular_only: bool) -> list[PendingRow]:
+    def poll(self, cursor: Cursor, buckets: Mapping[int, int], share: int, *, regular_only: bool) -> list[PendingRow]:
         statement = self._poll_regular if regular_only else self._poll
-        cursor.execute(statement, (_array(buckets), _array([0] * len(buckets)), share), prepare=True)
+        cursor.execute(statement, (_array(buckets), _array(buckets.values()), share), prepare=True)
         return list(map(PendingRow._make, cursor.fetchall()))
 
-    def outlook(self, cursor: Cursor, buckets: Sequence[int]) -> list[tuple[int | None, float]]:
-        cursor.execute(self._due, (_array(buckets), _array([0] * len(buckets)), 1), prepare=True)
+    def outlook(self, cursor: Cursor, buckets: Mapping[int, int]) -> list[tuple[int | None, float]]:
+        cursor.execute(self._due, (_array(buckets), _array(buckets.values()), 1), prepare=True)
         rows: list[tuple[int | None, float]] = cursor.fetchall()
         return rows
 
@@ -222,8 +222,8 @@ class PostgresStatements:
         """Zero: there is no log."""
         return 0
 
-    def oldest_pending(self, cursor: Cursor) -> datetime | None:
-        cursor.execute(self._waiting, (_array(self._table.box.buckets), LOOKED_AT), prepare=True)
+    def oldest_pending(self, cursor: Cursor, buckets: Mapping[int, int]) -> datetime | None:
+        cursor.execute(self._waiting, (_array(buckets), _array(buckets.values()), LOOKED_AT), prepare=True)
         return _moment_of(cursor.fetchone())
 
     def oldest(self, cursor: Cursor, statuses: Sequence[int]) -> datetime | None:
@@ -308,9 +308,9 @@ class PostgresStatements:
         return (
             # If the condition were inside the limit, the planner would expect few rows to meet it and read the whole table.
             f"SELECT min(i.since) FILTER (WHERE {is_within_reach('i.since')}) "
-            f"FROM unnest(%s::int[]) AS held(bucket) CROSS JOIN LATERAL ("
+            f"FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after) CROSS JOIN LATERAL ("
             f"SELECT {since} AS since FROM {self._table.name} AS t WHERE t.status = 0 "
-            f"AND (t.bucket, t.id) > (held.bucket, 0) AND t.bucket <= held.bucket {condition} "
+            f"AND (t.bucket, t.id) > (held.bucket, held.after) AND t.bucket <= held.bucket {condition} "
             f"ORDER BY t.bucket, t.id LIMIT %s) AS i"
         )
 

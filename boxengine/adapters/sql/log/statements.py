@@ -103,12 +103,12 @@ class LogStatements(PostgresStatements):
 
     # ── what is there ────────────────────────────────────────────────────────────────────────────────
 
-    def poll(self, cursor: Cursor, buckets: Sequence[int], share: int, *, regular_only: bool) -> list[PendingRow]:
+    def poll(self, cursor: Cursor, buckets: Mapping[int, int], share: int, *, regular_only: bool) -> list[PendingRow]:
         rows = super().poll(cursor, buckets, share, regular_only=regular_only)
         # Nobody has looked at the log's rows: a job for the bucket is all that they need.
         return rows + [PendingRow(ANY_ID[0], bucket, 0) for bucket in self._waiting_in_log(cursor, buckets)]
 
-    def outlook(self, cursor: Cursor, buckets: Sequence[int]) -> list[tuple[int | None, float]]:
+    def outlook(self, cursor: Cursor, buckets: Mapping[int, int]) -> list[tuple[int | None, float]]:
         found = super().outlook(cursor, buckets)
         known = {bucket for bucket, _ in found}
         return found + [(bucket, 0.0) for bucket in self._waiting_in_log(cursor, buckets) if bucket not in known]
@@ -118,15 +118,15 @@ class LogStatements(PostgresStatements):
         cursor.execute(f"SELECT count(*) FROM ({self._beyond} LIMIT %s) AS waiting", values)
         return int(cursor.fetchone()[0])
 
-    def oldest_pending(self, cursor: Cursor) -> datetime | None:
-        oldest = super().oldest_pending(cursor)
-        values = (_numbers(self._table.box.buckets), LOOKED_AT, LOOKED_AT)
+    def oldest_pending(self, cursor: Cursor, buckets: Mapping[int, int]) -> datetime | None:
+        oldest = super().oldest_pending(cursor, buckets)
+        values = (_numbers(buckets), LOOKED_AT, LOOKED_AT)
         cursor.execute(f"SELECT min(waiting.created_at) FROM ({self._beyond}) AS waiting", values)
         (first,) = cursor.fetchone()
         found = [moment for moment in (oldest, first) if moment is not None]
         return min(found).astimezone(UTC) if found else None
 
-    def _waiting_in_log(self, cursor: Cursor, buckets: Sequence[int]) -> list[int]:
+    def _waiting_in_log(self, cursor: Cursor, buckets: Iterable[int]) -> list[int]:
         cursor.execute(self._waiting_buckets, (_numbers(buckets),), prepare=True)
         return [bucket for (bucket,) in cursor.fetchall()]
 

@@ -308,30 +308,6 @@ FROM (
            AND t.created_at >= TIMESTAMP '0001-01-02 00:00:00'
            AND t.created_at <= TIMESTAMP '9999-12-30 00:00:00'
          ORDER BY t.id
-         LIMIT %s)
-      UNION ALL
-        (SELECT GREATEST(t.created_at, COALESCE(t.available_at, t.created_at)) AS since
-         FROM shop.order_outbox_items AS t
-         FORCE INDEX (`ix_order_outbox_items_pending`)
-         WHERE t.status = 0
-           AND t.bucket = %s
-           AND (t.available_at IS NULL
-                OR t.available_at <= UTC_TIMESTAMP(6))
-           AND t.created_at >= TIMESTAMP '0001-01-02 00:00:00'
-           AND t.created_at <= TIMESTAMP '9999-12-30 00:00:00'
-         ORDER BY t.id
-         LIMIT %s)
-      UNION ALL
-        (SELECT GREATEST(t.created_at, COALESCE(t.available_at, t.created_at)) AS since
-         FROM shop.order_outbox_items AS t
-         FORCE INDEX (`ix_order_outbox_items_pending`)
-         WHERE t.status = 0
-           AND t.bucket = %s
-           AND (t.available_at IS NULL
-                OR t.available_at <= UTC_TIMESTAMP(6))
-           AND t.created_at >= TIMESTAMP '0001-01-02 00:00:00'
-           AND t.created_at <= TIMESTAMP '9999-12-30 00:00:00'
-         ORDER BY t.id
          LIMIT %s)) AS found;
 
 -- deliver: oldest delivered row

@@ -248,14 +248,14 @@ SELECT pg_advisory_unlock_all();
 SELECT min(i.since) FILTER (
                             WHERE i.since >= TIMESTAMP '0001-01-02 00:00:00'
                               AND i.since <= TIMESTAMP '9999-12-30 00:00:00')
-FROM unnest(%s::int[]) AS held(bucket)
+FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after)
 CROSS JOIN LATERAL
   (SELECT greatest(t.created_at, t.available_at) AS since
    FROM public.order_outbox_items AS t
    WHERE t.status = 0
      AND (t.bucket,
           t.id) > (held.bucket,
-                   0)
+                   held.after)
      AND t.bucket <= held.bucket
      AND (t.available_at IS NULL
           OR t.available_at <= now())
@@ -336,6 +336,26 @@ SELECT
    FROM gone),
   (SELECT max(id)
    FROM looked);
+
+-- deliver: rows that no bound may pass
+SELECT held.bucket,
+       extract(epoch
+               FROM clock_timestamp() - statement_timestamp())::float8,
+       i.id
+FROM unnest(%s::int[], %s::bigint[], %s::bigint[]) AS held(bucket, after, up_to)
+LEFT JOIN LATERAL
+  (SELECT t.id
+   FROM public.order_outbox_items AS t
+   WHERE t.status = 0
+     AND (t.bucket,
+          t.id) > (held.bucket,
+                   held.after)
+     AND (t.bucket,
+          t.id) <= (held.bucket,
+                    held.up_to)
+   ORDER BY t.bucket,
+            t.id
+   LIMIT 1) AS i ON true;
 
 -- create: rows that may be there already
 INSERT INTO order_outbox_items (uuid, event_key, bucket, status, payload, errors_count, dedup_key)

@@ -773,14 +773,14 @@ SELECT pg_advisory_unlock_all();
 SELECT min(i.since) FILTER (
                             WHERE i.since >= TIMESTAMP '0001-01-02 00:00:00'
                               AND i.since <= TIMESTAMP '9999-12-30 00:00:00')
-FROM unnest(%s::int[]) AS held(bucket)
+FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after)
 CROSS JOIN LATERAL
   (SELECT greatest(t.created_at, t.available_at) AS since
    FROM public.order_outbox_items AS t
    WHERE t.status = 0
      AND (t.bucket,
           t.id) > (held.bucket,
-                   0)
+                   held.after)
      AND t.bucket <= held.bucket
      AND (t.available_at IS NULL
           OR t.available_at <= now())

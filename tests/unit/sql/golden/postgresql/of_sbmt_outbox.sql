@@ -210,14 +210,14 @@ SELECT pg_advisory_unlock_all();
 SELECT min(i.since) FILTER (
                             WHERE i.since >= TIMESTAMP '0001-01-02 00:00:00'
                               AND i.since <= TIMESTAMP '9999-12-30 00:00:00')
-FROM unnest(%s::int[]) AS held(bucket)
+FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after)
 CROSS JOIN LATERAL
   (SELECT t.created_at AS since
    FROM public.order_outbox_items AS t
    WHERE t.status = 0
      AND (t.bucket,
           t.id) > (held.bucket,
-                   0)
+                   held.after)
      AND t.bucket <= held.bucket
    ORDER BY t.bucket,
             t.id
@@ -296,3 +296,23 @@ SELECT
    FROM gone),
   (SELECT max(id)
    FROM looked);
+
+-- deliver: rows that no bound may pass
+SELECT held.bucket,
+       extract(epoch
+               FROM clock_timestamp() - statement_timestamp())::float8,
+       i.id
+FROM unnest(%s::int[], %s::bigint[], %s::bigint[]) AS held(bucket, after, up_to)
+LEFT JOIN LATERAL
+  (SELECT t.id
+   FROM public.order_outbox_items AS t
+   WHERE t.status = 0
+     AND (t.bucket,
+          t.id) > (held.bucket,
+                   held.after)
+     AND (t.bucket,
+          t.id) <= (held.bucket,
+                    held.up_to)
+   ORDER BY t.bucket,
+            t.id
+   LIMIT 1) AS i ON true;

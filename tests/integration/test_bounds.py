@@ -1,0 +1,328 @@
+"""Bounds on PostgreSQL: looks and claims begin behind what is done, and nothing is skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+
+from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.engine import connect
+from boxengine.adapters.sql.items import SqlItems
+from boxengine.adapters.sql.listen import PostgresWakeups
+from boxengine.adapters.sql.store import SqlStore
+from boxengine.domain.bounds import Pace
+from boxengine.domain.box import Box, BoxType, StrictOrder
+from boxengine.domain.item import Status
+from boxengine.domain.outcome import FailedAttempt, Settlement
+from boxengine.errors import StoreUnavailable
+from boxengine.ports import ItemFilter, Signal
+
+ALWAYS = Pace(items=1, slow=0.0, parts=1, shortest=0.0, share=0.0)
+"""Bounds are used whatever the walk takes, and every move is followed by a look from the start."""
+NEVER_FROM_START = Pace(items=1, slow=0.0, shortest=1e9)
+"""Without the looks from the start that would make up for a bound that is too high."""
+TABLE = "order_items"
+
+
+def make_box(strict_order: StrictOrder = StrictOrder.NONE) -> Box:
+    return Box(name="order_item", type=BoxType.OUTBOX, table=TABLE, bucket_size=2, strict_order=strict_order)
+
+
+class Scene:
+    """One box's table, applications that write to it, and workers."""
+
+    def __init__(self, url: str, box: Box) -> None:
+        self.box = box
+        self._url = url
+        self.dsn = url.replace("+psycopg", "")
+        self._opened: list[Any] = []
+        self.store = self.worker(NEVER_FROM_START)
+        schema.create(self.store.engine, [box])
+        self.direct = self.connection(autocommit=True)
+
+    def worker(self, pace: Pace) -> SqlStore:
+        store = SqlStore(connect(self._url, connections=3), pace=pace)
+        self._opened.append(store)
+        return store
+
+    def connection(self, *, autocommit: bool = False) -> psycopg.Connection[Any]:
+        connection = psycopg.connect(self.dsn, autocommit=autocommit)
+        self._opened.append(connection)
+        return connection
+
+    def close(self) -> None:
+        for each in reversed(self._opened):
+            each.close()
+
+    def insert(self, on: psycopg.Connection[Any] | None = None, *, bucket: int = 0, **columns: Any) -> int:
+        values = {"event_key": "k", "bucket": bucket, "payload": b"x", **columns}
+        names, places = ", ".join(values), ", ".join(["%s"] * len(values))
+        statement = f"INSERT INTO {TABLE} (uuid, {names}) VALUES (gen_random_uuid(), {places}) RETURNING id"
+        row = (on or self.direct).execute(statement.encode(), list(values.values())).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def deliver(self, store: SqlStore | None = None) -> list[int]:
+        """All that a claim finds; their ids."""
+        with (store or self.store).plain_claims(self.box).open({0: None, 1: None}, 100) as claim:
+            ids = [item.id for item in claim.items]
+            if ids:
+                claim.commit(Settlement(delivered=ids))
+        return ids
+
+    def advance(self, store: SqlStore | None = None) -> set[int]:
+        """Until what could be adopted is: the walk is timed, an id is proposed, and the bounds move up to it."""
+        return {bucket for _ in range(4) for bucket in (store or self.store).advance(self.box)}
+
+    def bounds(self, store: SqlStore | None = None) -> list[int]:
+        found = (store or self.store)._bounds.of(self.box)
+        return [found.after(bucket) for bucket in self.box.buckets]
+
+    def deliver_and_advance(self, count: int = 3) -> int:
+        """Returns the last id, behind which the bounds now stand."""
+        last = max(self.insert(bucket=n % 2, event_key="other") for n in range(count))
+        assert last in self.deliver()
+        self.advance()
+        return last
+
+
+@pytest.fixture
+def scene(postgres_url: str) -> Iterator[Scene]:
+    with closing(Scene(postgres_url, make_box())) as scene:
+        yield scene
+
+
+@pytest.fixture(params=[StrictOrder.KEY, StrictOrder.BUCKET])
+def strict_scene(postgres_url: str, request: pytest.FixtureRequest) -> Iterator[Scene]:
+    with closing(Scene(postgres_url, make_box(request.param))) as scene:
+        yield scene
+
+
+# ── who is waited for ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_delivered_lies_behind_the_bounds_of_all_buckets(scene: Scene) -> None:
+    last = scene.deliver_and_advance()
+    assert scene.bounds() == [last, last]
+    new = scene.insert()
+    assert scene.store.outlook(scene.box, [0, 1]).due == [0]
+    assert [row.id for row in scene.store.poll(scene.box, [0, 1], 10)] == [new]
+    assert scene.store.pending([scene.box]) == {scene.box.name}
+    assert scene.deliver() == [new]
+    assert scene.store.pending([scene.box]) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SELECT 1"],
+        ["CREATE TABLE elsewhere (id int)", "INSERT INTO elsewhere VALUES (1)"],
+    ],
+    ids=["one that reads", "one that writes elsewhere"],
+)
+def test_a_long_transaction_does_not_hold_the_bounds_back(scene: Scene, statements: list[str]) -> None:
+    old = scene.connection()
+    for statement in statements:
+        old.execute(statement.encode())
+    last = scene.deliver_and_advance()
+    assert scene.bounds() == [last, last]
+
+
+@pytest.mark.parametrize("savepoint", [False, True], ids=["plain", "its first id in a savepoint undone"])
+def test_a_lower_id_that_commits_late_is_delivered(scene: Scene, savepoint: bool) -> None:
+    writer = scene.connection()
+    if savepoint:
+        writer.execute("SAVEPOINT s")
+        scene.insert(writer)
+        writer.execute("ROLLBACK TO s")
+    late = scene.insert(writer)
+    scene.deliver_and_advance()
+    assert scene.bounds() == [0, 0]
+    writer.commit()
+    scene.advance()
+    assert scene.deliver() == [late]
+    scene.advance()
+    assert scene.bounds()[0] > late
+
+
+def test_a_writer_that_has_an_id_and_no_row_yet_is_waited_for(scene: Scene) -> None:
+    scene.deliver_and_advance()
+    known = scene.bounds()
+    writer = scene.connection()
+    drawn = writer.execute(f"SELECT nextval(pg_get_serial_sequence('{TABLE}', 'id'))").fetchone()
+    assert drawn is not None
+    assert writer.execute("SELECT pg_current_xact_id_if_assigned()").fetchone() == (None,)
+    scene.deliver_and_advance()
+    assert scene.bounds() == known
+    assert scene.insert(writer, id=drawn[0]) == drawn[0]
+    writer.commit()
+    scene.advance()
+    assert scene.deliver() == [drawn[0]]
+
+
+def test_a_writer_that_begins_later_is_not_waited_for(scene: Scene) -> None:
+    scene.insert()
+    scene.deliver()
+    scene.store.advance(scene.box)  # times the walk
+    scene.store.advance(scene.box)  # proposes
+    writer = scene.connection()
+    new = scene.insert(writer)
+    scene.store.advance(scene.box)
+    assert scene.bounds() == [new - 1, new - 1]
+    writer.commit()
+    assert scene.deliver() == [new]
+
+
+# ── what no bound passes ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_row_that_waits_for_its_time_stays_before_the_bound_of_its_bucket_alone(scene: Scene) -> None:
+    waiting = scene.insert(bucket=1, available_at="2100-01-01")
+    last = scene.deliver_and_advance()
+    assert scene.bounds() == [last, waiting - 1]
+    scene.direct.execute(f"UPDATE {TABLE} SET available_at = now() WHERE id = {waiting}".encode())
+    assert scene.deliver() == [waiting]
+
+
+@pytest.mark.parametrize("status", [Status.FAILED, Status.DISCARDED])
+def test_under_strict_order_no_bound_passes_a_row_that_somebody_may_retry(strict_scene: Scene, status: Status) -> None:
+    scene = strict_scene
+    ended = scene.insert(status=int(status))
+    scene.deliver_and_advance()
+    assert scene.bounds() == [ended - 1, ended - 1]
+    follower = scene.insert()
+    scene.direct.execute(f"UPDATE {TABLE} SET status = 0 WHERE id = {ended}".encode())
+    assert scene.deliver() == [ended, follower]
+
+
+def test_a_row_that_backs_off_stays_before_the_bound(scene: Scene) -> None:
+    failing = scene.insert()
+    with scene.store.plain_claims(scene.box).open({0: None}, 1) as claim:
+        claim.commit(Settlement(failed=[FailedAttempt(failing, Status.PENDING, 1, "timed out")]))
+    last = scene.deliver_and_advance()
+    assert scene.bounds() == [failing - 1, last]
+    scene.direct.execute(f"UPDATE {TABLE} SET processed_at = now() - interval '1 day' WHERE id = {failing}".encode())
+    assert scene.deliver() == [failing]
+
+
+# ── what comes back ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_item_that_people_retry_is_claimed_once_the_worker_hears_of_it(scene: Scene) -> None:
+    failed = scene.insert(status=int(Status.FAILED))
+    assert min(scene.deliver_and_advance(), *scene.bounds()) > failed
+    with closing(PostgresWakeups(scene.store.engine)) as wakeups:
+        wakeups.wait(timedelta(0))
+        assert SqlItems(scene.store, notify=True).retry(scene.box, ItemFilter(), [failed]) == {failed}
+        signals = wakeups.wait(timedelta(seconds=60))
+    assert signals == [Signal(scene.box.name, None, again=True)]
+    scene.store.read_from_start(scene.box.name)
+    assert scene.deliver() == [failed]
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        [f"UPDATE {TABLE} SET status = 0 WHERE id = 1"],
+        [f"DELETE FROM {TABLE} WHERE id = 1", f"UPDATE {TABLE} SET id = 1, status = 0 WHERE id = 3"],
+    ],
+    ids=["an operator's SQL", "a row with an id of its own"],
+)
+def test_what_comes_back_by_other_ways_is_found_by_a_look_from_the_start(scene: Scene, statements: list[str]) -> None:
+    store = scene.worker(ALWAYS)
+    last = scene.deliver_and_advance()
+    scene.insert()
+    scene.deliver(store)
+    scene.advance(store)
+    assert min(scene.bounds(store)) > last
+    for statement in statements:
+        scene.direct.execute(statement.encode())
+    assert scene.deliver(store) == []
+    assert scene.advance(store) == {0}
+    assert scene.deliver(store) == [1]
+
+
+def test_two_workers_share_a_bucket_and_a_new_one_begins_at_the_start(scene: Scene) -> None:
+    other = scene.worker(NEVER_FROM_START)
+    scene.insert()
+    scene.deliver(other)
+    scene.advance(other)
+    last = scene.deliver_and_advance()
+    assert scene.bounds(other)[0] < last
+    new = scene.insert()
+    assert scene.deliver(other) == [new]
+    scene.advance(other)
+    newest = scene.insert()
+    assert scene.bounds(scene.worker(NEVER_FROM_START)) == [0, 0]
+    assert scene.deliver(scene.worker(NEVER_FROM_START)) == [newest]
+
+
+# ── where a bound would not be safe ──────────────────────────────────────────────────────────────────
+
+
+def test_an_id_that_the_sequence_has_not_reached_moves_no_bound_beyond_it(scene: Scene) -> None:
+    scene.insert(id=10**9)
+    last = scene.deliver_and_advance()
+    assert scene.bounds() == [last, last]
+    new = scene.insert()
+    assert scene.deliver() == [new]
+
+
+def test_ids_that_are_set_back_make_the_worker_forget_its_bounds(scene: Scene) -> None:
+    store = scene.worker(ALWAYS)
+    scene.insert()
+    scene.insert()
+    scene.deliver(store)
+    scene.advance(store)
+    assert min(scene.bounds(store)) > 0
+    scene.direct.execute(f"TRUNCATE {TABLE} RESTART IDENTITY".encode())
+    first = scene.insert()
+    assert scene.deliver(store) == []
+    scene.advance(store)
+    assert scene.deliver(store) == [first]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        f"ALTER SEQUENCE {TABLE}_id_seq CACHE 10",
+        f"ALTER SEQUENCE {TABLE}_id_seq INCREMENT BY -1 MINVALUE -10 RESTART WITH 5",
+        f"CREATE SEQUENCE own; ALTER TABLE {TABLE} ALTER COLUMN id SET DEFAULT nextval('own')",
+    ],
+    ids=["cached by sessions", "descending", "not the table's own"],
+)
+def test_where_ids_do_not_ascend_no_bound_is_used(scene: Scene, change: str) -> None:
+    scene.direct.execute(change.encode())
+    scene.deliver_and_advance()
+    assert scene.bounds() == [0, 0]
+
+
+def test_a_lost_connection_makes_the_worker_forget_its_bounds(scene: Scene) -> None:
+    last = scene.deliver_and_advance()
+    assert scene.bounds() == [last, last]
+    scene.direct.execute(
+        "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = current_database() "
+        "AND pid <> pg_backend_pid()"
+    )
+    scene.store._bounds.of(scene.box).claimed(1)
+    with pytest.raises(StoreUnavailable):
+        scene.store.advance(scene.box)
+    assert scene.bounds() == [0, 0]
+
+
+def test_a_table_without_the_index_that_serves_the_look_has_no_bounds(scene: Scene) -> None:
+    with scene.store.engine.begin() as connection:
+        (name,) = [
+            index["name"]
+            for index in sa.inspect(connection).get_indexes(TABLE)
+            if index["column_names"] == ["bucket", "id"]
+        ]
+        connection.exec_driver_sql(f"DROP INDEX {name}")
+    scene.deliver_and_advance()
+    assert scene.bounds() == [0, 0]

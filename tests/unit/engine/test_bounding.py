@@ -1,0 +1,77 @@
+"""How a worker's loops deal with bounds: who advances them, and who makes them be forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+
+from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.memory.wakeups import MemoryWakeups
+from boxengine.domain.box import Box, BoxType
+from boxengine.engine.observation import NullObserver
+from boxengine.engine.polling.bounding import BoundsWatch
+from boxengine.engine.polling.listener import Listener
+from boxengine.engine.polling.schedule import Schedule
+from boxengine.engine.polling.tasks import Check, Look, Task
+from boxengine.engine.running.outages import Outages
+from boxengine.errors import SchemaMismatch
+from boxengine.ports import Signal
+
+BOXES = [Box(name=name, type=BoxType.OUTBOX, table=name, bucket_size=4) for name in ("orders", "payments")]
+
+
+class Store:
+    """Rows have come back in one bucket of the second box; the first box has no table."""
+
+    def bounded(self, _box: Box) -> bool:
+        return True
+
+    def read_from_start(self, box_name: str) -> None:
+        raise NotImplementedError
+
+    def advance(self, box: Box) -> Collection[int]:
+        if box is BOXES[0]:
+            raise SchemaMismatch("there is no table")
+        return [3]
+
+
+def due(schedule: Schedule) -> list[Task]:
+    """What is due now, but for the checks with which a worker begins."""
+    tasks = []
+    while (task := schedule.take(wait=0.0)) is not None:
+        tasks.append(task)
+    return [task for task in tasks if not isinstance(task, Check)]
+
+
+def test_a_bucket_in_which_rows_came_back_is_looked_at_whatever_becomes_of_other_boxes() -> None:
+    clock = ManualClock()
+    schedule = Schedule(BOXES, partitions=2, clock=clock)
+    outages = Outages(observer=NullObserver(), error_tracker=lambda *_error, **_context: None, clock=clock)
+    BoundsWatch(BOXES, store=Store(), schedule=schedule, outages=outages).turn()
+    assert due(schedule) == [Look(BOXES[1], 1)]
+
+
+@pytest.mark.parametrize(
+    ("signal", "forgotten"), [(Signal("orders", None, again=True), ["orders"]), (Signal("orders", None), [])]
+)
+def test_a_signal_of_old_rows_makes_the_worker_begin_at_the_first_row_before_it_looks(
+    signal: Signal, forgotten: list[str]
+) -> None:
+    schedule = Schedule(BOXES, partitions=1, clock=ManualClock())
+    wakeups, told = MemoryWakeups(), list[str]()
+
+    def read_from_start(box_name: str) -> None:
+        assert due(schedule) == []
+        told.append(box_name)
+
+    wakeups.notify([signal])
+    listener = Listener(wakeups, schedule, queue_announced=lambda: None, read_from_start=read_from_start)
+    listener.turn()
+    assert told == forgotten
+    assert due(schedule) == [Look(BOXES[0], 0)]
+
+
+@pytest.mark.parametrize("signal", [Signal("orders", None, again=True), Signal("combined/orders", None, again=True)])
+def test_a_signal_of_old_rows_reads_as_it_was_written(signal: Signal) -> None:
+    assert Signal.decode(signal.encode()) == signal
