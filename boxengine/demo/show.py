@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from boxengine.demo.shop import INBOX, OUTBOX, Shop
 from boxengine.demo.stage import Stage
@@ -75,8 +76,8 @@ class Show:
         say(f"Starting the worker: boxengine --config {stage.config} start", markup=False)
         stage.start_worker()
         say(
-            f"An orders application now commits {self._script.items:,} items: business row and outbox row in one "
-            "transaction, one in ten of them rolled back.\n"
+            f"An application now commits {self._script.items:,} items, an order and its outbox row in one transaction.\n"
+            "It rolls back one transaction in ten.\n"
         )
         engine = stage.servers.store.engine
         shop = Shop(engine, stage.boxes, items=self._script.items, randomness=random.Random())
@@ -156,9 +157,9 @@ def _look(stage: Stage) -> Look:
     return Look(time.monotonic(), {box.name: store.counts(box) for box in boxes}, lag)
 
 
-def _picture(look: Look, last: Look | None, began: float, shop: Shop) -> Table:
-    table = Table("box", "pending", "delivered", "failed", "items/s", title_justify="left")
-    table.title = (
+def _picture(look: Look, last: Look | None, began: float, shop: Shop) -> Group:
+    table = Table("box", "pending", "delivered", "failed", "items/s")
+    title = Text(  # above the table, not its title: that would be broken to the table's width
         f"{look.at - began:4.1f} s   {shop.committed.transactions:,} transactions   "
         f"{len(shop.committed.rolled_back):,} items rolled back   lag {look.lag * 1000:.0f} ms"
     )
@@ -168,4 +169,4 @@ def _picture(look: Look, last: Look | None, began: float, shop: Shop) -> Table:
         rate = 0.0 if last is None else (delivered - before) / (look.at - last.at)
         pending, failed = counts.get(Status.PENDING, 0), counts.get(Status.FAILED, 0)
         table.add_row(name, f"{pending:,}", f"{delivered:,}", f"{failed:,}", f"{rate:,.0f}")
-    return table
+    return Group(title, table)
