@@ -11,8 +11,10 @@ from boxengine.adapters.sql.checkup import SqlCheckup
 from boxengine.adapters.system import SystemClock
 from boxengine.app.boxes import Boxes
 from boxengine.app.job_office import JobOffice
+from boxengine.app.overview.problems import told_of_retention
 from boxengine.app.servers import Servers
 from boxengine.domain.box import Box
+from boxengine.domain.holding_back import held_back
 from boxengine.engine.running.heartbeat import names_twice
 from boxengine.errors import BoxError
 from boxengine.ports.people.checkup import Checkup, Remark
@@ -42,6 +44,7 @@ class Doctor:
             for notice in map(str, notices(self._boxes.resolved.settings))
         ]
         found += _part("database", lambda: self._database.remarks(self._chosen))
+        found += _part("database", self._lagging)
         found += _part("jobs", self._office.remarks)
         if not self._chosen and self._office.boxes:
             # Long jobs need no Redis.
@@ -70,6 +73,17 @@ class Doctor:
             )
             for other, boxes in mixed.values()
         ]
+
+    def _lagging(self) -> list[Remark]:
+        """Subscriptions that hold back retention."""
+        found = []
+        for box in self._chosen:
+            since = None if box.subscription is None else self._servers.store.unread_since(box)
+            age = held_back(box, since, self._servers.clock.now())
+            if age is not None:
+                sentence, advice = told_of_retention(box, age)
+                found.append(Remark(area="database", box=box.name, text=sentence, advice=advice))
+        return found
 
     def alarms(self) -> list[Remark]:
         """What people should see without asking; cheap to compute, and silent about servers that do not answer."""

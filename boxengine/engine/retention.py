@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from boxengine.domain.box import Box
+from boxengine.domain.holding_back import held_back
 from boxengine.domain.item import Status
 from boxengine.domain.item_id import ItemId
 from boxengine.engine.running.outages import Outages
@@ -68,11 +69,19 @@ class Retention:
             return None
         try:
             retention = box.retention
+            self._tell_of_a_lag(box)
             deleted = self._delete(box, [Status.DELIVERED], retention.delivered, lease=lease)
             deleted += self._delete(box, [Status.FAILED, Status.DISCARDED], retention.others, lease=lease)
             return deleted + self._sweep(box, lease=lease)
         finally:
             self._leases.release(lease, self._token)
+
+    def _tell_of_a_lag(self, box: Box) -> None:
+        """Before anything is deleted: under ``retain_at_most`` that may be what a subscription has not passed."""
+        if box.subscription is not None:
+            age = held_back(box, self._store.unread_since(box), self._clock.now())
+            if age is not None:
+                self._observer.see(events.RetentionHeld(box, age=age))
 
     def _delete(self, box: Box, statuses: Sequence[Status], period: timedelta, *, lease: LeaseName) -> int:
         """Goes through the time before the period in windows, each in batches of one statement and transaction."""

@@ -236,6 +236,25 @@ class OldestPending:
 
 
 @dataclass(frozen=True, slots=True)
+class Unread:
+    """The age of the oldest item in the log that a subscription has not passed; 0: it has passed all."""
+
+    box: Box
+    _: KW_ONLY
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionHeld:
+    """A subscription has not passed items that retention would delete otherwise."""
+
+    box: Box
+    _: KW_ONLY
+    age: timedelta
+    """Of the oldest of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stranded:
     """How many pending rows lie in buckets that the box does not have; 10,000 at most."""
 
@@ -317,6 +336,8 @@ Event = (
     | DiscardedByHand
     | Deleted
     | OldestPending
+    | Unread
+    | RetentionHeld
     | Stranded
     | MessagesStored
     | Lagging

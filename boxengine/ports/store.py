@@ -165,6 +165,13 @@ class HistoryStore(Protocol):
         Cheap enough to be asked every few seconds: it looks at the first rows of each bucket only.
         """
 
+    def unread_since(self, box: Box) -> datetime | None:
+        """When (zone UTC) the oldest item was created that stands in the box's log and has not been passed. None: there is none,
+        or no log.
+
+        Cheap, as ``oldest_pending``.
+        """
+
     def stranded_items(self, box: Box) -> int:
         """Pending rows in buckets that the box does not have, where no worker looks; from 10,000 on it counts no further."""
 

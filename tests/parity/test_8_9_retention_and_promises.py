@@ -136,6 +136,7 @@ class Noted:
             store.oldest_finished,
             store.sweep_finished,
         )
+        self.unread_since = store.unread_since
 
     def delete_finished(
         self, box: Box, statuses: Sequence[int], *, created_from: datetime, created_before: datetime, limit: int

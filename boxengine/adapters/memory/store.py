@@ -535,6 +535,10 @@ class MemoryStore:
         since = [max(row.created_at, row.available_at or row.created_at) for row in pending]
         return min((each for each in since if each <= self._database.clock.now()), default=None)
 
+    def unread_since(self, box: Box) -> datetime | None:  # noqa: ARG002 - the port's
+        """See ``HistoryStore.unread_since``; these boxes have no log."""
+        return None
+
     def stranded_items(self, box: Box) -> int:
         """See ``HistoryStore.stranded_items``."""
         self._fault("history")

@@ -226,6 +226,11 @@ class SqlStore:
             box, lambda cursor, statements: statements.oldest_pending(cursor, self._begin(box, box.buckets))
         )
 
+    def unread_since(self, box: Box) -> datetime | None:
+        if box.storage is Storage.TABLE:
+            return None
+        return self._ask(box, lambda cursor, statements: statements.unread_since(cursor))
+
     def stranded_items(self, box: Box) -> int:
         table = self.table(box)
         with self._cursor(self._looks) as cursor:

@@ -125,6 +125,12 @@ OLDEST_PENDING = _gauge(
     "How long the oldest pending item has waited; 0: nothing waits.",
     lifetime=MEASURED,
 )
+UNREAD = _gauge(
+    "outbox_log_unread_age_seconds",
+    BOX,
+    "Age of the oldest item in the log that a subscription has not passed; 0: it has passed all.",
+    lifetime=MEASURED,
+)
 TRANSPORT_ITEMS = _counter(
     "outbox_transport_items", (*BOX, "transport", "result"), "Items a transport was called with."
 )

@@ -179,6 +179,15 @@ class LogObserver:
             case events.FetchFailed(box=box):
                 # At debug: every try reports it, while the outage behind it is logged once, as an outage.
                 logger.debug("items could not be read or recorded: %s", event.reason, extra={"box": box.name})
+            case events.RetentionHeld(box=box, age=age):
+                limit = box.retention.at_most
+                logger.warning(
+                    "this subscription holds back retention: it has not delivered an item of %s, which is %s old%s",
+                    box.source.name,
+                    age,
+                    "" if limit is None else f"; those older than {limit} are deleted undelivered (retain_at_most)",
+                    extra={"box": box.name},
+                )
             case events.ForeignJobs(box=box, elements=elements):
                 logger.warning(
                     "the queue held %d elements that are not jobs of this box; dropped them, the first: %r",

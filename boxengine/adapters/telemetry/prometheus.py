@@ -129,6 +129,8 @@ class PrometheusObserver:
                 self._add(amounts)
             case events.OldestPending(box=box):
                 self._put({self._key(families.OLDEST_PENDING, box): event.seconds})
+            case events.Unread(box=box):
+                self._put({self._key(families.UNREAD, box): event.seconds})
             case events.Stranded(box=box):
                 self._put({self._key(families.STRANDED, box): event.items})
             case events.MessagesStored():
@@ -139,7 +141,13 @@ class PrometheusObserver:
                 self._add({(families.OUTAGES.name, event.what): 1})
             case JobEnded() | JobsReaped() | JobLoad():
                 self._jobs.see(event)
-            case events.KeptBack() | events.OutageEnded() | events.CoordinatorSlow() | events.CoordinatorQuick():
+            case (
+                events.RetentionHeld()
+                | events.KeptBack()
+                | events.OutageEnded()
+                | events.CoordinatorSlow()
+                | events.CoordinatorQuick()
+            ):
                 pass
             case events.NamesTwice():  # the log and the doctor say it; how often they say so means nothing
                 pass

@@ -10,8 +10,19 @@ from time import monotonic
 from typing import Any, Protocol, TypeVar
 
 from boxengine.app.overview.job_boxes import JobBoxView
-from boxengine.app.overview.problems import NO_WORKER, Facts, Problem, Stuck, alarm, nobody_works, problems, trouble_of
+from boxengine.app.overview.problems import (
+    NO_WORKER,
+    Facts,
+    Problem,
+    Stuck,
+    alarm,
+    nobody_works,
+    problems,
+    told_of_retention,
+    trouble_of,
+)
 from boxengine.domain.box import Box, StrictOrder
+from boxengine.domain.holding_back import held_back
 from boxengine.errors import BoxError, Unavailable
 from boxengine.ports import Census, Clock, Counts, HistoryStore, JobQueue, OpenCircuit, Pauses, WorkerInfo, Workers
 from boxengine.ports.people.checkup import Remark
@@ -75,6 +86,8 @@ class BoxView:
     """What happened in this minute and the previous one, as far as workers have reported it."""
     lately_lasts: timedelta
     """How long ``lately`` spans."""
+    held_back: timedelta | None
+    """The age of the oldest item that retention keeps for this subscription; None: it keeps none."""
     broken: str | None
     """Why the table is unusable; None: it is usable."""
     stranded: str | None
@@ -204,6 +217,9 @@ class Lookout:
             stuck=stuck or (),
             more_leading=sum(1 for each in stuck or () if each.leads) > BLOCKERS,
             stranded=asked.of(box, lambda: sources.store.stranded(box)) if counts is not None else None,
+            held_back=asked.of(box, lambda: spare((box.name, "unread"), lambda: self._held_back(box)))
+            if known
+            else None,
             broken=asked.broken.get(box.name),
         )
         return BoxView(
@@ -218,10 +234,16 @@ class Lookout:
             circuits=circuits,
             lately=lately,
             lately_lasts=timedelta(seconds=60 + facts.now.timestamp() % 60),
+            held_back=facts.held_back,
             broken=facts.broken,
             stranded=facts.stranded,
             problems=problems(facts),
         )
+
+    def _held_back(self, box: Box) -> timedelta | None:
+        if box.subscription is None:
+            return None
+        return held_back(box, self._sources.store.unread_since(box), self._sources.clock.now())
 
     def _stuck(self, box: Box, counts: Counts | None) -> tuple[Stuck, ...]:
         """Items that failed, and how many others they hold back."""
@@ -301,6 +323,8 @@ def _hints(views: Sequence[BoxView]) -> Iterator[str]:
             yield f"{view.box.name}: no index to count by; boxengine db create makes it, --exact does without"
         if view.stranded is not None:
             yield f"{view.box.name}: {view.stranded}"
+        if view.held_back is not None:
+            yield " ".join(told_of_retention(view.box, view.held_back))
 
 
 def _all_problems(

@@ -81,6 +81,8 @@ class Facts:
     more_leading: bool = False
     """Whether there are more leading items than those with counted followers."""
     stranded: str | None
+    held_back: timedelta | None
+    """The age of the oldest item that retention keeps for this subscription; None: it keeps none."""
     broken: str | None
 
 
@@ -168,11 +170,23 @@ def _found(facts: Facts) -> Iterator[Problem]:
             sentence=f"{name}: {facts.stranded}.",
             advice="No worker looks into those buckets. bucket_size was changed while items were undelivered.",
         )
+    if facts.held_back is not None:
+        sentence, advice = told_of_retention(box, facts.held_back)
+        yield Problem(kind="retention", severity=Severity.SLOW, box=name, sentence=sentence, advice=advice)
     yield from _circuits(facts, pending)
     held = list(_held_back(facts)) if box.strict_order is not StrictOrder.NONE else []
     yield from held
     yield from _failing(facts, told=bool(held))
     yield from _late(facts)
+
+
+def told_of_retention(box: Box, age: timedelta) -> tuple[str, str]:
+    """What a subscription keeps retention from, and what to do."""
+    sentence = f"{box.name} holds back retention: it has not delivered an item that is {lasting(age)} old."
+    end = (
+        "" if box.retention.at_most is None else f" At {lasting(box.retention.at_most)} items are deleted undelivered."
+    )
+    return sentence, f"Resume it, send it ahead with boxengine subscriptions skip-to, or give it up.{end}"
 
 
 def _circuits(facts: Facts, pending: Count | None) -> Iterator[Problem]:

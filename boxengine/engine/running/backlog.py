@@ -79,8 +79,15 @@ class Backlog:
         since = self._store.oldest_pending(box)
         age = 0.0 if since is None else max(0.0, (self._clock.now() - since).total_seconds())
         self._observer.see(events.OldestPending(box, seconds=age))
+        self._measure_unread(box)
         self._count_stranded(box)
         self._lengths.measure(box)
+
+    def _measure_unread(self, box: Box) -> None:
+        if box.subscription is not None:
+            since = self._store.unread_since(box)
+            age = 0.0 if since is None else max(0.0, (self._clock.now() - since).total_seconds())
+            self._observer.see(events.Unread(box, seconds=age))
 
     def _count_stranded(self, box: Box) -> None:
         now, last = self._clock.monotonic(), self._stranded_at.get(box.name)

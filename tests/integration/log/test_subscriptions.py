@@ -8,11 +8,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from boxengine.adapters.memory.leases import MemoryLeases
 from boxengine.adapters.sql import schema, sizes
 from boxengine.adapters.sql.log.moved import reposition
+from boxengine.adapters.system import SystemClock
 from boxengine.domain.box import Beginning, Retention
 from boxengine.domain.item import Status
+from boxengine.engine.observation import NullObserver
+from boxengine.engine.retention import Retention as Cleaning
+from boxengine.engine.running.outages import Outages
 from boxengine.errors import SchemaMismatch
+from boxengine.ports import events
 from tests.integration.log.shared import NAMES, SharedLog, reader_of, shared_log
 
 DELIVERED = [Status.DELIVERED]
@@ -185,3 +191,42 @@ def test_a_log_on_another_server_is_put_right_for_all_its_subscriptions_together
     assert reposition(log.engine, log.readers["search"]) is None
     assert log.read("billing") == [second]
     assert log.read("search") == [first, second]
+
+
+def test_what_a_subscription_has_not_passed_has_an_age_of_its_own(log: SharedLog) -> None:
+    first, second = log.commit(), log.commit()
+    log.run(f"UPDATE order_items_log SET created_at = created_at - interval '9 days' WHERE id = {first}")
+    log.read("billing", fail=(int(first),), send=1)
+    ages = {name: log.store.unread_since(box) for name, box in log.readers.items()}
+    (oldest,), (youngest,) = log.ask(
+        f"SELECT created_at FROM order_items_log WHERE id IN ({first}, {second}) ORDER BY id"
+    )
+    assert ages == {"billing": youngest, "search": oldest}
+    log.read("search")
+    assert log.store.unread_since(log.readers["search"]) is None
+
+
+def test_a_pass_of_retention_tells_of_a_subscription_that_holds_it_back(log: SharedLog) -> None:
+    item = log.commit()
+    log.run(f"UPDATE order_items_log SET created_at = created_at - interval '9 days' WHERE id = {item}")
+    log.read("billing")
+    told: list[events.RetentionHeld] = []
+
+    class Telling(NullObserver):
+        def see(self, event: events.Event) -> None:
+            if isinstance(event, events.RetentionHeld):
+                told.append(event)
+
+    clock = SystemClock()
+    retention = Cleaning(
+        list(log.readers.values()),
+        store=log.store,
+        leases=MemoryLeases(clock=clock),
+        outages=Outages(observer=Telling(), error_tracker=lambda *_, **__: None, clock=clock),
+        observer=Telling(),
+        clock=clock,
+        token="t",
+    )
+    retention.turn()
+    assert [(each.box.name, each.age.days) for each in told] == [("order_item.search", 9)]
+    assert log.in_log() == [item]

@@ -73,6 +73,8 @@ EVENTS: tuple[events.Event, ...] = (
     events.DiscardedByHand(BOX, [7, 8]),
     events.Deleted(BOX, rows=1, seconds=1.0),
     events.OldestPending(BOX, seconds=1.0),
+    events.Unread(BOX, seconds=1.0),
+    events.RetentionHeld(BOX, age=timedelta(days=9)),
     events.Stranded(BOX, items=3),
     events.MessagesStored(BOX, {("orders", 2): Consumed(5, 2, 1)}, seconds=1.0),
     events.Lagging(BOX, {("orders", 2): 7}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -250,6 +251,13 @@ class MemoryLogStore(MemoryStore):
             log, now = self._database.log(box), self._database.clock.now()
             due = [each for each in buckets if any(log.side.due(box, each, now)) or log.is_waiting(each, now)]
             return Outlook(due, log.side.next_delayed(now))
+
+    def unread_since(self, box: Box) -> datetime | None:
+        """See ``HistoryStore.unread_since``."""
+        if box.storage is not Storage.LOG:
+            return super().unread_since(box)
+        with self._database.lock:
+            return self._database.log(box).unread_since()
 
     def claims(self, box: Box) -> MemoryClaims:
         """See ``Store.claims``."""

@@ -166,6 +166,10 @@ class MemoryLog:
             has_gone_back(each.batch or each.passed, now) for each in self._positions.values()
         )
 
+    def unread_since(self) -> datetime | None:
+        """When the oldest row was created that has not been passed."""
+        return min((each.row.created_at for each in self._rows.values() if not self._is_passed(each)), default=None)
+
     # ── its settlement ───────────────────────────────────────────────────────────────────────────────
 
     def row(self, row_id: int) -> Row:

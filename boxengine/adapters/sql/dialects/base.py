@@ -135,6 +135,9 @@ class BoxStatements(Protocol):
     def pending_in_log(self, cursor: Cursor, limit: int) -> int:
         """How many rows of the box's log, if it has one, no delivery has passed; counts no further than the limit."""
 
+    def unread_since(self, cursor: Cursor) -> datetime | None:
+        """``created_at`` (zone UTC) of the oldest such row, as far as a look at each bucket's first ones tells."""
+
     def oldest_pending(self, cursor: Cursor, buckets: Mapping[int, int]) -> datetime | None:
         """Since when (zone UTC) the row has waited that has waited longest; see ``HistoryStore.oldest_pending``.
 

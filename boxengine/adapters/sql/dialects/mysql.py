@@ -207,6 +207,10 @@ class MySqlStatements:
         """Zero: there is no log."""
         return 0
 
+    def unread_since(self, cursor: Cursor) -> datetime | None:  # noqa: ARG002 - as above
+        """None, as above."""
+        return None
+
     def oldest_pending(self, cursor: Cursor, buckets: Mapping[int, int]) -> datetime | None:
         found, values = self._waiting.of_all(buckets, LOOKED_AT)
         cursor.execute(f"SELECT MIN(found.since) FROM ({found}) AS found", values)

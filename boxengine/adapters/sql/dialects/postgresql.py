@@ -222,6 +222,10 @@ class PostgresStatements:
         """Zero: there is no log."""
         return 0
 
+    def unread_since(self, cursor: Cursor) -> datetime | None:  # noqa: ARG002 - as above
+        """None, as above."""
+        return None
+
     def oldest_pending(self, cursor: Cursor, buckets: Mapping[int, int]) -> datetime | None:
         cursor.execute(self._waiting, (_array(buckets), _array(buckets.values()), LOOKED_AT), prepare=True)
         return _moment_of(cursor.fetchone())

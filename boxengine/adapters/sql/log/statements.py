@@ -119,12 +119,14 @@ class LogStatements(PostgresStatements):
         return int(cursor.fetchone()[0])
 
     def oldest_pending(self, cursor: Cursor, buckets: Mapping[int, int]) -> datetime | None:
-        oldest = super().oldest_pending(cursor, buckets)
-        values = (_numbers(buckets), LOOKED_AT, LOOKED_AT)
+        both = (super().oldest_pending(cursor, buckets), self.unread_since(cursor))
+        return min((moment for moment in both if moment is not None), default=None)
+
+    def unread_since(self, cursor: Cursor) -> datetime | None:
+        values = (_numbers(self._table.box.buckets), LOOKED_AT, LOOKED_AT)
         cursor.execute(f"SELECT min(waiting.created_at) FROM ({self._beyond}) AS waiting", values)
         (first,) = cursor.fetchone()
-        found = [moment for moment in (oldest, first) if moment is not None]
-        return min(found).astimezone(UTC) if found else None
+        return None if first is None else first.astimezone(UTC)
 
     def _waiting_in_log(self, cursor: Cursor, buckets: Iterable[int]) -> list[int]:
         cursor.execute(self._waiting_buckets, (_numbers(buckets),), prepare=True)
