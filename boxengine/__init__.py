@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from boxengine.domain.job_attributes import JobAttributes, NewJobAttributes
     from boxengine.domain.outcome import DISCARD, PROCESS, SKIP, Failure
     from boxengine.engine.jobs.async_handle import AsyncJob
+    from boxengine.engine.jobs.batch_handle import BatchJob
     from boxengine.engine.jobs.handle import Job
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "SKIP",
     "AsyncJob",
     "BatchAttributes",
+    "BatchJob",
     "Boxes",
     "Contract",
     "Failure",
@@ -116,6 +118,7 @@ _HOMES = {
     "boxengine.domain.job_attributes": ("JobAttributes", "NewJobAttributes"),
     "boxengine.domain.outcome": ("DISCARD", "PROCESS", "SKIP", "Failure"),
     "boxengine.engine.jobs.async_handle": ("AsyncJob",),
+    "boxengine.engine.jobs.batch_handle": ("BatchJob",),
     "boxengine.engine.jobs.handle": ("Job",),
 }
 

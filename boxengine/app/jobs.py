@@ -19,7 +19,7 @@ from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.jobs.bells import Bells
 from boxengine.engine.jobs.claimer import Claimer
 from boxengine.engine.jobs.create import JobChecks
-from boxengine.engine.jobs.failures import Failures
+from boxengine.engine.jobs.endings import Endings
 from boxengine.engine.jobs.handover import Handover
 from boxengine.engine.jobs.keeper import Keeper
 from boxengine.engine.jobs.pausing import PauseGate
@@ -119,7 +119,7 @@ def job_loops(
     runs = Runs()
     worker = f"{socket.gethostname()}:{os.getpid()}"
     for name, pipeline in pipelines.items():
-        handover = Handover(pipeline.box.concurrency, timing=timing)
+        handover = Handover(pipeline.box.concurrency, each=pipeline.each, timing=timing)
         codecs = codecs_of(pipeline)
         bells.add(name, handover.ring)
         hush = partial(bells.remove, name, handover.ring)
@@ -133,7 +133,7 @@ def job_loops(
             timing=timing,
             codecs=codecs,
         )
-        failures = Failures(pipeline.box, clock=clock, error_tracker=error_tracker)
+        endings = Endings(pipeline.box, clock=clock, error_tracker=error_tracker)
         recorder = Recorder(
             pipeline.box,
             store=store,
@@ -141,7 +141,7 @@ def job_loops(
             runs=runs,
             clock=clock,
             observer=observer,
-            failures=failures,
+            endings=endings,
             pause_after_outage=partial(loops.outages.failed, f"job-recorder-{name}"),
             worked=partial(loops.outages.worked, f"job-recorder-{name}"),
         )
@@ -152,7 +152,7 @@ def job_loops(
             handover=handover,
             clock=clock,
             recorder=recorder,
-            failures=failures,
+            endings=endings,
             event_loop=event_loop,
             pause_after_outage=partial(loops.outages.failed, f"job-runner-{name}"),
         )

@@ -55,7 +55,9 @@ class JobBox:
     table: str
     owner: str | None = None
     concurrency: int = 2
-    """How many jobs one process runs at once."""
+    """How many jobs, or batches, one process runs at once."""
+    batch_size: int = 10
+    """How many jobs a handler of many gets at most."""
     max_attempts: int = 5
     """The default for jobs that do not set their own; ``lease_ttl`` likewise."""
     lease_ttl: timedelta = timedelta(seconds=60)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 from boxengine.domain.contracts import Contract, kinds
 from boxengine.engine.answers import ASYNC, never_runs
+from boxengine.engine.jobs.batch_handler import BatchHandler
 from boxengine.engine.jobs.pipeline import JobPipeline
 from boxengine.errors import InvalidItem, described
 from boxengine.settings.call_shapes import misfit
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("task", "lock_key", "token", "lease_expires_at")
 """What no table of jobs lacks."""
 SHAPE = "(job)"
+SHAPE_OF_MANY = "(jobs)"
 
 
 class JobResolver:
@@ -51,12 +53,13 @@ class JobResolver:
             message = f"is {box.table!r}, but the model's is {mapped!r}; leave this key out"
             self._found.append(Finding((*path, "table"), message))
         owner = self._settings.owner if box.owner is None else box.owner
-        loaded: dict[str, Handler] = {}
+        loaded: dict[str, Handler | BatchHandler] = {}
         if handlers:
             for task, dotted_path in box.tasks.items():
                 handler = self._handler((*path, "tasks", task), dotted_path)
                 if handler is not None:
                     loaded[task] = handler
+            self._demand_one_kind((*path, "tasks"), loaded)
         contracts = self._contracts(path, box)
         return JobPipeline(
             box=box.box(name, table=str(mapped or box.table_for(name)), owner=owner),
@@ -98,26 +101,47 @@ class JobResolver:
         self._found.append(Finding(path, f"{dotted_path} {fault}"))
         return None
 
-    def _handler(self, path: Path, dotted_path: str) -> Handler | None:
+    def _handler(self, path: Path, dotted_path: str) -> Handler | BatchHandler | None:
         found = self._load(path, dotted_path)
         if found is None:
             return None
-        name = dotted_path
+        name, of_many = dotted_path, False
         if isinstance(found, type):
+            of_many = hasattr(found, "handle_batch")
+            method = "handle_batch" if of_many else "handle"
+            if of_many and hasattr(found, "handle"):
+                self._found.append(Finding(path, f"{dotted_path} has both handle and handle_batch; expected one"))
+                return None
             try:
-                found, name = found().handle, f"{dotted_path}.handle"
+                found, name = getattr(found(), method), f"{dotted_path}.{method}"
             except Exception as error:
-                message = (
-                    f"{dotted_path}().handle raised {described(error)}; expected a class without arguments that has it"
-                )
+                message = f"{dotted_path}().{method} raised {described(error)}; expected a class without arguments that has it"
                 self._found.append(Finding(path, message))
                 return None
-        mistake = _mistake(found)
-        if mistake is None:
-            handler: Handler = found
-            return handler
-        self._found.append(Finding(path, f"{name} {mistake}"))
-        return None
+        mistake = _mistake_of_many(found) if of_many else _mistake(found)
+        if mistake is not None:
+            self._found.append(Finding(path, f"{name} {mistake}"))
+            return None
+        return BatchHandler(found) if of_many else cast("Handler", found)
+
+    def _demand_one_kind(self, path: Path, handlers: Mapping[str, Handler | BatchHandler]) -> None:
+        many = sorted(task for task, handler in handlers.items() if isinstance(handler, BatchHandler))
+        single = sorted(handlers.keys() - set(many))
+        if many and single:
+            # A thread would be kept from batches by a long job, with a whole batch claimed for it.
+            message = (
+                f"{', '.join(many)} has handle_batch, and {', '.join(single)} has not; give them boxes of their own"
+            )
+            self._found.append(Finding(path, message))
+
+
+def _mistake_of_many(found: Any) -> str | None:
+    if not callable(found):
+        return f"is {type(found).__name__}; expected a method handle_batch{SHAPE_OF_MANY}"
+    kind = never_runs(found)
+    if kind is not None:
+        return f"is {kind}; write def, and return a list: a handler of many jobs runs in a thread"
+    return misfit(found, SHAPE_OF_MANY)
 
 
 def _mistake(found: Any) -> str | None:

@@ -63,13 +63,15 @@ class JobBoxSettings(Section):
     """Left out: the model's, or the box's name in the plural."""
     owner: Text | None = None
     tasks: Mapping[str, Text] = Field(default_factory=dict)
-    """Task name -> dotted path of its handler, a function or a class with a method ``handle``."""
+    """Task name -> dotted path of its handler: a function, or a class with a method ``handle`` or ``handle_batch``."""
     contracts: Mapping[str, Text] = Field(default_factory=dict)
     """Task name -> dotted path of the contract that its arguments follow, as ``boxengine new contract`` makes it."""
     cron: Mapping[str, ScheduleSettings] = Field(default_factory=dict)
     """Schedule name -> jobs that are created again and again."""
     concurrency: Count = 2
-    """Jobs that one process runs at once, each in a thread."""
+    """Jobs that one process runs at once, each in a thread; batches, where handlers take them."""
+    batch_size: Count = 10
+    """Jobs that one call of ``handle_batch`` gets at most."""
     max_attempts: Count = 5
     """Of jobs that do not say otherwise; so with ``lease_ttl``."""
     lease_ttl: Seconds = timedelta(seconds=60)
@@ -93,6 +95,7 @@ class JobBoxSettings(Section):
             table=table,
             owner=owner,
             concurrency=self.concurrency,
+            batch_size=self.batch_size,
             max_attempts=self.max_attempts,
             lease_ttl=self.lease_ttl,
             retry_interval=self.retry_interval,

@@ -16,6 +16,7 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 import boxengine
+from boxengine.adapters.sql.jobs import schema
 from boxengine.adapters.sql.jobs.desk import SqlJobDesk
 from boxengine.app.boxes import load_for_worker
 from boxengine.app.jobs import connect_jobs
@@ -63,6 +64,47 @@ def test_the_script_of_the_page_makes_its_tables_and_a_job(
     runpy.run_path(str(EXAMPLE / "send.py"))
     assert capsys.readouterr().out == "job 1\n"
     monkeypatch.delitem(sys.modules, "imports")
+
+
+def test_prices_are_converted_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_url: str) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    path = tmp_path / "outbox.yml"
+    path.write_text(
+        f"database: {{url: '{postgres_url}'}}\n"
+        "job_items: {price_job: {tasks: {convert: prices.ConvertPrices}, batch_size: 50, concurrency: 1}}\n" + FAST
+    )
+    boxes = load_for_worker(path)
+    calls: list[int] = []
+    prices = sys.modules["prices"]
+    fetch_rates = prices.fetch_rates
+
+    def counted(currencies: Any) -> Any:
+        calls.append(len(currencies))
+        return fetch_rates(currencies)
+
+    monkeypatch.setattr(prices, "fetch_rates", counted)
+    store = connect_jobs(boxes.resolved.settings, boxes.resolved.jobs, threads=False)
+    box = boxes.resolved.jobs["price_job"].box
+    schema.create(store.engine, [box], {})
+    with store.engine.begin() as connection:
+        jobs: list[Any] = [
+            {"task": "convert", "args": {"cents": 100, "currency": currency}, "max_attempts": 1}
+            for currency in ("EUR", "GBP", "JPY", "XXX")
+        ]
+        boxes.create_jobs(connection, "price_job", jobs)
+    desk = SqlJobDesk(store)
+    with boxengine.running(boxes):
+        eventually(lambda: desk.stat(box).total == 1)
+    rows = reversed(desk.list(box, JobFilter(), limit=5))
+    assert [(row["status"], row["result"]) for row in rows] == [
+        ("succeeded", {"cents": 100}),
+        ("succeeded", {"cents": 85}),
+        ("queued", None),
+        ("failed", None),
+    ]
+    assert calls == [4]
+    store.close()
+    monkeypatch.delitem(sys.modules, "prices")
 
 
 FAST = "jobs: {heartbeat: 0.05, poll_interval: 0.02}\nprobes: {enabled: false}\n"
@@ -150,6 +192,6 @@ def test_an_import_over_http_is_followed_canceled_and_goes_on_from_its_checkpoin
         monkeypatch.delitem(sys.modules, module)
 
 
-@pytest.mark.parametrize("name", ["outbox.yml", "imports.py", "uploads.py", "send.py"])
+@pytest.mark.parametrize("name", ["outbox.yml", "imports.py", "uploads.py", "send.py", "prices.py"])
 def test_the_page_shows_the_example(name: str) -> None:
     assert (EXAMPLE / name).read_text().strip() in (ROOT / "docs" / "jobs.md").read_text()

@@ -4,7 +4,7 @@
 2. **Claim** (``claimer``). One thread per box takes as many jobs as threads are idle, and more where jobs are short (``pace``),
    each with a lease and a fence token, and hands them over (``handover``). What waits for long is given back. A commit wakes it:
    ``bells`` within the process, ``listener`` from elsewhere.
-3. **Run** (``runner``). A thread calls the task's handler with a ``Job`` (``handle``). ``failures`` says what a failed attempt
+3. **Run** (``runner``). A thread calls the task's handler with a ``Job`` (``handle``). ``endings`` says what an attempt
    leads to. ``run`` is what this process knows of a job: until when it may believe to hold it.
 4. **Record** (``recorder``). One thread per box records all ends that have gathered in one transaction. Only success with what
    the handler's session has written is committed by the runner's own thread: both, or neither.

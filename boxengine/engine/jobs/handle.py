@@ -17,15 +17,12 @@ from boxengine.ports.jobs import JobUnit
 A = TypeVar("A", default=Any)
 
 
-class JobHandle(Generic[A]):
+class HeldJob(Generic[A]):
     """What handlers of all kinds see of their job. Everything they do raises ``JobLost`` once it is no longer this worker's."""
 
-    def __init__(self, run: Run, unit: JobUnit) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
-        self._unit = unit
         self._state = run.job.checkpoint
-        self.retry_asked: timedelta | None = None
-        """How long to wait before the attempt that the handler has asked for."""
 
     # ── what it is ───────────────────────────────────────────────────────────────────────────────────
 
@@ -126,19 +123,31 @@ class JobHandle(Generic[A]):
         _demand_json(values, "progress")
         self._run.tell(values)
 
+    def _pause(self, in_: timedelta | float | None) -> timedelta:
+        if in_ is None:
+            return self._run.box.pause_after(self.attempt)
+        pause = in_ if isinstance(in_, timedelta) else timedelta(seconds=in_)
+        if pause < timedelta(0):
+            raise InvalidItem(f"retry: in_ is {pause}; expected nothing below zero")
+        return pause
+
+
+class JobHandle(HeldJob[A]):
+    """What the handler of a single job sees besides: it can write, and end its attempt."""
+
+    def __init__(self, run: Run, unit: JobUnit) -> None:
+        super().__init__(run)
+        self._unit = unit
+        self.retry_asked: timedelta | None = None
+        """How long to wait before the attempt that the handler has asked for."""
+
     def retry(self, *, in_: timedelta | float | None = None) -> NoReturn:
         """Ends this attempt and asks for another one, whatever ``max_attempts`` says.
 
         Args:
             in_: a timedelta, or seconds; None: as after a failed attempt.
         """
-        if in_ is None:
-            pause = self._run.box.pause_after(self.attempt)
-        else:
-            pause = in_ if isinstance(in_, timedelta) else timedelta(seconds=in_)
-        if pause < timedelta(0):
-            raise InvalidItem(f"retry: in_ is {pause}; expected nothing below zero")
-        self.retry_asked = pause
+        self.retry_asked = pause = self._pause(in_)
         raise JobRetry(f"job {self.id} of {self.box_name}: another attempt in {pause}")
 
     def _keep(self, state: Any) -> None:

@@ -23,12 +23,19 @@ class Handover:
     """
 
     def __init__(
-        self, threads: int, *, timing: JobTiming = JOB_TIMING, condition: Callable[[], Condition] | None = None
+        self,
+        threads: int,
+        *,
+        each: int = 1,
+        timing: JobTiming = JOB_TIMING,
+        condition: Callable[[], Condition] | None = None,
     ) -> None:
         """Args:
+        each: how many jobs a thread takes at once, if its handler takes that many.
         condition: makes what its threads wait on; all share a lock.
         """
         self.threads = threads
+        self._each = each
         made = partial(Condition, Lock()) if condition is None else condition
         self._room, self._work, self._over = made(), made(), made()
         self._pace = Pace(threads, timing)
@@ -94,23 +101,27 @@ class Handover:
             self._busy += 1
             return self._given.popleft()
 
-    def end(self, run: Run, seconds: float) -> None:
-        """A thread is done with a job, which kept it for so long. Its end is to be recorded."""
-        with self._over:
-            self._busy -= 1
-            self._pace.note(seconds)
-            self._ended.append(run)
-            self._over.notify()
-            self._invite()
+    def take_alike(self, run: Run, most: int) -> list[Run]:
+        """Of the next jobs those of the same task, for the thread that has just taken this one."""
+        with self._work:
+            alike = [each for each in self._given if each.job.task == run.job.task][:most]
+            taken = set(map(id, alike))
+            self._given = deque(each for each in self._given if id(each) not in taken)
+            return alike
 
-    def done(self, seconds: float) -> None:
-        """A thread is done with a job, which kept it for so long. Nothing is left to record."""
+    def end(self, runs: Sequence[Run], seconds: float) -> None:
+        """A thread is done with its work, which took it so long for each job. The ends of these are to be recorded."""
         with self._over:
             self._busy -= 1
             self._pace.note(seconds)
-            # The end of a job may have let another one go.
-            self._rung = True
-            self._room.notify()
+            if runs:
+                self._ended.extend(runs)
+                self._over.notify()
+            else:
+                # The end of a job may have let another one go.
+                self._rung = True
+            if self._rung or self._wanted() > 0:
+                self._room.notify()
 
     # ── the recorder ─────────────────────────────────────────────────────────────────────────────────
 
@@ -160,9 +171,5 @@ class Handover:
         """0 as long as a claim would bring less than half of what may be claimed ahead."""
         ahead = self._pace.ahead
         unrecorded = max(0, len(self._ended) + self._recording - ahead)
-        free = self.threads + ahead - self._busy - len(self._given) - unrecorded
+        free = (self.threads - self._busy) * self._each + ahead - len(self._given) - unrecorded
         return free if 2 * free > ahead else 0
-
-    def _invite(self) -> None:
-        if self._wanted() > 0:
-            self._room.notify()

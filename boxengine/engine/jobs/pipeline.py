@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from boxengine.domain.contracts import Contract
 from boxengine.domain.jobs import JobBox
 from boxengine.domain.schedules import Schedule
+from boxengine.engine.jobs.batch_handler import BatchHandler
 
 if TYPE_CHECKING:
     from boxengine.engine.jobs.handle import Handler
@@ -22,8 +23,14 @@ class JobPipeline:
     model: type | None
     """The user's class; None: the engine makes one."""
     tasks: frozenset[str]
-    handlers: Mapping[str, Handler] = field(default_factory=dict)
+    handlers: Mapping[str, Handler | BatchHandler] = field(default_factory=dict)
     """By task; empty in a process that only creates jobs."""
     schedules: Sequence[Schedule] = ()
     contracts: Mapping[str, type[Contract]] = field(default_factory=dict)
     """By task, what its arguments are; tasks without one take JSON."""
+
+    @property
+    def each(self) -> int:
+        """How many jobs a thread takes at once."""
+        of_many = any(isinstance(handler, BatchHandler) for handler in self.handlers.values())
+        return self.box.batch_size if of_many else 1

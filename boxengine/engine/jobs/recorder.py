@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
 from boxengine.domain.jobs import Canceled, Failed, JobBox, JobOutcome, Requeued, Succeeded
-from boxengine.engine.jobs.failures import Failures
+from boxengine.engine.jobs.endings import Endings
 from boxengine.engine.jobs.handover import Handover
 from boxengine.engine.jobs.run import Run, Runs
 from boxengine.errors import StoreUnavailable
@@ -35,7 +35,7 @@ class Recorder:
         runs: Runs,
         clock: Clock,
         observer: JobObserver,
-        failures: Failures,
+        endings: Endings,
         pause_after_outage: Callable[[BaseException], float],
         worked: Callable[[], object],
     ) -> None:
@@ -49,7 +49,7 @@ class Recorder:
         self._runs = runs
         self._clock = clock
         self._observer = observer
-        self._failures = failures
+        self._endings = endings
         self._pause_after_outage = pause_after_outage
         self._worked = worked
 
@@ -118,7 +118,7 @@ class Recorder:
             raise error
         run.refused = True
         run.take_progress()
-        run.ending = self._failures.ending(run, error)
+        run.ending = self._endings.failure(run, error)
         self._record(runs)
 
 

@@ -85,10 +85,14 @@ class Run:
         if self.is_lost():
             raise JobLost(f"job {self.job.id} of {self.box.name}: its lease is over or was given to another worker")
 
-    def begin(self, interrupt: Interrupt, *, cancel: Callable[[], None] | None = None) -> None:
-        """The handler runs. These stop it, from any thread, and tell it that somebody wants the job canceled."""
+    def begin(self, interrupt: Interrupt, *, cancel: Callable[[], None] | None = None, limited: bool = True) -> None:
+        """The handler runs. These stop it, from any thread, and tell it that somebody wants the job canceled.
+
+        Args:
+            limited: whether the box's time limit holds.
+        """
         self.interrupt, self._cancel = interrupt, cancel
-        if self.box.timeout is not None:
+        if limited and self.box.timeout is not None:
             self._stop_at = self.now() + self.box.timeout.total_seconds()
 
     def leave(self) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from asyncio import CancelledError
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from boxengine.domain.jobs import Canceled, Ending, JobBox, Requeued, Succeeded
-from boxengine.engine.answers import discard, unfinished
 from boxengine.engine.attempt import ends_the_worker
 from boxengine.engine.awaiting.event_loop import EventLoop
-from boxengine.engine.jobs.failures import Failures
+from boxengine.engine.jobs.batch import Batch
+from boxengine.engine.jobs.batch_handler import BatchHandler
+from boxengine.engine.jobs.endings import Endings
 from boxengine.engine.jobs.handle import Handler, JobHandle
 from boxengine.engine.jobs.handover import Handover
 from boxengine.engine.jobs.interrupting import interruptible
@@ -34,13 +34,13 @@ class Runner:
     def __init__(
         self,
         box: JobBox,
-        handlers: Mapping[str, Handler],
+        handlers: Mapping[str, Handler | BatchHandler],
         *,
         store: JobStore,
         handover: Handover,
         clock: Clock,
         recorder: Recorder,
-        failures: Failures,
+        endings: Endings,
         pause_after_outage: Callable[[BaseException], float],
         event_loop: EventLoop,
         interruptible: Interruptible = interruptible,
@@ -52,26 +52,36 @@ class Runner:
         """
         self._box = box
         self._ways = {
-            task: way_of(handler, loop=event_loop, interruptible=interruptible) for task, handler in handlers.items()
+            task: way_of(handler, loop=event_loop, interruptible=interruptible)
+            for task, handler in handlers.items()
+            if not isinstance(handler, BatchHandler)
+        }
+        self._batches = {
+            task: Batch(box, handler, endings=endings, interruptible=interruptible)
+            for task, handler in handlers.items()
+            if isinstance(handler, BatchHandler)
         }
         self._store = store
         self._handover = handover
         self._clock = clock
         self._recorder = recorder
-        self._failures = failures
+        self._endings = endings
         self._pause_after_outage = pause_after_outage
 
     def turn(self) -> timedelta:
-        """Runs one job, if there is one; returns a pause if the store did not answer."""
+        """Runs one job, or one batch, if there is any; returns a pause if the store did not answer."""
         run = self._handover.take(WAIT)
         if run is None:
             return AT_ONCE
-        run.began = self._clock.monotonic()
-        pause = AT_ONCE
+        batch = self._batches.get(run.job.task)
+        runs = [run] if batch is None else [run, *self._handover.take_alike(run, self._box.batch_size - 1)]
+        began, pause = self._clock.monotonic(), AT_ONCE
+        for each in runs:
+            each.began = began
         try:
-            pause = self._run(run)
+            pause = self._run(run) if batch is None else self._run_together(batch, runs)
         finally:
-            self._leave(run)
+            self._leave(runs, self._clock.monotonic() - began)
         return pause
 
     def _run(self, run: Run) -> timedelta:
@@ -88,14 +98,17 @@ class Runner:
         finally:
             unit.close()
 
-    def _leave(self, run: Run) -> None:
-        seconds = self._clock.monotonic() - run.began
-        if run.ending is None and not run.over:
-            self._recorder.tell(run, LOST)
-        if run.over:
-            self._handover.done(seconds)
-        else:
-            self._handover.end(run, seconds)
+    def _run_together(self, batch: Batch, runs: Sequence[Run]) -> timedelta:
+        ready = [run for run in runs if run.may_begin()]
+        if ready:
+            batch.attempt(ready)
+        return AT_ONCE
+
+    def _leave(self, runs: Sequence[Run], seconds: float) -> None:
+        for run in runs:
+            if run.ending is None and not run.over:
+                self._recorder.tell(run, LOST)
+        self._handover.end([run for run in runs if not run.over], seconds / len(runs))
 
     # ── the handler ──────────────────────────────────────────────────────────────────────────────────
 
@@ -103,8 +116,8 @@ class Runner:
         """How it ended; None: the job was lost."""
         way = self._ways.get(run.job.task)
         if way is None:
-            known = ", ".join(sorted(self._ways)) or "none is configured"
-            return self._failures.ending(
+            known = ", ".join(sorted({*self._ways, *self._batches})) or "none is configured"
+            return self._endings.failure(
                 run, InvalidItem(f"box {self._box.name} has no task {run.job.task!r}; known: {known}")
             )
         job = way.job(run, unit)
@@ -119,21 +132,7 @@ class Runner:
             return self._retry(job)
         if run.saw_cancel:
             return Canceled()
-        return self._success(run, result)
-
-    def _success(self, run: Run, result: object) -> Ending:
-        if unfinished(result):
-            discard(result)
-            return self._failures.ending(
-                run, InvalidItem(f"the handler returned a {type(result).__name__}, whose work nobody does")
-            )
-        try:
-            json.dumps(result, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            return self._failures.ending(
-                run, InvalidItem(f"the handler's result: expected what JSON can hold: {error}")
-            )
-        return Succeeded(result=result)
+        return self._endings.success(run, result)
 
     def _raised(self, run: Run, job: JobHandle[Any], error: BaseException) -> Ending | None:
         if isinstance(error, JobRetry):
@@ -146,7 +145,7 @@ class Runner:
         if run.timed_out and isinstance(error, JobTimeout | CancelledError):
             limit = self._box.timeout or timedelta(0)
             error = JobTimeout(f"no end within {limit.total_seconds():g} s (timeout); the handler was stopped")
-        return self._failures.ending(run, error)
+        return self._endings.failure(run, error)
 
     def _retry(self, job: JobHandle[Any]) -> Requeued:
         return Requeued(pause=job.retry_asked or timedelta(0))
@@ -166,13 +165,13 @@ class Runner:
                 run.tell(progress)
             # What the session wrote has gone with its connection, unless the commit was done after all: then the fence keeps
             # out what is tried now.
-            run.ending = self._failures.ending(run, error)
+            run.ending = self._endings.failure(run, error)
             return timedelta(seconds=self._pause_after_outage(error))
         except JobLost:
             raise
         except Exception as error:
             # What the handler left in its session, or its result, cannot be stored: that is the attempt's failure.
-            run.ending = self._failures.ending(run, error)
+            run.ending = self._endings.failure(run, error)
         else:
             self._recorder.tell(run, NAMES[Succeeded] if written else LOST)
         return AT_ONCE

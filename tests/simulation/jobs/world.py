@@ -15,7 +15,7 @@ from boxengine.adapters.memory.jobs import MemoryJobs
 from boxengine.domain.jobs import FINAL, Held, JobBox, JobOutcome, JobState
 from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.jobs.claimer import Claimer
-from boxengine.engine.jobs.failures import Failures
+from boxengine.engine.jobs.endings import Endings
 from boxengine.engine.jobs.handle import Job
 from boxengine.engine.jobs.handover import Handover
 from boxengine.engine.jobs.interrupting import Interrupt
@@ -188,13 +188,13 @@ class World:
         runs, handover = Runs(), Handover(BOX.concurrency, timing=TIMING, condition=condition)
         common: dict[str, Any] = {"store": store, "runs": runs, "clock": self.clock}
         claimer = Claimer(self._box, **common, handover=handover, worker=process.name, timing=TIMING)
-        failures = Failures(self._box, clock=self.clock, error_tracker=_track)
+        endings = Endings(self._box, clock=self.clock, error_tracker=_track)
         recorder = Recorder(
             self._box,
             **common,
             handover=handover,
             observer=Nobody(),
-            failures=failures,
+            endings=endings,
             pause_after_outage=lambda _error: 0.2,
             worked=lambda: None,
         )
@@ -205,7 +205,7 @@ class World:
             clock=self.clock,
             handover=handover,
             recorder=recorder,
-            failures=failures,
+            endings=endings,
             event_loop=EventLoop(),
             pause_after_outage=lambda _error: 0.2,
             interruptible=self._interruptible,

@@ -12,8 +12,9 @@ from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.jobs import MemoryJobs, Row
 from boxengine.domain.jobs import JobBox
 from boxengine.engine.awaiting.event_loop import EventLoop
+from boxengine.engine.jobs.batch_handler import BatchHandler
 from boxengine.engine.jobs.claimer import Claimer
-from boxengine.engine.jobs.failures import Failures
+from boxengine.engine.jobs.endings import Endings
 from boxengine.engine.jobs.handle import Handler
 from boxengine.engine.jobs.handover import Handover
 from boxengine.engine.jobs.keeper import Keeper
@@ -35,29 +36,30 @@ class Crew:
 
     def __init__(
         self,
-        handler: Handler,
+        handler: Handler | BatchHandler,
         *,
         jobs: MemoryJobs | None = None,
         codecs: Mapping[str, ArgsCodec] = MappingProxyType({}),
         timeout: timedelta | None = None,
+        batch_size: int = 1,
     ) -> None:
-        box = replace(BOX, timeout=timeout)
+        box = replace(BOX, timeout=timeout, batch_size=batch_size)
         self.clock = ManualClock() if jobs is None else jobs._clock
         self.jobs = jobs or MemoryJobs(self.clock)
         self.events: list[JobEvent] = []
         self.told: list[tuple[Any, Mapping[str, Any]]] = []
         self.pauses: list[BaseException] = []
         self.runs = Runs()
-        self.handover = Handover(BOX.concurrency)
-        handlers: dict[str, Handler] = {"report": handler}
+        self.handover = Handover(BOX.concurrency, each=batch_size)
+        handlers: dict[str, Handler | BatchHandler] = {"report": handler}
         shared: dict[str, Any] = {"store": self.jobs, "runs": self.runs, "clock": self.clock}
-        failures = Failures(box, clock=self.clock, error_tracker=self._track)
+        endings = Endings(box, clock=self.clock, error_tracker=self._track)
         self.recorder = Recorder(
             box,
             **shared,
             handover=self.handover,
             observer=self,
-            failures=failures,
+            endings=endings,
             pause_after_outage=self._pause,
             worked=lambda: None,
         )
@@ -70,7 +72,7 @@ class Crew:
             clock=self.clock,
             handover=self.handover,
             recorder=self.recorder,
-            failures=failures,
+            endings=endings,
             event_loop=self.loop,
             pause_after_outage=self._pause,
         )

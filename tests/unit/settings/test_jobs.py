@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
-from boxengine import AsyncJob, Contract, Int64, Job
+from boxengine import AsyncJob, BatchJob, Contract, Int64, Job
+from boxengine.engine.jobs.batch_handler import BatchHandler
 from boxengine.settings import notices
 from tests.integration.jobs.handlers import ReportJob
 from tests.unit.settings.folder import Folder
@@ -37,6 +38,49 @@ class WithHandle:
         raise AssertionError(NEVER_CALLED)
 
 
+class OfMany:
+    def handle_batch(self, jobs: Sequence[BatchJob[Any]]) -> None:
+        raise AssertionError(NEVER_CALLED)
+
+
+class Both(WithHandle, OfMany):
+    pass
+
+
+class AsyncOfMany:
+    async def handle_batch(self, jobs: Sequence[BatchJob[Any]]) -> None:
+        raise AssertionError(NEVER_CALLED)
+
+
+class OfNone:
+    def handle_batch(self) -> None:
+        raise AssertionError(NEVER_CALLED)
+
+
+def test_a_box_of_batches_has_their_size(folder: Folder) -> None:
+    resolved = folder.resolved(f"job_items: {{report_job: {{tasks: {{a: {HERE}.OfMany}}, batch_size: 50}}}}")
+    pipeline = resolved.jobs["report_job"]
+    assert isinstance(pipeline.handlers["a"], BatchHandler)
+    assert (pipeline.each, pipeline.box.batch_size) == (50, 50)
+
+
+def test_mistakes_in_handlers_of_many_are_told_at_once(folder: Folder) -> None:
+    problems = folder.problems(
+        f"""
+        job_items:
+          first_job: {{tasks: {{a: {HERE}.Both, b: {HERE}.AsyncOfMany, c: {HERE}.OfNone}}, batch_size: 0}}
+          second_job: {{tasks: {{a: {HERE}.OfMany, b: {HERE}.good}}}}
+        """
+    )
+    assert {path: message.partition(";")[0].partition(",")[0] for path, message in problems.items()} == {
+        "job_items.first_job.batch_size": "expected a whole number from 1 up",
+        "job_items.first_job.tasks.a": f"{HERE}.Both has both handle and handle_batch",
+        "job_items.first_job.tasks.b": f"{HERE}.AsyncOfMany.handle_batch is async def",
+        "job_items.first_job.tasks.c": f"{HERE}.OfNone.handle_batch is called as (jobs)",
+        "job_items.second_job.tasks": "a has handle_batch",
+    }
+
+
 def test_a_box_has_its_handlers_and_its_policy(folder: Folder) -> None:
     resolved = folder.resolved(
         f"""
@@ -55,7 +99,8 @@ def test_a_box_has_its_handlers_and_its_policy(folder: Folder) -> None:
     assert (box.lease_ttl, box.retention) == (timedelta(seconds=30), timedelta(days=2))
     assert pipeline.tasks == {"a", "b"}
     assert pipeline.handlers["a"] is good
-    assert pipeline.handlers["b"].__name__ == "handle"
+    assert getattr(pipeline.handlers["b"], "__name__", None) == "handle"
+    assert pipeline.each == 1
     assert [problem.path for problem in notices(resolved.settings)] == ["job_items.import_job.tasks"]
 
 

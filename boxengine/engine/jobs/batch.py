@@ -1,0 +1,88 @@
+"""Many jobs in one call of their handler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from boxengine.domain.jobs import Canceled, Ending, JobBox, Requeued
+from boxengine.domain.outcome import Failure
+from boxengine.engine.answers import discard
+from boxengine.engine.attempt import ends_the_worker
+from boxengine.engine.jobs.batch_handle import BatchJob, Retry
+from boxengine.engine.jobs.batch_handler import BatchHandler
+from boxengine.engine.jobs.endings import Endings
+from boxengine.engine.jobs.run import Run
+from boxengine.engine.jobs.ways import Interruptible
+from boxengine.errors import InvalidItem, JobLost, JobTimeout
+
+
+class Batch:
+    """Of one handler. Shared by threads."""
+
+    def __init__(self, box: JobBox, handler: BatchHandler, *, endings: Endings, interruptible: Interruptible) -> None:
+        self._box = box
+        self._handler = handler
+        self._endings = endings
+        self._interruptible = interruptible
+
+    def attempt(self, runs: Sequence[Run]) -> None:
+        """Gives each of them its ``ending``; none to those that are lost."""
+        jobs: list[BatchJob[Any]] = [BatchJob(run) for run in runs]
+        try:
+            answers = self._answers(self._call(runs, jobs), runs)
+        except BaseException as error:
+            if ends_the_worker(error):
+                raise
+            self._raised(runs, error)
+            return
+        for run, answer in zip(runs, answers, strict=True):
+            run.ending = None if run.is_lost() else self._ending(run, answer)
+
+    def _call(self, runs: Sequence[Run], jobs: list[BatchJob[Any]]) -> object:
+        with self._interruptible() as interrupt:
+            for number, run in enumerate(runs):
+                # One of them watches the time for all: the handler must not be stopped once for each.
+                run.begin(interrupt, limited=number == 0)
+            try:
+                return self._handler.call(jobs)
+            finally:
+                for run in runs:
+                    run.leave()
+
+    def _answers(self, answers: object, runs: Sequence[Run]) -> Sequence[object]:
+        if answers is None:
+            return [None] * len(runs)
+        if not isinstance(answers, list | tuple):
+            discard(answers)
+            raise InvalidItem(
+                f"handle_batch returned {type(answers).__name__}; expected a list with an answer for each job, or None"
+            )
+        if len(answers) != len(runs):
+            raise InvalidItem(f"handle_batch returned {len(answers)} answers for {len(runs)} jobs")
+        return answers
+
+    def _ending(self, run: Run, answer: object) -> Ending:
+        if run.saw_cancel:
+            return Canceled()
+        if isinstance(answer, Retry):
+            return Requeued(pause=answer.pause)
+        if isinstance(answer, Failure | BaseException):
+            return self._endings.failure(run, answer)
+        return self._endings.success(run, answer)
+
+    def _raised(self, runs: Sequence[Run], error: BaseException) -> None:
+        held = [run for run in runs if not run.is_lost()]
+        if isinstance(error, JobLost) and len(held) < len(runs):
+            # Stopped for the sake of those that are lost. The others cannot help it.
+            for run in held:
+                run.ending = Canceled() if run.saw_cancel else Requeued(pause=timedelta(0), counts=False)
+            return
+        if runs[0].timed_out and isinstance(error, JobTimeout):
+            limit = self._box.timeout or timedelta(0)
+            error = JobTimeout(f"no end within {limit.total_seconds():g} s (timeout); the handler was stopped")
+        if held:
+            self._endings.critical(held, error)
+        for run in held:
+            run.ending = self._endings.failure(run, error)

@@ -1,0 +1,55 @@
+"""What a handler's answer, or its error, leads to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from boxengine.domain.jobs import Canceled, Ending, Failed, JobBox, Requeued, Succeeded
+from boxengine.engine.answers import discard, unfinished
+from boxengine.engine.attempt import error_log
+from boxengine.engine.jobs.run import Run
+from boxengine.errors import InvalidItem
+from boxengine.ports import Clock, ErrorTracker
+
+
+class Endings:
+    """Of one box."""
+
+    def __init__(self, box: JobBox, *, clock: Clock, error_tracker: ErrorTracker) -> None:
+        self._box = box
+        self._clock = clock
+        self._track = error_tracker
+
+    def success(self, run: Run, result: object) -> Ending:
+        """The job is done, unless its result cannot be kept."""
+        if unfinished(result):
+            discard(result)
+            return self.failure(
+                run, InvalidItem(f"the handler returned a {type(result).__name__}, whose work nobody does")
+            )
+        try:
+            json.dumps(result, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            return self.failure(run, InvalidItem(f"the handler's result: expected what JSON can hold: {error}"))
+        return Succeeded(result=result)
+
+    def failure(self, run: Run, problem: object) -> Ending:
+        """Another attempt while any are left, else the end of the job, of which the error tracker is told.
+
+        Args:
+            problem: an error, or a ``Failure``.
+        """
+        if run.saw_cancel:
+            return Canceled()
+        job = run.job
+        text = error_log(problem, where=job.task, now=self._clock.now()).replace("\0", "")
+        if job.attempt < job.max_attempts:
+            return Requeued(pause=self._box.pause_after(job.attempt), error=text)
+        error = problem if isinstance(problem, BaseException) else text
+        self._track(error, box=self._box.name, job=job.id, task=job.task)
+        return Failed(error=text)
+
+    def critical(self, runs: Sequence[Run], error: BaseException) -> None:
+        """A handler of many jobs has failed as a whole: the error tracker is told at once, whatever attempts are left."""
+        self._track(error, box=self._box.name, task=runs[0].job.task, jobs=[run.job.id for run in runs])
