@@ -7,7 +7,7 @@ import re
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -81,12 +81,8 @@ def _report(
         )
         table.add_row(kind, *map(str, ordered))
     out.print(table)
-    slow = Table("statement of the console", "times", "p95, ms", "most, ms", title="The ten slowest statements")
-    for text, milliseconds in sorted(statements.items(), key=lambda each: -max(each[1]))[:10]:
-        slow.add_row(
-            text[:110], str(len(milliseconds)), f"{_share(milliseconds, 0.95):.1f}", f"{max(milliseconds):.1f}"
-        )
-    out.print(slow)
+    out.print(_table_of(statements, "The ten slowest statements", max))
+    out.print(_table_of(statements, "The ten dearest statements", sum))
     ratios = [watched / alone for alone, watched in zip(p99[False], p99[True], strict=True)]
     pages = max(_share(each, 0.95) for each in timings.seconds.values())
     statement = max(map(max, statements.values()))
@@ -102,6 +98,15 @@ def _report(
     for text, kept in verdicts.items():
         out.print(f"{'kept  ' if kept else 'MISSED'} {text}", markup=False)
     return 0 if all(verdicts.values()) else 1
+
+
+def _table_of(statements: dict[str, list[float]], title: str, rank: Callable[[list[float]], float]) -> Table:
+    head = ("statement of the console", "times", "p95, ms", "most, ms", "all, ms")
+    table = Table(*head, title=title)
+    for text, milliseconds in sorted(statements.items(), key=lambda each: -rank(each[1]))[:10]:
+        figures = (_share(milliseconds, 0.95), max(milliseconds), sum(milliseconds))
+        table.add_row(text[:100], str(len(milliseconds)), *(f"{figure:.1f}" for figure in figures))
+    return table
 
 
 def _latencies(path: Path, began: float, ended: float) -> list[float]:
