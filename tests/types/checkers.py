@@ -12,6 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FASTAPI = ROOT / "examples" / "fastapi"
 """Its migrations import the application from there."""
+DJANGO = ROOT / "examples" / "django"
+"""Its applications are imported from there."""
 _LINE = re.compile(r"^(?P<file>[^:]+):(?P<line>\d+): error: (?P<message>.*)$")
 
 Findings = dict[tuple[str, int], str]
@@ -35,7 +37,7 @@ def mypy(folder: Path, files: Sequence[Path]) -> Findings:
     return found
 
 
-def pyright(folder: Path, files: Sequence[Path], *, roots: Sequence[Path] = (ROOT, FASTAPI)) -> Findings:
+def pyright(folder: Path, files: Sequence[Path], *, roots: Sequence[Path] = (ROOT, FASTAPI, DJANGO)) -> Findings:
     """What pyright says, in strict mode."""
     settings = folder / "pyrightconfig.json"
     environment = {

@@ -12,7 +12,9 @@ HERE = Path(__file__).parent
 MISTAKES = HERE / "mistakes.py"
 LEAST = 30
 EXAMPLES = [
-    file for name in ("fastapi", "orders", "quickstart") for file in sorted((ROOT / "examples" / name).rglob("*.py"))
+    file
+    for name in ("django", "fastapi", "orders", "quickstart")
+    for file in sorted((ROOT / "examples" / name).rglob("*.py"))
 ]
 CHECKERS = {"mypy": mypy, "pyright": pyright}
 

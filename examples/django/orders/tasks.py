@@ -1,9 +1,14 @@
 """What is to be done after a commit."""
 
-try:
-    from django.tasks import task
-except ModuleNotFoundError:  # before Django 6.0
-    from django_tasks import task
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from django_tasks import task  # type checkers are told of one; both have the same names
+else:
+    try:
+        from django.tasks import task
+    except ModuleNotFoundError:  # before Django 6.0
+        from django_tasks import task
 
 
 @task

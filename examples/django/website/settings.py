@@ -2,6 +2,7 @@
 
 import os
 from importlib.util import find_spec
+from typing import Any
 
 SECRET_KEY = os.environ.get("SECRET_KEY", "only for this example")
 USE_TZ = True
@@ -21,7 +22,7 @@ DATABASES = {
     }
 }
 
-BOXENGINE = {
+BOXENGINE: dict[str, Any] = {
     "redis": {"url": os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0")},
     "probes": {"enabled": os.environ.get("PROBES", "on") == "on"},
     "outbox_items": {
