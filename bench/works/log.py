@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import LiteralString, NamedTuple
 
 import psycopg
 
@@ -12,13 +13,16 @@ from bench.floors.drain import UNBARRED, against, floors
 from bench.report import Line, at_least, at_most, ratio_line
 from bench.rounds import alternate, compare, spread_of
 from bench.servers import Site, Stand
+from bench.table import BenchTable
 from bench.transports import Batches
-from bench.worker import warm_worker
+from bench.worker import WarmWorker, warm_worker
 
 _BATCHES: dict[str, dict[str, str]] = {"bench.transports.Batches": {}}
 _LOG = {"storage": "log"}
 PARTS = 10
 """Of a run behind an open transaction; the last is held against the first."""
+FRESH = 100
+"""Items that come one by one after that."""
 
 
 def few_buckets(stand: Stand) -> list[Line]:
@@ -72,33 +76,63 @@ def _drains(stand: Stand, *, buckets: int) -> list[Line]:
 
 
 def old_transaction(stand: Stand) -> list[Line]:
-    """A transaction that reads nothing stays open from the start; the box gets its items in ten parts."""
-    part = stand.scale.pick(300_000, 3_000)
-    lines = []
-    for name, options in (("log", _LOG), ("table", {})):
+    """A transaction stays open from the start; the box gets its items in ten parts, and then some one by one."""
+    lines: list[Line] = []
+    for name, options, kept_open in (("log", _LOG, READING), ("table", {}, READING), ("table", {}, WRITING)):
         with (
             stand.site(buckets=16, transport=_BATCHES, box_options=options) as site,
             warm_worker(site) as worker,
-            _open_transaction(site),
+            _open_transaction(site, kept_open),
         ):
-            table = site.table()
-            rates = []
-            for _ in range(PARTS):
-                table.add(part)
-                rates.append(worker.drain_rate(part))
-        last = rates[-1] / rates[0]
-        work = f"storage: {name}, {PARTS * part:,} behind an open transaction: last tenth to first"
-        details = {"first items/s": rates[0], "last items/s": rates[-1]}
-        lines.append(Line(work=work, figure=last, bar=at_least(0.9 if name == "log" else 0.6), details=details))
+            lines += _decay(stand, name, kept_open.name, site.table(), worker)
     return lines
 
 
+def _decay(stand: Stand, storage: str, kept_open: str, table: BenchTable, worker: WarmWorker) -> Iterator[Line]:
+    part = stand.scale.pick(300_000, 3_000)
+    rates = []
+    for _ in range(PARTS):
+        table.add(part)
+        rates.append(worker.drain_rate(part))
+    waits = []
+    for _ in range(FRESH):
+        table.add(1)
+        waits.append(1000 / worker.drain_rate(1))
+    work = f"storage: {storage}, {PARTS * part:,} behind an open transaction that {kept_open}"
+    logged = storage == "log"
+    yield Line(
+        work=f"{work}: last tenth to first",
+        figure=rates[-1] / rates[0],
+        bar=at_least(0.9 if logged else 0.6),
+        details={"first items/s": rates[0], "last items/s": rates[-1]},
+    )
+    yield Line(
+        work=f"{work}: a fresh item, p99",
+        figure=statistics.quantiles(waits, n=100)[98],
+        unit=" ms",
+        bar=at_most(25 if logged else 100),
+        details={"p50": statistics.median(waits)},
+    )
+
+
+class Open(NamedTuple):
+    """A transaction that nobody ends."""
+
+    name: str
+    statements: Sequence[LiteralString]
+
+
+READING = Open("reads", ["SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SELECT 1"])
+WRITING = Open("writes elsewhere", ["CREATE TABLE elsewhere (id int)", "INSERT INTO elsewhere VALUES (1)"])
+
+
 @contextmanager
-def _open_transaction(site: Site) -> Iterator[None]:
+def _open_transaction(site: Site, kept_open: Open) -> Iterator[None]:
     with psycopg.connect(site.dsn) as connection:
-        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        connection.execute("SELECT 1")
+        for statement in kept_open.statements:
+            connection.execute(statement)
         yield
+        connection.rollback()
 
 
 def _wal(site: Site) -> float:
