@@ -16,7 +16,7 @@ from boxengine.cli.job_schedules import schedule_rows, schedule_table
 from boxengine.cli.job_status import JobLook, job_table
 from boxengine.cli.text import aligned, counted, printable
 from boxengine.domain.item import rfc3339
-from boxengine.domain.jobs import FINAL, JobBox, JobState
+from boxengine.domain.jobs import FINAL, JobBox, JobState, Waits
 from boxengine.errors import BoxError, InvalidItem, UnknownBox
 from boxengine.ports.jobs import JobDesk, JobFilter
 
@@ -31,6 +31,8 @@ Task = Annotated[str | None, typer.Option("--task", help="Of this task.")]
 LockKey = Annotated[str | None, typer.Option("--lock-key", help="Of this lock key.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+_WAITS = {Waits.NOTHING: None, Waits.TIME: "until available_at", Waits.LOCK: "for another job with its lock_key"}
+"""What ``jobs show`` prints for the number in the column."""
 _SHOWN = ("id", "task", "status", "attempt", "priority", "lock_key", "created_at", "progress")
 
 
@@ -80,7 +82,10 @@ def show(
     if as_json:
         print_json(_plain(row))
         return
-    fields = [(name, value) for name, value in row.items() if name != "events" and value is not None]
+    waits = _WAITS.get(row["waits"], row["waits"])
+    fields = [
+        (name, value) for name, value in {**row, "waits": waits}.items() if name != "events" and value not in (None, "")
+    ]
     say("\n".join(f"{name:18}{printable(_text(value), lines=True)}" for name, value in fields))
     say("")
     for event in row["events"]:

@@ -43,6 +43,7 @@ def test_a_job_from_its_creation_to_its_end(project: Project) -> None:
             lambda: json.loads(project.run("jobs", "show", "report_job", "1", "--json"))["status"] == "succeeded"
         )
     shown = project.run("jobs", "show", "report_job", "1")
+    assert not {"waits", "partition_key"} & {line.split(" ")[0] for line in shown.splitlines()}  # they say nothing
     assert "result            2" in shown
     assert [line.split()[1] for line in shown.splitlines()[-3:]] == ["queued", "picked", "done"]
     listed = json.loads(project.run("jobs", "list", "report_job", "--status", "queued", "--json"))

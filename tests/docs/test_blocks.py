@@ -125,6 +125,15 @@ def test_the_configuration_is_valid(block: Block, tmp_path: Path) -> None:
     load([tmp_path / "base.yml", tmp_path / "shown.yml"], env=None, environ=variables, cwd=tmp_path)
 
 
+def test_the_address_of_kafka_has_one_name_everywhere() -> None:
+    """Whoever copies a box from one page to the kit of another need not rename its variable."""
+    shipped = [*ROOT.glob("examples/**/*.yml"), *ROOT.glob("boxengine/kits/**/*.yml"), ROOT / "outbox.yml.example"]
+    texts = [path.read_text(encoding="utf-8") for path in [*PAGES, *shipped]]
+    named = {name for text in texts for name in re.findall(r"bootstrap_servers: \"?\$\{(\w+)", text)}
+    assert named == {"KAFKA"}
+    assert "KAFKA: kafka:" in (ROOT / "boxengine" / "kits" / "compose" / "compose.yml").read_text(encoding="utf-8")
+
+
 # ── Python ───────────────────────────────────────────────────────────────────────────────────────────
 
 
