@@ -99,10 +99,14 @@ def connect(boxes: Boxes, *, writes: bool = False) -> Servers:
 
 
 def chosen(boxes: Boxes, name: str | None) -> list[Box]:
-    """The outbox or inbox of this name, or all; none if the name belongs to a job box."""
-    if name is not None:
-        return [] if name in boxes.resolved.jobs else [boxes.box(name)]
-    return [pipeline.box for pipeline in boxes.resolved.pipelines.values()]
+    """The outbox or inbox of this name, or all; none if the name belongs to a job box. A log's name stands for its
+    subscriptions."""
+    resolved = boxes.resolved
+    if name is None:
+        return [pipeline.box for pipeline in resolved.pipelines.values()]
+    if name in resolved.logs:
+        return [boxes.box(reader) for reader in resolved.readers(name)]
+    return [] if name in resolved.jobs else [boxes.box(name)]
 
 
 def jobs_chosen(boxes: Boxes, name: str | None) -> Mapping[str, JobPipeline]:

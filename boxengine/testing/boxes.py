@@ -47,7 +47,8 @@ class TestedBoxes(Boxes):
         Raises:
             UnknownBox: the configuration has no such box.
         """
-        items = self._items(self.box(box_name(model)))
+        first, *_ = self._readers(model)
+        items = self._items(self.box(first))
         return Emitted(
             [
                 item
@@ -63,9 +64,9 @@ class TestedBoxes(Boxes):
         Args:
             transport: an instance, called as any transport: see ``RecordingTransport``.
         """
-        box = box_name(model)
-        self._transports[box] = (TransportSpec(name=name, build=lambda: transport),)
-        self._close(box)
+        for box in self._readers(model):
+            self._transports[box] = (TransportSpec(name=name, build=lambda: transport),)
+            self._close(box)
 
     def drain(
         self,
@@ -85,7 +86,8 @@ class TestedBoxes(Boxes):
             Exception: whatever a transport raised for an item that is undelivered in the end, with a note that names it.
             NotDelivered: an item is undelivered in the end, and its transport raised nothing.
         """
-        names = [box_name(model) for model in models] or list(self.resolved.pipelines)
+        named = [reader for model in models for reader in self._readers(model)]
+        names = named or list(self.resolved.pipelines)
         limit = horizon(until, self.clock)
         drained = combined([self._drain_box(name, limit) for name in names])
         if raise_failures:
@@ -98,6 +100,11 @@ class TestedBoxes(Boxes):
             self._close(name)
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _readers(self, model: Model) -> list[str]:
+        """The box itself, or the subscriptions of a log."""
+        name = box_name(model)
+        return self.resolved.readers(name) or [name]
 
     def _drain_box(self, name: str, until: datetime | None) -> Drained:
         box = self.box(name)

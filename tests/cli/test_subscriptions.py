@@ -39,6 +39,7 @@ def trail(project: Project, redis_url: str) -> list[tuple[str, str, str]]:
 
 def test_the_list_shows_what_waits_for_each(project: Project) -> None:
     assert waiting(project) == {BILLING: 3, SEARCH: 3}
+    assert [row["box"] for row in json.loads(project.call("status", BOX, "--json"))] == [BILLING, SEARCH]
     shown = project.call("subscriptions", "list", BOX)
     assert BILLING in shown
     assert SEARCH in shown

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+import boxengine
 from boxengine import Status, create_outbox_item
 from boxengine.errors import InvalidItem, Unavailable
 from boxengine.testing import MemoryBoxes, NotDelivered, RecordingTransport
@@ -164,3 +166,23 @@ def test_a_dedup_key_gives_the_first_item_back(boxes: MemoryBoxes) -> None:
     )
     assert first == second
     assert len(boxes.emitted(OrderOutboxItem)) == 1
+
+
+def test_every_subscription_of_a_log_gets_what_is_created(tmp_path: Path, sqlite: Engine) -> None:
+    file = tmp_path / "outbox.yml"
+    file.write_text(
+        "outbox_items: {sale_outbox_item: {storage: log, subscriptions: "
+        "{billing: {transports: {log: {}}}, search: {transports: {log: {}}}}}}"
+    )
+    boxes = MemoryBoxes(boxengine.load(file).resolved)
+    billing, search = RecordingTransport(), RecordingTransport()
+    boxes.use_transport("sale_outbox_item.billing", billing)
+    boxes.use_transport("sale_outbox_item.search", search)
+    boxes.create_outbox_item(NO_SESSION, "sale_outbox_item", event_key=1, payload=b"x")
+    with Session(sqlite) as session:
+        boxes.create_outbox_item(session, "sale_outbox_item", event_key=2, payload=b"y")
+        session.rollback()
+    assert len(boxes.emitted("sale_outbox_item")) == 1
+    boxes.drain("sale_outbox_item")
+    assert [item.event_key for item in billing.items] == [item.event_key for item in search.items] == ["1"]
+    boxes.close()
