@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from boxengine.adapters.sql import autovacuum, bloat, held_back, schema
 from boxengine.adapters.sql.errors import sentence, translated
+from boxengine.adapters.sql.log.readers import READERS, Readers
 from boxengine.adapters.sql.log.tables import LogTable, names_in, reflect_log
 from boxengine.adapters.sql.pooler import is_pooled, shares_servers
 from boxengine.adapters.sql.store import SqlStore
@@ -191,6 +192,9 @@ class _PostgreSql:
             return
         # What fails is copied to the side table.
         yield table.name, table.box.table, ("SELECT", "INSERT", "UPDATE", "DELETE")
+        if table.box.subscription is not None:
+            source = table.box.source.table.rpartition(".")[2]
+            yield Readers(table.schema, source).listed, source + READERS, ("SELECT",)
         found = self._log(table)
         if found is not None:
             log, positions = names_in(table.box)

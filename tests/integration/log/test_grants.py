@@ -14,6 +14,7 @@ from boxengine.adapters.sql.engine import connect
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.domain.item import Status
 from tests.integration.log.bench import Bench
+from tests.integration.log.shared import shared_log
 
 WRITER = ("INSERT, SELECT (id) ON order_items_log", "USAGE ON SEQUENCE order_items_id_seq")
 WORKER = {
@@ -95,3 +96,13 @@ def test_an_application_with_the_grants_for_writing_creates_items_and_reads_none
         with pytest.raises(Exception, match="permission denied"):
             writer.ask("SELECT payload FROM order_items_log")
     assert bench.take() == [1]
+
+
+def test_an_account_that_may_not_see_which_subscriptions_there_are_is_told(postgres_url: str) -> None:
+    with shared_log(postgres_url) as log:
+        own = ("order_items_billing", "order_items_log", "order_items_billing_positions")
+        with account(log, *(f"ALL ON {table}" for table in own)) as limited:
+            limited.box = log.readers["billing"]
+            assert any("order_items_readers" in text for text in privileges_missing(limited))
+            (finding, *_) = schema.check(limited.engine, [limited.box])
+            assert "may not SELECT on public.order_items_readers" in finding.message

@@ -127,11 +127,17 @@ def ddl(dialect: Dialect, schema: str, box: Box) -> list[str]:
 
 def refuse_others(connection: Connection, readers: Readers, box: Box) -> None:
     """Raises:
-    SchemaMismatch: the database has a reader of the log that the configuration does not name.
+    SchemaMismatch: the database has a reader of the log that the configuration does not name, or this account may not see
+        which there are.
     """
     query = text("SELECT to_regclass(:name) IS NOT NULL")
     listed: Sequence[str] = ()
     if connection.execute(query, {"name": readers.listed}).scalar():
+        may_read = text("SELECT has_table_privilege(to_regclass(:name), 'SELECT')")
+        if not connection.execute(may_read, {"name": readers.listed}).scalar():
+            raise SchemaMismatch(
+                f"box {box.name}: this account may not SELECT on {readers.listed}; as its owner, grant it"
+            )
         names = text("SELECT name FROM " + readers.listed.replace(":", "\\:") + " ORDER BY name")
         listed = connection.execute(names).scalars().all()
     log = box.source.name
