@@ -12,7 +12,6 @@ from sqlalchemy.schema import CreateColumn
 from boxengine.adapters.sql.index_names import LONGEST_IDENTIFIER, index_name
 from boxengine.adapters.sql.log import readers
 from boxengine.adapters.sql.log.readers import Readers, refuse_others
-from boxengine.adapters.sql.models import box_indexes
 from boxengine.adapters.sql.tables import BoxTable, quoted
 from boxengine.domain.box import Box
 from boxengine.errors import SchemaMismatch
@@ -90,6 +89,8 @@ def with_sources(boxes: Iterable[Box]) -> list[Box]:
 
 def side_table(source: Table, box: Box) -> Table:
     """The side table of a subscription: it can take every column of the log, and takes its ids from there."""
+    from boxengine.adapters.sql.models import box_indexes  # noqa: PLC0415 - the ORM, which a look at an item does without
+
     columns = [column._copy() for column in source.columns if column.name != "id"]  # noqa: SLF001 - as above
     name = box.table.rpartition(".")[2]
     key = Column("id", BigInteger, primary_key=True, autoincrement=False)
