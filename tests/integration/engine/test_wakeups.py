@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from redis import Redis
 
+from boxengine.adapters.sql.bounding import Opened, SqlBounds
+from boxengine.adapters.sql.items import SqlItems
+from boxengine.adapters.sql.store import SqlStore
+from boxengine.domain.bounds import Pace
 from boxengine.domain.item import Status
 from boxengine.domain.job import Job
+from boxengine.ports import ItemFilter
+from tests.eventually import eventually
 from tests.integration.engine.receivers import Receiver
 from tests.integration.engine.rig import Rig
 from tests.integration.engine.rigs import MakeRig
@@ -138,3 +146,28 @@ def test_a_job_that_boxengine_queues_reads_by_the_references_rules(make_rig: Mak
         assert {buckets[each] for each in item_ids} == {int(bucket)}
         assert Job.decode(element).ids == tuple(item_ids)
     assert {int(each) for element in written for each in element.split(":")[2].split(",")} == set(ids)
+
+
+def test_an_item_behind_the_bound_is_sent_again_once_people_retry_it(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing but the signal can bring it back: this worker never looks from the start again."""
+    made: list[SqlBounds] = []
+
+    def bounds(opened: Opened, *, pace: Pace) -> SqlBounds:
+        made.append(SqlBounds(opened, pace=replace(pace, items=1, slow=0.0, shortest=1e9)))
+        return made[-1]
+
+    monkeypatch.setattr("boxengine.adapters.sql.store.SqlBounds", bounds)
+    rig, receiver = make_rig(wakeup="notify", poller={}), Receiver()
+    rig.carry(receiver)
+    failed = rig.insert(status=int(Status.FAILED), errors_count=1)
+    with rig.worker() as watcher:
+        write_until_heard(rig, watcher)
+        if rig.engine.dialect.name == "postgresql":  # MariaDB has no bounds
+            eventually(
+                lambda: any(each.of(rig.box()).after(0) > failed for each in made), what="a bound behind the item"
+            )
+        with closing(SqlStore(rig.engine)) as store:
+            assert SqlItems(store, notify=True).retry(rig.box(), ItemFilter(), [failed]) == {failed}
+        eventually(lambda: failed in receiver.ids, what="the item is sent again")
