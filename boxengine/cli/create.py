@@ -13,10 +13,11 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from boxengine.cli.context import connect_to_jobs, globals_of, notes, output
-from boxengine.cli.jobs import create_job, job_attributes
+from boxengine.cli.jobs import create_job, ids_of, job_attributes
 from boxengine.cli.lines import LONGEST_LINE, item_of, job_of
 from boxengine.cli.text import counted
 from boxengine.domain.box import BoxType
+from boxengine.domain.jobs import AfterFailure
 from boxengine.errors import BoxError, InvalidItem, Unavailable
 
 if TYPE_CHECKING:
@@ -57,6 +58,14 @@ def create(
     ] = None,
     priority: Annotated[int, typer.Option("--priority", help="Of a job: lower goes first.")] = 100,
     delay: Annotated[float | None, typer.Option("--delay", min=0, help="Of a job: seconds before it may run.")] = None,
+    after: Annotated[
+        str | None,
+        typer.Option("--after", help="Of a job: ids of jobs that must have succeeded before it starts: 1,2,3."),
+    ] = None,
+    after_failure: Annotated[
+        AfterFailure,
+        typer.Option("--after-failure", help="Of a job: what happens to it when one of those does not succeed."),
+    ] = AfterFailure.CANCEL,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report bad lines and go on.")] = False,
 ) -> None:
     """Put items into an outbox or an inbox, or a job into a box of long jobs.
@@ -68,7 +77,7 @@ def create(
 
     Examples: boxengine create order_outbox_item --event-key 42 --payload '{"id": 42}';
     boxengine create order_outbox_item --jsonl items.jsonl; boxengine create report_job --task export --args '{"day": 1}';
-    boxengine create report_job --jsonl jobs.jsonl
+    boxengine create report_job --jsonl jobs.jsonl; boxengine create report_job --task send --after 1,2
     """
     from boxengine.app.database import connect_store  # noqa: PLC0415 - see Globals.boxes
 
@@ -80,6 +89,7 @@ def create(
         if task is None:
             raise typer.BadParameter("is needed for a job", param_hint="--task")
         attributes = job_attributes(args, lock_key, idempotency_key, priority, delay)
+        attributes |= {"after": ids_of(after, "--after"), "after_failure": after_failure}
         output().print(f"job {create_job(boxes, box, task, attributes)} written to {box}")
         return
     create_batch = boxes.create_outbox_batch if boxes.written(box).type is BoxType.OUTBOX else boxes.create_inbox_batch

@@ -31,7 +31,12 @@ Task = Annotated[str | None, typer.Option("--task", help="Of this task.")]
 LockKey = Annotated[str | None, typer.Option("--lock-key", help="Of this lock key.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
-_WAITS = {Waits.NOTHING: None, Waits.TIME: "until available_at", Waits.LOCK: "for another job with its lock_key"}
+_WAITS = {
+    Waits.NOTHING: None,
+    Waits.TIME: "until available_at",
+    Waits.LOCK: "for another job with its lock_key",
+    Waits.JOBS: "for other jobs",
+}
 """What ``jobs show`` prints for the number in the column."""
 _SHOWN = ("id", "task", "status", "attempt", "priority", "lock_key", "created_at", "progress")
 
@@ -73,7 +78,7 @@ def show(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Show one job with its progress and its journal."""
+    """Show one job with its progress, its journal, and the jobs that it waits for."""
     with _desk(globals_of(context).boxes(), box) as (desk, found):
         row = desk.show(found, job_id)
     if row is None:
@@ -82,10 +87,11 @@ def show(
     if as_json:
         print_json(_plain(row))
         return
-    waits = _WAITS.get(row["waits"], row["waits"])
+    shown = {**row, "waits": _WAITS.get(row["waits"], row["waits"])}
     fields = [
-        (name, value) for name, value in {**row, "waits": waits}.items() if name != "events" and value not in (None, "")
+        (name, value) for name, value in shown.items() if name not in ("events", "after") and value not in (None, "")
     ]
+    fields += [("waits for" if each["waits"] else "waited for", _awaited(each)) for each in row["after"]]
     say("\n".join(f"{name:18}{printable(_text(value), lines=True)}" for name, value in fields))
     say("")
     for event in row["events"]:
@@ -110,7 +116,7 @@ def cancel(
 
     Examples: boxengine jobs cancel report_job --ids 42; boxengine jobs cancel report_job --task export --yes
     """
-    which = JobFilter(ids=_ids(ids), states=status, task=task, lock_key=lock_key)
+    which = JobFilter(ids=ids_of(ids), states=status, task=task, lock_key=lock_key)
     with _desk(globals_of(context).boxes(), box) as (desk, found):
         _agreed(which, yes=yes, what="cancel")
         say(f"{counted(desk.cancel(found, which), 'job')} canceled or asked to stop")
@@ -135,7 +141,7 @@ def retry(
     """
     chosen = [state for state in status or () if state in FINAL] if status else None
     states = chosen if chosen is not None or ids else [JobState.FAILED, JobState.LOST]
-    which = JobFilter(ids=_ids(ids), states=states, task=task, lock_key=lock_key)
+    which = JobFilter(ids=ids_of(ids), states=states, task=task, lock_key=lock_key)
     with _desk(globals_of(context).boxes(), box) as (desk, found):
         _agreed(which, yes=yes, what="retry")
         say(f"{counted(desk.retry(found, which), 'job')} queued again")
@@ -254,13 +260,14 @@ def _box(boxes: Boxes, name: str) -> JobBox:
     return pipeline.box
 
 
-def _ids(text: str | None) -> list[int] | None:
+def ids_of(text: str | None, option: str = "--ids") -> list[int] | None:
+    """The ids in an option; None: it was not given."""
     if text is None:
         return None
     try:
         return [int(each) for each in text.split(",")]
     except ValueError:
-        raise typer.BadParameter("expected ids such as 1,2,3", param_hint="--ids") from None
+        raise typer.BadParameter("expected ids such as 1,2,3", param_hint=option) from None
 
 
 def _agreed(which: JobFilter, *, yes: bool, what: str) -> None:
@@ -277,6 +284,10 @@ def _inner(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(each) if isinstance(each, Mapping) and "ts" in each else each for each in value]
     return value
+
+
+def _awaited(job: Mapping[str, Any]) -> str:
+    return f"job {job['id']} ({job['status'] or 'deleted'})"
 
 
 def _text(value: Any) -> str:

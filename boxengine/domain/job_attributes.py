@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
@@ -23,6 +24,10 @@ class JobAttributes(TypedDict, total=False):
     """The job does not start before this moment, which has a time zone."""
     delay: timedelta | float | None
     """Instead of ``available_at``: the earliest start, counted from its creation by the database's clock; a number is seconds."""
+    after: Sequence[int]
+    """Ids of jobs of the same box that must have succeeded before this one starts."""
+    after_failure: str
+    """When one of those fails finally, is canceled or lost: ``cancel`` this job, the default, or ``run`` it all the same."""
     max_attempts: int | None
     """The box's own if omitted, as for ``lease_ttl``."""
     lease_ttl: timedelta | int | None

@@ -33,6 +33,8 @@ class Waits(IntEnum):
     """It waits for its ``available_at``."""
     LOCK = 2
     """It waits for another job with its ``lock_key``; the end of that job releases the next one."""
+    JOBS = 3
+    """It waits until the jobs that it was created ``after`` have ended."""
 
 
 class EventKind(StrEnum):
@@ -45,6 +47,40 @@ class EventKind(StrEnum):
     FAILED = "failed"
     CANCELED = "canceled"
     LOST = "lost"
+    RELEASED = "released"
+    """The jobs that it waited for have ended."""
+
+
+class AfterFailure(StrEnum):
+    """What happens to a job when one that it waits for does not succeed."""
+
+    CANCEL = "cancel"
+    """The job is canceled, with the reason in its error."""
+    RUN = "run"
+    """The job runs once the others have ended, however they end."""
+
+
+def end_of_waiting(predecessor: str | None, after_failure: AfterFailure) -> bool | None:
+    """Whether a job may stop waiting for another one; None: it can never succeed, and the job is to be canceled.
+
+    Args:
+        predecessor: the other job's status; None: it is not in its table any more.
+    """
+    if predecessor in (JobState.QUEUED, JobState.RUNNING):
+        return False
+    return True if predecessor == JobState.SUCCEEDED or after_failure is AfterFailure.RUN else None
+
+
+def why_canceled(predecessor: int, status: str | None) -> str:
+    """The error of a job that is canceled because of another one."""
+    return f"job {predecessor}, for which it waited, {_HOW_IT_ENDED.get(status or '', 'is not there any more')}"
+
+
+_HOW_IT_ENDED: Mapping[str, str] = {
+    JobState.FAILED: "failed",
+    JobState.CANCELED: "was canceled",
+    JobState.LOST: "was lost",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +219,8 @@ class Due:
     promoted: int = 0
     next_due: timedelta | None = None
     """Time until the next one is due; None: none waits."""
+    followers: bool = False
+    """Whether jobs wait for other jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,5 +233,5 @@ class JobStat:
     taken: int
     delayed: int
     blocked: int
-    """Waiting for another job with their ``lock_key``."""
+    """Waiting for another job: with their ``lock_key``, or one that they were created ``after``."""
     finished: Mapping[JobState, int] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 from boxengine.domain.jobs import (
+    AfterFailure,
     Beat,
     ClaimedJob,
     Due,
@@ -88,7 +89,7 @@ class JobStore(Protocol):
         """Queues jobs again that were claimed and not begun."""
 
     def promote(self, box: JobBox) -> Due:
-        """Lets jobs go whose time has come."""
+        """Lets jobs go whose time has come, and those whose predecessors have ended; cancels those whose predecessors failed."""
 
     def reap(self, box: JobBox) -> Reaped:
         """Takes jobs away whose lease is over: queued again, or lost if no attempt is left. Canceled, if that was asked for."""
@@ -114,7 +115,11 @@ class JobDesk(Protocol):
         """Rows as mappings, the newest first."""
 
     def show(self, box: JobBox, job_id: int) -> Mapping[str, Any] | None:
-        """One row, with its journal as ``events``, the oldest first; None: there is none."""
+        """One row; None: there is none.
+
+        ``events`` is its journal, the oldest first; ``after`` are the jobs that it was created after, each with its ``id``,
+        its ``status`` (None: it is deleted), and whether the job still ``waits`` for it.
+        """
 
     def cancel(self, box: JobBox, which: JobFilter) -> int:
         """Cancels queued jobs at once, and asks the handlers of running ones to stop; how many jobs that were."""
@@ -143,13 +148,20 @@ class NewJob:
     available_at: Any = None
     """A moment with a zone; None: at once, or after ``delay``."""
     delay: timedelta | None = None
+    after: tuple[int, ...] = ()
+    """Ids of jobs of the same box for which it waits."""
+    after_failure: AfterFailure = AfterFailure.CANCEL
 
 
 class NewJobs(Protocol):
     """Inserts jobs of one box into the caller's open transaction."""
 
     def insert(self, session: Any, jobs: Sequence[NewJob]) -> list[int]:
-        """The ids in the order given; where a job with the ``idempotency_key`` is there already, that job's id."""
+        """The ids in the order given; where a job with the ``idempotency_key`` is there already, that job's id.
+
+        Raises:
+            InvalidItem: one is to wait for a job that is not there. None is inserted then.
+        """
 
 
 @dataclass(frozen=True, slots=True)

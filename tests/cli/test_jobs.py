@@ -78,6 +78,26 @@ def test_a_job_from_its_creation_to_its_end(project: Project) -> None:
     assert line.endswith(" s  on"), "the lag of the one that is ready"
 
 
+def test_a_job_waits_for_another_one_and_says_so(project: Project) -> None:
+    project.run("db", "create", "report_job")
+    project.run("create", "report_job", "--task", "export", "--args", '{"n": 1}')
+    project.run("create", "report_job", "--task", "export", "--args", '{"n": 2}', "--after", "1")
+    project.run("create", "report_job", "--task", "export", "--after", "1,2", "--after-failure", "run")
+    assert "waits for         job 1 (queued)" in project.run("jobs", "show", "report_job", "2")
+    assert json.loads(project.run("jobs", "show", "report_job", "3", "--json"))["after"] == [
+        {"id": 1, "status": "queued", "waits": True},
+        {"id": 2, "status": "queued", "waits": True},
+    ]
+    project.run("create", "report_job", "--task", "export", "--after", "7", expect=1)
+    assert "box report_job: after: there is no job 7" in project.errors
+    project.run("jobs", "cancel", "report_job", "--ids", "1")
+    with project.worker("-b", "report_job"):
+        eventually(lambda: json.loads(project.run("jobs", "show", "report_job", "3", "--json"))["attempt"] == 1)
+    shown = project.run("jobs", "show", "report_job", "2")
+    assert "job 1, for which it waited, was canceled" in shown
+    assert "waited for        job 1 (canceled)" in shown
+
+
 def test_a_schedule_is_listed_with_its_next_run_and_a_worker_makes_up_for_a_missed_one(
     tmp_path: Path, postgres_url: str
 ) -> None:

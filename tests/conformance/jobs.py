@@ -16,7 +16,7 @@ from boxengine.adapters.sql.jobs import schema
 from boxengine.adapters.sql.jobs.desk import SqlJobDesk
 from boxengine.adapters.sql.jobs.insert import SqlNewJobs
 from boxengine.adapters.sql.jobs.store import SqlJobs
-from boxengine.domain.jobs import ClaimedJob, JobBox
+from boxengine.domain.jobs import ClaimedJob, Ending, JobBox
 from boxengine.ports.jobs import JobDesk, JobStore, NewJob
 
 BOX = JobBox(name="report_job", table="report_jobs", retention=timedelta(days=1))
@@ -38,6 +38,10 @@ class JobHarness(ABC):
     @abstractmethod
     def create(self, *jobs: NewJob) -> list[int]:
         """Committed."""
+
+    @abstractmethod
+    def delete(self, job_id: int) -> None:
+        """Somebody deletes its row by hand."""
 
     @abstractmethod
     def pass_time(self, seconds: float) -> None:
@@ -78,6 +82,9 @@ class MemoryHarness(JobHarness):
     def create(self, *jobs: NewJob) -> list[int]:
         return self.jobs.insert(BOX, jobs)
 
+    def delete(self, job_id: int) -> None:
+        del self.jobs.tables[BOX.name][job_id]
+
     def pass_time(self, seconds: float) -> None:
         self.clock.advance(timedelta(seconds=seconds))
 
@@ -105,7 +112,14 @@ class SqlHarness(JobHarness):
 
     def create(self, *jobs: NewJob) -> list[int]:
         with self.engine.begin() as connection:
-            return self._new.insert(connection, jobs)
+            return self.insert(connection, *jobs)
+
+    def insert(self, connection: sa.Connection, *jobs: NewJob) -> list[int]:
+        """In an open transaction."""
+        return self._new.insert(connection, jobs)
+
+    def delete(self, job_id: int) -> None:
+        self._run(f"DELETE FROM report_jobs WHERE id = {job_id}")
 
     def pass_time(self, seconds: float) -> None:
         """The server's clock goes on by itself; here all that is written lies further back."""
@@ -127,7 +141,15 @@ class SqlHarness(JobHarness):
 
     def close(self) -> None:
         """Leaves empty tables behind, and no connection."""
-        for table in ("report_jobs", "report_jobs_events", "effects"):
+        for table in ("report_jobs", "report_jobs_events", "report_jobs_after", "effects"):
             self._run(f"DELETE FROM {table}")
         for engine in self.engines:
             engine.dispose()
+
+
+def claim(jobs: JobHarness, count: int = 10, worker: str = "w") -> list[ClaimedJob]:
+    return list(jobs.store.claim(BOX, count, worker=worker))
+
+
+def end(jobs: JobHarness, job: ClaimedJob, ending: Ending) -> bool:
+    return jobs.store.unit(BOX, job).end(ending)

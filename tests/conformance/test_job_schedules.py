@@ -25,8 +25,8 @@ from boxengine.engine.jobs.create import JobChecks
 from boxengine.engine.jobs.scheduler import LONGEST, Scheduler
 from boxengine.ports.jobs import JobDesk, JobFilter
 from boxengine.ports.schedules import Schedules
+from tests.conformance.conftest import SERVERS
 from tests.conformance.jobs import BOX, NAMES
-from tests.conformance.test_jobs import SERVERS
 from tests.conftest import ServerLookup
 
 HOUR = 3600.0

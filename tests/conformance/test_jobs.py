@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 
@@ -24,42 +22,7 @@ from boxengine.domain.jobs import (
 )
 from boxengine.errors import InvalidItem
 from boxengine.ports.jobs import JobFilter
-from tests.conformance.jobs import BOX, NAMES, JobHarness, MemoryHarness, SqlHarness, new
-from tests.conftest import ServerLookup
-from tests.servers.databases import fresh_mysql_database, fresh_postgres_database
-
-SERVERS = {"postgresql": (fresh_postgres_database, "postgres"), "mysql": (fresh_mysql_database, "mariadb")}
-
-
-@pytest.fixture(scope="module")
-def databases(server_lookup: ServerLookup) -> Iterator[Callable[[str], SqlHarness]]:
-    """The harness of each server, made at its first use and shared by these tests."""
-    made: dict[str, SqlHarness] = {}
-    with ExitStack() as stack:
-
-        def harness(name: str) -> SqlHarness:
-            if name not in made:
-                fresh, server = SERVERS[name]
-                made[name] = SqlHarness(stack.enter_context(fresh(server_lookup(server).address)))
-            return made[name]
-
-        yield harness
-
-
-@pytest.fixture(params=NAMES)
-def jobs(request: pytest.FixtureRequest, databases: Callable[[str], SqlHarness]) -> Iterator[JobHarness]:
-    harness = MemoryHarness() if request.param == "memory" else databases(request.param)
-    yield harness
-    harness.close()
-
-
-def claim(jobs: JobHarness, count: int = 10, worker: str = "w") -> list[ClaimedJob]:
-    return list(jobs.store.claim(BOX, count, worker=worker))
-
-
-def end(jobs: JobHarness, job: ClaimedJob, ending: Ending) -> bool:
-    return jobs.store.unit(BOX, job).end(ending)
-
+from tests.conformance.jobs import BOX, JobHarness, claim, end, new
 
 # ── claims ───────────────────────────────────────────────────────────────────────────────────────────
 

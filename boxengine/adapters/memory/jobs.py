@@ -12,6 +12,7 @@ from typing import Any, assert_never
 
 from boxengine.domain.jobs import (
     FINAL,
+    AfterFailure,
     Beat,
     Canceled,
     ClaimedJob,
@@ -28,7 +29,10 @@ from boxengine.domain.jobs import (
     Requeued,
     Succeeded,
     Waits,
+    end_of_waiting,
+    why_canceled,
 )
+from boxengine.errors import InvalidItem
 from boxengine.ports import Clock
 from boxengine.ports.jobs import JobFilter, NewJob
 
@@ -66,6 +70,9 @@ class Row:
     error: str | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    after: dict[int, bool] = field(default_factory=dict)
+    """The jobs that it was created after, and whether it still waits for them."""
+    after_failure: AfterFailure = AfterFailure.CANCEL
     events: list[tuple[datetime, EventKind, Any]] = field(default_factory=list)
 
 
@@ -84,7 +91,11 @@ class MemoryJobs:
     def insert(self, box: JobBox, jobs: Sequence[NewJob]) -> list[int]:
         """Committed at once: there is no caller's transaction here."""
         with self._lock:
-            return [self._insert(self._rows(box), job) for job in jobs]
+            rows = self._rows(box)
+            for each in (each for job in jobs for each in job.after):
+                if each not in rows:
+                    raise InvalidItem(f"box {box.name}: after: there is no job {each}")
+            return [self._insert(rows, job) for job in jobs]
 
     def _insert(self, rows: dict[int, Row], job: NewJob) -> int:
         if job.idempotency_key is not None:
@@ -108,9 +119,13 @@ class MemoryJobs:
             producer=job.producer,
             consumer_group=job.consumer_group,
             waits=Waits.TIME if delayed else Waits.NOTHING,
+            after={each: end_of_waiting(rows[each].status, job.after_failure) is not True for each in job.after},
+            after_failure=job.after_failure,
         )
+        if any(row.after.values()):
+            row.waits = Waits.JOBS
         rows[row.id] = row
-        self._tell(row, EventKind.QUEUED)
+        self._tell(row, EventKind.QUEUED, {"after": list(job.after)} if job.after else None)
         return row.id
 
     # ── workers ──────────────────────────────────────────────────────────────────────────────────────
@@ -176,7 +191,10 @@ class MemoryJobs:
             due = [row for row in waiting if row.available_at <= now]
             for row in due:
                 row.waits = Waits.NOTHING
-            return Due(promoted=len(due), next_due=waiting[0].available_at - now if waiting else None)
+            followers = list(self._queued(self._rows(box), Waits.JOBS))
+            ended = sum(self._release(box, row) for row in followers)
+            next_due = waiting[0].available_at - now if waiting else None
+            return Due(promoted=len(due) + ended, next_due=next_due, followers=bool(followers))
 
     def reap(self, box: JobBox) -> Reaped:
         with self._lock:
@@ -206,6 +224,8 @@ class MemoryJobs:
         with self._lock:
             rows, before = self._rows(box), self._clock.now() - box.retention
             old = [row.id for row in rows.values() if row.finished_at is not None and row.finished_at < before]
+            for row in list(self._queued(rows, Waits.JOBS)):
+                self._release(box, row)
             for job_id in old[: box.deletion_batch_size]:
                 del rows[job_id]
             return len(old[: box.deletion_batch_size])
@@ -223,7 +243,12 @@ class MemoryJobs:
             if row is None:
                 return None
             events = [{"ts": moment, "kind": str(kind), "payload": payload} for moment, kind, payload in row.events]
-            return {**_mapping(row), "events": events}
+            rows = self._rows(box)
+            after = [
+                {"id": each, "status": str(rows[each].status) if each in rows else None, "waits": waits}
+                for each, waits in sorted(row.after.items())
+            ]
+            return {**_mapping(row), "after": after, "events": events}
 
     def cancel(self, box: JobBox, which: JobFilter) -> int:
         with self._lock:
@@ -232,6 +257,7 @@ class MemoryJobs:
                 if row.status is JobState.QUEUED:
                     ready = row.waits is Waits.NOTHING
                     row.status, row.cancel_requested, row.finished_at = JobState.CANCELED, True, self._clock.now()
+                    row.after = dict.fromkeys(row.after, False)
                     self._tell(row, EventKind.CANCELED, {"by": "hand"})
                     if ready:
                         self._let_go(box, row.lock_key)
@@ -248,12 +274,15 @@ class MemoryJobs:
                 row.status, row.waits, row.attempt = JobState.QUEUED, Waits.NOTHING, 0
                 row.available_at, row.cancel_requested, row.finished_at = self._clock.now(), False, None
                 self._tell(row, EventKind.REQUEUE, {"by": "hand"})
+            for row in found:
+                self._wait_again(box, row)
             return len(found)
 
     def stat(self, box: JobBox) -> JobStat:
         with self._lock:
             rows = self._rows(box)
-            ready, delayed, blocked = (len(list(self._queued(rows, waits))) for waits in Waits)
+            ready, delayed, locked, after = (len(list(self._queued(rows, waits))) for waits in Waits)
+            blocked = locked + after
             taken = len(list(self._running(box)))
             finished: dict[JobState, int] = {}
             for row in rows.values():
@@ -347,6 +376,36 @@ class MemoryJobs:
         if state in FINAL:
             row.finished_at = self._clock.now()
         self._let_go(box, row.lock_key)
+
+    def _release(self, box: JobBox, row: Row) -> bool:
+        """Whether this follower's waiting is over."""
+        rows = self._rows(box)
+        for each in [each for each, waits in row.after.items() if waits]:
+            status = rows[each].status if each in rows else None
+            over = end_of_waiting(status, row.after_failure)
+            if over is None:
+                row.status, row.finished_at, row.error = (
+                    JobState.CANCELED,
+                    self._clock.now(),
+                    why_canceled(each, status),
+                )
+                row.after = dict.fromkeys(row.after, False)
+                self._tell(row, EventKind.CANCELED, {"reason": row.error})
+                return True
+            row.after[each] = not over
+        if any(row.after.values()):
+            return False
+        now = self._clock.now()
+        row.waits = Waits.TIME if row.available_at > now else Waits.NOTHING
+        row.available_at = max(row.available_at, now)
+        self._tell(row, EventKind.RELEASED)
+        return True
+
+    def _wait_again(self, box: JobBox, row: Row) -> None:
+        rows = self._rows(box)
+        row.after = {each: each in rows and rows[each].status not in FINAL for each in row.after}
+        if any(row.after.values()):
+            row.waits = Waits.JOBS
 
     def _let_go(self, box: JobBox, key: str | None) -> None:
         waiting = [row for row in self._queued(self._rows(box), Waits.LOCK) if row.lock_key == key]

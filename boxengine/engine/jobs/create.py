@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
-from boxengine.domain.jobs import JobBox
+from boxengine.domain.jobs import AfterFailure, JobBox
 from boxengine.engine.jobs.timing import SHORTEST_LEASE
 from boxengine.errors import InvalidItem
 from boxengine.ports.contracts import ArgsCodec
@@ -16,10 +16,14 @@ from boxengine.ports.jobs import NewJob, NewJobs
 
 LONGEST_TEXT = 255
 _LARGEST = 2**31 - 1
+_LARGEST_ID = 2**63
 _TEXTS = ("idempotency_key", "lock_key", "producer", "consumer_group")
 _KNOWN = frozenset(
-    {"task", "args", "partition_key", "priority", "available_at", "delay", "max_attempts", "lease_ttl", *_TEXTS}
+    {"task", "args", "partition_key", "priority", "available_at", "delay", "max_attempts", "lease_ttl"}
+    | {"after", "after_failure", *_TEXTS}
 )
+MOST_PREDECESSORS = 1000
+"""Of one job."""
 
 
 class JobChecks:
@@ -59,6 +63,8 @@ class JobChecks:
             partition_key=self._text("partition_key", given.get("partition_key", "")) or "",
             available_at=available_at,
             delay=delay,
+            after=self._after(given.get("after")),
+            after_failure=self._after_failure(given.get("after_failure")),
             **{name: self._key(name, given.get(name)) for name in _TEXTS},
         )
 
@@ -96,6 +102,25 @@ class JobChecks:
         if moment is not None and (not isinstance(moment, datetime) or moment.tzinfo is None):
             raise self._refused(f"available_at: expected a datetime with a zone; got {moment!r}")
         return delay, moment
+
+    def _after(self, given: Any) -> tuple[int, ...]:
+        if given is None:
+            return ()
+        if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+            raise self._refused(f"after: expected a list of jobs' ids; got {given!r:.80}")
+        ids = tuple(dict.fromkeys(given))
+        for each in ids:
+            if not isinstance(each, int) or isinstance(each, bool) or not 0 < each < _LARGEST_ID:
+                raise self._refused(f"after: expected jobs' ids; got {each!r:.80}")
+        if len(ids) > MOST_PREDECESSORS:
+            raise self._refused(f"after: {len(ids)} jobs; expected {MOST_PREDECESSORS} at most")
+        return ids
+
+    def _after_failure(self, given: Any) -> AfterFailure:
+        try:
+            return AfterFailure.CANCEL if given is None else AfterFailure(given)
+        except ValueError:
+            raise self._refused(f"after_failure: expected {' or '.join(AfterFailure)}; got {given!r:.80}") from None
 
     def _lease(self, given: Any) -> timedelta:
         seconds = self.box.lease_ttl if given is None else given

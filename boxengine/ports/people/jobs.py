@@ -29,6 +29,14 @@ class JobSearch:
     """Text in the error."""
 
 
+class Awaited(NamedTuple):
+    """A job for which another one waits."""
+
+    id: int
+    status: str | None
+    """None: it is not in the table any more."""
+
+
 class JobsFound(NamedTuple):
     """What one look has found."""
 
@@ -71,6 +79,9 @@ class JobInspector(Protocol):
 
     def journal(self, box: JobBox, job_id: int, *, limit: int) -> Sequence[JobRow]:
         """The latest events of a job, the oldest of them first."""
+
+    def awaited(self, box: JobBox, job_id: int, *, limit: int) -> Sequence[Awaited]:
+        """The jobs for which a job still waits, the lowest ids first."""
 
     def find(
         self,

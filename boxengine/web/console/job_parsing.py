@@ -10,7 +10,7 @@ from typing import Any
 
 from boxengine.domain.jobs import JobState
 from boxengine.ports.people.jobs import JobSearch
-from boxengine.web.console.parsing import BadInput, ids_of, several, text_of
+from boxengine.web.console.parsing import BadInput, id_of, ids_of, several, text_of
 
 LONGEST_DELAY = timedelta(days=3650)
 LONGEST_LEASE = timedelta(days=365)
@@ -25,13 +25,19 @@ NEW_JOB = (
     "delay",
     "max_attempts",
     "lease_ttl",
+    "after",
+    "after_failure",
 )
 """The fields that describe a new job."""
 SEARCH_NAMES = ("status", "id", "task", "lock_key", "idempotency_key", "error")
 
 
-def attributes_of(sent: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of a new job, as ``create_job`` takes them; for those left out the box's defaults apply."""
+def attributes_of(sent: Mapping[str, Any], queue: str) -> dict[str, Any]:
+    """The attributes of a new job, as ``create_job`` takes them; for those left out the box's defaults apply.
+
+    Args:
+        queue: the box's name in ids.
+    """
     task = text_of("task", sent.get("task"))
     if task is None:
         raise BadInput("task: expected the name of a task")
@@ -41,9 +47,26 @@ def attributes_of(sent: Mapping[str, Any]) -> dict[str, Any]:
     found["available_at"] = _moment(sent.get("available_at"))
     found["delay"] = _seconds("delay", sent.get("delay"), LONGEST_DELAY)
     found["lease_ttl"] = _seconds("lease_ttl", sent.get("lease_ttl"), LONGEST_LEASE)
+    found["after"] = _after(sent.get("after"), queue)
+    found["after_failure"] = text_of("after_failure", sent.get("after_failure"))
     if sent.get("priority") is not None:
         found["priority"] = sent["priority"]
     return found | {"max_attempts": sent.get("max_attempts")}
+
+
+def _after(given: Any, queue: str) -> list[int]:
+    """Ids as this API gives them, or plain numbers."""
+    if given is None:
+        return []
+    if not isinstance(given, list):
+        raise BadInput(f"after: expected a list of jobs' ids such as {queue}:42")
+    found = []
+    for each in given:
+        number = id_of("after", str(each).removeprefix(f"{queue}:"))
+        if number is None or isinstance(each, bool):
+            raise BadInput(f"after: expected jobs' ids such as {queue}:42, all of the same box")
+        found.append(number)
+    return found
 
 
 def _args(given: Any) -> Any:

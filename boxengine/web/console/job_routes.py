@@ -10,7 +10,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from boxengine.app.job_office import url_name
-from boxengine.domain.jobs import JobBox
+from boxengine.app.overview.job_waiting import MOST_AWAITED
+from boxengine.domain.jobs import JobBox, JobState, Waits
 from boxengine.errors import InvalidItem
 from boxengine.ports.jobs import JobFilter
 from boxengine.version import __version__
@@ -30,7 +31,7 @@ def trigger(call: Call) -> Response:
         raise BadInput("queue: expected the name of a job box")
     box, office = call.site.office.box(queue), call.site.office
     try:
-        job_id, status = office.create(box, {**attributes_of(sent), "producer": call.who.name})
+        job_id, status = office.create(box, {**attributes_of(sent, url_name(box)), "producer": call.who.name})
     except InvalidItem as error:
         raise BadInput(str(error)) from error
     call.site.jobs.note(
@@ -93,4 +94,11 @@ def _shown(call: Call, box: JobBox, job_id: int) -> Mapping[str, Any]:
     row = call.site.office.inspector.get(box, job_id)
     if row is None:
         raise Refused(HTTPStatus.NOT_FOUND, f"{box.name} has no job {job_id}. It may have been deleted.")
-    return {"job_id": public_id(box, job_id), "queue": box.name, **job_showing.state(row, box.name, call.site.hiding)}
+    waits = row["status"] == JobState.QUEUED and row["waits"] == Waits.JOBS
+    awaited = call.site.office.inspector.awaited(box, job_id, limit=MOST_AWAITED) if waits else ()
+    return {
+        "job_id": public_id(box, job_id),
+        "queue": box.name,
+        **job_showing.state(row, box.name, call.site.hiding),
+        "waits_for": [public_id(box, each.id) for each in awaited],
+    }

@@ -71,6 +71,7 @@ def whole(found: JobRow, journal: Sequence[JobRow], why: JobReasons, box_name: s
         "checkpoint": kept(found["checkpoint"], box_name, hiding),
         "why": list(why.sentences),
         "held_by": why.held_by,
+        "waits_for": list(why.waits_for),
         "journal": [
             {
                 "ts": showing.moment(event["ts"]),

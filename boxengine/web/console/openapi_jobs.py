@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from boxengine.domain.jobs import JobState
+from boxengine.domain.jobs import AfterFailure, JobState
+from boxengine.engine.jobs.create import MOST_PREDECESSORS
 from boxengine.web.console.job_acting import DONE
 from boxengine.web.console.job_parsing import LONGEST_DELAY, LONGEST_LEASE
 from boxengine.web.console.openapi_parts import OBJECT, does
@@ -31,6 +32,18 @@ _NEW_JOB: Mapping[str, Any] = {
             "minimum": 0,
             "maximum": LONGEST_DELAY.total_seconds(),
             "description": "seconds; instead of available_at",
+        },
+        "after": {
+            "type": "array",
+            "maxItems": MOST_PREDECESSORS,
+            "items": {"type": ["string", "integer"]},
+            "description": "ids of jobs of the same box that must have succeeded first: report-job:42",
+        },
+        "after_failure": {
+            "type": "string",
+            "enum": [str(each) for each in AfterFailure],
+            "default": str(AfterFailure.CANCEL),
+            "description": "what happens when one of them does not succeed",
         },
         "max_attempts": {"type": "integer", "minimum": 1, "maximum": _PRIORITY},
         "lease_ttl": {"type": "integer", "minimum": 3, "maximum": int(LONGEST_LEASE.total_seconds())},
@@ -59,6 +72,11 @@ _STATE = {
         "finished_at": _MOMENT,
         "heartbeat_at": _MOMENT,
         "cancel_requested": {"type": "boolean"},
+        "waits_for": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "ids of the jobs that have not ended, of those that it was created after; at most 100",
+        },
         "progress": {"type": "object", "description": "as the handler tells it"},
         "result": {"description": "what the handler returned"},
         "error": {"type": ["string", "null"], "description": "of the last failed attempt"},

@@ -60,4 +60,4 @@ def test_a_migration_makes_all_tables_of_a_model_and_leaves_those_without_one_al
 
 
 def _all_of(table: str) -> list[str]:
-    return [table, f"{table}_events", f"{table}_schedules"]
+    return [table, f"{table}_events", f"{table}_schedules", f"{table}_after"]

@@ -39,7 +39,8 @@ def jobs(request: pytest.FixtureRequest) -> Iterator[SqlHarness]:
 
 def test_no_statement_of_a_worker_walks_over_the_table(jobs: SqlHarness) -> None:
     explained = Explaining(jobs.engine)
-    jobs.create(new(lock_key="k"), new(), new(delay=timedelta(hours=1)))
+    made = jobs.create(new(lock_key="k"), new(), new(delay=timedelta(hours=1)))
+    jobs.create(new(after=(made[2],)))
     with explained:
         jobs.store.promote(BOX)
         first, second = jobs.store.claim(BOX, 2, worker="w")

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from boxengine.adapters.memory import jobs as memory_jobs
 from boxengine.adapters.memory.jobs import MemoryJobs
-from boxengine.domain.jobs import Due, JobBox, JobOutcome, Reaped
+from boxengine.domain.jobs import FINAL, AfterFailure, Due, JobBox, JobOutcome, Reaped, end_of_waiting
 from boxengine.engine.jobs.handle import Job
 from boxengine.engine.jobs.run import Run
 from boxengine.engine.jobs.timing import JobTiming
@@ -99,6 +100,27 @@ def one_lost_job_spoils_the_ends_of_the_others(surgery: Surgery) -> None:
         return original(self, box, outcomes) if all_held else set()
 
     surgery.setattr(MemoryJobs, "record", record)
+
+
+@mutant
+def no_job_waits_for_others(surgery: Surgery) -> None:
+    surgery.setattr(memory_jobs, "end_of_waiting", lambda _status, _after_failure: True)
+
+
+@mutant
+def followers_are_never_let_go(surgery: Surgery) -> None:
+    surgery.setattr(MemoryJobs, "_release", lambda _self, box, row: False)
+
+
+@mutant
+def a_failed_predecessor_is_passed_over(surgery: Surgery) -> None:
+    surgery.setattr(memory_jobs, "end_of_waiting", lambda status, _after_failure: status in FINAL)
+
+
+@mutant
+def a_job_that_is_to_run_anyway_is_canceled(surgery: Surgery) -> None:
+    original = end_of_waiting
+    surgery.setattr(memory_jobs, "end_of_waiting", lambda status, _after_failure: original(status, AfterFailure.CANCEL))
 
 
 @mutant

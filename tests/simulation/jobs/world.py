@@ -11,8 +11,8 @@ from random import Random
 from typing import Any
 
 from boxengine.adapters.memory.clock import ManualClock
-from boxengine.adapters.memory.jobs import MemoryJobs
-from boxengine.domain.jobs import FINAL, Held, JobBox, JobOutcome, JobState
+from boxengine.adapters.memory.jobs import MemoryJobs, Row
+from boxengine.domain.jobs import FINAL, AfterFailure, Held, JobBox, JobOutcome, JobState
 from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.jobs.claimer import Claimer
 from boxengine.engine.jobs.endings import Endings
@@ -76,6 +76,8 @@ class World:
         self.violations: list[str] = []
         self.attempts: list[Attempt] = []
         self.jumped = False
+        self.retried: set[int] = set()
+        """Jobs that somebody has queued again."""
         self.quiet = False
         """Whether the time of faults is over."""
         self.cut: dict[str, float] = {}
@@ -84,13 +86,16 @@ class World:
         self._number = 0
         # Not always: whoever is stopped early never comes to the end of its lease.
         self._box = replace(BOX, timeout=self.random.choice((None, timedelta(seconds=TIME_LIMIT))))
-        self._jobs = [self._new() for _ in range(self.random.randint(3, 9))]
+        self._jobs = list[NewJob]()
+        for _ in range(self.random.randint(3, 9)):
+            self._jobs.append(self._new())
         if self.random.random() < 0.2:
             self._jobs += self._crowd()
 
     def run(self) -> list[str]:
         """Plays the history; returns what was broken."""
-        self.store.insert(BOX, self._jobs)
+        for job in self._jobs:
+            self.store.insert(BOX, [job])
         for _ in range(2):
             self._start_worker()
         self.scheduler.spawn("outside", Process("outside"), self._outside)
@@ -113,6 +118,8 @@ class World:
             priority=random.choice((1, 100)),
             lock_key=random.choice((None, "a", "a", "b")),
             delay=timedelta(seconds=random.random() * 5) if random.random() < 0.2 else None,
+            after=tuple(each for each in range(1, len(self._jobs) + 1) if random.random() < 0.15),
+            after_failure=random.choice(tuple(AfterFailure)),
         )
 
     def _crowd(self) -> list[NewJob]:
@@ -124,6 +131,7 @@ class World:
         self.attempts.append(attempt)
         if self.store.holds(BOX, Held(job.id, job.token)) is None and not self.jumped:
             self.violations.append(f"job {job.id}: begun by {process.name}, which had lost it")
+        self._check_predecessors(job.id)
         try:
             if job.task == "light":
                 return self._light(job, attempt)
@@ -167,6 +175,15 @@ class World:
         late = self._box.timeout is not None and taken > TIME_LIMIT + LEEWAY
         if late and attempt.worker.paused_until < attempt.began:
             self.violations.append(f"job {attempt.job}: its handler went on beyond its time limit")
+
+    def _check_predecessors(self, job_id: int) -> None:
+        rows, job = self.store.tables[BOX.name], self._jobs[job_id - 1]
+        # What somebody has queued again may have ended before, and does not wait for what was canceled then.
+        for each in () if job_id in self.retried else set(job.after) - self.retried:
+            if rows[each].finished_at is None:
+                self.violations.append(f"job {job_id} began before job {each}, for which it waits, had ended")
+            elif rows[each].status is not JobState.SUCCEEDED and job.after_failure is AfterFailure.CANCEL:
+                self.violations.append(f"job {job_id} began though job {each}, for which it waited, did not succeed")
 
     def _effect(self, attempt: Attempt) -> None:
         """Outside it can be seen which attempts are at it: one that goes on when a later one has begun overlaps it."""
@@ -275,8 +292,9 @@ class World:
         job = [self.random.randint(1, len(self._jobs))]
         if self.random.random() < 0.5:
             self.store.cancel(BOX, JobFilter(ids=job))
-        else:  # one that succeeded would write its last steps again, as it should
-            self.store.retry(BOX, JobFilter(ids=job, states=[JobState.CANCELED]))
+        # One that succeeded would write its last steps again, as it should.
+        elif self.store.retry(BOX, JobFilter(ids=job, states=[JobState.CANCELED])):
+            self.retried.update(job)
 
     def _another(self, _worker: Process) -> None:
         jobs = self._crowd() if self.random.random() < 0.2 else [self._new()]
@@ -292,6 +310,8 @@ class World:
         for row in self.store.tables[BOX.name].values():
             if row.status not in FINAL:
                 self.violations.append(f"job {row.id} is {row.status} at the end (waits {row.waits!r})")
+            if row.error and "for which it waited" in row.error:
+                self._check_canceled(row)
             if row.status in (JobState.LOST, JobState.FAILED):
                 self.violations.append(f"job {row.id} is {row.status}, with attempts left")
             steps = [step for job_id, step in self.store.effects if job_id == row.id]
@@ -300,6 +320,13 @@ class World:
                 self.violations.append(f"job {row.id} wrote the steps {steps}; expected {wanted}, each once")
             if steps != wanted[: len(steps)]:
                 self.violations.append(f"job {row.id} wrote the steps {steps}, some twice or none")
+
+    def _check_canceled(self, row: Row) -> None:
+        ended = [self.store.tables[BOX.name][each] for each in row.after]
+        if row.after_failure is AfterFailure.RUN:
+            self.violations.append(f"job {row.id} was canceled because of another, though it was to run all the same")
+        if not any(each.status is not JobState.SUCCEEDED or each.id in self.retried for each in ended):
+            self.violations.append(f"job {row.id} was canceled although all that it waited for succeeded")
 
 
 def _track(_error: BaseException | str, /, **_context: Any) -> None:

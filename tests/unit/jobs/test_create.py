@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from boxengine.domain.jobs import AfterFailure
 from boxengine.engine.jobs.create import JobCreator
 from boxengine.errors import InvalidItem
 from boxengine.ports.jobs import NewJob
@@ -51,11 +52,17 @@ def test_times_are_taken_as_seconds_or_spans() -> None:
     assert create(available_at=moment).available_at == moment
 
 
+def test_each_job_that_is_waited_for_counts_once() -> None:
+    job = create(after=[7, 3, 7], after_failure="run")
+    assert (job.after, job.after_failure) == ((7, 3), AfterFailure.RUN)
+    assert create().after == ()
+
+
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [
         ({"task": "reprt"}, "no task 'reprt'; known: export, report"),
-        ({"lock": "k"}, "unknown attribute 'lock'; known: args, "),
+        ({"lock": "k"}, "unknown attribute 'lock'; known: after, after_failure, args, "),
         ({"args": {1, 2}}, "args: expected what JSON can hold"),
         ({"args": float("inf")}, "args: expected what JSON can hold"),
         ({"delay": 1, "available_at": datetime(2026, 1, 1, tzinfo=UTC)}, "exclude each other"),
@@ -75,6 +82,13 @@ def test_times_are_taken_as_seconds_or_spans() -> None:
         ({"lock_key": "k" * 256}, "lock_key: expected text of at most 255"),
         ({"idempotency_key": 42}, "idempotency_key: expected text"),
         ({"producer": "a\0b"}, "producer: expected text"),
+        ({"after": 7}, "after: expected a list of jobs' ids"),
+        ({"after": "7"}, "after: expected a list of jobs' ids"),
+        ({"after": [0]}, "after: expected jobs' ids; got 0"),
+        ({"after": [True]}, "after: expected jobs' ids; got True"),
+        ({"after": [2**63]}, "after: expected jobs' ids"),
+        ({"after": range(1, 1002)}, "after: 1001 jobs; expected 1000 at most"),
+        ({"after_failure": "retry"}, "after_failure: expected cancel or run; got 'retry'"),
     ],
 )
 def test_what_cannot_be_a_job_is_refused(attributes: dict[str, Any], message: str) -> None:

@@ -85,6 +85,20 @@ def test_a_job_behind_a_lock_key_names_the_one_it_waits_for(job_console: Console
     assert "Job 1</a> goes first." in job_console.browser().get(f"{BOX}/jobs/2").text
 
 
+def test_a_job_that_waits_for_others_names_them(job_console: Console) -> None:
+    for _ in range(2):
+        job_console.create_job()
+    job_console.create_job(after=[1, 2])
+    found = job_console.client().get(f"{API}/3").json
+    assert found["why"] == ["It waits until these jobs have ended: 1 (queued), 2 (queued)."]
+    assert found["waits_for"] == [1, 2]
+    page = job_console.browser().get(f"{BOX}/jobs/3").text
+    assert f'<a href="{BOX}/jobs/2">Job 2</a>' in page
+    job_console.change_jobs("id = 3", status="canceled", error="job 1, for which it waited, failed")
+    (sentence,) = job_console.client().get(f"{API}/3").json["why"]
+    assert sentence == "It was canceled before it began: job 1, for which it waited, failed."
+
+
 def test_all_jobs_of_a_search_are_acted_on_with_their_number_asked_first(each_job_console: Console) -> None:
     console = each_job_console
     for number in range(7):

@@ -85,6 +85,15 @@ def test_a_finished_job_stays_as_it_is_when_somebody_cancels_it(job_console: Con
     assert [deed["action"] for deed in job_console.client().get("/api/trail").json] == ["trigger"]
 
 
+def test_a_job_over_http_waits_for_those_it_was_created_after(job_console: Console) -> None:
+    first = trigger(job_console).json["job_id"]
+    assert trigger(job_console, after=[first]).json == {"job_id": "report-job:2", "status": "queued"}
+    assert trigger(job_console, after=[1, "report-job:2"], after_failure="run").status == 200
+    assert status(job_console, first)["waits_for"] == []
+    assert status(job_console, "report-job:2")["waits_for"] == [first]
+    assert status(job_console, "report-job:3")["waits_for"] == [first, "report-job:2"]
+
+
 SENSELESS: list[tuple[dict[str, Any], int, str]] = [
     ({}, 400, "queue: expected the name of a job box"),
     ({"queue": "nope", "task": "export"}, 404, "unknown box 'nope'; known boxes: report_job"),
@@ -100,6 +109,10 @@ SENSELESS: list[tuple[dict[str, Any], int, str]] = [
         400,
         "delay and available_at exclude each other",
     ),
+    ({"queue": "report_job", "task": "export", "after": 7}, 400, "after: expected a list of jobs' ids"),
+    ({"queue": "report_job", "task": "export", "after": ["other:7"]}, 400, "after: expected"),
+    ({"queue": "report_job", "task": "export", "after": [7]}, 400, "after: there is no job 7"),
+    ({"queue": "report_job", "task": "export", "after_failure": "x"}, 400, "after_failure: expected cancel or run"),
     ({"queue": "report_job", "task": "export", "args": "\ud800"}, 400, "args: holds a character"),
     ({"queue": "report_job", "task": "export", "lock_key": "\0"}, 400, "lock_key: holds a character"),
 ]

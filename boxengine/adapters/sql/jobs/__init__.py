@@ -11,6 +11,9 @@ the holder goes, the statement after it lets the next one of its key go. Between
 share lock on the holder's row while it sets jobs aside, so the holder goes either before, and the claim sees that, or after,
 and then finds the jobs set aside. Nothing here outlives its transaction, so a pooler in transaction mode does no harm.
 
+**After others** (``followers``). A job that waits for others is not in the claim's range either (``waits`` = 3). Which pairs
+are over is found by the look for due jobs, not written by the end of the predecessor.
+
 **Fence** (``writes``). Each claim raises ``token``. Every later write says ``WHERE id AND token AND status = 'running'``,
 and a worker whose write meets no row has lost the job.
 

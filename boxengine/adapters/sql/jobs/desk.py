@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, func, select, update
 
+from boxengine.adapters.sql.jobs import followers
 from boxengine.adapters.sql.jobs.moments import clock_now
 from boxengine.adapters.sql.jobs.rows import JobRows, short
 from boxengine.adapters.sql.jobs.store import SqlJobs
@@ -41,7 +42,8 @@ class SqlJobDesk:
                 return None
             told = select(journal.ts, journal.kind, journal.payload).where(journal.job_id == job_id)
             events = connection.execute(told.order_by(journal.id)).mappings()
-            return {**found, "events": [dict(event) for event in events]}
+            after = followers.awaited(connection, rows, job_id)
+            return {**found, "after": after, "events": [dict(event) for event in events]}
 
     def cancel(self, box: JobBox, which: JobFilter) -> int:
         rows, changed = self._jobs.rows(box), 0
@@ -80,7 +82,7 @@ class SqlJobDesk:
             ready=waiting[Waits.NOTHING],
             taken=taken,
             delayed=waiting[Waits.TIME],
-            blocked=waiting[Waits.LOCK],
+            blocked=waiting[Waits.LOCK] + waiting[Waits.JOBS],
             finished=finished,
         )
 
@@ -111,6 +113,7 @@ def _cancel_queued(connection: Connection, rows: JobRows, which: JobFilter) -> i
         ids = [row.id for row in found]
         values = {"status": str(JobState.CANCELED), "cancel_requested": True, "finished_at": clock_now()}
         connection.execute(update(rows.jobs).where(rows.jobs.c.id.in_(ids)).values(values))
+        followers.canceled(connection, rows, [row.id for row in found if row.waits == Waits.JOBS])
         # One that had been let go for its key, and now will not run, passes its turn on.
         rows.let_go(connection, {row.lock_key for row in found if row.waits == Waits.NOTHING})
         rows.tell(connection, [(job_id, EventKind.CANCELED, {"by": "hand"}) for job_id in ids])
@@ -139,5 +142,6 @@ def _retry(connection: Connection, rows: JobRows, which: JobFilter) -> int:
             "finished_at": None,
         }
         connection.execute(update(rows.jobs).where(rows.jobs.c.id.in_(ids)).values(values))
+        followers.wait_again(connection, rows, ids)
         rows.tell(connection, [(job_id, EventKind.REQUEUE, {"by": "hand"}) for job_id in ids])
     return len(found)

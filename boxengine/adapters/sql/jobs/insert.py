@@ -10,6 +10,7 @@ from sqlalchemy import Connection, bindparam, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from boxengine.adapters.sql.callers_connection import callers_connection
+from boxengine.adapters.sql.jobs.followers import Predecessors
 from boxengine.adapters.sql.jobs.moments import later
 from boxengine.adapters.sql.jobs.rows import JobRows
 from boxengine.adapters.sql.jobs.wakeup import JobWakeup
@@ -39,43 +40,57 @@ class SqlNewJobs:
 
     def insert(self, session: Any, jobs: Sequence[NewJob]) -> list[int]:
         connection = callers_connection(session)
+        predecessors = Predecessors(connection, self._rows, jobs)
         plain = [job for job in jobs if job.idempotency_key is None]
-        new = self._insert_plain(connection, plain)
-        made = iter(list(new))
-        ids = [next(made) if job.idempotency_key is None else self._insert_keyed(connection, job, new) for job in jobs]
-        self._rows.tell(connection, [(job_id, EventKind.QUEUED, None) for job_id in new])
+        new = list(zip(self._insert_plain(connection, plain, predecessors), plain, strict=True))
+        made = iter([job_id for job_id, _ in new])
+        ids = [
+            next(made)
+            if job.idempotency_key is None
+            else self._insert_keyed(connection, job, job.idempotency_key, predecessors, new)
+            for job in jobs
+        ]
+        predecessors.write(new)
+        self._rows.tell(connection, [(job_id, EventKind.QUEUED, _why(job)) for job_id, job in new])
         if self._wakeup is not None and new and any(map(_soon, jobs)):
             self._wakeup.tell(connection)
         return ids
 
-    def _insert_plain(self, connection: Connection, jobs: Sequence[NewJob]) -> list[int]:
+    def _insert_plain(self, connection: Connection, jobs: Sequence[NewJob], predecessors: Predecessors) -> list[int]:
         if len(jobs) > 1 and connection.dialect.insert_executemany_returning_sort_by_parameter_order:
             statement = self._insert.returning(self._rows.jobs.c.id, sort_by_parameter_order=True)
-            return list(connection.scalars(statement, [_values(job) for job in jobs]))
-        return [self._insert_one(connection, job) for job in jobs]
+            return list(connection.scalars(statement, [_values(job, predecessors) for job in jobs]))
+        return [self._insert_one(connection, job, predecessors) for job in jobs]
 
-    def _insert_one(self, connection: Connection, job: NewJob) -> int:
-        key = connection.execute(self._insert, _values(job)).inserted_primary_key
+    def _insert_one(self, connection: Connection, job: NewJob, predecessors: Predecessors) -> int:
+        key = connection.execute(self._insert, _values(job, predecessors)).inserted_primary_key
         return int(key[0])  # type: ignore[index] # of an INSERT there is one
 
-    def _insert_keyed(self, connection: Connection, job: NewJob, new: list[int]) -> int:
-        """Adds the id to ``new`` where the job was not there already."""
-        known = self._known(connection, job.idempotency_key)
+    def _insert_keyed(
+        self,
+        connection: Connection,
+        job: NewJob,
+        key: str,
+        predecessors: Predecessors,
+        new: list[tuple[int, NewJob]],
+    ) -> int:
+        """Adds the job to ``new`` where it was not there already."""
+        known = self._known(connection, key)
         if known is not None:
             return known
         try:
             with connection.begin_nested():
-                made = self._insert_one(connection, job)
+                made = self._insert_one(connection, job, predecessors)
         except IntegrityError:
             # Somebody else was quicker, and has committed by now.
-            known = self._known(connection, job.idempotency_key, latest=True)
+            known = self._known(connection, key, latest=True)
             if known is None:
                 raise
             return known
-        new.append(made)
+        new.append((made, job))
         return made
 
-    def _known(self, connection: Connection, key: str | None, *, latest: bool = False) -> int | None:
+    def _known(self, connection: Connection, key: str, *, latest: bool = False) -> int | None:
         jobs = self._rows.jobs.c
         query = select(jobs.id).where(jobs.idempotency_key == key)
         # A transaction of REPEATABLE READ sees what came after its beginning only in a locking read.
@@ -86,8 +101,13 @@ def _soon(job: NewJob) -> bool:
     return job.available_at is None and (job.delay is None or job.delay < SOON)
 
 
-def _values(job: NewJob) -> Mapping[str, Any]:
+def _why(job: NewJob) -> Mapping[str, Any] | None:
+    return {"after": list(job.after)} if job.after else None
+
+
+def _values(job: NewJob, predecessors: Predecessors) -> Mapping[str, Any]:
     delayed = job.available_at is not None or job.delay is not None
+    waits = Waits.JOBS if predecessors.block(job) else Waits.TIME if delayed else Waits.NOTHING
     return {
         "task": job.task,
         "args": job.args,
@@ -95,7 +115,7 @@ def _values(job: NewJob) -> Mapping[str, Any]:
         "lock_key": job.lock_key,
         "partition_key": job.partition_key,
         "priority": job.priority,
-        "waits": int(Waits.TIME if delayed else Waits.NOTHING),
+        "waits": int(waits),
         "max_attempts": job.max_attempts,
         "lease_ttl": int(job.lease_ttl.total_seconds()),
         "producer": job.producer,

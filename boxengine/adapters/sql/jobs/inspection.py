@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Connection, Select, false, func, select
 
 from boxengine.adapters.sql.errors import translated
+from boxengine.adapters.sql.jobs import followers
 from boxengine.adapters.sql.jobs.moments import seconds_until
 from boxengine.adapters.sql.jobs.rows import JobRows
 from boxengine.adapters.sql.jobs.store import SqlJobs
 from boxengine.domain.jobs import JobBox, JobState, Waits
 from boxengine.ports.people.census import Count, Precision
 from boxengine.ports.people.inspection import Towards
-from boxengine.ports.people.jobs import JobCounts, JobRow, JobSearch, JobsFound
+from boxengine.ports.people.jobs import Awaited, JobCounts, JobRow, JobSearch, JobsFound
 
 WINDOW = 5_000
 """Ids that one step of a search reads."""
@@ -51,6 +52,11 @@ class SqlJobInspector:
         with self._look() as connection:
             latest = connection.execute(told.order_by(journal.id.desc()).limit(limit)).mappings()
             return [dict(event) for event in latest][::-1]
+
+    def awaited(self, box: JobBox, job_id: int, *, limit: int) -> Sequence[Awaited]:
+        with self._look() as connection:
+            found = followers.awaited(connection, self._jobs.rows(box), job_id, limit=limit, only_waiting=True)
+        return [Awaited(each["id"], each["status"]) for each in found]
 
     def find(
         self,

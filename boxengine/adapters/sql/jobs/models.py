@@ -29,8 +29,8 @@ from boxengine.domain.jobs import JobBox
 class JobItem:
     """Mixin: a long job. ``class ReportJob(JobItem, Base): __tablename__ = "report_jobs"``.
 
-    Its journal is a second table, ``report_jobs_events``, and what is known of its schedules a third, ``report_jobs_schedules``.
-    SQLAlchemy and Alembic see them as well.
+    Its journal is a second table, ``report_jobs_events``; ``report_jobs_schedules`` holds what is known of its schedules, and
+    ``report_jobs_after`` which job waits for which. SQLAlchemy and Alembic see them as well.
     """
 
     id: Mapped[int] = mapped_column(Id, primary_key=True, autoincrement=True)
@@ -43,7 +43,7 @@ class JobItem:
     available_at: Mapped[datetime] = mapped_column(Moment, server_default=utc_now())
     status: Mapped[str] = mapped_column(String(16), server_default=text("'queued'"))
     waits: Mapped[int] = mapped_column(SmallInteger, server_default=text("0"))
-    """Why a queued job cannot be claimed: 0 it can, 1 it is not due, 2 another job holds its ``lock_key``."""
+    """Why a queued job cannot be claimed: 0 it can, 1 it is not due, 2 another holds its ``lock_key``, 3 others come first."""
     attempt: Mapped[int] = mapped_column(Integer, server_default=text("0"))
     max_attempts: Mapped[int] = mapped_column(Integer, server_default=text("5"))
     lease_ttl: Mapped[int] = mapped_column(Integer, server_default=text("60"))
@@ -74,6 +74,7 @@ class JobItem:
         table = Table(*arguments, **options)
         journal_table(table)
         schedule_table(table)
+        after_table(table)
         return table
 
     @declared_attr.directive
@@ -153,6 +154,28 @@ def schedule_table(jobs: Table) -> Table:
         Column("name", Name, primary_key=True),
         Column("rule", Name, nullable=False),
         Column("handled_until", Moment, nullable=False),
+        schema=jobs.schema,
+    )
+
+
+def after_table(jobs: Table) -> Table:
+    """The table of which job waits for which, in the same metadata: a row for each pair, as long as the later job is there.
+
+    Without foreign keys, which would lock the earlier job's row against its own heartbeats.
+    """
+    name = f"{jobs.name}_after"
+    known = jobs.metadata.tables.get(f"{jobs.schema}.{name}" if jobs.schema else name)
+    if known is not None:
+        return known
+    return Table(
+        name,
+        jobs.metadata,
+        Column("job_id", Id, primary_key=True, autoincrement=False),
+        Column("after_id", Id, primary_key=True, autoincrement=False),
+        Column("waiting", SmallInteger, nullable=False),
+        Column("after_failure", String(16), nullable=False),
+        Index(index_name("ix", name, "waiting"), "waiting", "job_id"),
+        Index(index_name("ix", name, "after"), "after_id", "waiting"),
         schema=jobs.schema,
     )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, select, update
 
+from boxengine.adapters.sql.jobs import followers
 from boxengine.adapters.sql.jobs.moments import ago, clock_now, seconds_until
 from boxengine.adapters.sql.jobs.rows import JobRows
 from boxengine.adapters.sql.now import utc_now
@@ -18,11 +19,10 @@ SILENT = "its worker fell silent, and the lease ran out"
 
 
 def next_due(connection: Connection, rows: JobRows) -> Due:
-    """When the next job's time comes."""
-    seconds = connection.scalar(
-        select(seconds_until(func.min(rows.jobs.c.available_at))).where(rows.queued(Waits.TIME))
-    )
-    return Due(next_due=None if seconds is None else timedelta(seconds=float(seconds)))
+    """When the next job's time comes, and whether any waits for another one."""
+    first = select(seconds_until(func.min(rows.jobs.c.available_at))).where(rows.queued(Waits.TIME))
+    seconds, some_wait = connection.execute(select(first.scalar_subquery(), followers.some_wait(rows))).one()
+    return Due(next_due=None if seconds is None else timedelta(seconds=float(seconds)), followers=bool(some_wait))
 
 
 def promote(connection: Connection, rows: JobRows) -> int:
@@ -90,6 +90,8 @@ def delete_finished(connection: Connection, rows: JobRows) -> int:
             .with_for_update(skip_locked=True)
         )
     )
+    # A follower that nobody has looked at yet must still learn how its predecessor ended.
+    old = list(followers.forget(connection, rows, old)) if old else old
     if old:
         connection.execute(delete(rows.journal).where(rows.journal.c.job_id.in_(old)))
         connection.execute(delete(rows.jobs).where(jobs.id.in_(old)))

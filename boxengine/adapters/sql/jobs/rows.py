@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 
 from boxengine.adapters.sql.errors import translated
-from boxengine.adapters.sql.jobs.models import job_table, journal_table
+from boxengine.adapters.sql.jobs.models import after_table, job_table, journal_table
 from boxengine.domain.jobs import EventKind, Held, JobBox, JobState, Waits
 
 SILENCE = 10
@@ -31,12 +31,13 @@ Events = Iterable[tuple[int, EventKind, Mapping[str, Any] | None]]
 
 
 class JobRows:
-    """The two tables of one box."""
+    """The tables of one box."""
 
     def __init__(self, box: JobBox, model: type | None = None) -> None:
         self.box = box
         self.jobs: Table = job_table(box, MetaData()) if model is None else model.__table__  # type: ignore[attr-defined]
         self.journal = journal_table(self.jobs)
+        self.after = after_table(self.jobs)
 
     # ── conditions ───────────────────────────────────────────────────────────────────────────────────
 

@@ -24,7 +24,7 @@ def tables(boxes: Iterable[JobBox], models: Models) -> list[tuple[JobBox, Table]
     found = []
     for box in boxes:
         rows = JobRows(box, models.get(box.name))
-        found += [(box, rows.jobs), (box, rows.journal), (box, schedule_table(rows.jobs))]
+        found += [(box, rows.jobs), (box, rows.journal), (box, schedule_table(rows.jobs)), (box, rows.after)]
     return found
 
 

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import IntegrityError
 
 from boxengine.adapters.sql.errors import blaming_the_row
-from boxengine.adapters.sql.jobs import claims, reaping, writes
+from boxengine.adapters.sql.jobs import claims, followers, reaping, writes
 from boxengine.adapters.sql.jobs.claim_together import TogetherClaim
 from boxengine.adapters.sql.jobs.claims import in_order
 from boxengine.adapters.sql.jobs.ends import Ends, ends_of
@@ -19,6 +19,9 @@ from boxengine.domain.jobs import Beat, ClaimedJob, Due, Held, JobBox, JobOutcom
 
 COLLISIONS = 3
 """So often in a row a claim meets one that has not been committed, until it leaves it for the next turn."""
+
+GENERATIONS = 10
+"""Of followers whose waiting one look ends; the next look goes on."""
 
 
 class _Collision(Exception):
@@ -45,6 +48,8 @@ class SqlJobs:
         self.engine = engine
         self._models = models or {}
         self._tables: dict[str, _Tables] = {}
+        self._seen_to: dict[str, int] = {}
+        """By box, the last follower that was looked at."""
 
     def claim(self, box: JobBox, count: int, *, worker: str) -> Sequence[ClaimedJob]:
         tables = self._tables_of(box)
@@ -86,10 +91,10 @@ class SqlJobs:
     def promote(self, box: JobBox) -> Due:
         with single(self.engine) as connection:
             due = reaping.next_due(connection, self.rows(box))
-        if due.next_due is None or due.next_due.total_seconds() > 0:
-            return due
-        with short(self.engine) as connection:
-            return replace(due, promoted=reaping.promote(connection, self.rows(box)))
+        if due.next_due is not None and due.next_due.total_seconds() <= 0:
+            with short(self.engine) as connection:
+                due = replace(due, promoted=reaping.promote(connection, self.rows(box)))
+        return replace(due, promoted=due.promoted + self._release(box)) if due.followers else due
 
     def reap(self, box: JobBox) -> Reaped:
         with short(self.engine) as connection:
@@ -98,6 +103,18 @@ class SqlJobs:
     def delete_finished(self, box: JobBox) -> int:
         with short(self.engine) as connection:
             return reaping.delete_finished(connection, self.rows(box))
+
+    def _release(self, box: JobBox) -> int:
+        """Lets followers go; again while that ends something, for jobs that are canceled here may have followers of their own."""
+        total = 0
+        for _ in range(GENERATIONS):
+            with short(self.engine) as connection:
+                seen_to = self._seen_to.get(box.name, 0)
+                number, self._seen_to[box.name] = followers.release(connection, self.rows(box), seen_to)
+            total += number
+            if not number:
+                break
+        return total
 
     def _claim(self, connection: Connection, box: JobBox, count: int, worker: str) -> list[ClaimedJob]:
         try:

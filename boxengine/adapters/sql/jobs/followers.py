@@ -1,0 +1,214 @@
+"""Jobs that wait for other jobs.
+
+Nothing is written when a predecessor ends, so jobs without followers cost nothing, and no end can forget a follower. Instead
+a look for due jobs (``release``) finds pairs that are over, wherever the workers that ended the predecessors are by then. It
+reads the jobs that finished last, where nearly all of them are, and then one window after the other of all pairs that wait.
+So a follower whose creation commits after its predecessor has ended is found too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, case, exists, insert, select, tuple_, update
+
+from boxengine.adapters.sql.jobs.moments import ago, clock_now
+from boxengine.adapters.sql.jobs.rows import JobRows
+from boxengine.adapters.sql.now import utc_now
+from boxengine.domain.jobs import FINAL, AfterFailure, EventKind, JobState, Waits, end_of_waiting, why_canceled
+from boxengine.errors import InvalidItem
+from boxengine.ports.jobs import NewJob
+
+JUST_NOW = 60
+"""Seconds since which a job has finished whose followers every look finds, of at most so many jobs:"""
+LATEST = 500
+WINDOW = 500
+"""Waiting pairs that one look reads besides."""
+
+
+# ── creating ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Predecessors:
+    """What is known of the jobs for which new jobs wait, as the caller's transaction sees them."""
+
+    def __init__(self, connection: Connection, rows: JobRows, jobs: Sequence[NewJob]) -> None:
+        """Raises:
+        InvalidItem: one of them is not there.
+        """
+        self._connection, self._rows = connection, rows
+        self._states = _states(connection, rows, {each for job in jobs for each in job.after})
+        for job in jobs:
+            unknown = next((each for each in job.after if each not in self._states), None)
+            if unknown is not None:
+                raise InvalidItem(
+                    f"box {rows.box.name}: after: there is no job {unknown}, or it was created in another transaction "
+                    "that this one does not see"
+                )
+
+    def block(self, job: NewJob) -> bool:
+        """Whether the job must wait."""
+        return any(map(self._waits(job), job.after))
+
+    def write(self, jobs: Sequence[tuple[int, NewJob]]) -> None:
+        """Remembers what these new jobs wait for."""
+        pairs = [
+            {
+                "job_id": job_id,
+                "after_id": each,
+                "waiting": int(self._waits(job)(each)),
+                "after_failure": str(job.after_failure),
+            }
+            for job_id, job in jobs
+            for each in job.after
+        ]
+        if pairs:
+            self._connection.execute(insert(self._rows.after), pairs)
+
+    def _waits(self, job: NewJob) -> Any:
+        # A job behind one that has failed waits too, for the next look, which cancels it like all others.
+        return lambda each: end_of_waiting(self._states[each], job.after_failure) is not True
+
+
+def _states(connection: Connection, rows: JobRows, ids: Collection[int]) -> Mapping[int, str]:
+    jobs = rows.jobs.c
+    found = connection.execute(select(jobs.id, jobs.status).where(jobs.id.in_(sorted(ids)))) if ids else ()
+    return {row.id: row.status for row in found}
+
+
+# ── letting go ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def some_wait(rows: JobRows) -> ColumnElement[bool]:
+    """Whether any job waits for another one."""
+    return exists().where(rows.after.c.waiting == 1)
+
+
+class Released(NamedTuple):
+    """What a look has found."""
+
+    number: int
+    """Of followers that were let go or canceled. Those that were canceled may have followers of their own."""
+    seen_to: int
+    """The follower after which the next look goes on."""
+
+
+def release(connection: Connection, rows: JobRows, seen_to: int) -> Released:
+    """Ends the waiting of followers whose predecessors have ended."""
+    jobs = rows.jobs.c
+    latest = select(jobs.id).where(jobs.finished_at > ago(JUST_NOW)).order_by(jobs.finished_at.desc())
+    recent = latest.limit(LATEST).subquery()
+    over = _over(connection, rows, rows.after.c.after_id.in_(select(recent.c.id)))
+    waiting = select(rows.after.c.job_id).where(rows.after.c.waiting == 1, rows.after.c.job_id > seen_to)
+    ids = list(connection.scalars(waiting.order_by(rows.after.c.job_id).limit(WINDOW)))
+    if ids:
+        over += _over(connection, rows, rows.after.c.job_id.in_(sorted(set(ids))))
+    return Released(_settle(connection, rows, over), ids[-1] if len(ids) == WINDOW else 0)
+
+
+def forget(connection: Connection, rows: JobRows, old: Sequence[int]) -> Sequence[int]:
+    """Those of the jobs to be deleted for which nobody waits any more; what they themselves waited for is deleted."""
+    after = rows.after
+    _settle(connection, rows, _over(connection, rows, after.c.after_id.in_(old)))
+    still = set(connection.scalars(select(after.c.after_id).where(after.c.waiting == 1, after.c.after_id.in_(old))))
+    gone = [each for each in old if each not in still]
+    if gone:
+        connection.execute(after.delete().where(after.c.job_id.in_(gone)))
+    return gone
+
+
+def wait_again(connection: Connection, rows: JobRows, ids: Sequence[int]) -> None:
+    """These finished jobs were queued again by hand: they wait for those of their predecessors that have not ended."""
+    after, jobs = rows.after, rows.jobs.c
+    open_pairs = select(after.c.job_id, after.c.after_id).join(rows.jobs, jobs.id == after.c.after_id)
+    found = connection.execute(
+        open_pairs.where(after.c.job_id.in_(ids), rows.is_in(JobState.QUEUED, JobState.RUNNING))
+    ).all()
+    if found:
+        connection.execute(update(after).where(_these(rows, found)).values(waiting=1))
+        followers = sorted({row.job_id for row in found})
+        connection.execute(update(rows.jobs).where(jobs.id.in_(followers)).values(waits=int(Waits.JOBS)))
+
+
+def canceled(connection: Connection, rows: JobRows, ids: Sequence[int]) -> None:
+    """These wait for nobody any more."""
+    if ids:
+        connection.execute(update(rows.after).where(rows.after.c.job_id.in_(ids)).values(waiting=0))
+
+
+def _over(connection: Connection, rows: JobRows, which: ColumnElement[bool]) -> list[Row[Any]]:
+    """Waiting pairs whose predecessor has ended, or is gone."""
+    after, jobs = rows.after.c, rows.jobs.c
+    pairs = select(after.job_id, after.after_id, after.after_failure, jobs.status)
+    pairs = pairs.select_from(rows.after.outerjoin(rows.jobs, jobs.id == after.after_id))
+    ended = jobs.id.is_(None) | rows.is_in(*FINAL)
+    return list(connection.execute(pairs.where(after.waiting == 1, which, ended).order_by(after.job_id).limit(WINDOW)))
+
+
+def _settle(connection: Connection, rows: JobRows, over: Sequence[Row[Any]]) -> int:
+    """How many followers were let go or canceled. Those that another worker is looking at are left to it."""
+    if not over:
+        return 0
+    jobs, after = rows.jobs.c, rows.after
+    waiting = select(jobs.id).where(jobs.id.in_(sorted({pair.job_id for pair in over})), rows.queued(Waits.JOBS))
+    mine = set(connection.scalars(waiting.order_by(jobs.id).with_for_update(skip_locked=True)))
+    over = [pair for pair in over if pair.job_id in mine]
+    if not over:
+        return 0
+    failed = {
+        pair.job_id: pair for pair in over if end_of_waiting(pair.status, AfterFailure(pair.after_failure)) is None
+    }
+    connection.execute(update(after).where(_these(rows, over)).values(waiting=0))
+    _cancel(connection, rows, failed)
+    # Only who has the follower's row locked may look whether this was the last pair, so of two workers the later one sees it.
+    hopeful = sorted(mine - failed.keys())
+    held = set(connection.scalars(select(after.c.job_id).where(after.c.waiting == 1, after.c.job_id.in_(hopeful))))
+    free = [each for each in hopeful if each not in held]
+    _let_go(connection, rows, free)
+    return len(failed) + len(free)
+
+
+def _cancel(connection: Connection, rows: JobRows, failed: Mapping[int, Row[Any]]) -> None:
+    if not failed:
+        return
+    jobs = rows.jobs
+    why = {job_id: why_canceled(pair.after_id, pair.status) for job_id, pair in failed.items()}
+    values = {"status": str(JobState.CANCELED), "finished_at": clock_now(), "error": case(why, value=jobs.c.id)}
+    connection.execute(update(jobs).where(jobs.c.id.in_(failed)).values(values))
+    canceled(connection, rows, list(failed))
+    rows.tell(connection, [(job_id, EventKind.CANCELED, {"reason": reason}) for job_id, reason in why.items()])
+
+
+def _let_go(connection: Connection, rows: JobRows, ids: Sequence[int]) -> None:
+    if not ids:
+        return
+    jobs = rows.jobs
+    later = jobs.c.available_at > utc_now()
+    # From now on it could begin: its lag counts from here.
+    values = {
+        "waits": case((later, int(Waits.TIME)), else_=int(Waits.NOTHING)),
+        "available_at": case((later, jobs.c.available_at), else_=utc_now()),
+    }
+    connection.execute(update(jobs).where(jobs.c.id.in_(ids)).values(values))
+    rows.tell(connection, [(job_id, EventKind.RELEASED, None) for job_id in ids])
+
+
+def _these(rows: JobRows, pairs: Sequence[Any]) -> ColumnElement[bool]:
+    after = rows.after.c
+    return and_(tuple_(after.job_id, after.after_id).in_([(pair.job_id, pair.after_id) for pair in pairs]))
+
+
+# ── looking ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def awaited(
+    connection: Connection, rows: JobRows, job_id: int, *, limit: int | None = None, only_waiting: bool = False
+) -> list[dict[str, Any]]:
+    """What a job was created after, the lowest id first: ``id``, ``status``, and whether it still ``waits`` for it."""
+    after, jobs = rows.after.c, rows.jobs.c
+    query = select(after.after_id.label("id"), jobs.status, after.waiting)
+    query = query.select_from(rows.after.outerjoin(rows.jobs, jobs.id == after.after_id))
+    query = query.where(after.job_id == job_id, *([after.waiting == 1] if only_waiting else []))
+    found = connection.execute(query.order_by(after.after_id).limit(limit))
+    return [{"id": row.id, "status": row.status, "waits": bool(row.waiting)} for row in found]
