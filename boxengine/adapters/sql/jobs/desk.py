@@ -69,7 +69,14 @@ class SqlJobDesk:
         rows = self._jobs.rows(box)
         jobs = rows.jobs.c
         with short(self._jobs.engine) as connection:
-            waiting = {waits: connection.scalar(select(func.count()).where(rows.queued(waits))) or 0 for waits in Waits}
+            behind = select(func.count()).select_from(followers.waiting_jobs(rows).subquery())
+            waiting = {
+                waits: connection.scalar(
+                    behind if waits is Waits.JOBS else select(func.count()).where(rows.queued(waits))
+                )
+                or 0
+                for waits in Waits
+            }
             taken = connection.scalar(select(func.count()).where(rows.is_in(JobState.RUNNING))) or 0
             latest = select(jobs.status).where(jobs.finished_at.is_not(None)).order_by(jobs.finished_at.desc())
             ended = latest.limit(COUNTED_TO).subquery()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, case, exists, insert, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, case, exists, insert, select, tuple_, update
 
 from boxengine.adapters.sql.jobs.moments import ago, clock_now
 from boxengine.adapters.sql.jobs.rows import JobRows
@@ -92,6 +92,11 @@ class Released(NamedTuple):
     """Of followers that were let go or canceled. Those that were canceled may have followers of their own."""
     seen_to: int
     """The follower after which the next look goes on."""
+
+
+def waiting_jobs(rows: JobRows) -> Select[Any]:
+    """The followers that wait. Read from the pairs: the jobs' own table has no index for them."""
+    return select(rows.after.c.job_id).where(rows.after.c.waiting == 1).distinct()
 
 
 def release(connection: Connection, rows: JobRows, seen_to: int) -> Released:

@@ -91,7 +91,7 @@ class SqlJobInspector:
         exact, limit = limit is None, ALL if limit is None else limit
         with self._look() as connection:
             look = _Look(rows, connection, JobSearch())
-            waiting = {waits: _limited(look.number(rows.queued(waits), limit + 1), limit) for waits in Waits}
+            waiting = {waits: _limited(look.waiting(waits, limit + 1), limit) for waits in Waits}
             states = (JobState.RUNNING, *ENDED)
             ended = {state: _limited(look.number(rows.is_in(state), limit + 1), limit) for state in states}
             ended[JobState.SUCCEEDED] = look.succeeded(exact=exact)
@@ -179,6 +179,13 @@ class _Look:
     def number(self, part: ColumnElement[bool], limit: int) -> int:
         """How many jobs; at most so many are counted."""
         few = self._filtered(select(self._jobs.id).where(part)).limit(limit).subquery()
+        return self._connection.scalar(select(func.count()).select_from(few)) or 0
+
+    def waiting(self, waits: Waits, limit: int) -> int:
+        """How many jobs wait for this; at most so many are counted."""
+        if waits is not Waits.JOBS:
+            return self.number(self._rows.queued(waits), limit)
+        few = followers.waiting_jobs(self._rows).limit(limit).subquery()
         return self._connection.scalar(select(func.count()).select_from(few)) or 0
 
     def window(self, start: int | None, towards: Towards, size: int) -> Window:
