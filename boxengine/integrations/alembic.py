@@ -16,7 +16,7 @@ do not import boxengine: they run with every later version, and without boxengin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from alembic.autogenerate import renderers
@@ -29,9 +29,11 @@ from sqlalchemy.types import TypeEngine
 from boxengine.adapters.sql import columns, now, schema, upgrade
 from boxengine.adapters.sql.index_names import index_names
 from boxengine.adapters.sql.jobs import schema as job_schema
+from boxengine.adapters.sql.log.readers import READERS
+from boxengine.adapters.sql.log.tables import names_of, with_sources
 from boxengine.adapters.sql.sizes import without_size
 from boxengine.adapters.sql.tables import counters_of
-from boxengine.domain.box import Box
+from boxengine.domain.box import Box, Storage
 from boxengine.settings import Resolved
 
 Hook = Callable[..., Any]
@@ -60,6 +62,7 @@ _TYPES = {"postgresql": _POSTGRESQL, "mysql": _MYSQL, "mariadb": _MYSQL}
 def box_options(
     resolved: Resolved,
     *,
+    include_name: Hook | None = None,
     include_object: Hook | None = None,
     render_item: Hook | None = None,
     process_revision_directives: Hook | None = None,
@@ -68,12 +71,13 @@ def box_options(
 
     Args:
         resolved: part of a loaded configuration: ``boxengine.load().resolved``.
+        include_name: your own hook, called first.
         include_object: your own hook, called first.
         render_item: your own hook, called first.
         process_revision_directives: your own hook, called last, with all directives complete.
 
     Returns:
-        These three options, for use as keyword arguments.
+        These four options, for use as keyword arguments.
     """
     tables = _BoxTables(resolved)
 
@@ -81,6 +85,11 @@ def box_options(
         if include_object is not None and not include_object(item, name, kind, reflected, compared):
             return False
         return tables.includes(item, name, kind, only_in_database=reflected and compared is None)
+
+    def named(name: str | None, kind: str, parents: Any) -> bool:
+        if include_name is not None and not include_name(name, kind, parents):
+            return False
+        return tables.reads(name, kind, parents)
 
     def render(kind: str, item: Any, context: AutogenContext) -> Any:
         rendered = render_item(kind, item, context) if render_item is not None else False
@@ -91,7 +100,12 @@ def box_options(
         if process_revision_directives is not None:
             process_revision_directives(context, revision, scripts)
 
-    return {"include_object": include, "render_item": render, "process_revision_directives": directives}
+    return {
+        "include_name": named,
+        "include_object": include,
+        "render_item": render,
+        "process_revision_directives": directives,
+    }
 
 
 # ── how types and defaults are written ───────────────────────────────────────────────────────────────
@@ -119,18 +133,24 @@ class _BoxTables:
     """Divides the work: Alembic makes and compares the models' tables and columns; an upgrade plan adds everything else."""
 
     def __init__(self, resolved: Resolved) -> None:
-        self._boxes: list[Box] = [pipeline.box for pipeline in resolved.pipelines.values()]
+        self._boxes: list[Box] = with_sources(pipeline.box for pipeline in resolved.pipelines.values())
         self._models = [pipeline.model for pipeline in resolved.pipelines.values() if pipeline.model is not None]
         self._tables = {table.fullname for table in schema.tables(self._boxes, self._models)}
-        self._counters = {counters_of(name) for name in self._tables}
+        self._beside = {counters_of(name) for name in self._tables} | set(_beside_side_tables(self._boxes))
+        """Tables that only the plan knows: an application's metadata never has them."""
         self._without_model = _job_tables_without_model(resolved)
+
+    def reads(self, name: str | None, kind: str, parents: Any) -> bool:
+        """Whether Alembic looks at this name in the database: it warns of a log's types, which it does not know."""
+        schema_name = parents.get("schema_name")
+        return kind != "table" or (f"{schema_name}.{name}" if schema_name else name) not in self._beside
 
     def includes(self, item: Any, name: str | None, kind: str, *, only_in_database: bool) -> bool:
         """Whether Alembic compares this table or index."""
         if kind == "table" and isinstance(item, Table):
             # The application's metadata does not contain the table of a box without a model.
             ours = self._tables | self._without_model
-            return item.fullname not in self._counters and not (only_in_database and item.fullname in ours)
+            return not (only_in_database and item.fullname in ours)
         if (
             kind == "index"
             and isinstance(item, Index)
@@ -173,6 +193,15 @@ class _BoxTables:
         name = f"{op.schema}.{op.table_name}" if op.schema else op.table_name
         before, after = op.existing_comment, op.comment if isinstance(op, ops.CreateTableCommentOp) else None
         return name in self._tables and without_size(before) == without_size(after)
+
+
+def _beside_side_tables(boxes: Sequence[Box]) -> Iterator[str]:
+    """The logs, positions and lists of subscriptions, as Alembic calls them."""
+    for box in boxes:
+        if box.storage is Storage.LOG:
+            schema_name, dot, table = box.table.rpartition(".")
+            for name in (*names_of(table), table + READERS):
+                yield f"{schema_name}{dot}{name}"
 
 
 def _tables_of(metadata: MetaData | Sequence[MetaData] | None) -> dict[str, Table]:

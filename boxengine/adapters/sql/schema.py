@@ -11,6 +11,7 @@ from sqlalchemy.engine.interfaces import Dialect
 
 from boxengine.adapters.sql.errors import translated
 from boxengine.adapters.sql.index_names import index_name
+from boxengine.adapters.sql.log import parts as log_parts
 from boxengine.adapters.sql.log import tables as logs
 from boxengine.adapters.sql.models import box_table, storage_settings
 from boxengine.adapters.sql.sequence import counters
@@ -70,7 +71,7 @@ def create(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) ->
             for statement in tuning(engine.dialect, table, box, known, keyed=keyed):
                 connection.exec_driver_sql(statement)
             if box.storage is Storage.LOG:
-                logs.create(connection, table, box)
+                log_parts.create(connection, table, box)
     return made
 
 
@@ -93,7 +94,7 @@ def ddl(dialect_name: str, boxes: Sequence[Box], models: Iterable[type] = ()) ->
             counters(table, MetaData()).create(engine, checkfirst=False)
         statements.extend(tuning(engine.dialect, table, box))
         if box.storage is Storage.LOG:
-            statements.extend(logs.ddl(engine.dialect, table, box))
+            statements.extend(part.sql for part in log_parts.parts(engine.dialect, table, box))
     # Doubled for the driver, which these do not go through.
     return [statement.replace("%%", "%") for statement in dict.fromkeys(statements)]
 

@@ -17,10 +17,12 @@ from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 from boxengine.adapters.sql import schema
 from boxengine.adapters.sql.errors import translated
 from boxengine.adapters.sql.index_names import index_name
+from boxengine.adapters.sql.log import parts as log_parts
+from boxengine.adapters.sql.log.tables import refuse_old_servers, with_sources
 from boxengine.adapters.sql.models import primary_key_name
 from boxengine.adapters.sql.sequence import counters
 from boxengine.adapters.sql.tables import OPTIONAL, counters_of, leads_to_keys, unescaped
-from boxengine.domain.box import Box
+from boxengine.domain.box import Box, Storage
 
 LOCK_PATIENCE = "5s"
 """How long a step waits for a table's lock. While it waits, every later writer waits, too."""
@@ -47,6 +49,7 @@ class Step:
 def plan(connection: Connection, boxes: Sequence[Box], models: Iterable[type] = ()) -> list[Step]:
     """The steps still to take, in order; none if the database has all it needs. Changes nothing."""
     steps: list[Step] = []
+    boxes = with_sources(boxes)
     for table, box in zip(schema.tables(boxes, models), boxes, strict=True):
         steps += _Planner(connection, table, box).steps()
     return steps
@@ -87,8 +90,8 @@ class _Planner:
 
     def steps(self) -> list[Step]:
         if not self._present.has_table(self._table.name, schema=self._table.schema):
-            return self._whole_table()
-        return [*self._columns(), *self._indexes(), *self._tuning(), *self._counters()]
+            return [*self._whole_table(), *self._log()]
+        return [*self._columns(), *self._indexes(), *self._tuning(), *self._counters(), *self._log()]
 
     # ── a table that is not there ────────────────────────────────────────────────────────────────────
 
@@ -164,6 +167,23 @@ class _Planner:
                 self._compiled(CreateTable(table)),
                 undo=f"DROP TABLE {self._dialect.identifier_preparer.format_table(table)}",
             )
+
+    def _log(self) -> Iterator[Step]:
+        """What a log has beside its side table, which is there, or is made by the steps before these."""
+        if self._box.storage is not Storage.LOG:
+            return
+        refuse_old_servers(self._connection, self._table.name)
+        source = self._box.source.table.rpartition(".")[2]
+        numbered = self._present.has_table(source, schema=self._table.schema)
+        sequence = log_parts.sequence_of(self._connection, self._table, self._box) if numbered else None
+        for part in log_parts.parts(self._dialect, self._table, self._box, sequence=sequence):
+            if part.is_there(self._connection):
+                continue
+            if part.index is not None:
+                yield self._index_step(part.index, part.sql.replace("IF NOT EXISTS ", ""))
+            else:
+                undo = f"DROP TABLE {part.relation}" if part.is_table else None
+                yield self._step(part.purpose, part.sql, undo=undo)
 
     # ── looking things up ────────────────────────────────────────────────────────────────────────────
 

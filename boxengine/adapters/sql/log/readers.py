@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, make_url, text
-from sqlalchemy.engine.interfaces import Dialect
 
 from boxengine.adapters.sql.dialects.base import Cursor
 from boxengine.adapters.sql.tables import quoted
-from boxengine.domain.box import Beginning, Box
+from boxengine.domain.box import Box
 from boxengine.errors import SchemaMismatch
 
 READERS = "_readers"
@@ -91,38 +90,6 @@ class PassedByAll:
             f"NOT EXISTS (SELECT 1 FROM {self.positions} AS p WHERE p.bucket = {row}.bucket "
             f"AND NOT pg_visible_in_snapshot({row}.xact, p.passed))"
         )
-
-
-def ddl(dialect: Dialect, schema: str, box: Box) -> list[str]:
-    """What makes the list of a log's subscriptions, or one reader's positions, unless they are there."""
-    here = Readers(schema, box.source.table.rpartition(".")[2])
-    listed = quoted(dialect, schema, here.table + READERS)
-    if box.subscriptions and box.subscription is None:
-        return [
-            f"CREATE TABLE IF NOT EXISTS {listed} (name text PRIMARY KEY, since timestamptz NOT NULL DEFAULT now())"
-        ]
-    positions = quoted(dialect, schema, box.table.rpartition(".")[2] + "_positions")
-    position = (
-        "bucket int PRIMARY KEY, passed pg_snapshot NOT NULL, batch pg_snapshot, place bigint NOT NULL DEFAULT 0, "
-        "floor bigint, ceiling bigint, high bigint NOT NULL DEFAULT 0, turn bigint NOT NULL DEFAULT 0, server bigint NOT NULL"
-    )
-    # Room on each page for a row's next versions, so that moving on touches no index.
-    room = "fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000"
-    subscription = box.subscription
-    # From the first transaction on that a server has.
-    begins = "pg_current_snapshot()" if subscription and subscription.begins is Beginning.NOW else "'3:3:'::pg_snapshot"
-    beginning = (
-        f"SELECT bucket, {begins}, system_identifier FROM generate_series(0, {box.bucket_size - 1}) AS bucket, "
-        "pg_control_system()"
-    )
-    made = [
-        f"CREATE TABLE IF NOT EXISTS {positions} ({position}) WITH ({room})",
-        f"INSERT INTO {positions} (bucket, passed, server) {beginning} ON CONFLICT (bucket) DO NOTHING",
-    ]
-    if subscription is not None:
-        # Before its positions are there, so that retention waits for them.
-        made.insert(0, f"INSERT INTO {listed} (name) VALUES ('{subscription.name}') ON CONFLICT (name) DO NOTHING")
-    return made
 
 
 def refuse_others(connection: Connection, readers: Readers, box: Box) -> None:

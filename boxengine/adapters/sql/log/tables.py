@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import BigInteger, Column, Connection, FetchedValue, MetaData, Table, inspect, make_url, text
-from sqlalchemy.engine.interfaces import Dialect
-from sqlalchemy.schema import CreateColumn
 
-from boxengine.adapters.sql.index_names import LONGEST_IDENTIFIER, index_name
-from boxengine.adapters.sql.log import readers
+from boxengine.adapters.sql.index_names import LONGEST_IDENTIFIER
 from boxengine.adapters.sql.log.readers import Readers, refuse_others
 from boxengine.adapters.sql.tables import BoxTable, quoted
 from boxengine.domain.box import Box
@@ -95,94 +92,6 @@ def side_table(source: Table, box: Box) -> Table:
     name = box.table.rpartition(".")[2]
     key = Column("id", BigInteger, primary_key=True, autoincrement=False)
     return Table(name, MetaData(), key, *columns, *box_indexes(name, box.type), schema=source.schema)
-
-
-def ddl(
-    dialect: Dialect, side: Table, box: Box, *, sequence: str | None = None, known: Container[str] = ()
-) -> list[str]:
-    """What makes log and positions, unless they are there.
-
-    Args:
-        side: the side table of the box.
-        sequence: of the ids, quoted; None: as PostgreSQL calls it by itself.
-        known: indexes that are there: even a statement that makes none would wait for writers, and make them wait.
-    """
-    schema = side.schema or ""
-    source = box.source.table.rpartition(".")[2]
-    sequence = sequence or quoted(dialect, schema, f"{source}_id_seq")
-    if box.subscription is not None:
-        return [_numbered_by(dialect, side, sequence), *readers.ddl(dialect, schema, box)]
-    return [*_log_ddl(dialect, side, sequence, known), *readers.ddl(dialect, schema, box)]
-
-
-def _numbered_by(dialect: Dialect, side: Table, sequence: str) -> str:
-    """A subscription's side table has no sequence of its own: an item has one id wherever it stands."""
-    name = sequence.replace("'", "''")
-    return f"ALTER TABLE {quoted(dialect, side.schema or '', side.name)} ALTER COLUMN id SET DEFAULT nextval('{name}')"
-
-
-def _log_ddl(dialect: Dialect, side: Table, sequence: str, known: Container[str]) -> list[str]:
-    log, _ = names_of(side.name)
-    columns = [_column(dialect, column, sequence) for column in side.columns if is_logged(column.name)]
-    columns.append("xact xid8 NOT NULL DEFAULT pg_current_xact_id()")
-    log_name = quoted(dialect, side.schema or "", log)
-    # Nothing in it dies, and every delivery looks at its end: the vacuum that insertions ask for keeps that cheap.
-    settings = "autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05"
-    return [
-        f"CREATE TABLE IF NOT EXISTS {log_name} ({', '.join(columns)})",
-        f"ALTER TABLE {log_name} SET ({settings})",
-        *(
-            _index(dialect, log, log_name, purpose, columns)
-            for purpose, columns in (("xact", "bucket, xact, id"), ("id", "(bucket + 0), id"))
-            if index_name("ix", log, purpose) not in known
-        ),
-    ]
-
-
-def _column(dialect: Dialect, column: Column[object], sequence: str) -> str:
-    if column.name == "id":
-        name = sequence.replace("'", "''")
-        return f"id bigint NOT NULL DEFAULT nextval('{name}')"
-    return str(CreateColumn(column).compile(dialect=dialect))
-
-
-def _index(dialect: Dialect, log: str, name: str, purpose: str, columns: str) -> str:
-    index = quoted(dialect, index_name("ix", log, purpose))
-    return f"CREATE INDEX IF NOT EXISTS {index} ON {name} ({columns})"
-
-
-def create(connection: Connection, side: Table, box: Box) -> None:
-    """Makes log and positions beside a side table that is there.
-
-    Raises:
-        SchemaMismatch: the server cannot keep a log.
-    """
-    refuse_old_servers(connection, side.name)
-    dialect = connection.dialect
-    query = text("SELECT pg_get_serial_sequence(:name, 'id')")
-    source = box.source.table.rpartition(".")[2]
-    sequence = connection.execute(query, {"name": quoted(dialect, side.schema or "", source)}).scalar()
-    if sequence is None:
-        raise SchemaMismatch(f"table {source!r}: its ids have no sequence of their own, which storage: log needs")
-    statements = ddl(dialect, side, box, sequence=sequence, known=_indexes(connection, side))
-    if box.subscription is not None and _has_default(connection, side):
-        del statements[0]
-    for statement in statements:
-        connection.exec_driver_sql(statement.replace("%", "%%"))
-
-
-def _indexes(connection: Connection, side: Table) -> set[str]:
-    """Names of the indexes that the log has."""
-    log, _ = names_of(side.name)
-    query = text(
-        "SELECT indexname FROM pg_indexes WHERE tablename = :log AND schemaname = coalesce(:schema, current_schema())"
-    )
-    return set(connection.execute(query, {"log": log, "schema": side.schema}).scalars())
-
-
-def _has_default(connection: Connection, side: Table) -> bool:
-    columns = inspect(connection).get_columns(side.name, schema=side.schema)
-    return any(column["name"] == "id" and column["default"] is not None for column in columns)
 
 
 def refuse_old_servers(connection: Connection, table: str) -> None:
