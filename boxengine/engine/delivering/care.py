@@ -81,8 +81,9 @@ class OneNoted:
         (item,) = items
         # Ids repeat after a restore and in other environments; uuids do not.
         name = f"{item.id}:{item.uuid}"
-        deaths = self._in_hand.put(item.box, name)
+        # Known before it is made: if the answer is lost, the note may be there, and would count as this worker's death.
         self._noted = item.box, name
+        deaths = self._in_hand.put(item.box, name)
         return items if deaths >= DEATHS else ()
 
     def over(self) -> None:

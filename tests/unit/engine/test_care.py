@@ -180,12 +180,27 @@ def test_an_item_that_cannot_be_noted_is_not_sent() -> None:
         def put(self, *_arguments: Any) -> None:
             raise QueueUnavailable("Redis is gone")
 
+        take_out = put
+
     bench, transport = Bench(bucket_size=1), Batches()
     (row_id,) = bench.insert(1)
     with pytest.raises(QueueUnavailable):
         deliver_one(bench, transport, Gone())
     assert transport.calls == []
     assert bench.row(row_id).status == Status.PENDING
+
+
+def test_a_note_whose_answer_was_lost_is_removed_and_accuses_nobody() -> None:
+    class AnswerLost(MemoryInHand):
+        def put(self, box: Any, item: str) -> int:
+            super().put(box, item)
+            raise QueueUnavailable("answer lost")
+
+    bench, notes = Bench(bucket_size=1), dict[Any, tuple[int, str]]()
+    bench.insert(1)
+    with pytest.raises(QueueUnavailable):
+        deliver_one(bench, Batches(), AnswerLost(notes, worker="a"))
+    assert notes == {}
 
 
 def test_a_thread_that_cannot_be_alone_notes_nothing_and_accuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
