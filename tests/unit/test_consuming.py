@@ -14,8 +14,9 @@ from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.source import MemorySource
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.message import ReceivedMessage
-from boxengine.engine.consuming.loop import LAG_EVERY, SHARE, ConsumeLimits, Consumer
+from boxengine.engine.consuming.loop import LAG_EVERY, ConsumeLimits, Consumer
 from boxengine.engine.consuming.repetitions import TELL_EVERY, Repetitions
+from boxengine.engine.consuming.stopped import SHARE
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import GraveUnavailable, InvalidItem, StoreUnavailable
 from boxengine.ports import Consumed, InboxTransaction, TopicPartition

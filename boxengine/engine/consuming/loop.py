@@ -7,9 +7,8 @@ batch and goes to the dead letters; the others are stored in order.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -20,11 +19,12 @@ from boxengine.engine.attempt import ends_the_worker, text_of
 from boxengine.engine.consuming.dead_letters import only
 from boxengine.engine.consuming.former_rows import FormerRows
 from boxengine.engine.consuming.repetitions import Repetition, Repetitions
+from boxengine.engine.consuming.stopped import StoppedPartitions, Unburied, Unstorable
+from boxengine.engine.consuming.tally import Tally
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import GraveUnavailable, InvalidItem, SourceUnavailable, StoreUnavailable
 from boxengine.ports import (
     Clock,
-    Consumed,
     CreateBatch,
     DeadLetters,
     ErrorTracker,
@@ -32,17 +32,12 @@ from boxengine.ports import (
     InboxTransaction,
     MessageSource,
     Observer,
-    TopicPartition,
     events,
 )
 
 NOW = timedelta(0)
 LAG_EVERY = 15.0
 """Seconds between two reports of the lag."""
-SHARE = 3
-"""An attempt to store a dead letter blocks all partitions, so the pause before the next is this many times as long."""
-LONGEST_WAIT = 60.0
-"""The longest pause between two attempts, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +90,7 @@ class Consumer:
         self._rules = dict(rules or {})
         self._former = FormerRows()
         self._repetitions = repetitions
-        self._waiting: dict[TopicPartition, _Waiting] = {}
-        """Partitions that wait until their dead letter can be stored."""
+        self._stopped = StoppedPartitions(box, source, outages=outages, clock=clock)
         self._columns: frozenset[str] = frozenset()
         self._broker = f"kafka ({box.name})"
 
@@ -110,7 +104,7 @@ class Consumer:
 
     def _consume(self) -> timedelta:
         try:
-            self._go_on_where_due()
+            self._stopped.go_on_where_due()
             messages = self._source.receive(self._limits.batch_size, wait=self._limits.wait)
             began = self._clock.monotonic()
             if messages:
@@ -144,25 +138,25 @@ class Consumer:
             while messages:
                 try:
                     self._commit(messages)
-                except _Unstorable as stop:
-                    messages = self._halted(stop.message, stop.reason, messages)
-                except _Unburied as stop:
-                    messages = self._put_off(stop, messages)
+                except Unstorable as stop:
+                    messages = self._stopped.halt(stop, messages)
+                except Unburied as stop:
+                    messages = self._stopped.put_off(stop, messages)
                 else:
                     break
         except BaseException:
             self._source.put_back(messages)
             raise
-        self._passed(messages)
+        self._stopped.passed(messages)
         return messages
 
     def _commit(self, messages: Sequence[ReceivedMessage]) -> None:
         """Stores every message in one transaction, as an item of the box or as a dead letter."""
-        began, tally = self._clock.monotonic(), _Tally()
+        began = self._clock.monotonic()
         with self._inbox.transaction(self._box) as transaction:
             former = self._former.among(transaction, messages)
-            tally.duplicates += former
-            self._insert(transaction, [each for each in messages if each not in former] if former else messages, tally)
+            new = [each for each in messages if each not in former] if former else messages
+            tally = Tally(duplicates=list(former)) + self._inserted(transaction, new)
         self._former.committed(messages, former)
         if self._repetitions is not None:
             self._repetitions.tell(tally.contradictions)
@@ -178,9 +172,10 @@ class Consumer:
                 offset=message.offset,
             )
 
-    def _insert(self, transaction: InboxTransaction, messages: Sequence[ReceivedMessage], tally: _Tally) -> None:
+    def _inserted(self, transaction: InboxTransaction, messages: Sequence[ReceivedMessage]) -> Tally:
+        """Inserts the messages; halves them where one is refused, until it is found and put away."""
         if not messages:
-            return
+            return Tally()
         known: set[ItemId] = set()
         try:
             with transaction.savepoint():
@@ -188,18 +183,17 @@ class Consumer:
                 ids = self._create_batch(transaction.session, batch, known=known)
         except InvalidItem as refusal:
             if len(messages) == 1:
-                self._bury(transaction, messages[0], str(refusal), tally)
-                return
+                return self._buried(transaction, messages[0], str(refusal))
             middle = len(messages) // 2
-            self._insert(transaction, messages[:middle], tally)
-            self._insert(transaction, messages[middle:], tally)
-        else:
-            self._take_note(transaction, list(_repeated(messages, ids, batch, known)), tally)
+            return self._inserted(transaction, messages[:middle]) + self._inserted(transaction, messages[middle:])
+        return self._compared(transaction, list(_repeated(messages, ids, batch, known)))
 
-    def _take_note(self, transaction: InboxTransaction, repeated: Sequence[Repetition], tally: _Tally) -> None:
-        tally.duplicates += [each.message for each in repeated]
-        if repeated and self._repetitions is not None:
-            tally.contradictions += self._repetitions.contradictions(transaction, repeated)
+    def _compared(self, transaction: InboxTransaction, repeated: Sequence[Repetition]) -> Tally:
+        """Compares repeated messages with their rows."""
+        duplicates = [each.message for each in repeated]
+        if not repeated or self._repetitions is None:
+            return Tally(duplicates=duplicates)
+        return Tally(duplicates=duplicates, contradictions=self._repetitions.contradictions(transaction, repeated))
 
     def _attributes(self, message: ReceivedMessage) -> dict[str, Any]:
         try:
@@ -213,107 +207,28 @@ class Consumer:
         except BaseException as error:
             if ends_the_worker(error):
                 raise
-            # The error would be raised again for ever, and block everything after this message.
+            # The error would be raised again each time, and block everything after this message.
             raise InvalidItem(f"no item can be built from it: {type(error).__name__}: {text_of(error)}") from error
         return only(self._columns, attributes)
 
     # ── what cannot be stored ────────────────────────────────────────────────────────────────────────
 
-    def _bury(self, transaction: InboxTransaction, message: ReceivedMessage, reason: str, tally: _Tally) -> None:
+    def _buried(self, transaction: InboxTransaction, message: ReceivedMessage, reason: str) -> Tally:
+        """Puts one message away as a dead letter, unless that has been done before.
+
+        Raises:
+            Unstorable: it cannot be put away either.
+            Unburied: its dead letter cannot be stored now.
+        """
         began = self._clock.monotonic()
         try:
             if self._dead_letters.bury(transaction, message, reason):
-                tally.buried.append((message, reason))
-            else:
-                tally.duplicates.append(message)
+                return Tally(buried=[(message, reason)])
         except InvalidItem as error:
-            raise _Unstorable(message, f"{reason}; nor can it be put away: {error}") from error
+            raise Unstorable(message, f"{reason}; nor can it be put away: {error}") from error
         except GraveUnavailable as error:
-            raise _Unburied(message, f"{reason}; {error}", seconds=self._clock.monotonic() - began) from error
-
-    def _halted(
-        self, guilty: ReceivedMessage, reason: str, messages: Sequence[ReceivedMessage]
-    ) -> Sequence[ReceivedMessage]:
-        """Stops a partition at its bad message: skipping the message would lose it, waiting for it would block the others."""
-        self._source.halt(guilty)
-        self._outages.failed(
-            self._partition_of(guilty),
-            InvalidItem(
-                f"stopped at offset {guilty.offset}, which can neither be stored nor put away: {reason}. "
-                "Configure a dead_letter for this source and restart, or wait for the partition to move"
-            ),
-            box=self._box,
-        )
-        return _before(guilty, messages)
-
-    def _put_off(self, stop: _Unburied, messages: Sequence[ReceivedMessage]) -> Sequence[ReceivedMessage]:
-        """Holds the partition at a message that cannot be stored as a dead letter now; the others go on."""
-        message = stop.message
-        self._source.halt(message)
-        pause = self._outages.failed(
-            self._partition_of(message),
-            GraveUnavailable(f"waits at offset {message.offset}, which cannot be stored: {stop.reason}"),
-            box=self._box,
-        )
-        wait = min(LONGEST_WAIT, max(pause, SHARE * stop.seconds))
-        self._waiting[message.topic, message.partition] = _Waiting(message, self._clock.monotonic() + wait)
-        return _before(message, messages)
-
-    def _go_on_where_due(self) -> None:
-        for wait in self._waiting.values():
-            if wait.until is not None and self._clock.monotonic() >= wait.until:
-                self._source.put_back([wait.message])
-                wait.until = None
-
-    def _passed(self, stored: Sequence[ReceivedMessage]) -> None:
-        """Ends the waiting of partitions whose dead letter has been stored."""
-        for message in stored if self._waiting else ():
-            wait = self._waiting.get((message.topic, message.partition))
-            if wait is not None and message.offset >= wait.message.offset:
-                del self._waiting[message.topic, message.partition]
-                self._outages.worked(self._partition_of(message))
-
-    def _partition_of(self, message: ReceivedMessage) -> str:
-        return f"consuming {message.topic}[{message.partition}] for {self._box.name}"
-
-
-def _before(guilty: ReceivedMessage, messages: Sequence[ReceivedMessage]) -> list[ReceivedMessage]:
-    """The messages that can be stored while the bad message's partition stops at it."""
-    partition = (guilty.topic, guilty.partition)
-    return [
-        message
-        for message in messages
-        if (message.topic, message.partition) != partition or message.offset < guilty.offset
-    ]
-
-
-@dataclass(slots=True)
-class _Waiting:
-    message: ReceivedMessage
-    until: float | None
-    """Monotonic time of the next attempt; None: one is being made."""
-
-
-@dataclass(slots=True)
-class _Tally:
-    """Counts a transaction's messages that were not simply inserted."""
-
-    buried: list[tuple[ReceivedMessage, str]] = field(default_factory=list)
-    duplicates: list[ReceivedMessage] = field(default_factory=list)
-    contradictions: list[Repetition] = field(default_factory=list)
-
-    def counts(self, messages: Sequence[ReceivedMessage]) -> dict[TopicPartition, Consumed]:
-        duplicates = _by_partition(self.duplicates)
-        buried = _by_partition([message for message, _ in self.buried])
-        wrong = _by_partition([each.message for each in self.contradictions])
-        return {
-            partition: Consumed(count, duplicates[partition], buried[partition], wrong[partition])
-            for partition, count in _by_partition(messages).items()
-        }
-
-
-def _by_partition(messages: Sequence[ReceivedMessage]) -> Counter[TopicPartition]:
-    return Counter((message.topic, message.partition) for message in messages)
+            raise Unburied(message, f"{reason}; {error}", seconds=self._clock.monotonic() - began) from error
+        return Tally(duplicates=[message])
 
 
 def _repeated(
@@ -325,19 +240,3 @@ def _repeated(
         if id_ in seen:
             yield Repetition(message, id_, attributes)
         seen.add(id_)
-
-
-class _Unstorable(Exception):
-    def __init__(self, message: ReceivedMessage, reason: str) -> None:
-        super().__init__(reason)
-        self.message = message
-        self.reason = reason
-
-
-class _Unburied(Exception):
-    def __init__(self, message: ReceivedMessage, reason: str, *, seconds: float) -> None:
-        super().__init__(reason)
-        self.message = message
-        self.reason = reason
-        self.seconds = seconds
-        """How long the failed attempt took."""
