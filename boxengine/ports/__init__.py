@@ -1,4 +1,4 @@
-"""What the engine needs of the world, one small Protocol each, in modules by role.
+"""What the engine needs from outside: small Protocols, in modules by role.
 
 | module | holds |
 |---|---|

@@ -6,10 +6,10 @@ from typing import Any, Protocol
 
 
 class ArgsCodec(Protocol):
-    """Of one task."""
+    """Encodes and decodes the arguments of one task."""
 
     def encode(self, args: Any) -> Any:
-        """What is stored, as JSON.
+        """The arguments as they are stored, as JSON.
 
         Raises:
             InvalidItem: they are not what the task takes.

@@ -120,9 +120,9 @@ class Transported:
     _: KW_ONLY
     items: int
     failed: int
-    """Of the items, those that were not delivered."""
+    """How many of the items were not delivered."""
     seconds: float
-    """Of all the calls together, those that raised included."""
+    """How long all calls took together, including those that raised."""
     calls: int = 1
 
 
@@ -292,7 +292,7 @@ class OutageBegan:
 
 @dataclass(frozen=True, slots=True)
 class OutageEnded:
-    """What was out works again."""
+    """Something that had failed works again."""
 
     what: str
     _: KW_ONLY

@@ -57,7 +57,7 @@ class JobUnit(Protocol):
 
 
 class JobStore(Protocol):
-    """What workers do with jobs.
+    """The jobs of all boxes, as workers use them.
 
     Every method may raise ``StoreUnavailable``. After ``claim``, ``record``, ``checkpoint`` or ``end`` it is then unknown
     whether it was done; claimed jobs that nobody knows of come back when their lease is over.
@@ -80,7 +80,7 @@ class JobStore(Protocol):
         """
 
     def unit(self, box: JobBox, job: ClaimedJob) -> JobUnit:
-        """For one attempt; costs nothing before it is used."""
+        """The session of one attempt; costs nothing before it is used."""
 
     def beat(self, box: JobBox, beats: Sequence[Beat]) -> Mapping[int, bool]:
         """Prolongs the leases, all at once. By id, whether the job is to be canceled; ids left out are held no longer."""
@@ -109,7 +109,7 @@ class JobFilter:
 
 
 class JobDesk(Protocol):
-    """What people do with jobs."""
+    """The jobs of all boxes, as people act on them."""
 
     def list(self, box: JobBox, which: JobFilter, *, limit: int) -> Sequence[Mapping[str, Any]]:
         """Rows as mappings, the newest first."""

@@ -26,7 +26,7 @@ class Service(Protocol):
 
 
 class OtherProcesses(Protocol):
-    """What a parent knows of the loops of its children."""
+    """The loops of child processes, as their parent sees them."""
 
     def complaints(self, now: float) -> Iterable[str]:
         """Each loop that is behind at ``now`` (monotonic seconds)."""
@@ -35,4 +35,4 @@ class OtherProcesses(Protocol):
         """Each process that runs no loop yet."""
 
     def missing(self, now: float) -> Iterable[str]:
-        """What each process needs and does not reach at ``now`` (monotonic seconds)."""
+        """The servers that each process needs and does not reach at ``now`` (monotonic seconds)."""

@@ -23,7 +23,7 @@ class Consumed(NamedTuple):
     """Stored before, or twice in the batch."""
     dead_letters: int = 0
     contradictions: int = 0
-    """Of the duplicates, those whose payload is not that of the stored item."""
+    """Duplicates whose payload differs from that of the stored item."""
 
 
 class MessageSource(Protocol):
@@ -34,7 +34,7 @@ class MessageSource(Protocol):
     """
 
     def receive(self, limit: int, *, wait: timedelta) -> Sequence[ReceivedMessage]:
-        """What has come, each partition in its order, at most ``limit``; waits up to ``wait`` for the first."""
+        """Up to ``limit`` messages, each partition in its order; waits up to ``wait`` for the first."""
 
     def acknowledge(self, messages: Sequence[ReceivedMessage]) -> None:
         """These are stored for good. Those of partitions that others have taken over meanwhile are left to them."""
@@ -62,10 +62,10 @@ class InboxTransaction(Protocol):
     """One open transaction of the database that holds the inbox."""
 
     session: Any
-    """What items are created through (a SQLAlchemy ``Connection``)."""
+    """The object that items are created through (a SQLAlchemy ``Connection``)."""
 
     def savepoint(self) -> AbstractContextManager[None]:
-        """What is written inside is undone if the block raises.
+        """Undoes what its block has written if the block raises.
 
         Raises:
             InvalidItem: the database refuses what was written, and would do so again: a constraint, a value too long.

@@ -1,4 +1,4 @@
-"""What is known of schedules beyond one process: up to which moment their runs have been created."""
+"""What processes share about schedules: up to which moment the runs have been created."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Known:
 
     now: datetime
     handled_until: Mapping[str, datetime]
-    """By name; one is missing that no worker has seen yet."""
+    """The schedules by name; one that no worker has seen yet is missing."""
 
 
 class Schedules(Protocol):

@@ -46,7 +46,7 @@ class PlainClaim(Protocol):
     """Granted buckets of which ``items`` holds every row that was due."""
 
     unreadable: Mapping[ItemId, str]
-    """By id, those of ``items`` whose rows could not be read, and why: such an item holds what could be made out, and fails."""
+    """The items whose rows could not be read, by id, each with the reason. Such an item holds what could be read, and fails."""
 
     now: datetime
     """The store's clock when the claim was made, with zone UTC. Due times are computed against it."""
@@ -69,7 +69,7 @@ class Claim(PlainClaim, Protocol):
         """The user's session on this very transaction (a SQLAlchemy ``Session``), made at first use."""
 
     def savepoint(self) -> AbstractContextManager[None]:
-        """What is written through ``session`` inside is undone if the block raises; the claim goes on."""
+        """Undoes what the block has written through ``session`` if the block raises; the claim goes on."""
 
     def later_delivered(self, items: Sequence[Item]) -> Mapping[ItemId, ItemId]:
         """The ids of those items of which a later one, of the same key and event name, has been delivered; each with its id."""
@@ -145,15 +145,15 @@ class Bounding(Protocol):
 
 
 class Swept(NamedTuple):
-    """What a look at some rows came to."""
+    """The result of a look at some rows."""
 
     deleted: int
     last_id: ItemId | None
-    """Of the rows looked at; None: there were none, the table ends here."""
+    """The last id that was looked at; None: there was none, the table ends here."""
 
 
 class HistoryStore(Protocol):
-    """What looks at and deletes finished rows: retention, status, metrics. Never in the path of a delivery."""
+    """Looks at and deletes finished rows, for retention, status and metrics. Never in the path of a delivery."""
 
     def counts(self, box: Box) -> Mapping[int, int]:
         """Rows by status number. Counts the whole table: for people, not for metrics."""

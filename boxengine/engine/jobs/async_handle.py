@@ -13,7 +13,7 @@ from boxengine.ports.jobs import JobUnit
 
 
 class AsyncJob(JobHandle[A]):
-    """What a handler that is ``async def`` is called with: a ``Job`` with ``await`` before what the database does.
+    """The argument of an ``async def`` handler: a ``Job`` whose calls to the database are awaited.
 
     The coroutine is cancelled once the job is to be canceled, or is no longer this worker's.
 

@@ -19,7 +19,7 @@ from boxengine.errors import InvalidItem, JobLost, JobTimeout
 
 
 class Batch:
-    """Of one handler. Shared by threads."""
+    """Runs batches of one handler. Threads share it."""
 
     def __init__(self, box: JobBox, handler: BatchHandler, *, endings: Endings, interruptible: Interruptible) -> None:
         self._box = box

@@ -1,4 +1,4 @@
-"""What tells a handler of many jobs from one of a single job. Light, because every process reads configurations."""
+"""Tells a handler of many jobs from one of a single job. It imports little, because every process reads configurations."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ Ring = Callable[[], object]
 
 
 class Bells:
-    """By box, whom to wake. One for each loaded configuration: creators and the worker beside them share it.
+    """Whom to wake, by box. Each loaded configuration has one set, which creators and the worker beside them share.
 
     A ring that is lost, or comes too early, costs one look. Safe to use from any thread.
     """

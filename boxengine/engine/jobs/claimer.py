@@ -18,7 +18,8 @@ AT_ONCE = timedelta(0)
 
 
 class Claimer:
-    """Of one box. What waits here uses its lease up and keeps other workers from it, so what waits too long is given back."""
+    """Claims the jobs of one box. A job that waits here uses up its lease, and no other worker can take it; so one that waits too
+    long is given back."""
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class Claimer:
         self._handover.stop()
 
     def give_back(self) -> None:
-        """What was claimed and not begun: at the end, and while the box is paused."""
+        """Gives back the jobs that were claimed and not begun: at the end, and while the box is paused."""
         self._return(self._handover.left())
 
     def _return(self, runs: Sequence[Run]) -> None:

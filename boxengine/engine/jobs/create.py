@@ -27,7 +27,7 @@ MOST_PREDECESSORS = 1000
 
 
 class JobChecks:
-    """Of one box: whether something can be a job of it."""
+    """Checks whether something can be a job of one box."""
 
     def __init__(
         self, box: JobBox, *, tasks: Collection[str], codecs: Mapping[str, ArgsCodec] = MappingProxyType({})
@@ -152,7 +152,7 @@ class JobChecks:
 
 
 class JobCreator(JobChecks):
-    """Of one box."""
+    """Creates the jobs of one box."""
 
     def __init__(
         self,

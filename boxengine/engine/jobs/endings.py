@@ -1,4 +1,4 @@
-"""What a handler's answer, or its error, leads to."""
+"""Turns a handler's answer, or its error, into the outcome of the attempt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from boxengine.ports import Clock, ErrorTracker
 
 
 class Endings:
-    """Of one box."""
+    """Decides the outcomes of one box's attempts."""
 
     def __init__(self, box: JobBox, *, clock: Clock, error_tracker: ErrorTracker) -> None:
         self._box = box

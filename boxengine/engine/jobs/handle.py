@@ -18,7 +18,7 @@ A = TypeVar("A", default=Any)
 
 
 class HeldJob(Generic[A]):
-    """What handlers of all kinds see of their job. Everything they do raises ``JobLost`` once it is no longer this worker's."""
+    """The part of a job that handlers of all kinds see. Each method raises ``JobLost`` once the job belongs to another worker."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -40,7 +40,7 @@ class HeldJob(Generic[A]):
 
     @property
     def args(self) -> A:
-        """What the job was created with."""
+        """The arguments that the job was created with."""
         args: A = self._run.args()
         return args
 
@@ -133,7 +133,7 @@ class HeldJob(Generic[A]):
 
 
 class JobHandle(HeldJob[A]):
-    """What the handler of a single job sees besides: it can write, and end its attempt."""
+    """Adds what the handler of a single job may do: write, and end its attempt."""
 
     def __init__(self, run: Run, unit: JobUnit) -> None:
         super().__init__(run)
@@ -162,7 +162,7 @@ class JobHandle(HeldJob[A]):
 
 
 class Job(JobHandle[A]):
-    """What a handler is called with. Everything it does raises ``JobLost`` once the job is no longer this worker's.
+    """The argument of a handler. Each method raises ``JobLost`` once the job belongs to another worker.
 
     Example::
 

@@ -16,10 +16,10 @@ MOST_ENDS = 500
 
 
 class Handover:
-    """Of one box. It decides how many jobs may be claimed.
+    """Hands the claimed jobs of one box to its threads, and decides how many may be claimed.
 
-    There are as many as threads are idle, and beyond them as many as ``Pace`` allows. As many again may wait for their ends to
-    be recorded; beyond these nothing is claimed, so that a database that is slow to record is not asked for more.
+    As many jobs are claimed as threads are idle, and beyond them as many as ``Pace`` allows. As many again may wait for their
+    ends to be recorded; beyond these nothing is claimed, so that a database that is slow to record is not asked for more.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Handover:
             return self._given.popleft()
 
     def take_alike(self, run: Run, most: int) -> list[Run]:
-        """Of the next jobs those of the same task, for the thread that has just taken this one."""
+        """The next jobs of the same task, for the thread that has just taken this one."""
         with self._work:
             alike = [each for each in self._given if each.job.task == run.job.task][:most]
             taken = set(map(id, alike))
@@ -135,7 +135,7 @@ class Handover:
             return some
 
     def recorded(self, again: Sequence[Run], count: int) -> None:
-        """Of so many that had ended, all but those to be tried again are recorded. That may have let other jobs go."""
+        """Notes that ``count`` ends were written, except those in ``again``. Other jobs may be free to go now."""
         with self._over:
             self._recording -= count
             self._ended.extendleft(reversed(again))

@@ -19,7 +19,7 @@ class Interrupt(Protocol):
 
 @contextmanager
 def interruptible() -> Iterator[Interrupt]:
-    """While the block runs, what it yields makes an error rise in this thread, at the next line of Python.
+    """Yields a function that raises an error in this thread, at its next line of Python, while the block runs.
 
     A call that is waiting in C (a socket, a lock, a computation of NumPy's) comes to its end first: threads cannot be
     stopped there.
@@ -56,11 +56,11 @@ class _Target:
 
 
 class _Withdrawn(BaseException):
-    """Takes the place of what has not risen yet."""
+    """Replaces an error that has not been raised yet."""
 
 
 def _take_back(own: ctypes.c_ulong) -> None:
-    """Keeps what was raised in this thread and has not risen yet from hitting whatever the thread does next.
+    """Removes an error that was sent to this thread and has not been raised yet, before it hits what the thread does next.
 
     It is replaced and caught. NULL would clear it too, but leaves the interpreter looking for it at every step from then on:
     all threads become slower, and under a tracer Python 3.11 hangs.

@@ -14,7 +14,7 @@ from boxengine.ports.jobs import JobStore
 
 
 class Keeper:
-    """Of one process and one box."""
+    """Keeps the leases that one process holds in one box."""
 
     def __init__(
         self,
@@ -28,8 +28,8 @@ class Keeper:
         timing: JobTiming,
     ) -> None:
         """Args:
-        pause_after_outage: told that the store did not answer; seconds until the next try.
-        worked: told that it did.
+        pause_after_outage: called when the store does not answer; returns the seconds until the next try.
+        worked: called when it answers.
         """
         self._box = box
         self._store = store

@@ -5,13 +5,13 @@ from __future__ import annotations
 from boxengine.engine.jobs.timing import JobTiming
 
 MOST = 500
-"""That a process may hold unbegun, however short they are: beyond it a claim's own cost hardly falls."""
+"""The most jobs that a process holds unbegun, however short they are: beyond it a claim's own cost hardly falls."""
 WEIGHT = 1 / 8
-"""Of the latest job in the average."""
+"""The weight of the latest job in the average."""
 
 
 class Pace:
-    """Of one box in one process. Its caller sees to it that one thread at a time is here."""
+    """Knows how long one box's jobs take in one process. Only one thread may call it at a time."""
 
     def __init__(self, threads: int, timing: JobTiming) -> None:
         self._worth = threads * timing.ahead
@@ -32,7 +32,7 @@ class Pace:
 
     @property
     def ahead(self) -> int:
-        """What the threads begin within ``timing.ahead``."""
+        """How many jobs the threads begin within ``timing.ahead``."""
         if self._average >= self._longest:
             return 0
         return min(MOST, int(self._worth / max(self._average, 1e-6)))

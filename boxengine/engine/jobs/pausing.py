@@ -20,7 +20,7 @@ class Turns(Protocol):
         """Claims."""
 
     def give_back(self) -> None:
-        """What was claimed and not begun."""
+        """Gives back the jobs that were claimed and not begun."""
 
 
 class PauseGate:

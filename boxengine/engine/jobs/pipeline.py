@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPipeline:
-    """What the configuration says of one box."""
+    """One box as the configuration describes it."""
 
     box: JobBox
     model: type | None
     """The user's class; None: the engine makes one."""
     tasks: frozenset[str]
     handlers: Mapping[str, Handler | BatchHandler] = field(default_factory=dict)
-    """By task; empty in a process that only creates jobs."""
+    """The handlers by task; empty in a process that only creates jobs."""
     schedules: Sequence[Schedule] = ()
     contracts: Mapping[str, type[Contract]] = field(default_factory=dict)
-    """By task, what its arguments are; tasks without one take JSON."""
+    """The codecs of arguments by task; tasks without one take JSON."""
 
     @property
     def each(self) -> int:

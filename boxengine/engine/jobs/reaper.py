@@ -11,7 +11,7 @@ from boxengine.ports.jobs import JobLoad, JobObserver, JobsReaped, JobStore
 
 
 class Reaper:
-    """Of one box. Every worker has one: whoever comes first takes what there is."""
+    """Reaps one box. Every worker has a reaper; the first to come takes everything."""
 
     def __init__(
         self, box: JobBox, *, store: JobStore, handover: Handover, observer: JobObserver, timing: JobTiming
@@ -23,7 +23,7 @@ class Reaper:
         self._timing = timing
 
     def turn(self) -> timedelta:
-        """Comes back when the next lease ends, or sooner; never later than a job that is claimed meanwhile could be over."""
+        """Reaps once. The next turn comes when the next lease ends, and before a job claimed meanwhile could lose its own."""
         reaped = self._store.reap(self._box)
         if reaped.requeued or reaped.lost:
             self._observer.see(JobsReaped(self._box, requeued=len(reaped.requeued), lost=len(reaped.lost)))

@@ -21,7 +21,9 @@ NAMES: Mapping[type, str] = {Succeeded: "succeeded", Requeued: "requeued", Faile
 
 
 class Recorder:
-    """Of one box. While it writes, further jobs end: the busier the box, the more of them share a transaction.
+    """Records the ends of one box's jobs.
+
+    While it writes, further jobs end: the busier the box, the more of them share a transaction.
 
     A lone job's end is written at once. Until it is, the job is this worker's, and its lease is kept.
     """

@@ -1,4 +1,4 @@
-"""What this process knows of the jobs that it runs."""
+"""The jobs that this process runs, and until when it may believe to hold each."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Run:
         self._progress = progress
 
     def take_progress(self) -> Mapping[str, Any] | None:
-        """What has not gone out yet."""
+        """The progress that has not been sent yet."""
         progress, self._progress = self._progress, None
         return progress
 

@@ -29,7 +29,7 @@ WAIT = 1.0
 
 
 class Runner:
-    """Of one box. Its threads share it."""
+    """Runs the jobs of one box. The box's threads share it."""
 
     def __init__(
         self,

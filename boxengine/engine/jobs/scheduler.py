@@ -18,7 +18,7 @@ SHORTEST = timedelta(seconds=0.05)
 
 
 class Scheduler:
-    """Of one box. Every worker has one: whoever comes first creates the run, and the others find it done."""
+    """Creates the scheduled jobs of one box. Every worker has a scheduler; the first creates the run, the others find it done."""
 
     def __init__(
         self,

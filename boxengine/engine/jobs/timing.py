@@ -35,7 +35,7 @@ class JobTiming:
         return min(self.heartbeat, lease / 3)
 
     def usable(self, lease: float) -> float:
-        """For how long after the last heartbeat was sent a handler may go on.
+        """How long a handler may go on after the last heartbeat was sent.
 
         The rest is for the watchdog to stop it, and for clocks that do not run alike: several looks of the watchdog.
         """

@@ -16,7 +16,7 @@ class Watchdog:
         self._timing = timing
 
     def turn(self) -> timedelta:
-        """Stops those whose time is up; again at each turn, for a handler may have caught what should have ended it."""
+        """Stops handlers whose time is up, again at each turn: one may have caught the error that should have ended it."""
         for run in self._runs.all():
             if run.is_lost():
                 run.interrupt()

@@ -21,10 +21,10 @@ FORGOTTEN = "job.checkpoint(...) of an async handler was not awaited, so that it
 
 
 class Way(Protocol):
-    """Of one handler. Shared by threads."""
+    """Calls one handler. Threads share it."""
 
     def job(self, run: Run, unit: JobUnit) -> JobHandle[Any]:
-        """What the handler will be called with."""
+        """The argument of the handler."""
 
     def call(self, run: Run, job: Any) -> object:
         """Returns or raises what the handler does. Meanwhile ``run`` knows how to stop it."""

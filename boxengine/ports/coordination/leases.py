@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 
 class Duty(StrEnum):
-    """What one worker at a time does for a box, or for one partition of it."""
+    """A duty that one worker at a time has for a box, or for one partition of it."""
 
     POLLING = "polling"
     RETENTION = "retention"

@@ -18,4 +18,4 @@ class Pauses(Protocol):
         """Nobody has said anything about the box: it follows the configuration again."""
 
     def polling_enabled(self, boxes: Sequence[Box]) -> Mapping[str, bool]:
-        """By box name, for those boxes that somebody paused or resumed; the others follow the configuration."""
+        """The boxes that somebody paused or resumed, by name; the others follow the configuration."""

@@ -24,7 +24,7 @@ class Hold:
     """Random; what a lease is freed and extended by."""
     jobs: tuple[Job, ...]
     valid_until: float
-    """By ``Clock.monotonic``."""
+    """Seconds of ``Clock.monotonic``."""
     buckets: frozenset[int] = frozenset()
     orphaned: frozenset[int] = frozenset()
     """Those whose last holder never let go of them: it died with them, as far as is known."""

@@ -21,7 +21,7 @@ class OpenCircuit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engagement:
-    """What some threads of a worker are at."""
+    """What some threads of a worker are doing."""
 
     box: str
     threads: int
@@ -40,14 +40,14 @@ class WorkerInfo:
     boxes: tuple[str, ...]
     """Names of the boxes it works on."""
     threads: int
-    """Of the processor."""
+    """Threads of the processor."""
     started_at: datetime
     circuits: tuple[OpenCircuit, ...] = ()
-    """Those that are open as it says this."""
+    """The circuits that were open at the announcement."""
     version: str | None = None
-    """Of boxengine; None: an earlier one, which did not say."""
+    """The version of boxengine; None: an earlier one, which did not say."""
     at_work: tuple[Engagement, ...] | None = None
-    """What its threads are at as it says this; None: not said."""
+    """What its threads were doing at the announcement; None: not said."""
     database: str | None = None
     """Tells its database from others; None: it does not know, or is of a version that did not say."""
 

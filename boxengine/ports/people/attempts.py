@@ -10,7 +10,7 @@ from typing import Protocol
 from boxengine.domain.item_id import ItemId
 
 KEPT_ATTEMPTS = 20
-"""Of one item, the last."""
+"""How many attempts of one item are kept: the latest ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Attempts(Protocol):
     """
 
     def add(self, failed: Mapping[str, Sequence[Attempt]]) -> None:
-        """By box name, in the order in which they failed."""
+        """Keeps failed attempts, given by box name in the order in which they failed."""
 
     def of(self, box: str, item_id: ItemId, uuid: str) -> list[Attempt]:
         """Those of one item, the oldest first."""

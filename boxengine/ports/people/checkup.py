@@ -1,4 +1,4 @@
-"""What a look at the servers finds: facts that are as they should be, and findings that need action."""
+"""Results of a look at the servers: facts that are as they should be, and findings that need action."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened to the boxes lately, for charts."""
+"""Recent figures of the boxes, for charts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Happened:
     failed: int = 0
     """Attempts."""
     waits: dict[int, int] = field(default_factory=dict)
-    """By class of ``LATENCIES``: how many of the deliveries that were looked at took so long from their creation."""
+    """How many of the sampled deliveries took so long from their creation, by class of ``LATENCIES``."""
     transports: dict[str, Calls] = field(default_factory=dict)
     """By name."""
 
@@ -100,7 +100,7 @@ class History(Protocol):
     """
 
     def add(self, happened: Mapping[str, Happened], *, now: datetime) -> None:
-        """By box name: adds to the slots of this moment."""
+        """Adds to the slots of this moment, by box name."""
 
     def measured(self, oldest_waits: Mapping[str, float], *, now: datetime) -> None:
         """By box name: seconds for which the oldest pending item has waited."""

@@ -25,7 +25,7 @@ class Towards(StrEnum):
 
 
 class Found(NamedTuple):
-    """What one look has found."""
+    """The result of one look."""
 
     rows: Sequence[ItemRow]
     """The highest id first, without payloads, at most as many as were asked for."""
@@ -38,7 +38,7 @@ class TableState:
     """How a box's table lies on disk, as the database's statistics know it; None where they do not."""
 
     bytes: int | None
-    """With its indexes."""
+    """The size with all indexes."""
     dead_rows: int | None
     live_rows: int | None
     vacuumed_at: datetime | None
@@ -87,4 +87,4 @@ class Inspector(Protocol):
         """Rows of the same key close to this one, before and after, each list the highest id first."""
 
     def table(self, box: Box) -> TableState:
-        """What the database's statistics say of the table."""
+        """The table as the database's statistics describe it."""

@@ -38,7 +38,7 @@ class Awaited(NamedTuple):
 
 
 class JobsFound(NamedTuple):
-    """What one look has found."""
+    """The result of one look."""
 
     rows: Sequence[JobRow]
     """The highest id first, without arguments, checkpoints and results."""
@@ -56,7 +56,7 @@ class JobCounts:
     blocked: Count
     """Behind another job."""
     ended: Mapping[JobState, Count] = field(default_factory=dict)
-    """In a large table the number of those that succeeded is what the planner expects."""
+    """Ended jobs by state. In a large table the number of succeeded ones is the planner's estimate."""
     waits: timedelta | None = None
     """How long the oldest of those jobs has waited that will be claimed next; None: none is ready."""
 

@@ -1,4 +1,4 @@
-"""What people did to boxes and items."""
+"""The trail of what people did to boxes and items."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Deed:
 
 
 class Trail(Protocol):
-    """What people did, the latest so many deeds of it. Raises ``QueueUnavailable`` where the server does not answer."""
+    """Remembers the latest deeds of people. Raises ``QueueUnavailable`` where the server does not answer."""
 
     def add(self, deed: Deed) -> None:
         """Remembers it."""

@@ -1,4 +1,4 @@
-"""What hurts boxes of long jobs: tables, indexes, and jobs that nobody looks after."""
+"""Finds what hurts boxes of long jobs: missing tables and indexes, and jobs that nobody looks after."""
 
 from __future__ import annotations
 

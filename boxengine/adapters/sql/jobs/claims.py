@@ -110,7 +110,7 @@ def candidates(rows: JobRows) -> Select[Any]:
 
 
 def taken(rows: JobRows, worker: ColumnElement[Any]) -> dict[str, Any]:
-    """What a claim writes."""
+    """The columns that a claim writes."""
     jobs = rows.jobs.c
     return {
         "status": str(JobState.RUNNING),
@@ -125,12 +125,12 @@ def taken(rows: JobRows, worker: ColumnElement[Any]) -> dict[str, Any]:
 
 
 def columns(rows: JobRows) -> list[ColumnElement[Any]]:
-    """What a worker has to know of a job."""
+    """The columns that a worker needs of a job."""
     return [rows.jobs.c[name] for name in _NAMES]
 
 
 def jobs_of(found: Iterable[RowMapping]) -> list[ClaimedJob]:
-    """In the order in which they are to begin."""
+    """The jobs in the order in which they are to begin."""
     return in_order(
         ClaimedJob(**{**{name: row[name] for name in _NAMES}, "lease_ttl": timedelta(seconds=row["lease_ttl"])})
         for row in found

@@ -35,7 +35,7 @@ CANCELED = str(JobState.CANCELED)
 QUEUED = str(JobState.QUEUED)
 SUCCEEDED = str(JobState.SUCCEEDED)
 _NOT_WRITTEN: Mapping[str, Any] = {"waits": 0, "pause": 0.0, "uncounted": 0, "result": None, "error": None}
-"""What most ends leave as it is."""
+"""The columns that most ends do not write."""
 _COLUMNS: Mapping[str, Any] = {
     "id": BigInteger(),
     "token": BigInteger(),
@@ -116,7 +116,7 @@ class StepwiseEnds:
 
 
 def ends_of(dialect_name: str, rows: JobRows) -> Ends:
-    """What writes them on this database."""
+    """The writer of ends for this database."""
     return TogetherEnds(rows) if dialect_name == "postgresql" else StepwiseEnds(rows)
 
 

@@ -31,7 +31,7 @@ WINDOW = 500
 
 
 class Predecessors:
-    """What is known of the jobs for which new jobs wait, as the caller's transaction sees them."""
+    """The jobs that new jobs wait for, as the caller's transaction sees them."""
 
     def __init__(self, connection: Connection, rows: JobRows, jobs: Sequence[NewJob]) -> None:
         """Raises:
@@ -86,10 +86,10 @@ def some_wait(rows: JobRows) -> ColumnElement[bool]:
 
 
 class Released(NamedTuple):
-    """What a look has found."""
+    """The result of a look."""
 
     number: int
-    """Of followers that were let go or canceled. Those that were canceled may have followers of their own."""
+    """Followers that were let go or canceled. A canceled one may have followers of its own."""
     seen_to: int
     """The follower after which the next look goes on."""
 
@@ -210,7 +210,7 @@ def _these(rows: JobRows, pairs: Sequence[Any]) -> ColumnElement[bool]:
 def awaited(
     connection: Connection, rows: JobRows, job_id: int, *, limit: int | None = None, only_waiting: bool = False
 ) -> list[dict[str, Any]]:
-    """What a job was created after, the lowest id first: ``id``, ``status``, and whether it still ``waits`` for it."""
+    """The jobs that a job was created after, the lowest id first: ``id``, ``status``, and whether it still ``waits`` for each."""
     after, jobs = rows.after.c, rows.jobs.c
     query = select(after.after_id.label("id"), jobs.status, after.waiting)
     query = query.select_from(rows.after.outerjoin(rows.jobs, jobs.id == after.after_id))

@@ -224,7 +224,7 @@ class _Look:
         return Count(int(expected), Precision.ABOUT)
 
     def oldest_wait(self) -> timedelta | None:
-        """Of the jobs that will be claimed next."""
+        """The longest wait among the jobs that will be claimed next."""
         ready = select(self._jobs.available_at).where(self._rows.queued(Waits.NOTHING))
         some = ready.order_by(self._jobs.priority, self._jobs.id).limit(NEXT).subquery()
         seconds = self._connection.scalar(select(seconds_until(func.min(some.c.available_at))))
@@ -253,7 +253,7 @@ class _Look:
 
 
 def _beyond(query: Select[Any], ids: ColumnElement[int], start: int | None, towards: Towards) -> Select[Any]:
-    """Of the ids on one side of ``start``, the nearest first."""
+    """Limits the query to ids on one side of ``start``, the nearest first."""
     if towards is Towards.OLDER:
         return (query if start is None else query.where(ids < start)).order_by(ids.desc())
     return (query if start is None else query.where(ids > start)).order_by(ids)

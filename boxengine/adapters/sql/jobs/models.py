@@ -53,7 +53,7 @@ class JobItem:
     holds: Mapped[str | None] = mapped_column(Name)
     """The ``lock_key``, while the job runs."""
     worker: Mapped[str | None] = mapped_column(Name)
-    """Who claimed it last."""
+    """The worker that claimed it last."""
     lease_expires_at: Mapped[datetime | None] = mapped_column(Moment)
     heartbeat_at: Mapped[datetime | None] = mapped_column(Moment)
     cancel_requested: Mapped[bool] = mapped_column(Boolean, server_default=false())
@@ -65,7 +65,7 @@ class JobItem:
     consumer_group: Mapped[str | None] = mapped_column(Name)
     created_at: Mapped[datetime] = mapped_column(Moment, server_default=utc_now())
     started_at: Mapped[datetime | None] = mapped_column(Moment)
-    """Of the first claim."""
+    """When it was claimed first."""
     finished_at: Mapped[datetime | None] = mapped_column(Moment)
 
     @classmethod

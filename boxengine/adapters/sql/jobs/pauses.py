@@ -17,7 +17,7 @@ OF_THE_BOX = 0
 
 
 class Decision(StrEnum):
-    """What the journal calls it."""
+    """A decision, by its name in the journal."""
 
     PAUSED = "paused"
     RESUMED = "resumed"
@@ -42,7 +42,7 @@ class SqlJobPauses:
         self._write(box, Decision.FORGOTTEN, who)
 
     def running(self, box: JobBox) -> bool | None:
-        """As the latest event says."""
+        """What the latest event says; None: nobody has decided."""
         journal = self._jobs.rows(box).journal.c
         latest = select(journal.kind).where(journal.job_id == OF_THE_BOX).order_by(journal.id.desc()).limit(1)
         with translated(self._jobs.engine), self._jobs.engine.connect() as connection:

@@ -1,4 +1,4 @@
-"""What happens to jobs without their workers: their time comes, their lease ends, their retention is over."""
+"""Changes of jobs that no worker makes: a job's time comes, its lease ends, its retention is over."""
 
 from __future__ import annotations
 

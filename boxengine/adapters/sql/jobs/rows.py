@@ -1,4 +1,4 @@
-"""What the statements over a table of jobs have in common."""
+"""The parts that the statements over a table of jobs share."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class JobRows:
             connection.execute(insert(self.journal), rows)
 
     def let_go(self, connection: Connection, keys: Collection[str | None]) -> None:
-        """Of each key the first job that waits for it may be claimed. Called after the key's holder was changed."""
+        """Lets the first job that waits for each key be claimed. To be called after the key's holder has changed."""
         jobs = self.jobs
         for key in sorted({key for key in keys if key is not None}):
             first = connection.scalar(
@@ -89,7 +89,7 @@ def short(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def single(engine: Engine) -> Iterator[Connection]:
-    """For one statement, which is a transaction of its own where the database has that for nothing.
+    """A connection for one statement, which is a transaction of its own where that costs the database nothing.
 
     Nobody can be suspended between it and its commit, so that no limit is needed.
     """

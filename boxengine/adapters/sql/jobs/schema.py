@@ -20,7 +20,7 @@ Models = Mapping[str, type]
 
 
 def tables(boxes: Iterable[JobBox], models: Models) -> list[tuple[JobBox, Table]]:
-    """Of each box its tables, the jobs' first."""
+    """The tables of each box, that of the jobs first."""
     found = []
     for box in boxes:
         rows = JobRows(box, models.get(box.name))

@@ -32,7 +32,7 @@ class JobSession(Session):
         raise BoxError("job.session is committed by job.checkpoint(...) and by the end of the job: leave out commit()")
 
     def commit_fenced(self) -> None:
-        """For whoever has just written under the fence."""
+        """Commits. Only for a caller that has just written under the fence."""
         super().commit()
 
     def get_bind(self, *arguments: Any, **options: Any) -> Any:

@@ -18,10 +18,10 @@ from boxengine.adapters.sql.jobs.unit import SqlUnit
 from boxengine.domain.jobs import Beat, ClaimedJob, Due, Held, JobBox, JobOutcome, Reaped
 
 COLLISIONS = 3
-"""So often in a row a claim meets one that has not been committed, until it leaves it for the next turn."""
+"""How often in a row a claim may meet another that is not committed, before it leaves the rest for the next turn."""
 
 GENERATIONS = 10
-"""Of followers whose waiting one look ends; the next look goes on."""
+"""The most followers that one look lets go; the next look goes on."""
 
 
 class _Collision(Exception):
@@ -49,7 +49,7 @@ class SqlJobs:
         self._models = models or {}
         self._tables: dict[str, _Tables] = {}
         self._seen_to: dict[str, int] = {}
-        """By box, the last follower that was looked at."""
+        """The last follower that was looked at, by box."""
 
     def claim(self, box: JobBox, count: int, *, worker: str) -> Sequence[ClaimedJob]:
         tables = self._tables_of(box)

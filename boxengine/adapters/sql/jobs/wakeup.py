@@ -13,7 +13,7 @@ from boxengine.ports import Signal
 
 
 class JobWakeup:
-    """Of one box. A hint that is lost costs the time until a worker's next look."""
+    """Wakes the workers of one box. A hint that is lost costs the time until a worker's next look."""
 
     def __init__(
         self,

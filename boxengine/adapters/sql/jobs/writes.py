@@ -1,4 +1,4 @@
-"""What is written about a job that somebody holds. Each statement carries the fence."""
+"""Writes about a job that somebody holds. Each statement carries the fence."""
 
 from __future__ import annotations
 
