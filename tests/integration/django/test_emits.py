@@ -135,6 +135,7 @@ def test_an_item_and_its_change_commit_together_or_not_at_all(shop: DjangoProjec
     try:
         with transaction.atomic():
             Order.objects.create(what="bicycle")
+            assert len(told()) == 1, "it is there before the commit: a crash behind it loses nothing"
             raise ZeroDivisionError
     except ZeroDivisionError:
         pass
