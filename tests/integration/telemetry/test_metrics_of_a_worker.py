@@ -27,8 +27,13 @@ from tests.integration.telemetry.site import Running, Site, total
 ORDERS = {"type": "outbox", "name": "order_outbox_item", "owner": "shop-team"}
 PAYMENTS = {"type": "inbox", "name": "payment_inbox_item", "owner": "money-team"}
 OF_CONSUMERS = {family.name for family in families.ALL if family.name.startswith("box_consumer_")}
-ELSEWHERE = {"box_worker_job_timeout", "box_worker_circuit_open", "outbox_order_violations"}
-"""Moved by other histories: the second below, those of the circuits, and those of the audit."""
+ELSEWHERE = {
+    "box_worker_job_timeout",
+    "box_worker_circuit_open",
+    "outbox_order_violations",
+    "outbox_log_unread_age_seconds",
+}
+"""Moved by other histories: the second below, those of the circuits, of the audit, and of a log's subscriptions."""
 OF_JOBS = {family.name for family in families.ALL if family.name.startswith("queue_")}
 """Of boxes of long jobs, of which there are none here."""
 CONFIG: dict[str, Any] = {

@@ -102,9 +102,7 @@ def refuse_others(connection: Connection, readers: Readers, box: Box) -> None:
     if connection.execute(query, {"name": readers.listed}).scalar():
         may_read = text("SELECT has_table_privilege(to_regclass(:name), 'SELECT')")
         if not connection.execute(may_read, {"name": readers.listed}).scalar():
-            raise SchemaMismatch(
-                f"box {box.name}: this account may not SELECT on {readers.listed}; as its owner, grant it"
-            )
+            raise _may_not_read(readers, box)
         names = text("SELECT name FROM " + readers.listed.replace(":", "\\:") + " ORDER BY name")
         listed = connection.execute(names).scalars().all()
     log = box.source.name
@@ -116,3 +114,7 @@ def refuse_others(connection: Connection, readers: Readers, box: Box) -> None:
             f"box {box.name}: {', '.join(forgotten)} has a position in the log, and the configuration no longer reads it under "
             f"that name: name it again, or give its position up with: boxengine subscriptions drop {forgotten[0]}"
         )
+
+
+def _may_not_read(readers: Readers, box: Box) -> SchemaMismatch:
+    return SchemaMismatch(f"box {box.name}: this account may not SELECT on {readers.listed}; as its owner, grant it")

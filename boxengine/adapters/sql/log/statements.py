@@ -429,7 +429,8 @@ class LogStatements(PostgresStatements):
         oldest = super().oldest(cursor, statuses)
         if Status.DELIVERED not in statuses:
             return oldest
-        cursor.execute(f"SELECT min(i.created_at) {self._passed(cursor)}", (1,))
+        passed = self._passed(cursor)
+        cursor.execute(f"SELECT min(i.created_at) {passed}", (1,))
         (first,) = cursor.fetchone()
         return min((moment for moment in (oldest, first) if moment is not None), default=None)
 
