@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -78,7 +77,3 @@ def _ids(texts: list[str] | tuple[()]) -> Iterator[int]:
             if not part.strip().isdecimal() or len(part.strip()) > MOST_DIGITS:
                 raise typer.BadParameter(f"expected ids such as 1,2,3, got {text!r}", param_hint="--ids")
             yield int(part)
-
-
-def on_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stderr.isatty()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from boxengine.cli.asking import ask, refuse_without_terminal
 from boxengine.cli.context import notes, output, print_json
 from boxengine.cli.item_options import (
     AsJson,
@@ -21,7 +22,6 @@ from boxengine.cli.item_options import (
     To,
     connected,
     item_filter,
-    on_terminal,
 )
 from boxengine.cli.text import counted
 from boxengine.domain.item import Status
@@ -97,8 +97,8 @@ def _command(action: Action) -> Callable[..., None]:
             raise typer.BadParameter(f"{action} takes {suitable} items", param_hint="--status")
         which = item_filter(status, ids, event_key, since, until)
         wish = _Wish(limit, dry_run, yes, json)
-        if not (dry_run or yes or on_terminal()):
-            raise typer.BadParameter(f"is needed to {action} without a terminal; --dry-run counts", param_hint="--yes")
+        if not (dry_run or yes):
+            refuse_without_terminal(action)
         with connected(context, box) as (servers, found):
             _perform(ItemActions(servers.items, servers.memory, observer=LogObserver()), found, meant, which, wish)
 
@@ -128,8 +128,8 @@ def _perform(actions: ItemActions, box: Box, action: Action, which: ItemFilter, 
             box, action, {"items": count, "dry_run": True}, f"{counted(count, 'item')} would be {DONE[action]}", wish
         )
         return
-    if count and not wish.yes and not typer.confirm(f"{box.name}: {action} {counted(count, 'item')}?", err=True):
-        raise BoxError("nothing was done")
+    if count and not wish.yes:
+        ask(f"{box.name}: {action} {counted(count, 'item')}?")
     tally = _run(actions, box, action, which, wish, count) if count else None
     changed, left = (tally.changed, tally.left) if tally else (0, 0)
     text = f"{counted(changed, 'item')} {DONE[action]}"

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from boxengine.cli.asking import ask, refuse_without_terminal
 from boxengine.cli.context import globals_of, output, print_json
-from boxengine.cli.item_options import AsJson, BoxName, EventKey, From, Ids, To, connected, item_filter, on_terminal
+from boxengine.cli.item_options import AsJson, BoxName, EventKey, From, Ids, To, connected, item_filter
 from boxengine.cli.text import counted
 from boxengine.domain.box import Storage
 from boxengine.errors import BoxError
@@ -59,8 +60,8 @@ def replay(
     from boxengine.engine import replaying  # noqa: PLC0415 - see Globals.boxes
 
     which = item_filter(None, ids, event_key, since, until)
-    if not (dry_run or yes or on_terminal()):
-        raise typer.BadParameter("is needed to replay without a terminal; --dry-run counts", param_hint="--yes")
+    if not (dry_run or yes):
+        refuse_without_terminal("replay")
     boxes = globals_of(context).boxes()
     try:
         copying = replaying.copying(
@@ -82,8 +83,8 @@ def replay(
         replays = replaying.Replays(servers.items)
         count = replays.count(found, which)
         count = count if limit is None else min(count, limit)
-        if count and not (dry_run or yes) and not typer.confirm(f"{box}: replay {counted(count, 'item')}?", err=True):
-            raise BoxError("nothing was done")
+        if count and not (dry_run or yes):
+            ask(f"{box}: replay {counted(count, 'item')}?")
         copied, last = 0, 0
 
         def advance(items: int, last_id: int) -> None:

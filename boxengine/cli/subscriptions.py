@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from boxengine.cli.asking import ask, refuse_without_terminal
 from boxengine.cli.context import connect, globals_of, notes, output, print_json, say
-from boxengine.cli.item_options import on_terminal
 from boxengine.cli.moments import moment
 from boxengine.cli.pausing import BY_HAND
 from boxengine.cli.text import counted
@@ -131,16 +131,15 @@ def drop(
 
     boxes = globals_of(context).boxes()
     name, _, own = subscription.partition(".")
-    log = boxes.written(name)
-    if log.storage is not Storage.LOG:
-        raise BoxError(f"box {name} has storage: table, so there are no positions")
+    log = _logged(boxes.written(name))
     if own in log.subscriptions or not (own or log.subscriptions):
         raise BoxError(f"{subscription} is delivered, as the configuration says; take it out of there first")
     servers = connect(boxes)
     try:
         engine = servers.store.engine
         lost = give_up(engine, log, own, dry=True)
-        _ask(f"{subscription}: give up its position, and {counted(lost, 'item')} that failed or wait?", dry_run, yes)
+        question = f"{subscription}: give up its position, and {counted(lost, 'item')} that failed or wait?"
+        _confirm("drop", question, dry_run, yes)
         if not dry_run:
             lost = give_up(engine, log, own)
             _note(servers, "drop", subscription, "", f"{counted(lost, 'item')} given up")
@@ -159,9 +158,7 @@ def _send(
     from boxengine.adapters.sql.log.sending import Sending  # noqa: PLC0415 - see Globals.boxes
 
     boxes = globals_of(context).boxes()
-    box = boxes.box(name)
-    if box.storage is not Storage.LOG:
-        raise BoxError(f"box {name} has storage: table, so there are no positions")
+    box, action = _logged(boxes.box(name)), "rewind" if back else "skip-to"
     servers = connect(boxes)
     try:
         sending = Sending(servers.store.engine, box)
@@ -171,14 +168,13 @@ def _send(
 
         sent = send(dry=True)
         what = "go out once more" if back else "never go out"
-        _ask(f"{name}: {_number(sent)} {what}?", dry_run, yes)
+        _confirm(action, f"{name}: {_number(sent)} {what}?", dry_run, yes)
         if not dry_run:
             sent = send(dry=False)
-            _note(servers, "rewind" if back else "skip-to", name, _words(place), f"{_number(sent)} {what}")
+            _note(servers, action, name, _words(place), f"{_number(sent)} {what}")
     finally:
         servers.close()
     if json:
-        action = "rewind" if back else "skip-to"
         figures = {"items": sent.items, "at_least": sent.at_least, "dry_run": dry_run}
         print_json({"subscription": name, "action": action, **figures})
     else:
@@ -201,13 +197,17 @@ def _words(place: Place | None) -> str:
     return f"id {place.item}" if place.since is None else f"{place.since:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _ask(question: str, dry_run: bool, yes: bool) -> None:  # noqa: FBT001 - the options as they were given
-    if dry_run or yes:
-        return
-    if not on_terminal():
-        raise typer.BadParameter("is needed without a terminal; --dry-run counts", param_hint="--yes")
-    if not typer.confirm(question, err=True):
-        raise BoxError("nothing was done")
+def _confirm(action: str, question: str, dry_run: bool, yes: bool) -> None:  # noqa: FBT001 - the options as they were given
+    if not (dry_run or yes):
+        refuse_without_terminal(action)
+        ask(question)
+
+
+def _logged(box: Box) -> Box:
+    """The box, if it reads a log."""
+    if box.storage is not Storage.LOG:
+        raise BoxError(f"box {box.name} has storage: table, so there are no positions")
+    return box
 
 
 def _note(servers: Servers, action: str, name: str, what: str, outcome: str) -> None:

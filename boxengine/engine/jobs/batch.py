@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from boxengine.domain.jobs import Canceled, Ending, JobBox, Requeued
+from boxengine.domain.jobs import Canceled, Ending, Requeued
 from boxengine.domain.outcome import Failure
 from boxengine.engine.answers import discard
 from boxengine.engine.attempt import ends_the_worker
@@ -21,8 +21,7 @@ from boxengine.errors import InvalidItem, JobLost, JobTimeout
 class Batch:
     """Runs batches of one handler. Threads share it."""
 
-    def __init__(self, box: JobBox, handler: BatchHandler, *, endings: Endings, interruptible: Interruptible) -> None:
-        self._box = box
+    def __init__(self, handler: BatchHandler, *, endings: Endings, interruptible: Interruptible) -> None:
         self._handler = handler
         self._endings = endings
         self._interruptible = interruptible
@@ -80,8 +79,7 @@ class Batch:
                 run.ending = Canceled() if run.saw_cancel else Requeued(pause=timedelta(0), counts=False)
             return
         if runs[0].timed_out and isinstance(error, JobTimeout):
-            limit = self._box.timeout or timedelta(0)
-            error = JobTimeout(f"no end within {limit.total_seconds():g} s (timeout); the handler was stopped")
+            error = self._endings.overdue()
         if held:
             self._endings.critical(held, error)
         for run in held:

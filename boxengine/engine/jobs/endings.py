@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import timedelta
 
 from boxengine.domain.jobs import Canceled, Ending, Failed, JobBox, Requeued, Succeeded
 from boxengine.engine.answers import discard, unfinished
 from boxengine.engine.attempt import error_log
 from boxengine.engine.jobs.run import Run
-from boxengine.errors import InvalidItem
+from boxengine.errors import InvalidItem, JobTimeout
 from boxengine.ports import Clock, ErrorTracker
 
 
@@ -49,6 +50,11 @@ class Endings:
         error = problem if isinstance(problem, BaseException) else text
         self._track(error, box=self._box.name, job=job.id, task=job.task)
         return Failed(error=text)
+
+    def overdue(self) -> JobTimeout:
+        """The error of an attempt that ran into the box's ``timeout``."""
+        limit = self._box.timeout or timedelta(0)
+        return JobTimeout(f"no end within {limit.total_seconds():g} s (timeout); the handler was stopped")
 
     def critical(self, runs: Sequence[Run], error: BaseException) -> None:
         """A handler of many jobs has failed as a whole: the error tracker is told at once, whatever attempts are left."""

@@ -12,7 +12,7 @@ from boxengine.engine.jobs.run import Run
 from boxengine.engine.jobs.timing import JOB_TIMING, JobTiming
 
 MOST_ENDS = 500
-"""That are recorded together."""
+"""The most ends that are recorded together."""
 
 
 class Handover:

@@ -16,7 +16,6 @@ class Pace:
     def __init__(self, threads: int, timing: JobTiming) -> None:
         self._worth = threads * timing.ahead
         self._longest = timing.ahead
-        # Nothing is known yet: as if jobs were just too long.
         # Nothing is known yet: as if jobs were too long.
         self._average = 2 * timing.ahead
 

@@ -42,8 +42,8 @@ class Recorder:
         worked: Callable[[], object],
     ) -> None:
         """Args:
-        pause_after_outage: told that the store did not answer; seconds until the next try.
-        worked: told that it did.
+        pause_after_outage: called when the store does not answer; returns the seconds until the next try.
+        worked: called when it answers.
         """
         self._box = box
         self._store = store

@@ -57,7 +57,7 @@ class Runner:
             if not isinstance(handler, BatchHandler)
         }
         self._batches = {
-            task: Batch(box, handler, endings=endings, interruptible=interruptible)
+            task: Batch(handler, endings=endings, interruptible=interruptible)
             for task, handler in handlers.items()
             if isinstance(handler, BatchHandler)
         }
@@ -143,8 +143,7 @@ class Runner:
             # A task group has wrapped it.
             return self._retry(job)
         if run.timed_out and isinstance(error, JobTimeout | CancelledError):
-            limit = self._box.timeout or timedelta(0)
-            error = JobTimeout(f"no end within {limit.total_seconds():g} s (timeout); the handler was stopped")
+            error = self._endings.overdue()
         return self._endings.failure(run, error)
 
     def _retry(self, job: JobHandle[Any]) -> Requeued:

@@ -19,6 +19,7 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, declared_attr, mapped_column
+from sqlalchemy.schema import SchemaItem
 
 from boxengine.adapters.sql.columns import Id, Json, Log, Moment, Name
 from boxengine.adapters.sql.index_names import index_name
@@ -126,35 +127,27 @@ def journal_table(jobs: Table) -> Table:
     Without a foreign key: each event would lock its job's row once more. Retention deletes events with their jobs.
     """
     name = f"{jobs.name}_events"
-    known = jobs.metadata.tables.get(f"{jobs.schema}.{name}" if jobs.schema else name)
-    if known is not None:
-        return known
-    return Table(
+    return _beside(
+        jobs,
         name,
-        jobs.metadata,
         Column("id", Id, primary_key=True, autoincrement=True),
         Column("job_id", Id, nullable=False),
         Column("ts", Moment, nullable=False, server_default=utc_now()),
         Column("kind", String(16), nullable=False),
         Column("payload", Json),
         Index(index_name("ix", name, "job"), "job_id", "id"),
-        schema=jobs.schema,
     )
 
 
 def schedule_table(jobs: Table) -> Table:
     """The table of what is known of the box's schedules, in the same metadata: a row for each."""
     name = f"{jobs.name}_schedules"
-    known = jobs.metadata.tables.get(f"{jobs.schema}.{name}" if jobs.schema else name)
-    if known is not None:
-        return known
-    return Table(
+    return _beside(
+        jobs,
         name,
-        jobs.metadata,
         Column("name", Name, primary_key=True),
         Column("rule", Name, nullable=False),
         Column("handled_until", Moment, nullable=False),
-        schema=jobs.schema,
     )
 
 
@@ -164,20 +157,22 @@ def after_table(jobs: Table) -> Table:
     Without foreign keys, which would lock the earlier job's row against its own heartbeats.
     """
     name = f"{jobs.name}_after"
-    known = jobs.metadata.tables.get(f"{jobs.schema}.{name}" if jobs.schema else name)
-    if known is not None:
-        return known
-    return Table(
+    return _beside(
+        jobs,
         name,
-        jobs.metadata,
         Column("job_id", Id, primary_key=True, autoincrement=False),
         Column("after_id", Id, primary_key=True, autoincrement=False),
         Column("waiting", SmallInteger, nullable=False),
         Column("after_failure", String(16), nullable=False),
         Index(index_name("ix", name, "waiting"), "waiting", "job_id"),
         Index(index_name("ix", name, "after"), "after_id", "waiting"),
-        schema=jobs.schema,
     )
+
+
+def _beside(jobs: Table, name: str, *parts: SchemaItem) -> Table:
+    """The table of this name in the jobs' schema and metadata; it may have been made there before."""
+    known = jobs.metadata.tables.get(f"{jobs.schema}.{name}" if jobs.schema else name)
+    return Table(name, jobs.metadata, *parts, schema=jobs.schema) if known is None else known
 
 
 def job_table(box: JobBox, metadata: MetaData) -> Table:
