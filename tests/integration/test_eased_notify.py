@@ -148,6 +148,24 @@ def test_a_connection_on_its_way_back_while_the_application_disposes_of_its_engi
     assert left == set()
 
 
+@pytest.mark.parametrize("isolation_level", ["READ COMMITTED", "AUTOCOMMIT"])
+def test_a_connection_that_notified_goes_back_in_the_mode_in_which_it_came(
+    postgres_url: str, isolation_level: Any
+) -> None:
+    engine, given = sa.create_engine(postgres_url, isolation_level=isolation_level), list[bool]()
+    eased = EasedNotify(clock=ManualClock())
+    with engine.connect() as connection:
+        eased.sender(connection)
+        tell = eased.sender(connection)
+        assert tell is not None
+    sa.event.listen(engine, "reset", lambda driver, *_: given.append(driver.autocommit))
+    tell([Signal(BOX.name, 1)])
+    for thread in announcing():
+        thread.join()
+    engine.dispose()
+    assert given == [isolation_level == "AUTOCOMMIT"]
+
+
 def test_where_connections_cannot_be_spared_transactions_notify_by_themselves(postgres_url: str) -> None:
     engine = sa.create_engine(postgres_url, poolclass=sa.StaticPool)
     eased = EasedNotify(clock=ManualClock())
