@@ -13,7 +13,19 @@ from functools import lru_cache, partial
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
-from sqlalchemy import Connection, Dialect, Engine, Pool, PoolProxiedConnection, QueuePool, String, bindparam, func, literal_column, select
+from sqlalchemy import (
+    Connection,
+    Dialect,
+    Engine,
+    Pool,
+    PoolProxiedConnection,
+    QueuePool,
+    String,
+    bindparam,
+    func,
+    literal_column,
+    select,
+)
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.exc import SQLAlchemyError
 
