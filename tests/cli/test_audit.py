@@ -17,7 +17,7 @@ BOX, TABLE = "order_outbox_item", "order_outbox_items"
 @pytest.fixture
 def project(tmp_path: Path, postgres_url: str, redis_url: str) -> Project:
     made = Project(tmp_path, database=postgres_url, redis=redis_url)
-    made.run("db", "create")
+    made.call("db", "create")
     return made
 
 
@@ -35,8 +35,8 @@ def lines(text: str) -> list[dict[str, Any]]:
 def test_what_a_worker_delivered_is_all_in_order(project: Project) -> None:
     project.fill(3000)
     deliver(project, 3000)
-    assert project.run("audit", BOX) == f"{BOX}: 3,000 rows: all in order\n"
-    assert lines(project.run("audit", BOX, "--json")) == [
+    assert project.call("audit", BOX) == f"{BOX}: 3,000 rows: all in order\n"
+    assert lines(project.call("audit", BOX, "--json")) == [
         {
             "kind": "summary",
             "box": BOX,
@@ -53,11 +53,11 @@ def test_what_a_worker_delivered_is_all_in_order(project: Project) -> None:
 def test_findings_are_told_line_by_line_and_exit_with_1(project: Project) -> None:
     project.fill(200)
     project.execute(f"UPDATE {TABLE} SET bucket = 99 WHERE id = 7")
-    assert project.run("audit", BOX, expect=1) == (
+    assert project.call("audit", BOX, expect=1) == (
         "orphaned: item 7 (key 6) is in bucket 99, and the box has 0 to 15: nobody will deliver it\n"
         f"{BOX}: 200 rows: 1 orphaned\n"
     )
-    finding, summary = lines(project.run("audit", BOX, "--json", expect=1))
+    finding, summary = lines(project.call("audit", BOX, "--json", expect=1))
     assert finding == {
         "kind": "orphaned",
         "item": 7,
@@ -70,21 +70,21 @@ def test_findings_are_told_line_by_line_and_exit_with_1(project: Project) -> Non
 def test_it_stops_after_a_hundred_findings_or_as_many_as_one_likes(project: Project) -> None:
     project.fill(300)
     project.execute(f"UPDATE {TABLE} SET bucket = 99")
-    told = project.run("audit", BOX, expect=1).splitlines()
+    told = project.call("audit", BOX, expect=1).splitlines()
     assert len(told) == 101
     assert told[-1].endswith("100 orphaned; stopped there (--limit)")
-    *findings, summary = lines(project.run("audit", BOX, "--json", "--limit", "3", expect=1))
+    *findings, summary = lines(project.call("audit", BOX, "--json", "--limit", "3", expect=1))
     assert (len(findings), summary["complete"]) == (3, False)
-    assert len(project.run("audit", BOX, "--limit", "500", expect=1).splitlines()) == 301
+    assert len(project.call("audit", BOX, "--limit", "500", expect=1).splitlines()) == 301
 
 
 def test_since_and_own_buckets_narrow_what_is_looked_at(project: Project) -> None:
     project.fill(10)
     project.execute(f"UPDATE {TABLE} SET bucket = bucket + 1 WHERE id <= 2")
     project.execute(f"UPDATE {TABLE} SET created_at = now() - interval '2 hours' WHERE id = 1")
-    assert "10 rows: 2 orphaned" in project.run("audit", BOX, expect=1)
-    assert "9 rows: 1 orphaned" in project.run("audit", BOX, "--since", "PT1H", expect=1)
-    assert "10 rows: all in order" in project.run("audit", BOX, "--own-buckets")
+    assert "10 rows: 2 orphaned" in project.call("audit", BOX, expect=1)
+    assert "9 rows: 1 orphaned" in project.call("audit", BOX, "--since", "PT1H", expect=1)
+    assert "10 rows: all in order" in project.call("audit", BOX, "--own-buckets")
 
 
 def test_stuck_after_says_how_patient_one_is(project: Project) -> None:
@@ -93,8 +93,8 @@ def test_stuck_after_says_how_patient_one_is(project: Project) -> None:
         f"UPDATE {TABLE} SET created_at = now() - interval '5 minutes', error_log = 'tried by hand'",
         f"UPDATE {TABLE} SET status = 2, processed_at = now() WHERE id = 2",
     )
-    assert "all in order" in project.run("audit", BOX)
-    assert "stuck: item 1 (key 0) has been due since" in project.run("audit", BOX, "--stuck-after", "60", expect=1)
+    assert "all in order" in project.call("audit", BOX)
+    assert "stuck: item 1 (key 0) has been due since" in project.call("audit", BOX, "--stuck-after", "60", expect=1)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_stuck_after_says_how_patient_one_is(project: Project) -> None:
     ],
 )
 def test_wrong_usage_exits_with_2(project: Project, arguments: list[str], said: str) -> None:
-    project.run(*arguments, expect=2)
+    project.call(*arguments, expect=2)
     assert said in project.errors
 
 
@@ -130,7 +130,7 @@ def test_topics_that_the_configuration_does_not_tell_are_asked_for(
     project = Project(
         tmp_path, database="postgresql://nobody@127.0.0.1:1/x", redis=redis_url, transports=transports, more=more
     )
-    project.run("audit", BOX, "--kafka", expect=1)
+    project.call("audit", BOX, "--kafka", expect=1)
     assert said in project.errors
 
 
@@ -139,12 +139,12 @@ def test_with_kafka_what_a_worker_sent_is_compared_message_by_message(
 ) -> None:
     transport = f'kafka: {{topic: "{kafka_topic}", bootstrap_servers: "{real_kafka}"}}'
     project = Project(tmp_path, database=postgres_url, redis=redis_url, transports=transport)
-    project.run("db", "create")
+    project.call("db", "create")
     project.fill(500)
     deliver(project, 500)
-    assert project.run("audit", BOX, "--kafka") == f"{BOX}: 500 rows, 500 messages: all in order\n"
+    assert project.call("audit", BOX, "--kafka") == f"{BOX}: 500 rows, 500 messages: all in order\n"
     project.execute(f"DELETE FROM {TABLE} WHERE id = 9", f"UPDATE {TABLE} SET uuid = gen_random_uuid() WHERE id = 10")
-    *findings, summary = lines(project.run("audit", BOX, "--kafka", "--topic", kafka_topic, "--json", expect=1))
+    *findings, summary = lines(project.call("audit", BOX, "--kafka", "--topic", kafka_topic, "--json", expect=1))
     assert sorted((each["kind"], each["item"]) for each in findings) == [
         ("missing", 10),
         ("orphaned", 9),
@@ -155,12 +155,12 @@ def test_with_kafka_what_a_worker_sent_is_compared_message_by_message(
 
 def test_a_database_that_does_not_answer_is_one_line_and_exit_1(tmp_path: Path, redis_url: str) -> None:
     project = Project(tmp_path, database="postgresql://nobody@127.0.0.1:1/x", redis=redis_url)
-    project.run("audit", BOX, expect=1)
+    project.call("audit", BOX, expect=1)
     assert project.errors.startswith("boxengine: the database: ")
     assert "Traceback" not in project.errors
 
 
 def test_it_explains_itself(project: Project) -> None:
-    said = project.run("audit", "--help")
+    said = project.call("audit", "--help")
     for option in ("--kafka", "--topic", "--since", "--stuck-after", "--own-buckets", "--limit", "--json"):
         assert option in said

@@ -19,29 +19,29 @@ def project(tmp_path: Path, postgres_url: str, redis_url: str) -> Project:
 
 @pytest.fixture
 def ready(project: Project) -> Project:
-    project.run("db", "create")
+    project.call("db", "create")
     return project
 
 
 def test_db_create_makes_the_table_and_a_second_time_changes_nothing(project: Project) -> None:
-    assert "made" in project.run("db", "create")
-    assert "is there" in project.run("db", "create")
+    assert "made" in project.call("db", "create")
+    assert "is there" in project.call("db", "create")
     with project.engine() as engine:
         indexes = {index["name"] for index in inspect(engine).get_indexes("order_outbox_items")}
     assert "ix_order_outbox_items_pending" in indexes
 
 
 def test_db_check_fails_until_the_table_is_there(project: Project) -> None:
-    assert "there is no table" in project.run("db", "check", expect=1)
-    project.run("db", "create")
-    assert "all in order" in project.run("db", "check")
+    assert "there is no table" in project.call("db", "check", expect=1)
+    project.call("db", "create")
+    assert "all in order" in project.call("db", "check")
 
 
 def test_rows_in_buckets_that_nobody_serves_are_told_of_by_db_check_and_by_status(ready: Project) -> None:
     ready.fill(4)
     ready.execute("UPDATE order_outbox_items SET bucket = 99 WHERE id = 1")
-    assert "1 pending rows in buckets outside" in ready.run("db", "check", expect=1)
-    ready.run("status")
+    assert "1 pending rows in buckets outside" in ready.call("db", "check", expect=1)
+    ready.call("status")
     assert "1 pending rows in buckets outside" in ready.errors
 
 
@@ -57,9 +57,9 @@ def test_db_check_warns_of_what_slows_deliveries_down(project: Project) -> None:
 
 
 def test_db_ddl_prints_sql_that_makes_a_table_which_passes_the_check(project: Project) -> None:
-    script = project.run("db", "ddl")
+    script = project.call("db", "ddl")
     project.execute(*(statement for statement in script.split(";") if statement.strip()))
-    assert "all in order" in project.run("db", "check")
+    assert "all in order" in project.call("db", "check")
 
 
 def test_db_upgrade_completes_a_table_of_an_earlier_version_and_then_has_nothing_to_do(ready: Project) -> None:
@@ -67,35 +67,35 @@ def test_db_upgrade_completes_a_table_of_an_earlier_version_and_then_has_nothing
         "DROP INDEX ix_order_outbox_items_failed",
         "ALTER TABLE order_outbox_items DROP COLUMN available_at, RESET (autovacuum_vacuum_threshold)",
     )
-    printed = ready.run("db", "upgrade", "--sql")
+    printed = ready.call("db", "upgrade", "--sql")
     assert "CREATE INDEX CONCURRENTLY ix_order_outbox_items_failed" in printed
-    assert ready.run("db", "upgrade", "--sql") == printed, "printing changes nothing"
-    done = ready.run("db", "upgrade")
+    assert ready.call("db", "upgrade", "--sql") == printed, "printing changes nothing"
+    done = ready.call("db", "upgrade")
     assert "1/4 order_outbox_items: add the column available_at" in done
-    assert "1 box, nothing to do" in ready.run("db", "upgrade")
-    assert "all in order" in ready.run("db", "check")
+    assert "1 box, nothing to do" in ready.call("db", "upgrade")
+    assert "all in order" in ready.call("db", "check")
 
 
 def test_asking_for_latest_available_takes_another_db_create_and_until_then_is_told_of(ready: Project) -> None:
-    assert "(event_key, id)" not in ready.run("db", "ddl")
+    assert "(event_key, id)" not in ready.call("db", "ddl")
     strategies = "    max_retries: 3\n    retry_strategies: [exponential_backoff, latest_available]\n    transports:"
     ready.config.write_text(ready.config.read_text().replace("    transports:", strategies))
     told = "table order_outbox_items has no index over event_key and id"
-    assert f"warning: order_outbox_item: {told}" in ready.run("db", "check")
+    assert f"warning: order_outbox_item: {told}" in ready.call("db", "check")
     with ready.worker() as worker:
         eventually(lambda: any(told in line.get("message", "") for line in worker.lines()))
         assert worker.stop() == 0
-    assert "(event_key, id)" in ready.run("db", "ddl")
-    ready.run("db", "create")
-    assert "all in order" in ready.run("db", "check")
+    assert "(event_key, id)" in ready.call("db", "ddl")
+    ready.call("db", "create")
+    assert "all in order" in ready.call("db", "check")
     with ready.engine() as engine:
         indexes = {index["name"] for index in inspect(engine).get_indexes("order_outbox_items")}
     assert "ix_order_outbox_items_key" in indexes
 
 
 def test_create_writes_one_item_that_status_counts(ready: Project) -> None:
-    ready.run("create", "order_outbox_item", "--event-key", "7", "--payload", "hello", "--event-name", "order_placed")
-    row = json.loads(ready.run("status", "--json"))[0]
+    ready.call("create", "order_outbox_item", "--event-key", "7", "--payload", "hello", "--event-name", "order_placed")
+    row = json.loads(ready.call("status", "--json"))[0]
     assert (row["box"], row["pending"], row["delivered"], row["queue"]) == ("order_outbox_item", 1, 0, 0)
 
 
@@ -138,19 +138,19 @@ def test_skip_bad_leaves_bad_lines_out_and_goes_on(ready: Project) -> None:
 
 
 def test_pause_and_resume_show_in_status(ready: Project) -> None:
-    ready.run("pause", "order_outbox_item")
-    assert json.loads(ready.run("status", "--json"))[0]["paused"] is True
-    ready.run("resume", "order_outbox_item")
-    assert json.loads(ready.run("status", "--json"))[0]["paused"] is False
+    ready.call("pause", "order_outbox_item")
+    assert json.loads(ready.call("status", "--json"))[0]["paused"] is True
+    ready.call("resume", "order_outbox_item")
+    assert json.loads(ready.call("status", "--json"))[0]["paused"] is False
 
 
 def test_a_pause_that_is_forgotten_leaves_the_box_to_polling_auto_disabled(ready: Project) -> None:
     for stopped in (True, False):
         ready.config.write_text(ready.config.read_text() + f"\npolling_auto_disabled: {str(stopped).lower()}\n")
-        ready.run("resume" if stopped else "pause", "order_outbox_item")
-        assert json.loads(ready.run("status", "--json"))[0]["paused"] is not stopped
-        assert "polling_auto_disabled" in ready.run("pause", "order_outbox_item", "--forget")
-        assert json.loads(ready.run("status", "--json"))[0]["paused"] is stopped
+        ready.call("resume" if stopped else "pause", "order_outbox_item")
+        assert json.loads(ready.call("status", "--json"))[0]["paused"] is not stopped
+        assert "polling_auto_disabled" in ready.call("pause", "order_outbox_item", "--forget")
+        assert json.loads(ready.call("status", "--json"))[0]["paused"] is stopped
         ready.config.write_text(ready.config.read_text().replace("polling_auto_disabled", "# polling_auto_disabled"))
 
 
@@ -161,7 +161,7 @@ def test_cleanup_deletes_what_is_older_than_its_retention_and_nothing_else(ready
         "UPDATE order_outbox_items SET status = 2 WHERE id BETWEEN 6 AND 10",
         "UPDATE order_outbox_items SET created_at = now() - interval '8 days' WHERE id > 15",
     )
-    assert "5 items deleted" in ready.run("cleanup")
+    assert "5 items deleted" in ready.call("cleanup")
     assert ready.counts() == {0: 10, 2: 5}
 
 
@@ -169,13 +169,13 @@ def test_cleanup_deletes_what_is_older_than_its_retention_and_nothing_else(ready
     "command", [["start", "-b", "nope"], ["status", "nope"], ["create", "nope"], ["pause", "nope"]]
 )
 def test_an_unknown_box_exits_with_2_and_names_the_known_ones(project: Project, command: list[str]) -> None:
-    project.run(*command, expect=2)
+    project.call(*command, expect=2)
     assert project.errors == "boxengine: unknown box 'nope'; known boxes: order_outbox_item\n"
 
 
 def test_a_broken_configuration_exits_with_2_and_every_problem(project: Project) -> None:
     project.config.write_text(project.config.read_text() + "\npoller: {threads_count: many}\nbuckt_size: 3\n")
-    project.run("start", expect=2)
+    project.call("start", expect=2)
     assert "poller.threads_count" in project.errors
     assert "buckt_size" in project.errors
     assert "Traceback" not in project.errors
@@ -190,26 +190,26 @@ def test_config_show_names_the_source_of_each_value_and_masks_secrets(project: P
 
 
 def test_two_asyncapi_documents_are_compared(project: Project, tmp_path: Path) -> None:
-    printed = project.run("config", "asyncapi", "--title", "shop")
+    printed = project.call("config", "asyncapi", "--title", "shop")
     assert json.loads(printed)["info"] == {"title": "shop", "version": "1.0.0"}
     old = tmp_path / "asyncapi.json"
     old.write_text(printed)
-    assert project.run("config", "asyncapi", "--compare", str(old)) == "nothing breaks\n"
+    assert project.call("config", "asyncapi", "--compare", str(old)) == "nothing breaks\n"
     lost = json.loads(printed) | {
         "operations": {"send.orders": {"action": "send", "channel": {"$ref": "#/channels/x"}}}
     }
     old.write_text(json.dumps(lost))
-    assert "send.orders: is gone" in project.run("config", "asyncapi", "--compare", str(old), expect=1)
+    assert "send.orders: is gone" in project.call("config", "asyncapi", "--compare", str(old), expect=1)
     old.write_text("openapi: 3.1.0")
-    project.run("config", "asyncapi", "--compare", str(old), expect=1)
+    project.call("config", "asyncapi", "--compare", str(old), expect=1)
     assert "not an AsyncAPI 3 document" in project.errors
-    project.run("config", "asyncapi", "--compare", str(tmp_path / "none"), expect=1)
+    project.call("config", "asyncapi", "--compare", str(tmp_path / "none"), expect=1)
     assert project.errors == f"boxengine: --compare {tmp_path / 'none'}: cannot be read: No such file or directory\n"
 
 
 def test_config_check_and_schema(project: Project) -> None:
-    assert "all in order" in project.run("config", "check")
-    assert json.loads(project.run("config", "schema"))["title"] == "boxengine configuration"
+    assert "all in order" in project.call("config", "check")
+    assert json.loads(project.call("config", "schema"))["title"] == "boxengine configuration"
 
 
 def test_init_makes_a_configuration_that_is_valid_and_overwrites_nothing(tmp_path: Path, postgres_url: str) -> None:
@@ -228,4 +228,4 @@ def test_init_makes_a_configuration_that_is_valid_and_overwrites_nothing(tmp_pat
      "config check", "config show", "config schema"],
 )  # fmt: skip
 def test_every_command_explains_itself(project: Project, command: str) -> None:
-    assert "Usage" in project.run(*command.split(), "--help")
+    assert "Usage" in project.call(*command.split(), "--help")
