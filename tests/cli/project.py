@@ -114,7 +114,7 @@ outbox_items:
         return done.stdout.decode()
 
     def call(self, *arguments: str, expect: int = 0) -> str:
-        """The same in this process, which takes a tenth of the time: where neither a module of the folder nor the working directory is needed."""
+        """The same in this process, in a tenth of the time. Not where it needs a module of the folder, or to run in it."""
         out, err = io.StringIO(), io.StringIO()
         wide = patch.dict(os.environ, {"COLUMNS": "200"})
         with wide, redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
