@@ -55,6 +55,7 @@ WORKS: Mapping[str, Work] = {
     "jobs-latency": jobs.latency,
     "jobs-heartbeat": jobs.heartbeats,
     "jobs-delayed": jobs.delayed,
+    "jobs-mixed": jobs.mixed,
     "hot-key": drain.hot_key,
     "memory": processes.memory,
     "start": processes.start,

@@ -189,18 +189,41 @@ def delayed(stand: Stand) -> list[Line]:
     ]
 
 
+def mixed(stand: Stand) -> list[Line]:
+    """A claim among a million queued jobs of a thousand priorities, most of which have waited for longer than the aging."""
+    count = stand.scale.pick(1_000_000, 50_000)
+    with _site(stand, concurrency=1) as (site, engine), closing(SqlJobs(engine)) as store:
+        alone = _claims(site, store)
+        _fill(site, count, priority="n % 1000", age="n % 86400 * interval '1 second'")
+        # In turns, so that both meet the same moments of a busy machine.
+        taken = [(_claim(site, store), _claim(site, store, oldest=1)) for _ in range(CLAIMS)]
+    by_priority, by_age = (statistics.median(each) for each in zip(*taken, strict=True))
+    return [
+        Line(
+            work=f"long jobs: claim of one among {count:,} queued",
+            figure=by_priority,
+            unit=" ms",
+            bar=at_most(2.0),
+            details={"without them ms": statistics.median(alone), "of the oldest ms": by_age},
+        )
+    ]
+
+
 def _claims(site: Site, store: SqlJobs) -> list[float]:
     """Milliseconds of each."""
-    box = site.boxes.resolved.jobs[BOX].box
     _fill(site, CLAIMS)
-    found = []
-    for _ in range(CLAIMS):
-        began = time.perf_counter()
-        claimed = store.claim(box, 1, worker="bench")
-        found.append(1000 * (time.perf_counter() - began))
-        if len(claimed) != 1:
-            raise RuntimeError("there was no job to claim")
-    return found
+    return [_claim(site, store) for _ in range(CLAIMS)]
+
+
+def _claim(site: Site, store: SqlJobs, *, oldest: int = 0) -> float:
+    """Its milliseconds."""
+    box = site.boxes.resolved.jobs[BOX].box
+    began = time.perf_counter()
+    claimed = store.claim(box, 1, worker="bench", oldest=oldest)
+    lasted = 1000 * (time.perf_counter() - began)
+    if len(claimed) != 1:
+        raise RuntimeError("there was no job to claim")
+    return lasted
 
 
 @contextmanager
@@ -216,12 +239,24 @@ def _site(stand: Stand, *, concurrency: int) -> Iterator[tuple[Site, Engine]]:
             store.close()
 
 
-def _fill(site: Site, count: int, *, task: str = "empty", delay: str | None = None) -> None:
-    """Past the engine, with fresh statistics."""
-    when = f"1, now() + interval '{delay}'" if delay else "0, now()"
+def _fill(
+    site: Site,
+    count: int,
+    *,
+    task: str = "empty",
+    delay: str | None = None,
+    priority: str = "100",
+    age: str = "interval '0'",
+) -> None:
+    """Past the engine, with fresh statistics.
+
+    Args:
+        priority: SQL over ``n``, the job's number; so with ``age``.
+    """
+    when = f"1, now() + interval '{delay}'" if delay else f"0, now() - {age}"
     site.execute(
-        f"INSERT INTO {BOX}s (task, args, waits, available_at) "
-        f"SELECT '{task}', '{{}}', {when} FROM generate_series(1, {count})"
+        f"INSERT INTO {BOX}s (task, args, priority, waits, available_at) "
+        f"SELECT '{task}', '{{}}', {priority}, {when} FROM generate_series(1, {count}) AS n"
     )
     site.execute(f"VACUUM ANALYZE {BOX}s")
 

@@ -99,6 +99,8 @@ class JobBox:
     lease_ttl: timedelta = timedelta(seconds=60)
     retry_interval: timedelta = timedelta(seconds=30)
     """The pause after a failed attempt, times the attempt's number."""
+    aging: timedelta | None = timedelta(minutes=10)
+    """A job that could have begun so long ago may go before more urgent ones; None: priority alone decides."""
     timeout: timedelta | None = None
     """How long one attempt may take; None: no limit."""
     retention: timedelta = timedelta(weeks=1)
@@ -135,6 +137,10 @@ class ClaimedJob:
     checkpoint: Any = None
     """What an earlier attempt saved."""
     created_at: datetime | None = None
+    previous_start: datetime | None = None
+    """When the attempt before this one was claimed; None in the first."""
+    for_age: bool = False
+    """Whether it was claimed because it had waited for long, not for its priority."""
 
     @property
     def held(self) -> Held:

@@ -63,8 +63,11 @@ class JobStore(Protocol):
     whether it was done; claimed jobs that nobody knows of come back when their lease is over.
     """
 
-    def claim(self, box: JobBox, count: int, *, worker: str) -> Sequence[ClaimedJob]:
+    def claim(self, box: JobBox, count: int, *, worker: str, oldest: int = 0) -> Sequence[ClaimedJob]:
         """Takes up to ``count`` jobs: the lowest priority number first, the oldest first among equals.
+
+        Before these come up to ``oldest`` of the ``count``: jobs that could have begun longer than ``box.aging`` ago, the longest
+        wait first, whatever their priority.
 
         Of one ``lock_key`` no two are ever running. Jobs that have to wait for their lock are set aside, not claimed.
         """

@@ -13,7 +13,17 @@ from boxengine.domain.jobs import JobBox
 from boxengine.domain.schedules import Misfire, Schedule
 from boxengine.settings.boxes import Section
 from boxengine.settings.names import default_table
-from boxengine.settings.values import Count, CronText, Duration, MisfireKind, Seconds, SecondsOrZero, Text, ZoneName
+from boxengine.settings.values import (
+    Count,
+    CronText,
+    Duration,
+    MisfireKind,
+    Seconds,
+    SecondsOrOff,
+    SecondsOrZero,
+    Text,
+    ZoneName,
+)
 
 
 class ScheduleSettings(Section):
@@ -78,6 +88,8 @@ class JobBoxSettings(Section):
     """After so long without a heartbeat a job is taken away from its worker. Whole seconds, 3 at least."""
     retry_interval: SecondsOrZero = timedelta(seconds=30)
     """The pause after a failed attempt, times the attempt's number."""
+    aging: SecondsOrOff = timedelta(minutes=10)
+    """One of ten claimed jobs is the one that has waited longest, if it has waited for longer than this; ``off``: none is."""
     timeout: Seconds | None = None
     """An attempt that takes longer is stopped, and has failed; left out, there is no limit."""
     retention: Duration = timedelta(weeks=1)
@@ -99,6 +111,7 @@ class JobBoxSettings(Section):
             max_attempts=self.max_attempts,
             lease_ttl=self.lease_ttl,
             retry_interval=self.retry_interval,
+            aging=self.aging,
             timeout=self.timeout,
             retention=self.retention,
             deletion_batch_size=self.deletion_batch_size,

@@ -123,6 +123,15 @@ def _seconds(*, zero: bool) -> Callable[[object], timedelta]:
     return parse
 
 
+def _seconds_or_off(value: object) -> timedelta | None:
+    if value is None or value is False or (isinstance(value, str) and value.lower() in _FALSE - {"0"}):
+        return None
+    try:
+        return _seconds(zero=False)(value)
+    except ValueError as error:
+        raise ValueError(f"{error}; or off") from error
+
+
 def _length(value: object) -> timedelta | None:
     if isinstance(value, timedelta):
         return value
@@ -138,6 +147,10 @@ def _length(value: object) -> timedelta | None:
 def _seconds_out(length: timedelta) -> int | float:
     seconds = length.total_seconds()
     return int(seconds) if seconds.is_integer() else seconds
+
+
+def _seconds_or_off_out(length: timedelta | None) -> int | float | bool:
+    return False if length is None else _seconds_out(length)
 
 
 def _strict_order(value: object) -> StrictOrder:
@@ -351,6 +364,13 @@ SecondsOrZero = Annotated[
     PlainSerializer(_seconds_out, when_used="json"),
     _SECONDS_SCHEMA,
 ]
+SecondsOrOff = Annotated[
+    timedelta | None,
+    BeforeValidator(_seconds_or_off),
+    PlainSerializer(_seconds_or_off_out, when_used="json"),
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}, {"const": False}]}),
+]
+"""As ``Seconds``; ``off``, which YAML reads as false, is None."""
 CronText = Annotated[
     Cron,
     BeforeValidator(_cron),

@@ -130,12 +130,13 @@ class MemoryJobs:
 
     # ── workers ──────────────────────────────────────────────────────────────────────────────────────
 
-    def claim(self, box: JobBox, count: int, *, worker: str) -> Sequence[ClaimedJob]:
+    def claim(self, box: JobBox, count: int, *, worker: str, oldest: int = 0) -> Sequence[ClaimedJob]:
         with self._lock:
-            rows = self._rows(box)
+            ready = sorted(self._queued(self._rows(box), Waits.NOTHING), key=_order)
+            aged = self._aged(box, ready)[:oldest]
             held = self._held_keys(box)
             taken: list[Row] = []
-            for row in sorted(self._queued(rows, Waits.NOTHING), key=_order):
+            for row in [*aged, *(row for row in ready if row not in aged)]:
                 if len(taken) == count:
                     break
                 if row.lock_key is not None and row.lock_key in held:
@@ -144,7 +145,7 @@ class MemoryJobs:
                 held.add(row.lock_key)
                 self._take(row, worker)
                 taken.append(row)
-            return [_claimed(row) for row in taken]
+            return [_claimed(row, for_age=row in aged) for row in taken]
 
     def record(self, box: JobBox, outcomes: Sequence[JobOutcome]) -> set[int]:
         with self._lock:
@@ -364,6 +365,12 @@ class MemoryJobs:
             and (which.lock_key is None or row.lock_key == which.lock_key)
         )
 
+    def _aged(self, box: JobBox, ready: Sequence[Row]) -> Sequence[Row]:
+        if box.aging is None:
+            return []
+        before = self._clock.now() - box.aging
+        return sorted((row for row in ready if row.available_at < before), key=lambda row: row.available_at)
+
     def _take(self, row: Row, worker: str) -> None:
         row.status, row.worker = JobState.RUNNING, worker
         row.attempt, row.token = row.attempt + 1, row.token + 1
@@ -470,7 +477,8 @@ def _order(row: Row) -> tuple[int, int]:
     return row.priority, row.id
 
 
-def _claimed(row: Row) -> ClaimedJob:
+def _claimed(row: Row, *, for_age: bool) -> ClaimedJob:
+    picked = (each for each in reversed(row.events) if each[1] is EventKind.PICKED)
     return ClaimedJob(
         id=row.id,
         token=row.token,
@@ -485,6 +493,8 @@ def _claimed(row: Row) -> ClaimedJob:
         partition_key=row.partition_key,
         checkpoint=row.checkpoint,
         created_at=row.created_at,
+        previous_start=next((moment for moment, _, told in picked if told["attempt"] == row.attempt - 1), None),
+        for_age=for_age,
     )
 
 

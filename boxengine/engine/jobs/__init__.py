@@ -2,7 +2,8 @@
 
 1. **Create** (``create``). Checked, and inserted through the caller's own transaction.
 2. **Claim** (``claimer``). One thread per box takes as many jobs as threads are idle, and more where jobs are short (``pace``),
-   each with a lease and a fence token, and hands them over (``handover``). What waits for long is given back. A commit wakes it:
+   each with a lease and a fence token, and hands them over (``handover``). What waits for long is given back. ``aging`` says
+   how many of them may be the oldest, whatever their priority. A commit wakes it:
    ``bells`` within the process, ``listener`` from elsewhere.
 3. **Run** (``runner``). A thread calls the task's handler with a ``Job`` (``handle``). ``endings`` says what an attempt
    leads to. ``run`` is what this process knows of a job: until when it may believe to hold it.

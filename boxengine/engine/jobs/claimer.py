@@ -7,6 +7,7 @@ from datetime import timedelta
 from types import MappingProxyType
 
 from boxengine.domain.jobs import ClaimedJob, Due, JobBox
+from boxengine.engine.jobs.aging import AgedShare
 from boxengine.engine.jobs.handover import Handover
 from boxengine.engine.jobs.run import Run, Runs
 from boxengine.engine.jobs.timing import JobTiming
@@ -44,6 +45,7 @@ class Claimer:
         self._worker = worker
         self._timing = timing
         self._codecs = codecs
+        self._aged = AgedShare()
         self._unwanted: list[Run] = []
         """To be given back."""
         self._look_at = float("-inf")
@@ -89,8 +91,9 @@ class Claimer:
         self._unwanted = []
 
     def _claim(self, count: int) -> int:
-        sent = self._clock.monotonic()
-        claimed = self._store.claim(self._box, count, worker=self._worker)
+        sent, oldest = self._clock.monotonic(), self._aged.among(count)
+        claimed = self._store.claim(self._box, count, worker=self._worker, oldest=oldest)
+        self._aged.note(len(claimed), oldest)
         runs = [self._run(job, sent) for job in claimed]
         for run in runs:
             self._runs.add(run)

@@ -75,6 +75,11 @@ class HeldJob(Generic[A]):
         return self._run.job.created_at
 
     @property
+    def previous_start(self) -> datetime | None:
+        """When a worker took the job for the attempt before this one, in UTC; None in the first attempt."""
+        return self._run.job.previous_start
+
+    @property
     def token(self) -> int:
         """Rises with every claim of this job. A receiver that remembers the highest it has seen can refuse a worker that was
         suspended and does not know yet that the job is another's."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
+import pytest
+
 from boxengine import AsyncJob, BatchJob, Contract, Int64, Job
 from boxengine.engine.jobs.batch_handler import BatchHandler
 from boxengine.settings import notices
@@ -55,6 +57,19 @@ class AsyncOfMany:
 class OfNone:
     def handle_batch(self) -> None:
         raise AssertionError(NEVER_CALLED)
+
+
+@pytest.mark.parametrize(
+    ("written", "aging"), [("{}", timedelta(minutes=10)), ("{aging: PT1H}", timedelta(hours=1)), ("{aging: off}", None)]
+)
+def test_aging_has_a_default_and_can_be_turned_off(folder: Folder, written: str, aging: timedelta | None) -> None:
+    assert folder.settings(f"job_items: {{a_job: {written}}}").job_items["a_job"].aging == aging
+
+
+@pytest.mark.parametrize("written", ["0", "true", "never", "-5"])
+def test_an_aging_that_is_no_time_is_refused(folder: Folder, written: str) -> None:
+    problems = folder.problems(f"job_items: {{a_job: {{aging: {written}}}}}")
+    assert "expected seconds (more than 0), or an ISO 8601 duration such as PT10S; or off" in str(problems)
 
 
 def test_a_box_of_batches_has_their_size(folder: Folder) -> None:

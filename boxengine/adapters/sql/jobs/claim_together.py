@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Integer, Select, String, bindparam, func, insert, literal, select, true, update
+from sqlalchemy import (
+    Connection,
+    FromClause,
+    Integer,
+    Select,
+    String,
+    any_,
+    bindparam,
+    false,
+    func,
+    insert,
+    literal,
+    literal_column,
+    select,
+    true,
+    union_all,
+    update,
+)
 
-from boxengine.adapters.sql.jobs.claims import candidates, columns, jobs_of, taken
+from boxengine.adapters.sql.jobs.claims import (
+    aged_candidates,
+    candidates,
+    columns,
+    jobs_of,
+    previous_start,
+    taken,
+)
 from boxengine.adapters.sql.jobs.rows import JobRows
 from boxengine.domain.jobs import ClaimedJob, EventKind
 
@@ -15,19 +40,30 @@ class TogetherClaim:
     """Takes those of the next jobs that have no ``lock_key``. The others need several steps: ``claims.claim``."""
 
     def __init__(self, rows: JobRows) -> None:
-        self._statement = _statement(rows)
+        self._by_priority = _statement(rows, None)
+        self._by_age_too = None if rows.box.aging is None else _statement(rows, rows.box.aging)
 
-    def take(self, connection: Connection, count: int, worker: str) -> tuple[list[ClaimedJob], bool]:
+    def take(self, connection: Connection, count: int, worker: str, oldest: int = 0) -> tuple[list[ClaimedJob], bool]:
         """Up to ``count`` jobs, and whether there are more among the next ones, with a ``lock_key``."""
-        found = connection.execute(self._statement, {"most": count, "by": worker}).mappings().all()
-        keyed = bool(found[0]["keyed"])
-        return jobs_of(row for row in found if row["id"] is not None), keyed
+        given = {"most": count, "by": worker}
+        if oldest and self._by_age_too is not None:
+            found = connection.execute(self._by_age_too, {**given, "oldest": oldest}).mappings().all()
+        else:
+            found = connection.execute(self._by_priority, given).mappings().all()
+        claimed = [row for row in found if row["id"] is not None]
+        return jobs_of(claimed, {row["id"] for row in claimed if row["aged"]}), bool(found[0]["keyed"])
 
 
-def _statement(rows: JobRows) -> Select[Any]:
-    worker = bindparam("by", type_=String())
-    ready = candidates(rows).limit(bindparam("most", type_=Integer())).cte("ready")
-    free = select(ready.c.id).where(ready.c.lock_key.is_(None))
+def _statement(rows: JobRows, aging: timedelta | None) -> Select[Any]:
+    """Args:
+    aging: how long the jobs have waited of which up to ``oldest`` come first; None: none do.
+    """
+    worker, most = bindparam("by", type_=String()), bindparam("most", type_=Integer())
+    ready = candidates(rows).limit(most).cte("ready")
+    aged = None
+    if aging is not None:
+        aged = aged_candidates(rows, aging).limit(bindparam("oldest", type_=Integer())).cte("aged")
+    free = _free(ready) if aged is None else _aged_first(aged, ready, most)
     claimed = (
         update(rows.jobs)
         # An array, so that no plan reads the whole table for a join.
@@ -41,6 +77,32 @@ def _statement(rows: JobRows) -> Select[Any]:
         ["job_id", "kind", "payload"],
         select(claimed.c.id, literal(str(EventKind.PICKED)), payload).order_by(claimed.c.id),
     )
-    keyed = select(func.count().label("keyed")).select_from(ready).where(ready.c.lock_key.is_not(None)).subquery("keys")
-    query = select(keyed.c.keyed, *claimed.c).select_from(keyed.outerjoin(claimed, true()))
+    keyed = _keyed(ready) if aged is None else _keyed(aged) + _keyed(ready)
+    keys = select(keyed.label("keyed")).subquery("keys")
+    is_aged = false() if aged is None else claimed.c.id == any_(func.array(select(aged.c.id).scalar_subquery()))
+    query = select(
+        keys.c.keyed,
+        *claimed.c,
+        is_aged.label("aged"),
+        previous_start(rows, claimed.c.id, claimed.c.attempt),
+    ).select_from(keys.outerjoin(claimed, true()))
     return query.add_cte(picked.cte("picked"))
+
+
+def _free(of: FromClause) -> Select[Any]:
+    return select(of.c.id).where(of.c.lock_key.is_(None))
+
+
+def _keyed(of: FromClause) -> Any:
+    return select(func.count()).select_from(of).where(of.c.lock_key.is_not(None)).scalar_subquery()
+
+
+def _aged_first(aged: FromClause, ready: FromClause, most: Any) -> Select[Any]:
+    """Leaves room for those aged ones that have a ``lock_key``: they are claimed next."""
+    both = union_all(
+        _free(aged).add_columns(aged.c.priority, literal_column("0").label("rank")),
+        _free(ready)
+        .add_columns(ready.c.priority, literal_column("1").label("rank"))
+        .where(ready.c.id.not_in(select(aged.c.id))),
+    ).subquery("both")
+    return select(both.c.id).order_by(both.c.rank, both.c.priority, both.c.id).limit(most - _keyed(aged))

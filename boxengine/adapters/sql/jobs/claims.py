@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, Select, func, literal, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    RowMapping,
+    Select,
+    case,
+    func,
+    literal,
+    literal_column,
+    select,
+    update,
+)
 
-from boxengine.adapters.sql.jobs.moments import clock_now, later
+from boxengine.adapters.sql.jobs.moments import ago, clock_now, later
 from boxengine.adapters.sql.jobs.rows import JobRows
 from boxengine.domain.jobs import ClaimedJob, EventKind, JobState, Waits
 
@@ -31,38 +42,39 @@ _NAMES = (
     "checkpoint",
     "created_at",
 )
+Found = tuple[int, str | None]
+"""A job's id and its ``lock_key``."""
 
 
-def claim(connection: Connection, rows: JobRows, count: int, worker: str) -> list[ClaimedJob]:
-    """Takes up to ``count`` jobs in the open transaction.
+def claim(connection: Connection, rows: JobRows, count: int, worker: str, oldest: int = 0) -> list[ClaimedJob]:
+    """Takes up to ``count`` jobs in the open transaction, at first up to ``oldest`` that have waited for long.
 
     Raises:
         IntegrityError: another claim, which had not been committed yet, took a ``lock_key`` of these. Nothing is claimed.
     """
     chosen: list[int] = []
-    limit = count
+    aged = _ready(connection, aged_candidates(rows, rows.box.aging), oldest) if oldest and rows.box.aging else []
+    first, limit = aged, count
     for _ in range(ROUNDS):
-        free, blocked = _split(connection, rows, _ready(connection, rows, limit))
+        ready = _ready(connection, candidates(rows), limit)
+        free, blocked = _split(connection, rows, list(dict.fromkeys([*first, *ready])))
         some = free[: count - len(chosen)]
         _run(connection, rows, some, worker)
         _set_aside(connection, rows, blocked)
         chosen += some
         if len(chosen) >= count or not blocked:
             break
-        limit = min(MOST_ROWS, 10 * limit)
-    claimed = _read(connection, rows, chosen)
+        first, limit = [], min(MOST_ROWS, 10 * limit)
+    claimed = _read(connection, rows, chosen, {job_id for job_id, _ in aged})
     rows.tell(connection, [(job.id, EventKind.PICKED, {"attempt": job.attempt, "worker": worker}) for job in claimed])
     return claimed
 
 
-def _ready(connection: Connection, rows: JobRows, limit: int) -> Sequence[tuple[int, str | None]]:
-    found = connection.execute(candidates(rows).limit(limit))
-    return [(row.id, row.lock_key) for row in found]
+def _ready(connection: Connection, query: Select[Any], limit: int) -> list[Found]:
+    return [(row.id, row.lock_key) for row in connection.execute(query.limit(limit))]
 
 
-def _split(
-    connection: Connection, rows: JobRows, candidates: Sequence[tuple[int, str | None]]
-) -> tuple[list[int], list[int]]:
+def _split(connection: Connection, rows: JobRows, candidates: Sequence[Found]) -> tuple[list[int], list[int]]:
     """Those that may run, one of each key, and those behind a lock."""
     keys = {key for _, key in candidates if key is not None}
     held = _held_keys(connection, rows, sorted(keys)) if keys else set()
@@ -92,11 +104,12 @@ def _set_aside(connection: Connection, rows: JobRows, ids: Sequence[int]) -> Non
         connection.execute(update(rows.jobs).where(rows.jobs.c.id.in_(ids)).values(waits=int(Waits.LOCK)))
 
 
-def _read(connection: Connection, rows: JobRows, ids: Sequence[int]) -> list[ClaimedJob]:
+def _read(connection: Connection, rows: JobRows, ids: Sequence[int], aged: Collection[int]) -> list[ClaimedJob]:
     if not ids:
         return []
-    query = select(*columns(rows)).where(rows.jobs.c.id.in_(ids))
-    return jobs_of(connection.execute(query).mappings())
+    jobs = rows.jobs.c
+    query = select(*columns(rows), previous_start(rows, jobs.id, jobs.attempt)).where(jobs.id.in_(ids))
+    return jobs_of(connection.execute(query).mappings(), aged)
 
 
 # ── what all claims have in common ───────────────────────────────────────────────────────────────────
@@ -105,7 +118,15 @@ def _read(connection: Connection, rows: JobRows, ids: Sequence[int]) -> list[Cla
 def candidates(rows: JobRows) -> Select[Any]:
     """The next jobs in their order, locked."""
     jobs = rows.jobs.c
-    query = select(jobs.id, jobs.lock_key).where(rows.queued(Waits.NOTHING)).order_by(jobs.priority, jobs.id)
+    query = select(jobs.id, jobs.lock_key, jobs.priority).where(rows.queued(Waits.NOTHING))
+    return query.order_by(jobs.priority, jobs.id).with_for_update(skip_locked=True)
+
+
+def aged_candidates(rows: JobRows, aging: timedelta) -> Select[Any]:
+    """Those that have waited for longer, the longest wait first, locked."""
+    jobs = rows.jobs.c
+    query = select(jobs.id, jobs.lock_key, jobs.priority).where(rows.queued(Waits.NOTHING))
+    query = query.where(jobs.available_at < ago(aging.total_seconds())).order_by(jobs.available_at)
     return query.with_for_update(skip_locked=True)
 
 
@@ -129,14 +150,34 @@ def columns(rows: JobRows) -> list[ColumnElement[Any]]:
     return [rows.jobs.c[name] for name in _NAMES]
 
 
-def jobs_of(found: Iterable[RowMapping]) -> list[ClaimedJob]:
-    """The jobs in the order in which they are to begin."""
+def previous_start(rows: JobRows, job_id: ColumnElement[Any], attempt: ColumnElement[Any]) -> ColumnElement[Any]:
+    """When the attempt before this one was claimed: the journal knows. Read for second and later attempts only."""
+    journal = rows.journal.c
+    earlier = (
+        select(journal.ts)
+        .where(journal.job_id == job_id, journal.kind == literal_column(f"'{EventKind.PICKED}'"))
+        .where(journal.payload["attempt"].as_integer() == attempt - 1)
+        .order_by(journal.id.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    return case((attempt > 1, earlier)).label("previous_start")
+
+
+def jobs_of(found: Iterable[RowMapping], aged: Collection[int]) -> list[ClaimedJob]:
+    """The jobs in the order in which they are to begin; ``aged``: ids of those that were looked for because of their wait."""
     return in_order(
-        ClaimedJob(**{**{name: row[name] for name in _NAMES}, "lease_ttl": timedelta(seconds=row["lease_ttl"])})
+        ClaimedJob(
+            **{
+                **{name: row[name] for name in (*_NAMES, "previous_start")},
+                "lease_ttl": timedelta(seconds=row["lease_ttl"]),
+                "for_age": row["id"] in aged,
+            }
+        )
         for row in found
     )
 
 
 def in_order(jobs: Iterable[ClaimedJob]) -> list[ClaimedJob]:
     """The same order as a claim's."""
-    return sorted(jobs, key=lambda job: (job.priority, job.id))
+    return sorted(jobs, key=lambda job: (not job.for_age, job.priority, job.id))

@@ -86,9 +86,10 @@ class JobItem:
 def job_indexes(table: str) -> tuple[Index, ...]:
     """The indexes of a box's table besides the primary key. MySQL has no partial ones and takes them whole."""
     return (
-        # Of queued jobs each stands in one of the next three, so that no plan takes the wrong one, not even without statistics.
-        Index(index_name("ix", table, "ready"), "status", "waits", "priority", "id", postgresql_where=_queued(0)),
-        Index(index_name("ix", table, "due"), "status", "waits", "available_at", postgresql_where=_queued(1)),
+        # Partial, so that no plan takes the wrong one, not even without statistics.
+        Index(index_name("ix", table, "ready"), "status", "waits", "priority", "id", postgresql_where=_queued("= 0")),
+        # By time: delayed jobs, and beside them ready ones, of which the oldest must not starve.
+        Index(index_name("ix", table, "due"), "status", "waits", "available_at", postgresql_where=_queued("<= 1")),
         Index(
             index_name("ix", table, "blocked"),
             "lock_key",
@@ -96,7 +97,7 @@ def job_indexes(table: str) -> tuple[Index, ...]:
             "waits",
             "priority",
             "id",
-            postgresql_where=_queued(2),
+            postgresql_where=_queued("= 2"),
         ),
         # Beside what runs, what people look for afterwards: few jobs end in one of these.
         Index(
@@ -117,8 +118,8 @@ def job_indexes(table: str) -> tuple[Index, ...]:
     )
 
 
-def _queued(waits: int) -> TextClause:
-    return text(f"status = 'queued' AND waits = {waits}")
+def _queued(waits: str) -> TextClause:
+    return text(f"status = 'queued' AND waits {waits}")
 
 
 def journal_table(jobs: Table) -> Table:

@@ -51,21 +51,22 @@ class SqlJobs:
         self._seen_to: dict[str, int] = {}
         """The last follower that was looked at, by box."""
 
-    def claim(self, box: JobBox, count: int, *, worker: str) -> Sequence[ClaimedJob]:
+    def claim(self, box: JobBox, count: int, *, worker: str, oldest: int = 0) -> Sequence[ClaimedJob]:
         tables = self._tables_of(box)
         if tables.together is None:
-            return self._in_steps(box, count, worker)
+            return self._in_steps(box, count, worker, oldest)
         with single(self.engine) as connection:
-            claimed, keyed = tables.together.take(connection, count, worker)
+            claimed, keyed = tables.together.take(connection, count, worker, oldest)
         if not keyed:
             return claimed
-        return in_order([*claimed, *self._in_steps(box, count - len(claimed), worker)])
+        oldest -= sum(job.for_age for job in claimed)
+        return in_order([*claimed, *self._in_steps(box, count - len(claimed), worker, oldest)])
 
-    def _in_steps(self, box: JobBox, count: int, worker: str) -> Sequence[ClaimedJob]:
+    def _in_steps(self, box: JobBox, count: int, worker: str, oldest: int) -> Sequence[ClaimedJob]:
         for _ in range(COLLISIONS):
             try:
                 with short(self.engine) as connection:
-                    return self._claim(connection, box, count, worker)
+                    return self._claim(connection, box, count, worker, oldest)
             except _Collision:
                 # The other claim is committed by now: the next look sees who holds the key.
                 continue
@@ -116,9 +117,9 @@ class SqlJobs:
                 break
         return total
 
-    def _claim(self, connection: Connection, box: JobBox, count: int, worker: str) -> list[ClaimedJob]:
+    def _claim(self, connection: Connection, box: JobBox, count: int, worker: str, oldest: int) -> list[ClaimedJob]:
         try:
-            return claims.claim(connection, self.rows(box), count, worker)
+            return claims.claim(connection, self.rows(box), count, worker, oldest)
         except IntegrityError as error:
             raise _Collision from error
 
