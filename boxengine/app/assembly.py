@@ -229,6 +229,7 @@ class _Assembly:
             bells=self._bells,
             event_loop=self._event_loop,
             auto_disabled=self._settings.polling_auto_disabled,
+            shared_threads=self._settings.jobs.shared_threads,
         )
 
     def worker(self, services: Sequence[Service]) -> Worker:

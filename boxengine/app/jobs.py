@@ -29,6 +29,7 @@ from boxengine.engine.jobs.recorder import Recorder
 from boxengine.engine.jobs.run import Runs
 from boxengine.engine.jobs.runner import Runner
 from boxengine.engine.jobs.scheduler import Scheduler
+from boxengine.engine.jobs.sharing import Member, Sharing
 from boxengine.engine.jobs.timing import JobTiming
 from boxengine.engine.jobs.watchdog import Watchdog
 from boxengine.engine.running.closing import Closing
@@ -60,7 +61,9 @@ def connect_jobs(settings: Settings, pipelines: Mapping[str, JobPipeline], *, th
     running = sum(pipeline.box.concurrency for pipeline in pipelines.values()) if threads else 0
     engine = connect_database(
         settings.database.url,
-        connections=running + SPARE_CONNECTIONS * max(1, len(pipelines)),
+        connections=running
+        + (settings.jobs.shared_threads if threads else 0)
+        + SPARE_CONNECTIONS * max(1, len(pipelines)),
         idle_timeout=SILENT_AT_MOST,
         prepared=settings.database.prepared_statements,
         writes=threads,
@@ -107,16 +110,19 @@ def job_loops(
     bells: Bells,
     event_loop: EventLoop,
     auto_disabled: bool = False,
+    shared_threads: int = 0,
 ) -> JobLoops:
     """The loops of these boxes; empty without boxes. ``bells`` wake the claimers until these stop.
 
     Args:
         auto_disabled: boxes are paused until somebody resumes them.
+        shared_threads: those that belong to no box.
     """
     made = JobLoops()
     if not pipelines:
         return made
     runs = Runs()
+    members: list[Member] = []
     worker = f"{socket.gethostname()}:{os.getpid()}"
     for name, pipeline in pipelines.items():
         handover = Handover(pipeline.box.concurrency, each=pipeline.each, timing=timing)
@@ -176,6 +182,7 @@ def job_loops(
             )
             made.housekeeping.append(loops.make(f"job-scheduler-{name}", scheduler.turn))
         gate = PauseGate(pipeline.box, claimer, pauses=SqlJobPauses(store), clock=clock, auto_disabled=auto_disabled)
+        members.append(Member(pipeline.box, runner, gate.is_open))
         made.sources.append(loops.make(f"job-claimer-{name}", gate.turn, interrupt=partial(_stop, claimer, hush)))
         made.processors.append(
             loops.make(f"job-runner-{name}", runner.turn, count=pipeline.box.concurrency, limit=NO_LIMIT)
@@ -189,6 +196,10 @@ def job_loops(
         made.release.append(
             Closing(f"jobs of {name} not recorded, or not begun", partial(_release, recorder, claimer), late=late)
         )
+    if shared_threads:
+        sharing = Sharing(members, store=store, look_every=timing.poll)
+        made.sources.append(loops.make("job-sharing", sharing.look, interrupt=sharing.stop))
+        made.processors.append(loops.make("job-shared", sharing.turn, count=shared_threads, limit=NO_LIMIT))
     made.housekeeping.append(loops.make("job-watchdog", Watchdog(runs, timing=timing).turn))
     made.close.append(Closing("the connections for jobs", store.close))
     return made

@@ -92,6 +92,8 @@ class JobBox:
     owner: str | None = None
     concurrency: int = 2
     """How many jobs, or batches, one process runs at once."""
+    weight: int = 1
+    """How many turns it has of the threads that boxes share, compared with others that are as far behind."""
     batch_size: int = 10
     """How many jobs a handler of many gets at most."""
     max_attempts: int = 5

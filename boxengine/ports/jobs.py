@@ -91,6 +91,9 @@ class JobStore(Protocol):
     def give_back(self, box: JobBox, held: Sequence[Held]) -> None:
         """Queues jobs again that were claimed and not begun."""
 
+    def lag(self, box: JobBox) -> timedelta | None:
+        """How long the oldest of the jobs that can be claimed has waited for it; None: there is none."""
+
     def promote(self, box: JobBox) -> Due:
         """Lets jobs go whose time has come, and those whose predecessors have ended; cancels those whose predecessors failed."""
 

@@ -15,6 +15,7 @@ from boxengine.settings.boxes import Section
 from boxengine.settings.names import default_table
 from boxengine.settings.values import (
     Count,
+    CountOrZero,
     CronText,
     Duration,
     MisfireKind,
@@ -80,6 +81,8 @@ class JobBoxSettings(Section):
     """Schedule name -> jobs that are created again and again."""
     concurrency: Count = 2
     """Jobs that one process runs at once, each in a thread; batches, where handlers take them."""
+    weight: Count = 1
+    """Turns that it has of ``jobs.shared_threads``, compared with boxes that are as far behind."""
     batch_size: Count = 10
     """Jobs that one call of ``handle_batch`` gets at most."""
     max_attempts: Count = 5
@@ -107,6 +110,7 @@ class JobBoxSettings(Section):
             table=table,
             owner=owner,
             concurrency=self.concurrency,
+            weight=self.weight,
             batch_size=self.batch_size,
             max_attempts=self.max_attempts,
             lease_ttl=self.lease_ttl,
@@ -127,3 +131,5 @@ class JobsSettings(Section):
     """Between two looks for silent workers, at most: the reaper comes when the next lease ends."""
     poll_interval: Seconds = timedelta(seconds=1)
     """Between two looks for new jobs while threads are idle."""
+    shared_threads: CountOrZero = 0
+    """Threads of a process that belong to no box: they go where jobs wait."""

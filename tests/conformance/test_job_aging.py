@@ -92,3 +92,15 @@ def picked(jobs: JobHarness, job_id: int) -> datetime:
     """When it was claimed last, as its journal has it."""
     moments: list[datetime] = [event["ts"] for event in jobs.row(job_id)["events"] if event["kind"] == "picked"]
     return moments[-1]
+
+
+def test_the_lag_is_the_wait_of_the_oldest_job_that_can_be_claimed(jobs: JobHarness) -> None:
+    assert jobs.store.lag(BOX) is None
+    jobs.create(new(delay=timedelta(hours=1)), new(priority=200))
+    jobs.pass_time(60)
+    jobs.create(new(priority=1))
+    lag = jobs.store.lag(BOX)
+    assert lag is not None
+    assert lag >= timedelta(seconds=60)
+    claim(jobs)
+    assert jobs.store.lag(BOX) is None

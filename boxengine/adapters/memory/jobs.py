@@ -185,6 +185,11 @@ class MemoryJobs:
                     self._leave(box, row, JobState.QUEUED)
                     self._tell(row, EventKind.REQUEUE, {"reason": "not begun"})
 
+    def lag(self, box: JobBox) -> timedelta | None:
+        with self._lock:
+            ready = [row.available_at for row in self._queued(self._rows(box), Waits.NOTHING)]
+            return max(timedelta(0), self._clock.now() - min(ready)) if ready else None
+
     def promote(self, box: JobBox) -> Due:
         with self._lock:
             now = self._clock.now()

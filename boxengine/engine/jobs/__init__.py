@@ -15,6 +15,8 @@
    does.
 7. **Reap** (``reaper``). Every worker takes jobs away from workers that fell silent, and deletes what is old.
 
+Threads that belong to no box go where jobs wait (``sharing``), with turns by weight and lag (``rotation``).
+
 Beside them, ``scheduler`` creates jobs when their time comes, in whichever worker looks first.
 
 Who decides: the store's clock says when a lease is over, its token says whose writes count. A worker that was suspended

@@ -92,12 +92,16 @@ class Claimer:
 
     def _claim(self, count: int) -> int:
         sent, oldest = self._clock.monotonic(), self._aged.among(count)
-        claimed = self._store.claim(self._box, count, worker=self._worker, oldest=oldest)
-        self._aged.note(len(claimed), oldest)
-        runs = [self._run(job, sent) for job in claimed]
-        for run in runs:
-            self._runs.add(run)
-        self._handover.give(runs)
+        runs: list[Run] = []
+        try:
+            claimed = self._store.claim(self._box, count, worker=self._worker, oldest=oldest)
+            self._aged.note(len(claimed), oldest)
+            runs = [self._run(job, sent) for job in claimed]
+            for run in runs:
+                self._runs.add(run)
+        finally:
+            # Also where nothing came of it: somebody may wait for these.
+            self._handover.give(runs)
         return len(runs)
 
     def _run(self, job: ClaimedJob, sent: float) -> Run:

@@ -34,7 +34,12 @@ class Handover:
         each: how many jobs a thread takes at once, if its handler takes that many.
         condition: makes what its threads wait on; all share a lock.
         """
-        self.threads = threads
+        self._own = threads
+        self._visitors = 0
+        self._rests = 0
+        """How often the claimer has found nothing more."""
+        self._claiming = 0
+        """Jobs that a claim is about to bring."""
         self._each = each
         made = partial(Condition, Lock()) if condition is None else condition
         self._room, self._work, self._over = made(), made(), made()
@@ -53,16 +58,22 @@ class Handover:
         """How many jobs to claim; waits until that is worthwhile, at most so many seconds. 0: it is not."""
         with self._room:
             self._room.wait_for(lambda: self._stopping or self._wanted() > 0, within)
-            return 0 if self._stopping else self._wanted()
+            self._claiming = 0 if self._stopping else self._wanted()
+            return self._claiming
 
     def give(self, runs: Sequence[Run]) -> None:
+        """A claim has brought these, or none."""
         with self._work:
+            self._claiming = 0
             self._given.extend(runs)
             self._work.notify(min(len(runs), self.threads))
 
     def rest(self, seconds: float) -> None:
         """Waits so long, or until somebody rings."""
         with self._room:
+            if not self._rung and self._visitors:
+                self._rests += 1
+                self._work.notify_all()
             self._room.wait_for(lambda: self._stopping or self._rung, seconds)
             self._rung = False
 
@@ -109,10 +120,16 @@ class Handover:
             self._given = deque(each for each in self._given if id(each) not in taken)
             return alike
 
-    def end(self, runs: Sequence[Run], seconds: float) -> None:
-        """A thread is done with its work, which took it so long for each job. The ends of these are to be recorded."""
+    def end(self, runs: Sequence[Run], seconds: float, *, visitor: bool = False) -> None:
+        """A thread is done with its work, which took it so long for each job. The ends of these are to be recorded.
+
+        Args:
+            visitor: the thread belongs to no box, and leaves.
+        """
         with self._over:
             self._busy -= 1
+            # In one step: nothing must be claimed for a thread that is about to leave.
+            self._visitors -= visitor
             self._pace.note(seconds)
             if runs:
                 self._ended.extend(runs)
@@ -122,6 +139,27 @@ class Handover:
                 self._rung = True
             if self._rung or self._wanted() > 0:
                 self._room.notify()
+
+    # ── threads of no box ────────────────────────────────────────────────────────────────────────────
+
+    def visit(self, within: float) -> Run | None:
+        """A job for a thread that has come for one; ``end`` lets it leave. None: there is none, and it has left."""
+        with self._work:
+            self._visitors += 1
+            if not self._given:
+                self._rung = True
+                self._room.notify()
+            rests = self._rests
+            while not self._given:
+                self._work.wait_for(
+                    lambda: self._stopping or bool(self._given) or self._found_none_since(rests), within
+                )
+                # A claim that is under way may be for this thread.
+                if not self._given and (self._stopping or not self._claiming):
+                    self._visitors -= 1
+                    return None
+            self._busy += 1
+            return self._given.popleft()
 
     # ── the recorder ─────────────────────────────────────────────────────────────────────────────────
 
@@ -145,6 +183,11 @@ class Handover:
     # ── others ───────────────────────────────────────────────────────────────────────────────────────
 
     @property
+    def threads(self) -> int:
+        """How many take jobs from here at the moment."""
+        return self._own + self._visitors
+
+    @property
     def busy(self) -> int:
         """How many threads run a job."""
         return self._busy
@@ -166,6 +209,9 @@ class Handover:
         with self._over:
             self._closed = True
             self._over.notify_all()
+
+    def _found_none_since(self, rests: int) -> bool:
+        return self._rests > rests and not self._claiming
 
     def _wanted(self) -> int:
         """0 as long as a claim would bring less than half of what may be claimed ahead."""

@@ -46,6 +46,10 @@ class PauseGate:
         self._running = False
         self._fresh_until = float("-inf")
 
+    def is_open(self) -> bool:
+        """Whether jobs may begin, as far as this process knows."""
+        return self._running
+
     def turn(self) -> timedelta:
         """The claimer's, or a rest.
 

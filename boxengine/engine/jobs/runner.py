@@ -71,8 +71,14 @@ class Runner:
     def turn(self) -> timedelta:
         """Runs one job, or one batch, if there is any; returns a pause if the store did not answer."""
         run = self._handover.take(WAIT)
-        if run is None:
-            return AT_ONCE
+        return AT_ONCE if run is None else self._work(run)
+
+    def visit(self) -> timedelta | None:
+        """The same for a thread that belongs to no box. None: there was nothing to do."""
+        run = self._handover.visit(WAIT)
+        return None if run is None else self._work(run, visitor=True)
+
+    def _work(self, run: Run, *, visitor: bool = False) -> timedelta:
         batch = self._batches.get(run.job.task)
         runs = [run] if batch is None else [run, *self._handover.take_alike(run, self._box.batch_size - 1)]
         began, pause = self._clock.monotonic(), AT_ONCE
@@ -81,7 +87,7 @@ class Runner:
         try:
             pause = self._run(run) if batch is None else self._run_together(batch, runs)
         finally:
-            self._leave(runs, self._clock.monotonic() - began)
+            self._leave(runs, self._clock.monotonic() - began, visitor=visitor)
         return pause
 
     def _run(self, run: Run) -> timedelta:
@@ -104,11 +110,11 @@ class Runner:
             batch.attempt(ready)
         return AT_ONCE
 
-    def _leave(self, runs: Sequence[Run], seconds: float) -> None:
+    def _leave(self, runs: Sequence[Run], seconds: float, *, visitor: bool) -> None:
         for run in runs:
             if run.ending is None and not run.over:
                 self._recorder.tell(run, LOST)
-        self._handover.end([run for run in runs if not run.over], seconds / len(runs))
+        self._handover.end([run for run in runs if not run.over], seconds / len(runs), visitor=visitor)
 
     # ── the handler ──────────────────────────────────────────────────────────────────────────────────
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from threading import Condition
 from types import MappingProxyType
 from typing import Any
 
@@ -42,15 +43,20 @@ class Crew:
         codecs: Mapping[str, ArgsCodec] = MappingProxyType({}),
         timeout: timedelta | None = None,
         batch_size: int = 1,
+        box: JobBox = BOX,
+        condition: Callable[[], Condition] | None = None,
     ) -> None:
-        box = replace(BOX, timeout=timeout, batch_size=batch_size)
+        """Args:
+        condition: makes what threads wait on; None: real ones.
+        """
+        self.box = box = replace(box, timeout=timeout, batch_size=batch_size)
         self.clock = ManualClock() if jobs is None else jobs._clock
         self.jobs = jobs or MemoryJobs(self.clock)
         self.events: list[JobEvent] = []
         self.told: list[tuple[Any, Mapping[str, Any]]] = []
         self.pauses: list[BaseException] = []
         self.runs = Runs()
-        self.handover = Handover(BOX.concurrency, each=batch_size)
+        self.handover = Handover(box.concurrency, each=batch_size, condition=condition)
         handlers: dict[str, Handler | BatchHandler] = {"report": handler}
         shared: dict[str, Any] = {"store": self.jobs, "runs": self.runs, "clock": self.clock}
         endings = Endings(box, clock=self.clock, error_tracker=self._track)
@@ -92,7 +98,7 @@ class Crew:
 
     def create(self, task: str = "report", **attributes: Any) -> int:
         values = {"args": {}, "max_attempts": 3, "lease_ttl": timedelta(seconds=60), **attributes}
-        return self.jobs.insert(BOX, [NewJob(task=task, **values)])[0]
+        return self.jobs.insert(self.box, [NewJob(task=task, **values)])[0]
 
     def work(self) -> timedelta:
         """Claims, runs one job, and records its end."""
@@ -104,7 +110,7 @@ class Crew:
         return self.runner.turn() or self.recorder.turn(0.0)
 
     def row(self, job_id: int = 1) -> Row:
-        return self.jobs.tables[BOX.name][job_id]
+        return self.jobs.tables[self.box.name][job_id]
 
     def ends(self) -> list[str]:
         return [event.end for event in self.events if hasattr(event, "end")]

@@ -19,7 +19,7 @@ from sqlalchemy import (
     update,
 )
 
-from boxengine.adapters.sql.jobs.moments import ago, clock_now, later
+from boxengine.adapters.sql.jobs.moments import ago, clock_now, later, seconds_until
 from boxengine.adapters.sql.jobs.rows import JobRows
 from boxengine.domain.jobs import ClaimedJob, EventKind, JobState, Waits
 
@@ -110,6 +110,13 @@ def _read(connection: Connection, rows: JobRows, ids: Sequence[int], aged: Colle
     jobs = rows.jobs.c
     query = select(*columns(rows), previous_start(rows, jobs.id, jobs.attempt)).where(jobs.id.in_(ids))
     return jobs_of(connection.execute(query).mappings(), aged)
+
+
+def lag(connection: Connection, rows: JobRows) -> timedelta | None:
+    """How long the oldest job that can be claimed has waited; None: there is none."""
+    first = select(func.min(rows.jobs.c.available_at)).where(rows.queued(Waits.NOTHING)).scalar_subquery()
+    seconds = connection.scalar(select(seconds_until(first)))
+    return None if seconds is None else timedelta(seconds=max(0.0, -float(seconds)))
 
 
 # ── what all claims have in common ───────────────────────────────────────────────────────────────────

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import IntegrityError
@@ -88,6 +89,10 @@ class SqlJobs:
     def give_back(self, box: JobBox, held: Sequence[Held]) -> None:
         with short(self.engine) as connection:
             writes.give_back(connection, self.rows(box), held)
+
+    def lag(self, box: JobBox) -> timedelta | None:
+        with single(self.engine) as connection:
+            return claims.lag(connection, self.rows(box))
 
     def promote(self, box: JobBox) -> Due:
         with single(self.engine) as connection:
