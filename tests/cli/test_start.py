@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
-from boxengine.engine.delivering.sizing import LARGE, LARGE_DELETING, ROWS
+from boxengine.engine.delivering.sizing import LARGE, LARGE_UNMARKED, ROWS
 from tests.cli.project import FILE, Project, Worker, first_deliveries_in_order
 from tests.eventually import eventually
 
@@ -89,7 +89,7 @@ def test_kill_9_loses_nothing_and_reorders_nothing_where_rows_are_deleted_as_the
         assert worker.stop() == 0
     deliveries = project.deliveries()
     assert first_deliveries_in_order(deliveries, committed)
-    assert len(deliveries) - sum(map(len, committed.values())) <= 4 * LARGE_DELETING * ROWS
+    assert len(deliveries) - sum(map(len, committed.values())) <= 4 * LARGE_UNMARKED * ROWS
 
 
 def test_two_workers_share_the_work_and_deliver_nothing_twice(

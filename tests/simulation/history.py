@@ -12,7 +12,7 @@ from boxengine.adapters.memory.store import MemoryClaim
 from boxengine.domain.box import Box, Storage, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.domain.item_id import ItemId
-from boxengine.engine.delivering.sizing import LARGE, LARGE_DELETING
+from boxengine.engine.delivering.sizing import times_large
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import Signal
 from tests.simulation import outside
@@ -272,8 +272,7 @@ class History:
         record.lease_ttl = self.scenario.lease_ttl.total_seconds()
         for plan in self.scenario.boxes:
             record.boxes[plan.box.name] = plan.box
-            large = LARGE_DELETING if plan.box.retention.deletes_on_delivery else LARGE
-            record.rows_per_claim[plan.box.name] = large * self.scenario.rows
+            record.rows_per_claim[plan.box.name] = times_large(plan.box) * self.scenario.rows
             record.routes[plan.box.name] = {
                 event: tuple(name for name, route, _ in plan.routes if route is None or route == event)
                 for event in ("a", "b")

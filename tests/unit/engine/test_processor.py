@@ -6,14 +6,26 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.pauses import MemoryPauses
 from boxengine.adapters.memory.queue import MemoryJobQueue
-from boxengine.domain.box import Box
+from boxengine.domain.box import Box, Retention, Storage
 from boxengine.domain.job import Job
 from boxengine.engine.delivering.keeper import LeaseKeeper
 from boxengine.engine.delivering.processor import ProcessLimits, Processor
-from boxengine.engine.delivering.sizing import FEWEST, LARGE, LIGHT, QUICK, REGAINED, ROWS, WORTH_SHARING
+from boxengine.engine.delivering.sizing import (
+    FEWEST,
+    LARGE,
+    LARGE_UNMARKED,
+    LIGHT,
+    QUICK,
+    REGAINED,
+    ROWS,
+    WORTH_SHARING,
+    times_large,
+)
 from boxengine.engine.delivering.work import Errand, Report
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.polling.pauses import PauseWatch
@@ -198,6 +210,18 @@ def test_batches_are_large_while_those_before_went_through_quickly_and_had_light
     )
     shop.processor.turn()
     assert shop.backlog.asked == [1, LARGE, LARGE, 1, LARGE, 1, LARGE]
+
+
+@pytest.mark.parametrize(
+    ("options", "times"),
+    [
+        ({}, LARGE),
+        ({"retention": Retention(delivered=timedelta(0))}, LARGE_UNMARKED),
+        ({"storage": Storage.LOG}, LARGE_UNMARKED),
+    ],
+)
+def test_batches_of_boxes_that_mark_no_row_are_larger_still(options: dict[str, Any], times: int) -> None:
+    assert times_large(make_box(**options)) == times
 
 
 def test_the_first_batch_of_the_next_hold_is_large_if_the_last_one_was_quick() -> None:
