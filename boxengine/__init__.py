@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from boxengine.engine.jobs.async_handle import AsyncJob
     from boxengine.engine.jobs.batch_handle import BatchJob
     from boxengine.engine.jobs.handle import Job
+    from boxengine.engine.jobs.process_job import ProcessJob
 
 __all__ = [
     "DISCARD",
@@ -72,6 +73,7 @@ __all__ = [
     "NewJobAttributes",
     "OutboxItem",
     "Payload",
+    "ProcessJob",
     "SequencedItem",
     "Status",
     "acreate_inbox_batch",
@@ -120,6 +122,7 @@ _HOMES = {
     "boxengine.engine.jobs.async_handle": ("AsyncJob",),
     "boxengine.engine.jobs.batch_handle": ("BatchJob",),
     "boxengine.engine.jobs.handle": ("Job",),
+    "boxengine.engine.jobs.process_job": ("ProcessJob",),
 }
 
 

@@ -12,6 +12,8 @@
     ├── PortTaken              a port for probes or metrics cannot be had
     ├── JobLost                a worker's job was taken away from it, or may be at any moment
     ├── JobTimeout             an attempt at a job took longer than its box's ``timeout``
+    ├── JobRaised              what a handler raised that runs in a process of its own
+    ├── JobProcessDied         the process of a handler ended, or was killed, before the handler did
     ├── JobRetry               a handler has asked for another attempt (``job.retry()``)
     └── Unavailable            a server did not answer; the loops wait and try again
         ├── StoreUnavailable   the database
@@ -101,6 +103,23 @@ class JobTimeout(BoxError):
 
     Rises in the handler's own code, between two lines of it. A handler lets it pass, or cleans up; otherwise it rises again.
     """
+
+
+class JobRaised(BoxError):
+    """What a handler raised in a process of its own. Error trackers get it in place of the original, which stays there.
+
+    Args:
+        reason: type and text of the original, as in ``ValueError: no such file``.
+        frames: the original's traceback, as text.
+    """
+
+    def __init__(self, reason: str, frames: str = "") -> None:
+        super().__init__(reason)
+        self.frames = frames
+
+
+class JobProcessDied(BoxError):
+    """The process of a handler ended before the handler did: the message names the signal or the exit code."""
 
 
 class JobRetry(BoxError):

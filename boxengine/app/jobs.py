@@ -14,6 +14,7 @@ from boxengine.adapters.sql.jobs.pauses import SqlJobPauses
 from boxengine.adapters.sql.jobs.schedules import SqlSchedules
 from boxengine.adapters.sql.jobs.store import SqlJobs
 from boxengine.app.contracts import codecs_of
+from boxengine.app.job_processes import process_pool
 from boxengine.app.loops import LoopMaker
 from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.jobs.bells import Bells
@@ -151,6 +152,9 @@ def job_loops(
             pause_after_outage=partial(loops.outages.failed, f"job-recorder-{name}"),
             worked=partial(loops.outages.worked, f"job-recorder-{name}"),
         )
+        processes = process_pool(pipeline)
+        if processes is not None:
+            made.release.append(Closing(f"the processes of {name}", processes.close))
         runner = Runner(
             pipeline.box,
             pipeline.handlers,
@@ -160,6 +164,7 @@ def job_loops(
             recorder=recorder,
             endings=endings,
             event_loop=event_loop,
+            processes=processes,
             pause_after_outage=partial(loops.outages.failed, f"job-runner-{name}"),
         )
         keeper = Keeper(

@@ -25,6 +25,14 @@ class JobState(StrEnum):
 FINAL = (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELED, JobState.LOST)
 
 
+class Executor(StrEnum):
+    """Where the handlers of a box run."""
+
+    THREAD = "thread"
+    PROCESS = "process"
+    """In child processes, which can be killed and use cores of their own."""
+
+
 class Waits(IntEnum):
     """What a queued job waits for besides a free thread. Claims look only at jobs that wait for nothing."""
 
@@ -105,6 +113,7 @@ class JobBox:
     """A job that could have begun so long ago may go before more urgent ones; None: priority alone decides."""
     timeout: timedelta | None = None
     """How long one attempt may take; None: no limit."""
+    executor: Executor = Executor.THREAD
     retention: timedelta = timedelta(weeks=1)
     """How long finished jobs stay."""
     deletion_batch_size: int = 1000

@@ -10,7 +10,7 @@ from boxengine.domain.item import rfc3339
 from boxengine.domain.item_id import ItemId
 from boxengine.domain.masking import masked_text
 from boxengine.domain.outcome import Failure
-from boxengine.errors import Abandoned
+from boxengine.errors import Abandoned, JobRaised
 
 TRACEBACK_LINES = 30
 LONGEST_REASON = 10_000
@@ -32,6 +32,8 @@ def reason_of(problem: object) -> str:
     match problem:
         case Failure(reason=reason):
             return text_of(reason)
+        case JobRaised():
+            return text_of(problem)
         case BaseException() as error:
             cause = f"{reason_of(error.__cause__)}. " if error.__cause__ is not None else ""
             return f"{cause}{type(error).__name__}: {text_of(error)}"
@@ -60,14 +62,18 @@ def text_of(value: object) -> str:
         return f"(says nothing: {type(error).__name__})"
 
 
+def frames_of(error: BaseException) -> str:
+    """Its traceback; of what was raised in another process the one from there."""
+    return error.frames if isinstance(error, JobRaised) else "".join(traceback.format_tb(error.__traceback__))
+
+
 def error_log(problem: object, *, where: str, now: datetime) -> str:
     """The text for the ``error_log`` column: time, which transport, the reason, at most 30 lines of traceback.
 
     Passwords in it are masked, and every database can store it.
     """
     lines = [f"{rfc3339(now)} {where}: {reason_of(problem)[:LONGEST_REASON]}"]
-    if isinstance(problem, BaseException) and problem.__traceback__ is not None:
-        frames = "".join(traceback.format_tb(problem.__traceback__)).splitlines()
-        lines += frames[-TRACEBACK_LINES:]
+    if isinstance(problem, BaseException):
+        lines += frames_of(problem).splitlines()[-TRACEBACK_LINES:]
     # Half a surrogate pair, as Python makes it of a file name that is no UTF-8, is no text outside of Python.
     return masked_text("\n".join(lines)).encode(errors="replace").decode()

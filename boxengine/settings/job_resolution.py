@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from boxengine.domain.contracts import Contract, kinds
+from boxengine.domain.jobs import Executor
 from boxengine.engine.answers import ASYNC, never_runs
 from boxengine.engine.jobs.batch_handler import BatchHandler
 from boxengine.engine.jobs.pipeline import JobPipeline
@@ -56,7 +57,7 @@ class JobResolver:
         loaded: dict[str, Handler | BatchHandler] = {}
         if handlers:
             for task, dotted_path in box.tasks.items():
-                handler = self._handler((*path, "tasks", task), dotted_path)
+                handler = self._handler((*path, "tasks", task), dotted_path, box.executor)
                 if handler is not None:
                     loaded[task] = handler
             self._demand_one_kind((*path, "tasks"), loaded)
@@ -66,6 +67,8 @@ class JobResolver:
             model=model,
             tasks=frozenset(box.tasks),
             handlers=loaded,
+            paths=box.tasks,
+            contract_paths=box.contracts,
             contracts=contracts,
             schedules=tuple(each.plan(schedule) for schedule, each in box.cron.items()),
         )
@@ -101,7 +104,7 @@ class JobResolver:
         self._found.append(Finding(path, f"{dotted_path} {fault}"))
         return None
 
-    def _handler(self, path: Path, dotted_path: str) -> Handler | BatchHandler | None:
+    def _handler(self, path: Path, dotted_path: str, executor: Executor) -> Handler | BatchHandler | None:
         found = self._load(path, dotted_path)
         if found is None:
             return None
@@ -118,7 +121,10 @@ class JobResolver:
                 message = f"{dotted_path}().{method} raised {described(error)}; expected a class without arguments that has it"
                 self._found.append(Finding(path, message))
                 return None
-        mistake = _mistake_of_many(found) if of_many else _mistake(found)
+        if executor is Executor.PROCESS:
+            mistake = _mistake_in_process(found, dotted_path, of_many=of_many)
+        else:
+            mistake = _mistake_of_many(found) if of_many else _mistake(found)
         if mistake is not None:
             self._found.append(Finding(path, f"{name} {mistake}"))
             return None
@@ -142,6 +148,16 @@ def _mistake_of_many(found: Any) -> str | None:
     if kind is not None:
         return f"is {kind}; write def, and return a list: a handler of many jobs runs in a thread"
     return misfit(found, SHAPE_OF_MANY)
+
+
+def _mistake_in_process(found: Any, dotted_path: str, *, of_many: bool) -> str | None:
+    if of_many:
+        return "takes many jobs, which needs threads; leave out executor: process, or write handle(job)"
+    if callable(found) and never_runs(found) == ASYNC:
+        return "is async def; a process runs one plain handler: write def, or leave out executor: process"
+    if dotted_path.startswith("__main__"):
+        return "is in the program's main file, which a process of its own does not load; move it into a module"
+    return _mistake(found)
 
 
 def _mistake(found: Any) -> str | None:

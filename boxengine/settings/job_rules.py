@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 
+from boxengine.domain.jobs import Executor
 from boxengine.engine.jobs.timing import SHORTEST_LEASE
 from boxengine.errors import InvalidItem
 from boxengine.settings.diagnosis import Finding
@@ -27,6 +29,8 @@ def check(settings: Settings) -> Iterator[Finding]:
         if name in settings.boxes:
             yield Finding(path, "the name is used by another box too; expected one box of each name")
         yield from _lease(path, box)
+        if box.executor is Executor.PROCESS and os.name != "posix":
+            yield Finding((*path, "executor"), "process works on Linux and macOS; expected thread")
         yield from _cron(path, name, box)
         if box.model is None or box.table is not None:
             table = settings.spelled_out(box.table_for(name))

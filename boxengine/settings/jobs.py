@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field
 
-from boxengine.domain.jobs import JobBox
+from boxengine.domain.jobs import Executor, JobBox
 from boxengine.domain.schedules import Misfire, Schedule
 from boxengine.settings.boxes import Section
 from boxengine.settings.names import default_table
@@ -18,6 +18,7 @@ from boxengine.settings.values import (
     CountOrZero,
     CronText,
     Duration,
+    ExecutorKind,
     MisfireKind,
     Seconds,
     SecondsOrOff,
@@ -80,7 +81,7 @@ class JobBoxSettings(Section):
     cron: Mapping[str, ScheduleSettings] = Field(default_factory=dict)
     """Schedule name -> jobs that are created again and again."""
     concurrency: Count = 2
-    """Jobs that one process runs at once, each in a thread; batches, where handlers take them."""
+    """Jobs that one worker runs at once, each in a thread or a process; batches, where handlers take them."""
     weight: Count = 1
     """Turns that it has of ``jobs.shared_threads``, compared with boxes that are as far behind."""
     batch_size: Count = 10
@@ -93,6 +94,8 @@ class JobBoxSettings(Section):
     """The pause after a failed attempt, times the attempt's number."""
     aging: SecondsOrOff = timedelta(minutes=10)
     """One of ten claimed jobs is the one that has waited longest, if it has waited for longer than this; ``off``: none is."""
+    executor: ExecutorKind = Executor.THREAD
+    """Where handlers run: ``thread``, or ``process``: in child processes, for work that computes, killed at their ``timeout``."""
     timeout: Seconds | None = None
     """An attempt that takes longer is stopped, and has failed; left out, there is no limit."""
     retention: Duration = timedelta(weeks=1)
@@ -117,6 +120,7 @@ class JobBoxSettings(Section):
             retry_interval=self.retry_interval,
             aging=self.aging,
             timeout=self.timeout,
+            executor=self.executor,
             retention=self.retention,
             deletion_batch_size=self.deletion_batch_size,
         )

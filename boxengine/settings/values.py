@@ -18,6 +18,7 @@ from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 from boxengine.domain.box import Beginning, Storage, StrictOrder
 from boxengine.domain.cron import Cron
+from boxengine.domain.jobs import Executor
 from boxengine.domain.schedules import Misfire
 from boxengine.settings import durations
 
@@ -273,6 +274,13 @@ def _misfire(value: object) -> Misfire:
         raise ValueError(f"expected {', '.join(Misfire)}") from None
 
 
+def _executor(value: object) -> Executor:
+    try:
+        return Executor(str(value))
+    except ValueError:
+        raise ValueError(f"expected {' or '.join(Executor)}") from None
+
+
 def _servers(value: object) -> str:
     if isinstance(value, list | tuple):
         return ",".join(_text(server) for server in value if server is not CUT)
@@ -382,6 +390,11 @@ MisfireKind = Annotated[
     Misfire,
     BeforeValidator(_misfire),
     WithJsonSchema({"enum": [str(each) for each in Misfire]}),
+]
+ExecutorKind = Annotated[
+    Executor,
+    BeforeValidator(_executor),
+    WithJsonSchema({"enum": [str(each) for each in Executor]}),
 ]
 StorageKind = Annotated[
     Storage,

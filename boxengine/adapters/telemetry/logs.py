@@ -86,6 +86,15 @@ def configure(
     return handler
 
 
+def in_force() -> tuple[Format, int] | None:
+    """What ``configure`` set last: format and level. None: the application has logs of its own."""
+    for each in (logging.getLogger(), logging.getLogger("boxengine")):
+        for handler in each.handlers:
+            if isinstance(handler, BoxHandler | ErrorHandler):
+                return "text" if isinstance(handler.formatter, TextFormatter) else "json", each.level
+    return None
+
+
 class JsonFormatter(logging.Formatter):
     """One object per line: ``time``, ``level``, ``logger``, ``message``, the tags, ``error`` and ``traceback`` if any."""
 

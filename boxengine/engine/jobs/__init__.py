@@ -5,8 +5,9 @@
    each with a lease and a fence token, and hands them over (``handover``). What waits for long is given back. ``aging`` says
    how many of them may be the oldest, whatever their priority. A commit wakes it:
    ``bells`` within the process, ``listener`` from elsewhere.
-3. **Run** (``runner``). A thread calls the task's handler with a ``Job`` (``handle``). ``endings`` says what an attempt
-   leads to. ``run`` is what this process knows of a job: until when it may believe to hold it.
+3. **Run** (``runner``). A thread calls the task's handler with a ``Job`` (``handle``), itself, on the event loop or in another
+   process (``ways``, ``in_process``). ``endings`` says what an attempt leads to. ``run`` is what this process knows of a job:
+   until when it may believe to hold it.
 4. **Record** (``recorder``). One thread per box records all ends that have gathered in one transaction. Only success with what
    the handler's session has written is committed by the runner's own thread: both, or neither.
 5. **Keep** (``keeper``). One heartbeat for all claimed jobs of a box prolongs their leases and says which ones are to

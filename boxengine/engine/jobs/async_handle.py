@@ -7,7 +7,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 from boxengine.engine.awaiting.visit import Visit
-from boxengine.engine.jobs.handle import A, JobHandle
+from boxengine.engine.jobs.facts import A
+from boxengine.engine.jobs.handle import JobHandle
 from boxengine.engine.jobs.run import Run
 from boxengine.ports.jobs import JobUnit
 

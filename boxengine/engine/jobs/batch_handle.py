@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from boxengine.engine.jobs.handle import A, HeldJob
+from boxengine.engine.jobs.facts import A
+from boxengine.engine.jobs.handle import HeldJob
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,86 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import datetime, timedelta
-from typing import Any, Generic, NoReturn
+from datetime import timedelta
+from typing import Any, NoReturn
 
-from typing_extensions import TypeVar
-
-from boxengine.domain.schedules import scheduled_at
+from boxengine.engine.jobs.facts import A, JobFacts
 from boxengine.engine.jobs.run import Run
 from boxengine.errors import InvalidItem, JobLost, JobRetry
 from boxengine.ports.jobs import JobUnit
 
-A = TypeVar("A", default=Any)
 
-
-class HeldJob(Generic[A]):
+class HeldJob(JobFacts[A]):
     """The part of a job that handlers of all kinds see. Each method raises ``JobLost`` once the job belongs to another worker."""
 
     def __init__(self, run: Run) -> None:
+        super().__init__(run.box.name, run.job)
         self._run = run
         self._state = run.job.checkpoint
-
-    # ── what it is ───────────────────────────────────────────────────────────────────────────────────
-
-    @property
-    def id(self) -> int:
-        return self._run.job.id
-
-    @property
-    def box_name(self) -> str:
-        return self._run.box.name
-
-    @property
-    def task(self) -> str:
-        return self._run.job.task
 
     @property
     def args(self) -> A:
         """The arguments that the job was created with."""
         args: A = self._run.args()
         return args
-
-    @property
-    def attempt(self) -> int:
-        """1 for the first."""
-        return self._run.job.attempt
-
-    @property
-    def max_attempts(self) -> int:
-        return self._run.job.max_attempts
-
-    @property
-    def lock_key(self) -> str | None:
-        return self._run.job.lock_key
-
-    @property
-    def partition_key(self) -> str:
-        return self._run.job.partition_key
-
-    @property
-    def idempotency_key(self) -> str | None:
-        return self._run.job.idempotency_key
-
-    @property
-    def scheduled_at(self) -> datetime | None:
-        """The time of the schedule at which it was due, in UTC; None: no ``cron`` has created it."""
-        return scheduled_at(self.idempotency_key)
-
-    @property
-    def created_at(self) -> datetime | None:
-        return self._run.job.created_at
-
-    @property
-    def previous_start(self) -> datetime | None:
-        """When a worker took the job for the attempt before this one, in UTC; None in the first attempt."""
-        return self._run.job.previous_start
-
-    @property
-    def token(self) -> int:
-        """Rises with every claim of this job. A receiver that remembers the highest it has seen can refuse a worker that was
-        suspended and does not know yet that the job is another's."""
-        return self._run.job.token
 
     # ── what happens to it ───────────────────────────────────────────────────────────────────────────
 
@@ -125,7 +67,7 @@ class HeldJob(Generic[A]):
             InvalidItem: a value that JSON has no words for.
         """
         self.ensure_held()
-        _demand_json(values, "progress")
+        demand_json(values, "progress")
         self._run.tell(values)
 
     def _pause(self, in_: timedelta | float | None) -> timedelta:
@@ -157,7 +99,7 @@ class JobHandle(HeldJob[A]):
 
     def _keep(self, state: Any) -> None:
         self.ensure_held()
-        _demand_json(state, "checkpoint")
+        demand_json(state, "checkpoint")
         sent = self._run.now()
         if not self._unit.checkpoint(state):
             self._run.lose()
@@ -210,7 +152,8 @@ Handler = Callable[[Any], object]
 """A user's function of a job: plain, or ``async def``."""
 
 
-def _demand_json(value: Any, what: str) -> None:
+def demand_json(value: Any, what: str) -> None:
+    """Raises ``InvalidItem`` unless JSON has words for the value."""
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as error:

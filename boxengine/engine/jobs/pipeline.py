@@ -26,6 +26,9 @@ class JobPipeline:
     handlers: Mapping[str, Handler | BatchHandler] = field(default_factory=dict)
     """The handlers by task; empty in a process that only creates jobs."""
     schedules: Sequence[Schedule] = ()
+    paths: Mapping[str, str] = field(default_factory=dict)
+    """The handlers' dotted paths by task, from which child processes load them."""
+    contract_paths: Mapping[str, str] = field(default_factory=dict)
     contracts: Mapping[str, type[Contract]] = field(default_factory=dict)
     """The codecs of arguments by task; tasks without one take JSON."""
 

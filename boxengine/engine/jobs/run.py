@@ -99,6 +99,11 @@ class Run:
         """The handler has ended."""
         self.interrupt, self._cancel, self._stop_at = _nothing, None, None
 
+    @property
+    def until(self) -> float:
+        """Monotonic time until which the handler may go on, unless a later heartbeat prolongs it."""
+        return self._until
+
     def now(self) -> float:
         """Monotonic seconds."""
         return self._clock.monotonic()

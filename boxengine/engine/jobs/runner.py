@@ -21,6 +21,7 @@ from boxengine.engine.jobs.run import Run
 from boxengine.engine.jobs.ways import Interruptible, way_of
 from boxengine.errors import InvalidItem, JobLost, JobRetry, JobTimeout, StoreUnavailable
 from boxengine.ports import Clock
+from boxengine.ports.job_processes import HandlerProcesses
 from boxengine.ports.jobs import JobStore, JobUnit
 
 AT_ONCE = timedelta(0)
@@ -43,16 +44,18 @@ class Runner:
         endings: Endings,
         pause_after_outage: Callable[[BaseException], float],
         event_loop: EventLoop,
+        processes: HandlerProcesses | None = None,
         interruptible: Interruptible = interruptible,
     ) -> None:
         """Args:
         handlers: by task.
         event_loop: on which those run that are ``async def``.
+        processes: in which the handlers run; None: in this one.
         pause_after_outage: told that the store did not answer; seconds until the next try.
         """
         self._box = box
         self._ways = {
-            task: way_of(handler, loop=event_loop, interruptible=interruptible)
+            task: way_of(handler, loop=event_loop, interruptible=interruptible, processes=processes)
             for task, handler in handlers.items()
             if not isinstance(handler, BatchHandler)
         }

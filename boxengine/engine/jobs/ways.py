@@ -1,4 +1,4 @@
-"""How a handler is called: in the runner's thread, or on the event loop while that thread waits."""
+"""How a handler is called: in the runner's thread, or on the event loop or in another process while that thread waits."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from boxengine.engine.answers import asynchronous
 from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.jobs.async_handle import AsyncJob
 from boxengine.engine.jobs.handle import Handler, Job, JobHandle
+from boxengine.engine.jobs.in_process import InProcess
 from boxengine.engine.jobs.interrupting import Interrupt
 from boxengine.engine.jobs.run import Run
 from boxengine.errors import BoxError, JobLost
+from boxengine.ports.job_processes import HandlerProcesses
 from boxengine.ports.jobs import JobUnit
 
 Interruptible = Callable[[], AbstractContextManager[Interrupt]]
@@ -72,6 +74,14 @@ class OnLoop:
         return result
 
 
-def way_of(handler: Handler, *, loop: EventLoop, interruptible: Interruptible) -> Way:
-    """The way to call this handler."""
+def way_of(
+    handler: Handler, *, loop: EventLoop, interruptible: Interruptible, processes: HandlerProcesses | None = None
+) -> Way:
+    """The way to call this handler.
+
+    Args:
+        processes: in which the box's handlers run; None: in this one.
+    """
+    if processes is not None:
+        return InProcess(processes)
     return OnLoop(handler, loop) if asynchronous(handler) else InThread(handler, interruptible)

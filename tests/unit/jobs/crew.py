@@ -26,6 +26,7 @@ from boxengine.engine.jobs.runner import Runner
 from boxengine.engine.jobs.timing import JobTiming
 from boxengine.engine.jobs.watchdog import Watchdog
 from boxengine.ports.contracts import ArgsCodec
+from boxengine.ports.job_processes import HandlerProcesses
 from boxengine.ports.jobs import JobEvent, NewJob
 
 BOX = JobBox(name="report_job", table="report_jobs", concurrency=2, max_attempts=3)
@@ -45,6 +46,7 @@ class Crew:
         batch_size: int = 1,
         box: JobBox = BOX,
         condition: Callable[[], Condition] | None = None,
+        processes: HandlerProcesses | None = None,
     ) -> None:
         """Args:
         condition: makes what threads wait on; None: real ones.
@@ -80,6 +82,7 @@ class Crew:
             recorder=self.recorder,
             endings=endings,
             event_loop=self.loop,
+            processes=processes,
             pause_after_outage=self._pause,
         )
         self.keeper = Keeper(box, **shared, pause_after_outage=self._pause, worked=lambda: None, timing=TIMING)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from boxengine import AsyncJob, BatchJob, Contract, Int64, Job
+from boxengine.domain.jobs import Executor
 from boxengine.engine.jobs.batch_handler import BatchHandler
 from boxengine.settings import notices
 from tests.integration.jobs.handlers import ReportJob
@@ -94,6 +95,32 @@ def test_mistakes_in_handlers_of_many_are_told_at_once(folder: Folder) -> None:
         "job_items.first_job.tasks.c": f"{HERE}.OfNone.handle_batch is called as (jobs)",
         "job_items.second_job.tasks": "a has handle_batch",
     }
+
+
+def test_a_box_may_run_its_handlers_in_processes_which_load_them_by_their_paths(folder: Folder) -> None:
+    tasks = f"{{a: {HERE}.good, b: {HERE}.WithHandle}}"
+    pipeline = folder.resolved(f"job_items: {{report_job: {{executor: process, tasks: {tasks}}}}}").jobs["report_job"]
+    assert pipeline.box.executor is Executor.PROCESS
+    assert pipeline.paths == {"a": f"{HERE}.good", "b": f"{HERE}.WithHandle"}
+
+
+def test_handlers_that_no_process_can_run_are_told_at_once(folder: Folder) -> None:
+    problems = folder.problems(
+        f"""
+        job_items:
+          first_job: {{executor: process, tasks: {{a: {HERE}.coroutine, b: {HERE}.OfMany, c: {HERE}.two}}}}
+          second_job: {{executor: fiber}}
+        """
+    )
+    assert problems == {
+        "job_items.first_job.tasks.a": f"{HERE}.coroutine is async def; a process runs one plain handler: write def, or leave "
+        "out executor: process",
+        "job_items.first_job.tasks.b": f"{HERE}.OfMany.handle_batch takes many jobs, which needs threads; leave out executor: "
+        "process, or write handle(job)",
+        "job_items.first_job.tasks.c": problems["job_items.first_job.tasks.c"],
+        "job_items.second_job.executor": "expected thread or process, got 'fiber'",
+    }
+    assert "is called as (job)" in problems["job_items.first_job.tasks.c"]
 
 
 def test_a_box_has_its_handlers_and_its_policy(folder: Folder) -> None:

@@ -1,0 +1,105 @@
+"""What a child process of a job box does: it loads the box's handlers, and runs one job after the other."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import logging
+import pkgutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from boxengine.adapters.contracts import MsgpackArgs
+from boxengine.adapters.processes.inside import WorkerLine, stand_by
+from boxengine.engine.attempt import frames_of, reason_of
+from boxengine.engine.jobs.process_job import ProcessJob
+from boxengine.errors import InvalidItem
+from boxengine.ports.contracts import ArgsCodec
+from boxengine.ports.job_processes import Answer, Begun, Call, Order, Raised, Returned
+
+Handler = Callable[[ProcessJob[Any]], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a process is told when it starts."""
+
+    box: str
+    handlers: Mapping[str, str]
+    """Dotted paths by task; so with the contracts."""
+    contracts: Mapping[str, str]
+    log_format: str | None
+    """None: the worker does not show log lines of its own making."""
+    log_level: int
+
+
+def run(connection: Connection[Any, Any], lifeline: int) -> None:
+    """Runs jobs until the worker ends the process, or is gone."""
+    stand_by()
+    faulthandler.enable()
+    try:
+        setup = connection.recv()
+    except EOFError:
+        return
+    _log(setup)
+    loaded = {task: _loaded(path, setup.contracts.get(task)) for task, path in setup.handlers.items()}
+    line = WorkerLine(connection, lifeline)
+    while True:
+        order = line.order()
+        line.tell(Begun())
+        end = _run(setup.box, order, loaded[order.job.task], line.ask)
+        line.rest()
+        line.tell(end)
+
+
+def _run(
+    box: str, order: Order, loaded: tuple[Handler, ArgsCodec | None] | Exception, ask: Callable[[Call], Answer]
+) -> Returned | Raised:
+    if isinstance(loaded, Exception):
+        return _raised(loaded)
+    handler, codec = loaded
+    job: ProcessJob[Any] = ProcessJob(box, order.job, codec=codec, ask=ask)
+    try:
+        return Returned(_written(handler(job)))
+    except BaseException as error:  # whatever users' code raises fails its attempt
+        return _raised(error)
+    finally:
+        job.close()
+
+
+def _raised(error: BaseException) -> Raised:
+    return Raised(type(error).__name__, reason_of(error), frames_of(error))
+
+
+def _written(result: object) -> str:
+    try:
+        return json.dumps(result, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidItem(f"the handler's result: expected what JSON can hold: {error}") from None
+
+
+def _loaded(path: str, contract: str | None) -> tuple[Handler, ArgsCodec | None] | Exception:
+    """The handler and the codec of its arguments; or what its attempts fail with.
+
+    The worker has checked the paths. Without the settings' own loader, and all that it imports, a process starts twice as fast.
+    """
+    try:
+        found = pkgutil.resolve_name(path)
+        handler = found().handle if isinstance(found, type) else found
+        return handler, None if contract is None else MsgpackArgs(pkgutil.resolve_name(contract))
+    except Exception as error:  # of users' modules and classes
+        return error
+
+
+def _log(setup: Setup) -> None:
+    """As the worker does. At once, for a process that is killed writes nothing later."""
+    if setup.log_format is not None:
+        from boxengine.adapters.telemetry import logs  # noqa: PLC0415 - not needed by applications with logs of their own
+
+        format_: Any = setup.log_format
+        logs.configure(format=format_, level=setup.log_level, stream=sys.stderr, process=True)
+    else:
+        logging.getLogger("boxengine").setLevel(setup.log_level)

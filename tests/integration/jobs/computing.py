@@ -1,0 +1,77 @@
+"""Handlers for processes of their own. Each tells its pid by a checkpoint, which is written at once."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import signal
+import subprocess
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from boxengine import Contract, Int64, ProcessJob
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture(Contract):
+    contract_id: ClassVar[int] = 11
+    width: Int64
+
+
+def tell_pids(job: ProcessJob[Any]) -> None:
+    """With a program that the handler has started."""
+    program = subprocess.Popen(["sleep", "600"])
+    job.checkpoint({"pid": os.getpid(), "program": program.pid})
+
+
+def who(job: ProcessJob[Any]) -> dict[str, int]:
+    return {"pid": os.getpid(), "parent": os.getppid()}
+
+
+def in_two_attempts(job: ProcessJob[Any]) -> dict[str, Any]:
+    if job.state is None:
+        job.checkpoint("half")
+        raise ValueError("in the middle")
+    if job.attempt == 2:
+        job.retry(in_=0)
+    job.progress(done=job.attempt)
+    return {"state": job.state, "attempt": job.attempt, "id": job.id, "key": job.idempotency_key}
+
+
+def until_cancelled(job: ProcessJob[Any]) -> None:
+    job.checkpoint({"pid": os.getpid()})
+    while not job.cancelled:
+        sum(range(1000))
+
+
+def hold_the_interpreter(job: ProcessJob[Any]) -> None:
+    """A computation in C that lets no other thread run, and does not end."""
+    tell_pids(job)
+    re.match(r"(a+)+$", "a" * 80 + "b")
+
+
+def die(job: ProcessJob[Any]) -> None:
+    tell_pids(job)
+    match job.args["how"]:
+        case "segfault":
+            ctypes.string_at(0)
+        case "exit":
+            os._exit(3)
+        case "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def write(job: ProcessJob[Any]) -> None:
+    job.session.execute("INSERT")
+
+
+class Measure:
+    """A handler with a method, made once in each process."""
+
+    def handle(self, job: ProcessJob[Picture]) -> int:
+        return job.args.width * 2
+
+
+def no_json(job: ProcessJob[Any]) -> object:
+    return object()

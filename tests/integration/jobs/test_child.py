@@ -1,0 +1,95 @@
+"""One process for handlers, and what it does when its worker falls silent."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from boxengine.adapters.processes.child import Child, Start
+from boxengine.adapters.processes.pool import ProcessPool
+from boxengine.app import job_process
+from boxengine.domain.jobs import ClaimedJob, Held
+from boxengine.ports.job_processes import Answer, Begun, Call, FromProcess, Order, ProcessGone, Prolonged, Raised
+from tests.eventually import PATIENCE
+
+SETUP = job_process.Setup(
+    box="report_job",
+    handlers={"spin": "tests.integration.jobs.computing.until_cancelled", "no": "tests.integration.jobs.nowhere.no"},
+    contracts={},
+    log_format=None,
+    log_level=30,
+)
+START = Start(module=job_process.__name__, name="report-job", path=sys.path.copy(), setup=SETUP)
+LATER = time.monotonic() + 1_000_000
+
+
+def job(task: str = "spin") -> ClaimedJob:
+    return ClaimedJob(id=7, token=3, task=task, args={}, attempt=1, max_attempts=1, lease_ttl=timedelta(seconds=60))
+
+
+@contextmanager
+def begun(start: Start = START) -> Iterator[Child]:
+    child = Child(start)
+    try:
+        yield child
+    finally:
+        child.end()
+
+
+def hear(child: Child, kind: type[FromProcess]) -> Any:
+    message = child.receive(PATIENCE)
+    assert isinstance(message, kind), message
+    return message
+
+
+def hear_the_end(child: Child) -> None:
+    """Raises ``ProcessGone``. Something may have been on its way."""
+    while True:
+        hear(child, Call)
+
+
+def test_a_process_ends_itself_where_the_lease_of_its_job_ends_and_its_worker_does_nothing() -> None:
+    with begun() as child:
+        child.send(Order(job(), LATER))
+        hear(child, Begun)
+        assert hear(child, Call).what == "checkpoint"
+        child.send(Prolonged(Held(7, 2), 0.0))  # of another claim: it does not count
+        child.send(Answer())
+        assert hear(child, Call).what == "cancelled"
+        child.send(Prolonged(job().held, 0.0))
+        with pytest.raises(ProcessGone, match="was killed by SIGKILL"):
+            hear(child, Call)
+
+
+def test_a_handler_that_cannot_be_loaded_fails_its_attempts_alone() -> None:
+    with begun() as child:
+        child.send(Order(job("no"), LATER))
+        hear(child, Begun)
+        assert "has no attribute 'nowhere'" in hear(child, Raised).reason
+        child.send(Order(job(), LATER))
+        hear(child, Begun)
+
+
+def test_a_process_that_cannot_start_says_how_it_ended() -> None:
+    with begun(Start(module="boxengine.app.nowhere", name="x", path=sys.path, setup=None)) as child:
+        with pytest.raises(ProcessGone, match="ended with exit code 1"):
+            child.receive(PATIENCE)
+        assert not child.alive
+
+
+def test_a_closed_pool_ends_the_processes_that_are_at_work_and_begins_no_more() -> None:
+    pool = ProcessPool(START)
+    with pool.borrow() as child:
+        child.send(Order(job(), LATER))
+        hear(child, Begun)
+        pool.close()
+        with pytest.raises(ProcessGone, match="was killed by SIGKILL"):
+            hear_the_end(child)
+    with pytest.raises(ProcessGone, match="the worker stops"), pool.borrow():
+        pass
