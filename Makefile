@@ -89,7 +89,10 @@ proof-image: $(STAMP) ## the Dockerfile's steps in a clean Debian root, and a wo
 fuzz-sql: $(STAMP) ## five minutes of random SQL writes into the boxes' tables beside running workers
 	@$(BIN)/python -m tests.chaos --faults random-sql --items 60000 --rate 200 $(CHAOS_ARGS)
 
+proof-convert: $(STAMP) ## a box goes from table to log and back under load, with 5,000 items and more
+	@BOXENGINE_CONVERTED_ITEMS=5000 $(BIN)/python -m pytest tests/integration/converting -n 0 $(TEST_ARGS)
+
 chaos-kafka: $(STAMP) ## 100,000 items into and out of a real Kafka, with kills and outages (CHAOS_ARGS="--rows normal --items 20000")
 	@$(BIN)/python -m tests.chaos.kafka $(CHAOS_ARGS)
 
-.PHONY: help install chart-tools demo test lint format docs golden-sql screenshots moving-picture bench bench-quick bench-peers console-load console-fuzz soak chaos chaos-mariadb chaos-jobs proof-django proof-dashboard proof-alerts proof-image fuzz-sql chaos-kafka
+.PHONY: help install chart-tools demo test lint format docs golden-sql screenshots moving-picture bench bench-quick bench-peers console-load console-fuzz soak chaos chaos-mariadb chaos-jobs proof-django proof-dashboard proof-alerts proof-convert proof-image fuzz-sql chaos-kafka

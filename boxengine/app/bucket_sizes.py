@@ -1,4 +1,4 @@
-"""Refuses a changed ``bucket_size`` before anything is delivered with it: only the table knows the size in force."""
+"""Refuses a changed ``bucket_size`` or ``storage`` before anything is delivered with it: only the table knows what holds."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from boxengine.settings.rules import boxes_with_paths
 
 
 def refuse_other_sizes(resolved: Resolved, names: Collection[str], store: SqlStore) -> None:
-    """Compares the configured sizes with those in force in the tables of the named boxes, or of all.
+    """Compares the configured sizes and storages with those in force in the tables of the named boxes, or of all.
 
     A database that does not answer does not prevent a start: the store checks again before it works on each box.
 
     Raises:
-        ConfigurationError: a box is configured with another size.
+        ConfigurationError: a box is configured with another size, or was converted to the other storage.
     """
     problems = []
     wanted = {reader for name in names for reader in resolved.readers(name)}
@@ -30,10 +30,11 @@ def refuse_other_sizes(resolved: Resolved, names: Collection[str], store: SqlSto
             continue  # the loops report it
         except StoreUnavailable:
             return
-        try:
-            table.refuse_another_size()
-        except SchemaMismatch as error:
-            own = (*path, "bucket_size")
-            problems.append(Problem(resolved.settings.origin.file(own), dotted(own), str(error)))
+        for key, refuse in (("bucket_size", table.refuse_another_size), ("storage", table.refuse_another_storage)):
+            try:
+                refuse()
+            except SchemaMismatch as error:
+                own = (*path, key)
+                problems.append(Problem(resolved.settings.origin.file(own), dotted(own), str(error)))
     if problems:
         raise ConfigurationError(problems)

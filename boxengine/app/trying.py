@@ -71,7 +71,9 @@ def _ask_database(resolved: Resolved, ask: Callable[[SqlStore], object]) -> None
 
 
 def _look_at_table(box: Box, store: SqlStore) -> None:
-    store.table(box).refuse_another_size()
+    table = store.table(box)
+    table.refuse_another_size()
+    table.refuse_another_storage()
 
 
 def _look_at_jobs(pipeline: JobPipeline, store: SqlStore) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from boxengine.cli.context import chosen, globals_of, jobs_chosen, models, output, print_json, say
+from boxengine.cli.db_convert import convert
 from boxengine.cli.text import counted
 from boxengine.domain.box import Storage
 from boxengine.errors import BoxError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from boxengine.domain.jobs import JobBox
 
 cli = typer.Typer(help="Make, verify or print the tables of all boxes.", no_args_is_help=True)
+cli.command("convert")(convert)
 BoxName = Annotated[str | None, typer.Argument(help="One box; all if left out.")]
 
 

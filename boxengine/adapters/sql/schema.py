@@ -110,10 +110,11 @@ def check(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) -> 
             except SchemaMismatch as error:
                 findings.append(Finding(box.name, "error", str(error)))
                 continue
-            try:
-                found.refuse_another_size()
-            except SchemaMismatch as error:
-                findings.append(Finding(box.name, "error", str(error)))
+            for refuse in (found.refuse_another_size, found.refuse_another_storage):
+                try:
+                    refuse()
+                except SchemaMismatch as error:
+                    findings.append(Finding(box.name, "error", str(error)))
             findings += [
                 Finding(box.name, "warning", f"table {box.table} has no {what}: {loss}")
                 for what, loss in found.lacking.items()

@@ -1,4 +1,5 @@
 """Records the number of buckets in force with a box's table: a worker with another number would break the order.
+Beside it stands the storage to which the box was converted.
 
 It is kept in the table's comment, after any text of the application. So it needs no table of its own, moves with dumps
 and renames, and every account that may use the table can read it.
@@ -20,7 +21,7 @@ from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Status
 from boxengine.errors import SchemaMismatch
 
-_MARK = re.compile(r"(?:; )?boxengine bucket_size=\d+")
+_MARK = re.compile(r"(?:; )?boxengine bucket_size=\d+(?: storage=\w+)?")
 _LONGEST = 2048
 """Characters that MySQL allows in a comment."""
 _PATIENCE = 5
@@ -81,11 +82,25 @@ def change(engine: Engine, box: Box, *, dry: bool = False, patience: int = _PATI
         return table.recorded_size, box.bucket_size
 
 
+def marking(connection: Connection, table: BoxTable, storage: Storage | None) -> str:
+    """PostgreSQL's statement that records the configured size, and the storage to which the box was converted.
+
+    Args:
+        storage: None: processes with either work together.
+    """
+    comment = _comment(connection, table, storage).replace("'", "''")
+    return f"COMMENT ON TABLE {table.name} IS '{comment}'"
+
+
+def _comment(connection: Connection, table: BoxTable, storage: Storage | None) -> str:
+    own = without_size(comment_of(connection, table.schema, table.box.table.rpartition(".")[2]))
+    mark = f"boxengine bucket_size={table.box.bucket_size}" + (f" storage={storage.value}" if storage else "")
+    return f"{own}; {mark}" if own else mark
+
+
 def _write(connection: Connection, table: BoxTable) -> bool:
     schema, _, name = table.box.table.rpartition(".")
-    own = without_size(comment_of(connection, table.schema, name))
-    comment = f"{own}; " if own else ""
-    comment += f"boxengine bucket_size={table.box.bucket_size}"
+    comment = _comment(connection, table, table.recorded_storage)
     if len(comment) > _LONGEST:
         return False
     connection.execute(SetTableComment(Table(name, MetaData(), schema=schema or None, comment=comment)))

@@ -330,8 +330,10 @@ class SqlStore:
             engine.dispose()
 
     def _of_one_size(self, box: Box) -> Box:
-        """Returns the box, unless its table is in use with another number of buckets."""
-        self.table(box).refuse_another_size()
+        """Returns the box, unless its table is in use with another number of buckets, or its items are stored elsewhere."""
+        table = self.table(box)
+        table.refuse_another_size()
+        table.refuse_another_storage()
         return box
 
     def _statements(self, box: Box) -> BoxStatements:

@@ -12,7 +12,7 @@ from sqlalchemy.engine.interfaces import Dialect, ReflectedIndex
 from sqlalchemy.exc import NoSuchTableError
 
 from boxengine.adapters.sql.texts import EVERY_TEXT, TextColumn, text_column
-from boxengine.domain.box import Box, StrictOrder
+from boxengine.domain.box import Box, Storage, StrictOrder
 from boxengine.errors import SchemaMismatch
 
 REQUIRED = ("id", "uuid", "event_key", "bucket", "status", "errors_count", "processed_at", "created_at", "updated_at")
@@ -27,6 +27,7 @@ OPTIONAL = {
 _NEEDED = frozenset({"uuid", "event_key", "errors_count", "created_at"})
 """Columns without which a row cannot become an item."""
 _RECORDED_SIZE = re.compile(r"boxengine bucket_size=(\d{1,9})")
+_RECORDED_STORAGE = re.compile(r"boxengine bucket_size=\d+ storage=(table|log)\b")
 PENDING_BY_BUCKET = "ORDER BY bucket, id"
 """The order in which the index that ``db create`` makes returns pending rows."""
 NO_KEY_INDEX = "who looks for a key's later items (latest_available) reads the whole table; db create makes it"
@@ -80,6 +81,8 @@ class BoxTable:
     """What ``error_log`` can store."""
     recorded_size: int | None = None
     """The number of buckets in force, as recorded by ``db create``; None if it is not recorded."""
+    recorded_storage: Storage | None = None
+    """To which ``db convert`` has brought the box; None: either goes."""
 
     @property
     def in_text(self) -> str:
@@ -109,6 +112,19 @@ class BoxTable:
         """
         refuse_another_size(self.box, self.recorded_size)
 
+    def refuse_another_storage(self) -> None:
+        """Refuses a worker that would leave alone what is written to the other storage.
+
+        Raises:
+            SchemaMismatch: the box was converted to another storage than is configured.
+        """
+        if self.recorded_storage not in (None, self.box.storage):
+            there = self.recorded_storage.value
+            raise SchemaMismatch(
+                f"box {self.box.name}: storage is {self.box.storage.value}, but the box was converted to {there}: set storage: "
+                f"{there}, or convert it back with: boxengine db convert {self.box.name} --to {self.box.storage.value}"
+            )
+
 
 def reflect(connection: Connection, box: Box) -> BoxTable:
     """Looks the table up in the database.
@@ -133,6 +149,7 @@ def reflect(connection: Connection, box: Box) -> BoxTable:
     ambiguous = "dedup_key" in types and not any(
         index["unique"] and index["column_names"] == ["dedup_key"] for index in indexes
     )
+    comment = comment_of(connection, place, name)
     return BoxTable(
         box=box,
         name=quoted(connection.dialect, place, name),
@@ -155,7 +172,8 @@ def reflect(connection: Connection, box: Box) -> BoxTable:
         log=text_column(connection, place, name, "error_log", types["error_log"])
         if "error_log" in types
         else EVERY_TEXT,
-        recorded_size=size_in(comment_of(connection, place, name)),
+        recorded_size=size_in(comment),
+        recorded_storage=_storage_in(comment),
     )
 
 
@@ -183,6 +201,11 @@ def size_in(comment: str) -> int | None:
     """The number of buckets that a table's comment records; None where it records none."""
     found = _RECORDED_SIZE.search(comment)
     return int(found[1]) if found else None
+
+
+def _storage_in(comment: str) -> Storage | None:
+    found = _RECORDED_STORAGE.search(comment)
+    return Storage(found[1]) if found else None
 
 
 def _pending_first(connection: Connection, indexes: Sequence[Any]) -> str:

@@ -32,7 +32,7 @@ def reposition(engine: Engine, box: Box) -> int | None:
         connection.execute(text(f"SET LOCAL lock_timeout = '{_PATIENCE}s'"))
         tables = [in_text(logs[0].log), *(in_text(found.positions) for found in logs)]
         connection.execute(text(f"LOCK TABLE {', '.join(tables)} IN SHARE ROW EXCLUSIVE MODE"))
-        if not any(_is_foreign(connection, found) for found in logs):
+        if not any(is_foreign(connection, found) for found in logs):
             return None
         aside = sum(connection.execute(text(_step_aside(*pair))).rowcount for pair in zip(sides, logs, strict=True))
         connection.execute(
@@ -55,7 +55,8 @@ def _renumber(found: LogTable) -> str:
     )
 
 
-def _is_foreign(connection: Connection, found: LogTable) -> bool:
+def is_foreign(connection: Connection, found: LogTable) -> bool:
+    """Whether positions are in the numbers of another server's transactions."""
     query = (
         f"SELECT count(*) FROM {in_text(found.positions)} WHERE server <> (SELECT system_identifier FROM pg_control_system()) "
         "OR pg_snapshot_xmax(coalesce(batch, passed)) > pg_snapshot_xmax(pg_current_snapshot())"

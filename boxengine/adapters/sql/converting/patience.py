@@ -1,0 +1,62 @@
+"""Waits for the locks of a switch, so that those who write never wait long for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlalchemy import Engine, text
+
+from boxengine.adapters.sql.errors import translated
+from boxengine.errors import StoreConflict
+
+_HOLDERS = text(
+    "SELECT a.pid, coalesce(nullif(a.application_name, ''), a.usename), "
+    "CAST(extract(epoch FROM clock_timestamp() - a.xact_start) AS bigint) "
+    "FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid "
+    "WHERE l.granted AND l.relation = ANY(SELECT to_regclass(name) FROM unnest(CAST(:tables AS text[])) AS name) "
+    "AND (l.mode NOT IN ('AccessShareLock', 'RowShareLock') OR :readers) ORDER BY a.xact_start LIMIT 1"
+)
+"""The oldest transaction in the way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How a step tries to get its locks."""
+
+    lock_timeout: float
+    """Seconds for which one attempt may hold up writers. Below PostgreSQL's ``deadlock_timeout`` (1 s), no writer is ever ended
+    for it."""
+    attempts: int
+    pause: float = 1.0
+    """Seconds between two of them, in which writers go on."""
+    wait: Callable[[float], object]
+    """Waits so many seconds."""
+    tell: Callable[[str], object]
+    """Shows a line of progress."""
+
+    def insist(self, engine: Engine, tables: list[str], step: Callable[[], None], *, readers: bool = False) -> None:
+        """Takes the step, again and again while somebody else holds a lock that it needs.
+
+        Args:
+            tables: quoted, those that it locks.
+            readers: whether those who only read are in its way, too.
+
+        Raises:
+            StoreConflict: after the last attempt, with the transaction in the way.
+        """
+        for attempt in range(1, self.attempts + 1):
+            try:
+                return step()
+            except StoreConflict as error:
+                with translated(engine), engine.connect() as connection:
+                    holder = connection.execute(_HOLDERS, {"tables": tables, "readers": readers}).one_or_none()
+                held = "a lock was not to be had"
+                if holder is not None:
+                    pid, name, seconds = holder
+                    held = f"process {pid} ({name}) is in the way, with a transaction of {seconds} s"
+                if attempt == self.attempts:
+                    raise StoreConflict(f"{held}; the same command goes on from here") from error
+                self.tell(f"{held}; attempt {attempt} of {self.attempts}")
+                self.wait(self.pause)
+        return None

@@ -1,0 +1,66 @@
+"""Where a box is on its way between table and log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from sqlalchemy import Connection, text
+
+from boxengine.adapters.sql.converting.redirects import TO_LOG, TO_TABLE
+from boxengine.adapters.sql.log.tables import names_of, reflect_log
+from boxengine.adapters.sql.tables import BoxTable, quoted, reflect
+from boxengine.domain.box import Box, Storage
+
+_QUERY = text(
+    "SELECT to_regclass(:log) IS NOT NULL, "
+    "EXISTS (SELECT FROM pg_trigger WHERE tgrelid = to_regclass(:log) AND tgname = :to_table), "
+    "EXISTS (SELECT FROM pg_trigger WHERE tgrelid = to_regclass(:log) AND tgname = :to_table AND tgenabled <> 'D'), "
+    "EXISTS (SELECT FROM pg_trigger WHERE tgrelid = to_regclass(:side) AND tgname = :to_log), "
+    "EXISTS (SELECT FROM pg_trigger WHERE tgrelid = to_regclass(:side) AND tgname = :to_log AND tgenabled <> 'D')"
+)
+
+
+class Stage(Enum):
+    """Where a box's items are written to."""
+
+    TABLE = "table"
+    """There is no log."""
+    BOTH = "both"
+    """There is a log, and what is written to it is moved to the table."""
+    LOG = "log"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the database says of a box."""
+
+    side: BoxTable
+    """With ``storage: log``, whatever is configured."""
+    stage: Stage
+    log: str
+    """Quoted, as are the positions."""
+    positions: str
+    columns: list[str] | None
+    """Quoted, those of the log but for the transaction; None where there is none."""
+    log_has_trigger: bool
+    """Whether the log has the trigger that moves items to the table, on or off."""
+    has_trigger: bool
+    """Whether the table has the one that moves them to the log, on or off."""
+    catches: bool
+    """Whether that one is on."""
+
+
+def look(connection: Connection, box: Box) -> Standing:
+    """Finds the stage by the tables and triggers.
+
+    Raises:
+        SchemaMismatch: the box has no table, or its name leaves no room for a log's.
+    """
+    side = reflect(connection, replace(box, storage=Storage.LOG))
+    log, positions = (quoted(connection.dialect, side.schema, name) for name in names_of(box.table.rpartition(".")[2]))
+    values = {"log": log, "side": side.name, "to_table": TO_TABLE, "to_log": TO_LOG}
+    exists, log_has_trigger, bridged, *of_table = connection.execute(_QUERY, values).one()
+    stage = Stage.TABLE if not exists else Stage.BOTH if bridged else Stage.LOG
+    columns = list(reflect_log(connection, side).shared) if exists else None
+    return Standing(side, stage, log, positions, columns, log_has_trigger, *of_table)

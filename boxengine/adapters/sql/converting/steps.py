@@ -1,0 +1,129 @@
+"""What each step of a conversion runs, as SQL: one list is one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy import Connection, Table, text
+
+from boxengine.adapters.sql import sizes
+from boxengine.adapters.sql.converting.redirects import NOT_IN_A_LOG, TO_LOG, TO_TABLE, Redirects
+from boxengine.adapters.sql.converting.stage import Stage, Standing
+from boxengine.adapters.sql.dialects.postgresql import lock_space
+from boxengine.adapters.sql.listen import CHANNEL
+from boxengine.adapters.sql.log import parts
+from boxengine.adapters.sql.log.tables import in_text, is_logged, refuse_old_servers
+from boxengine.domain.box import Box, Storage
+from boxengine.errors import SchemaMismatch
+from boxengine.ports import Signal
+
+FOR_DELIVERIES = 30
+"""Seconds for which a step waits until the delivery of a bucket has ended. Nobody who writes waits for that."""
+
+
+class Steps:
+    """The steps of one box, in the transaction that takes them."""
+
+    def __init__(self, connection: Connection, found: Standing, table: Table, *, lock_timeout: float) -> None:
+        """Args:
+        table: what the box's table is made of.
+        lock_timeout: seconds for which writers may be held up.
+        """
+        self._connection = connection
+        self._found = found
+        self._box: Box = found.side.box
+        self._table = table
+        # It holds for each lock, and a step needs two: whoever waits behind the first waits for both.
+        self._limit = _limit(lock_timeout / 2)
+        self._texts = Redirects(connection.dialect, found.side, found.log, found.positions, self._columns())
+
+    def lock_log(self) -> list[str]:
+        return [self._limit, f"LOCK TABLE {self._found.log} IN SHARE ROW EXCLUSIVE MODE"]
+
+    def make_log(self) -> list[str]:
+        """In one transaction with its trigger, so that nobody finds a log without it."""
+        refuse_old_servers(self._connection, self._table.name)
+        sequence = parts.sequence_of(self._connection, self._table, self._box)
+        needed = parts.parts(self._connection.dialect, self._table, self._box, sequence=sequence)
+        made = [part.sql for part in needed if not part.is_there(self._connection)]
+        triggers = [*self._texts.functions(), self._texts.trigger_of_log()]
+        return [self._limit, *made, *triggers, *self._mark(None)]
+
+    def switch_to_log(self) -> list[str]:
+        found, texts = self._found, self._texts
+        # A function takes no lock of the tables; who writes after us uses the new one.
+        statements = [self._limit, *texts.functions(), texts.lock()]
+        statements.append(texts.turn(TO_LOG, on=True) if found.has_trigger else texts.trigger_of_table())
+        if found.stage is Stage.BOTH:
+            statements += [texts.turn(TO_TABLE, on=False), texts.begin_now()]
+        return [*statements, *self._mark(Storage.LOG)]
+
+    def hold(self, buckets: Iterable[int]) -> list[str]:
+        """Waits for the deliveries of these buckets, and keeps others out."""
+        space = lock_space(self._found.side)
+        return [_limit(FOR_DELIVERIES), *(f"SELECT pg_advisory_xact_lock({space}, {bucket})" for bucket in buckets)]
+
+    def copy(self, bucket: int | None = None) -> str:
+        return self._texts.copy(bucket)
+
+    def lock(self) -> list[str]:
+        return [self._limit, *self._texts.functions(), self._texts.lock()]
+
+    def switch_to_table(self) -> list[str]:
+        """For a transaction that holds all buckets, has locked both tables and copied what was left in the log."""
+        found, texts = self._found, self._texts
+        statements = [texts.turn(TO_TABLE, on=True) if found.log_has_trigger else texts.trigger_of_log()]
+        if found.has_trigger:
+            statements.append(texts.turn(TO_LOG, on=False))
+        # Bounds of workers with the other storage may lie behind what was copied.
+        again = Signal(self._box.name, None, again=True).encode().replace("'", "''")
+        return [*statements, *self._mark(None), f"SELECT pg_notify('{CHANNEL}', '{again}')"]
+
+    def drop_log(self) -> list[str]:
+        found = self._found
+        dropped = f"DROP TABLE {found.log}, {found.positions}"
+        return [self._limit, dropped, f"DROP FUNCTION {self._texts.to_table}()", *self._mark(Storage.TABLE)]
+
+    def drop_trigger(self) -> list[str]:
+        return [self._limit, f"DROP FUNCTION {self._texts.to_log}() CASCADE"]
+
+    def refuse_items(self) -> None:
+        """Raises:
+        SchemaMismatch: applications create items that they could not create with a log.
+        """
+        side = self._found.side
+        names = [name for name in NOT_IN_A_LOG if side.has(name)]
+        if not names:
+            return
+        query = f"SELECT count({'), count('.join(names)}) FROM {side.in_text} WHERE status = 0"
+        counts = self._connection.execute(text(query)).one()
+        for name, number in zip(names, counts, strict=True):
+            if number:
+                raise SchemaMismatch(
+                    f"box {self._box.name}: {number:,} pending items have {name}: storage: log refuses to create such items. "
+                    "Convert the box once applications create none, and these are delivered"
+                )
+
+    def log_is_used(self) -> bool:
+        """Whether the log has rows, so that it must not become one whose rows are moved away."""
+        return bool(self._connection.execute(text(f"SELECT EXISTS (SELECT FROM {in_text(self._found.log)})")).scalar())
+
+    def waits_in_log(self) -> bool:
+        """Whether the log has rows that no delivery has passed."""
+        return bool(self._connection.execute(text(self._texts.waiting().replace(":", "\\:"))).scalar())
+
+    # ── the parts ────────────────────────────────────────────────────────────────────────────────────
+
+    def _columns(self) -> list[str]:
+        if self._found.columns is not None:
+            return self._found.columns
+        quote = self._connection.dialect.identifier_preparer.quote
+        return [quote(column.name) for column in self._table.columns if is_logged(column.name)]
+
+    def _mark(self, storage: Storage | None) -> list[str]:
+        side = self._found.side
+        return [] if side.recorded_storage is storage else [sizes.marking(self._connection, side, storage)]
+
+
+def _limit(seconds: float) -> str:
+    return f"SET LOCAL lock_timeout = '{round(seconds * 1000)}ms'"

@@ -1,0 +1,255 @@
+"""A box on its way from table to log and back, one claim at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.converting.stage import Stage
+from boxengine.domain.item import Status
+from boxengine.errors import SchemaMismatch, StoreConflict
+from tests.integration.converting.bench import LOG, TABLE, Bench, bench
+
+EITHER = pytest.mark.parametrize("by", [TABLE, LOG], ids=["table", "log"])
+
+
+@pytest.fixture
+def box(postgres_url: str) -> Iterator[Bench]:
+    with bench(postgres_url) as made:
+        yield made
+
+
+def test_there_and_back_in_four_steps_that_can_each_be_repeated(box: Bench) -> None:
+    stages = [box.stage]
+    command = box.conversion()
+    for step in (command.prepare, command.finish_to_log, command.back, command.finish_to_table):
+        step()
+        stages.append(box.stage)
+        step()
+        assert box.stage is stages[-1]
+    assert stages == [Stage.TABLE, Stage.BOTH, Stage.LOG, Stage.BOTH, Stage.TABLE]
+    assert box.ask("SELECT proname FROM pg_proc WHERE proname LIKE 'order_items%'") == []
+    assert (
+        box.ask("SELECT tgname FROM pg_trigger WHERE tgrelid = 'order_items'::regclass".replace("::", "\\:\\:")) == []
+    )
+    command.prepare()
+    command.finish_to_log()
+    assert box.deliver(LOG) == []
+    assert box.commit(LOG, "k") == box.deliver(LOG)
+
+
+@EITHER
+def test_between_the_two_all_items_are_in_the_table(box: Bench, by: object) -> None:
+    box.bring_to(Stage.BOTH)
+    ids = box.commit(TABLE, "a") + box.commit(LOG, "a", "b") + box.commit(TABLE, "c") + box.commit(LOG, "a")
+    assert ids == box.in_table()
+    assert box.in_log() == []
+    assert box.deliver(by) == ids  # type: ignore[arg-type]
+    assert box.in_table() == []
+
+
+@EITHER
+def test_after_the_switch_all_items_are_in_the_log(box: Bench, by: object) -> None:
+    box.bring_to(Stage.LOG)
+    ids = box.commit(by, "a") + box.commit(by, "a", "b", "a")  # type: ignore[arg-type]
+    assert box.in_table() == []
+    assert box.in_log() == ids
+    assert box.deliver(LOG) == ids
+
+
+def test_what_waited_in_the_table_goes_out_before_the_log(box: Bench) -> None:
+    before = box.commit(TABLE, *"abab")
+    box.bring_to(Stage.LOG)
+    after = box.commit(TABLE, *"ab") + box.commit(LOG, *"ab")
+    assert box.deliver(LOG, limit=3, buckets=(0,)) == before[:3]
+    assert box.deliver(LOG) + box.deliver(LOG) == before[3:] + after
+
+
+def test_a_key_goes_on_in_the_log_when_its_failed_item_in_the_table_is_settled(box: Bench) -> None:
+    first, other = box.commit(TABLE, "a", "b")
+    assert box.deliver(TABLE, fail=(first,)) == [first, other]
+    box.bring_to(Stage.LOG)
+    later, neighbour = box.commit(TABLE, "a", "b")
+    assert box.deliver(LOG) == [neighbour]
+    assert box.ask("SELECT id, errors_count FROM order_items WHERE status = 0 ORDER BY id") == [(first, 1), (later, 0)]
+    box.run("UPDATE order_items SET processed_at = now() - interval '1 hour' WHERE errors_count > 0")
+    assert box.deliver(LOG) == [first, later]
+
+
+def test_back_in_the_table_what_waited_in_the_log_goes_out_first(box: Bench) -> None:
+    box.bring_to(Stage.LOG)
+    passed = box.commit(LOG, "a", "b")
+    assert box.deliver(LOG) == passed
+    waiting = box.commit(LOG, *"abab") + box.commit(LOG, *"ab", bucket=1)
+    box.conversion().back()
+    after = box.commit(LOG, "a") + box.commit(TABLE, "a")
+    assert box.in_table() == waiting + after
+    assert box.deliver(TABLE) == waiting + after
+    assert box.deliver(LOG) == []
+    box.conversion().finish_to_table()
+    assert box.deliver(TABLE) == []
+
+
+def test_of_a_batch_under_way_only_what_was_not_passed_is_copied(box: Bench) -> None:
+    box.bring_to(Stage.LOG)
+    ids = box.commit(LOG, *"abcdef")
+    assert box.deliver(LOG, limit=4, buckets=(0,)) == ids[:4]
+    box.conversion().back()
+    assert box.in_table() == ids[4:]
+    assert box.deliver(LOG) == ids[4:]
+
+
+def test_a_lower_id_that_was_committed_late_is_copied(box: Bench) -> None:
+    box.bring_to(Stage.LOG)
+    with box.engine.connect() as slow:
+        late = box.put(slow, LOG, "a")
+        quick = box.commit(LOG, "b")
+        assert box.deliver(LOG) == quick
+        slow.commit()
+    box.conversion().back()
+    assert box.in_table() == late
+
+
+def test_a_writer_that_is_open_puts_the_switch_off_and_loses_nothing(box: Bench) -> None:
+    box.bring_to(Stage.BOTH)
+    with box.engine.connect() as writer:
+        before = box.put(writer, TABLE, "a")
+        with pytest.raises(StoreConflict, match=r"process \d+ \(.+\) is in the way, with a transaction of \d+ s"):
+            box.conversion(attempts=2).finish_to_log()
+        assert box.stage is Stage.BOTH
+        assert len(box.told) == 1
+        box.conversion(attempts=2, wait=lambda _seconds: writer.commit()).finish_to_log()
+    after = box.commit(TABLE, "a")
+    assert (box.in_table(), box.in_log()) == (before, after)
+
+
+def test_a_writer_of_the_log_that_is_open_puts_the_way_back_off_and_is_not_forgotten(box: Bench) -> None:
+    box.bring_to(Stage.LOG)
+    with box.engine.connect() as writer:
+        before = box.put(writer, LOG, "a")
+        with pytest.raises(StoreConflict):
+            box.conversion().back()
+        assert box.stage is Stage.LOG
+        box.conversion(attempts=2, wait=lambda _seconds: writer.commit()).back()
+    after = box.commit(LOG, "a")
+    assert box.in_table() == before + after
+    assert box.deliver(TABLE) == before + after
+
+
+def test_an_old_snapshot_writes_to_the_new_place(box: Bench) -> None:
+    box.bring_to(Stage.BOTH)
+    with box.engine.connect().execution_options(isolation_level="REPEATABLE READ") as writer:
+        writer.exec_driver_sql("SELECT count(*) FROM order_items")
+        box.conversion().finish_to_log()
+        ids = box.put(writer, TABLE, "a", "b")
+        writer.commit()
+    assert box.in_log() == ids
+    assert box.deliver(LOG) == ids
+
+
+def test_a_row_that_is_no_new_item_stays_in_the_table(box: Bench) -> None:
+    box.bring_to(Stage.LOG)
+    box.commit(LOG, "a")
+    box.run(
+        "INSERT INTO order_items (uuid, event_key, bucket, status, errors_count, payload, created_at, updated_at) "
+        "SELECT gen_random_uuid(), 'k', 0, status, 0, '', now(), now() FROM (VALUES (1), (2)) AS v(status)"
+    )
+    assert box.ask("SELECT status FROM order_items ORDER BY 1") == [(Status.FAILED,), (Status.DELIVERED,)]
+
+
+def test_what_a_log_has_no_place_for_is_refused_before_anything_is_made(box: Bench) -> None:
+    box.commit(TABLE, "a", dedup_key="once")
+    with pytest.raises(SchemaMismatch, match="1 pending items have dedup_key: storage: log refuses"):
+        box.conversion().prepare()
+    assert box.stage is Stage.TABLE
+
+
+def test_an_application_that_still_says_dedup_key_is_not_refused(box: Bench) -> None:
+    box.bring_to(Stage.LOG)
+    (once,) = box.commit(TABLE, "a", dedup_key="once")
+    assert box.commit(TABLE, "a", dedup_key="once") == [once]
+    assert box.in_table() == [once]
+    assert box.deliver(LOG) == [once]
+
+
+def test_a_log_that_db_create_has_made_too_early_is_taken_while_it_is_empty(box: Bench) -> None:
+    schema.create(box.engine, [box.boxes[LOG]])
+    box.conversion().prepare()
+    assert box.stage is Stage.BOTH
+    ids = box.commit(LOG, "a") + box.commit(TABLE, "a")
+    assert box.deliver(TABLE) == ids
+
+
+def test_a_log_in_use_stays_one_and_catches_what_old_processes_write(box: Bench) -> None:
+    schema.create(box.engine, [box.boxes[LOG]])
+    first = box.commit(LOG, "a")
+    box.conversion().prepare()
+    assert box.stage is Stage.LOG
+    box.conversion().finish_to_log()
+    ids = first + box.commit(TABLE, "a")
+    assert box.in_log() == ids
+    assert box.deliver(LOG) == ids
+
+
+def test_a_worker_of_the_other_storage_says_how_to_go_on(box: Bench) -> None:
+    box.bring_to(Stage.LOG)
+    with pytest.raises(
+        SchemaMismatch,
+        match="box order_item: storage is table, but the box was converted to log: set storage: log, or convert it back with: "
+        "boxengine db convert order_item --to table",
+    ):
+        box.deliver(TABLE)
+    (finding,) = [each for each in schema.check(box.engine, [box.boxes[TABLE]]) if each.severity == "error"]
+    assert "but the box was converted to log" in finding.message
+    box.conversion().back()
+    box.conversion().finish_to_table()
+    with pytest.raises(SchemaMismatch, match=r"converted to table: set storage: table, .* convert order_item --to log"):
+        box.deliver(LOG)
+
+
+def test_a_worker_that_runs_notices_the_switch(box: Bench) -> None:
+    box.bring_to(Stage.BOTH)
+    store = box.stores[TABLE]
+    assert box.deliver(TABLE) == []
+    store.look_again()
+    box.conversion().finish_to_log()
+    assert store.look_again() == ["order_item"]
+    with pytest.raises(SchemaMismatch, match="converted to log"):
+        store.poll(box.boxes[TABLE], [0, 1], 10)
+    box.conversion().back()
+    assert store.look_again() == ["order_item"]
+    assert store.poll(box.boxes[TABLE], [0, 1], 10) == []
+
+
+def test_steps_out_of_turn_name_the_one_before(box: Bench) -> None:
+    with pytest.raises(SchemaMismatch, match="first boxengine db convert order_item --to log"):
+        box.conversion().finish_to_log()
+    box.bring_to(Stage.LOG)
+    with pytest.raises(SchemaMismatch, match="first boxengine db convert order_item --to table"):
+        box.conversion().finish_to_table()
+
+
+def test_a_log_with_items_that_no_position_covers_is_not_dropped(box: Bench) -> None:
+    box.bring_to(Stage.LOG)
+    box.commit(LOG, "a", bucket=7)
+    box.conversion().back()
+    with pytest.raises(SchemaMismatch, match="nothing was dropped"):
+        box.conversion().finish_to_table()
+    assert len(box.in_log()) == 1
+
+
+def test_writers_need_no_more_rights_than_they_had(box: Bench) -> None:
+    ((name,),) = box.ask("SELECT replace(current_database(), '-', '_')")
+    role = f"writer_of_{name}"
+    box.run(f"CREATE ROLE {role}")
+    try:
+        box.run(f"GRANT INSERT, SELECT ON order_items TO {role}; GRANT USAGE ON SEQUENCE order_items_id_seq TO {role}")
+        box.bring_to(Stage.LOG)
+        with box.engine.begin() as connection:
+            connection.exec_driver_sql(f"SET LOCAL ROLE {role}")
+            ids = box.put(connection, TABLE, "a")
+        assert box.deliver(LOG) == ids
+    finally:
+        box.run(f"DROP OWNED BY {role}; DROP ROLE {role}")
