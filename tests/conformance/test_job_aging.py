@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from boxengine.adapters.sql.jobs.store import SqlJobs
-from boxengine.domain.jobs import Requeued
+from boxengine.domain.jobs import ClaimedJob, Requeued
 from boxengine.ports.jobs import JobStore
 from tests.conformance.jobs import BOX, JobHarness, SqlHarness, claim, end, new
 
@@ -67,18 +67,18 @@ def test_an_old_job_with_a_free_lock_key_goes_before_urgent_ones_too(jobs: JobHa
     held, behind, free = jobs.create(new(lock_key="a"), new(lock_key="a"), new(priority=200, lock_key="b"))
     assert [job.id for job in claim(jobs, 1)] == [held]
     jobs.pass_time(AGED)
-    urgent, last = jobs.create(new(priority=1), new(priority=1))
+    urgent, second, last = jobs.create(*(new(priority=1) for _ in range(3)))
     # The one whose key is held is set aside, and a job that can run takes its place.
     assert by_age(jobs, 1) == [urgent]
-    assert by_age(jobs, 2) == [free, last]
+    assert by_age(jobs, 1) == [free]
+    assert claim(jobs)[0].id == second
+    assert jobs.row(last)["status"] == "running"
     assert jobs.row(behind)["status"] == "queued"
 
 
 def test_a_retried_job_knows_when_the_attempt_before_started(jobs: JobHarness) -> None:
     first = jobs.one()
-    jobs.store.give_back(BOX, [first.held])
-    (again,) = claim(jobs)
-    # Given back before it began: that was no attempt.
+    again = given_back(jobs, first)
     assert (first.previous_start, again.attempt, again.previous_start) == (None, 1, None)
     for attempt in (2, 3):
         started = picked(jobs, first.id)
@@ -86,6 +86,15 @@ def test_a_retried_job_knows_when_the_attempt_before_started(jobs: JobHarness) -
         jobs.pass_time(5)
         (again,) = claim(jobs)
         assert (again.attempt, again.previous_start) == (attempt, started)
+        again = given_back(jobs, again)
+        assert (again.attempt, again.previous_start) == (attempt, started)
+
+
+def given_back(jobs: JobHarness, job: ClaimedJob) -> ClaimedJob:
+    """Claimed once more: nobody had begun it, so that was no attempt."""
+    jobs.store.give_back(BOX, [job.held])
+    (again,) = claim(jobs)
+    return again
 
 
 def picked(jobs: JobHarness, job_id: int) -> datetime:
