@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import typer
 
-from boxengine.cli.on_demand import group_of
+from boxengine.cli.on_demand import Home, group_of
 
 COMMANDS = {
-    "list": "boxengine.cli.items_looking:list_",
-    "show": "boxengine.cli.items_looking:show",
-    "retry": "boxengine.cli.items_acting:retry",
-    "discard": "boxengine.cli.items_acting:discard",
-    "delete": "boxengine.cli.items_acting:delete",
-    "replay": "boxengine.cli.items_replaying:replay",
+    "list": Home("boxengine.cli.items_looking:list_", "List items by id, without their payloads."),
+    "show": Home(
+        "boxengine.cli.items_looking:show",
+        "Show one item with its payload (as text, or its first bytes in hex) and the log of its last failure.",
+    ),
+    "retry": Home(
+        "boxengine.cli.items_acting:retry", "Make items due at once: errors_count 0, remembered failures forgotten."
+    ),
+    "discard": Home(
+        "boxengine.cli.items_acting:discard",
+        "Give items up: they become discarded, and are deleted after their retention.",
+    ),
+    "delete": Home("boxengine.cli.items_acting:delete", "Delete items for good."),
+    "replay": Home(
+        "boxengine.cli.items_replaying:replay",
+        "Deliver delivered items once more, chosen by id, key or time: as copies behind all items of their keys.",
+    ),
 }
 
 cli = typer.Typer(

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 import traceback
@@ -15,6 +17,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from boxengine.cli.commands import COMMANDS
 from boxengine.cli.context import Globals
 from boxengine.cli.on_demand import group_of
 from boxengine.domain.masking import masked_text
@@ -23,28 +26,6 @@ from boxengine.version import __version__
 
 LOG_FORMATS = ("auto", "json", "text")
 LOG_LEVELS = ("debug", "info", "warning", "error")
-
-COMMANDS = {
-    "start": "boxengine.cli.start:start",
-    "consume": "boxengine.cli.consume:consume",
-    "create": "boxengine.cli.create:create",
-    "status": "boxengine.cli.status:status",
-    "pause": "boxengine.cli.pausing:pause",
-    "resume": "boxengine.cli.pausing:resume",
-    "cleanup": "boxengine.cli.cleanup:cleanup",
-    "audit": "boxengine.cli.audit:audit",
-    "init": "boxengine.cli.init:init",
-    "web": "boxengine.cli.web:web",
-    "doctor": "boxengine.cli.doctor:doctor",
-    "demo": "boxengine.cli.demo:demo",
-    "servers": "boxengine.cli.servers:servers",
-    "items": "boxengine.cli.items:cli",
-    "jobs": "boxengine.cli.jobs:cli",
-    "subscriptions": "boxengine.cli.subscriptions:cli",
-    "new": "boxengine.cli.new:cli",
-    "db": "boxengine.cli.db:cli",
-    "config": "boxengine.cli.config:cli",
-}
 
 cli = typer.Typer(
     name="boxengine",
@@ -99,9 +80,15 @@ def options(
 
 
 def run(arguments: list[str] | None = None) -> None:
-    """Runs a command and exits with its code."""
+    """Runs a command and exits with its code.
+
+    Args:
+        arguments: None: those of this process, which ends with the command.
+    """
     open_closed_streams()
-    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments is None:
+        arguments = sys.argv[1:]
+        atexit.register(gc.freeze)  # otherwise Python searches all modules for garbage before it forgets them
     try:
         cli(args=arguments)
     except (ConfigurationError, UnknownBox, PortTaken) as error:

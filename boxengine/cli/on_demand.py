@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import copy
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
+
+from boxengine.app.garbage import put_off
+
+
+class Home(NamedTuple):
+    """Where a command is, and what the list of commands says of it."""
+
+    place: str
+    """Of its function, or of its own ``typer.Typer``, as ``module:name``."""
+    summary: str
+    """The first paragraph of its help text, so that the list needs no import of any command."""
 
 
 class Commands(Mapping[str, Any]):
     """A group's commands by name, each made from its module at its first use."""
 
-    def __init__(self, homes: Mapping[str, str]) -> None:
+    def __init__(self, homes: Mapping[str, Home]) -> None:
         """Args:
-        homes: by a command's name the place of its function, or of its own ``typer.Typer``, as ``module:name``.
+        homes: by a command's name.
         """
         self._homes = homes
         self._made = cache(self._make)
@@ -32,8 +44,9 @@ class Commands(Mapping[str, Any]):
         return len(self._homes)
 
     def _make(self, name: str) -> Any:
-        module, _, attribute = self._homes[name].partition(":")
-        found = getattr(import_module(module), attribute)
+        module, _, attribute = self._homes[name].place.partition(":")
+        with put_off():
+            found = getattr(import_module(module), attribute)
         around = typer.Typer()
         if isinstance(found, typer.Typer):
             around.add_typer(found, name=name)
@@ -42,7 +55,7 @@ class Commands(Mapping[str, Any]):
         return get_group(around).commands[name]
 
 
-def group_of(homes: Mapping[str, str]) -> type[TyperGroup]:
+def group_of(homes: Mapping[str, Home]) -> type[TyperGroup]:
     """The class of a ``typer.Typer`` that has these commands (``cls``); see ``Commands``."""
 
     class OnDemand(TyperGroup):
@@ -50,5 +63,10 @@ def group_of(homes: Mapping[str, str]) -> type[TyperGroup]:
             super().__init__(**options)
             # Nothing is added to it later, so that it need not be mutable.
             self.commands = Commands(homes)  # type: ignore[assignment]
+
+        def format_help(self, *arguments: Any) -> None:
+            listed = copy(self)
+            listed.commands = {name: TyperCommand(name, help=home.summary) for name, home in homes.items()}
+            super(OnDemand, listed).format_help(*arguments)
 
     return OnDemand

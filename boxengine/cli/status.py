@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from boxengine.app.garbage import put_off
 from boxengine.cli.context import (
     chosen,
     connect,
@@ -49,8 +50,9 @@ def status(
 
     Examples: boxengine status; boxengine status order_outbox_item --watch; boxengine status --json
     """
-    from boxengine.app.overview import Lookout  # noqa: PLC0415 - see Globals.boxes
-    from boxengine.cli.signals import stop_request  # noqa: PLC0415
+    with put_off():
+        from boxengine.app.overview import Lookout  # noqa: PLC0415 - see Globals.boxes
+        from boxengine.cli.signals import stop_request  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
     wanted = chosen(boxes, box)

@@ -9,7 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from typer.main import get_group
 
+from boxengine.cli import commands, items, main
+from boxengine.cli.on_demand import Home
 from tests.cli.project import Project
 from tests.eventually import eventually
 
@@ -28,9 +32,9 @@ class Told:
 
 
 def imported(statement: str) -> set[str]:
-    program = f"{statement}; import json, sys; print(json.dumps(sorted(sys.modules)))"
+    program = f"{statement}\nimport json, sys; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
-    return set(json.loads(done.stdout))
+    return set(json.loads(done.stdout.splitlines()[-1]))
 
 
 def told_at_delivery(folder: Path, *, postgres_url: str, redis_url: str) -> dict[str, Any]:
@@ -53,9 +57,43 @@ def test_the_commands_are_known_before_anything_is_imported_that_they_work_with(
     unneeded = {"sqlalchemy", "redis", "psycopg", "yaml", "opentelemetry", "rich.console", "boxengine.ports"}
     assert unneeded & modules == set()
     assert {name for name in modules if name.startswith("boxengine.cli.")} == {
+        "boxengine.cli.commands",
         "boxengine.cli.context",
         "boxengine.cli.main",
         "boxengine.cli.on_demand",
+    }
+
+
+def test_a_process_that_ends_does_not_search_its_modules_for_garbage() -> None:
+    program = "import atexit, gc, sys; atexit.register(lambda: print(gc.get_freeze_count() > 1000))"
+    command = f"{program}; sys.argv[1:] = ['--version']; from boxengine.cli.main import run; run()"
+    done = subprocess.run([sys.executable, "-c", command], check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "True"
+
+
+LISTING = """
+from boxengine.cli import main
+try: main.run({arguments!r})
+except SystemExit as end: assert not end.code
+"""
+
+
+@pytest.mark.parametrize("group", ["", "items"])
+def test_the_list_of_commands_imports_none_of_them(group: str) -> None:
+    modules = imported(LISTING.format(arguments=[*group.split(), "--help"]) + "print()")
+    own = {name for name in modules if name.startswith("boxengine.cli.")}
+    assert own <= {f"boxengine.cli.{name}" for name in ("commands", "context", "items", "main", "on_demand")}
+
+
+@pytest.mark.parametrize(
+    ("cli", "homes"), [(main.cli, commands.COMMANDS), (items.cli, items.COMMANDS)], ids=["boxengine", "items"]
+)
+def test_the_list_of_commands_says_of_each_what_its_own_help_begins_with(
+    cli: typer.Typer, homes: dict[str, Home]
+) -> None:
+    made = get_group(cli).commands
+    assert {name: " ".join((made[name].help or "").partition("\n\n")[0].split()) for name in made} == {
+        name: home.summary for name, home in homes.items()
     }
 
 
