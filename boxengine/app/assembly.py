@@ -475,6 +475,7 @@ class _Assembly:
             observer=self._observer,
             clock=self._clock,
             token=self._token,
+            partitions=self._servers.store,
         )
         return self._loop("retention", retention.turn, limit=timedelta(hours=1), interrupt=retention.stop)
 

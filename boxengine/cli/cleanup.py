@@ -49,6 +49,7 @@ def cleanup(
             clock=servers.clock,
             token=secrets.token_hex(8),
             looks=None,
+            partitions=servers.store,
         )
         stopping = stop_request(on_stop=retention.stop)
         busy = []

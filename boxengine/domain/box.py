@@ -147,6 +147,8 @@ class Box:
     circuit_breaker: CircuitPolicy = field(default_factory=CircuitPolicy)
     """Applies to each of its transports."""
     storage: Storage = Storage.TABLE
+    log_partitions: timedelta | None = None
+    """The time that each partition of a new log is meant for; None: a new log is one table."""
     subscriptions: tuple[str, ...] = ()
     """Names of all readers of its log, for such a box and for each reader; empty: only the box itself reads it."""
     subscription: Subscription | None = None

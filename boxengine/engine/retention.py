@@ -6,12 +6,13 @@ import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from boxengine.domain.box import Box
+from boxengine.domain.box import Box, Storage
 from boxengine.domain.holding_back import held_back
 from boxengine.domain.item import Status
 from boxengine.domain.item_id import ItemId
 from boxengine.engine.running.outages import Outages
-from boxengine.ports import Clock, Duty, HistoryStore, LeaseName, Leases, Observer, events
+from boxengine.errors import BoxError, SchemaMismatch
+from boxengine.ports import Clock, Duty, HistoryStore, LeaseName, Leases, Observer, Partitions, events
 
 INTERVAL = timedelta(minutes=10)
 LEASE_TTL = timedelta(seconds=60)
@@ -34,9 +35,14 @@ class Retention:
         clock: Clock,
         token: str,
         looks: int | None = LOOKS,
+        partitions: Partitions | None = None,
     ) -> None:
-        """``looks``: for old rows behind younger ones, in each pass; None: through the whole table."""
+        """Args:
+        looks: for old rows behind younger ones, in each pass; None: through the whole table.
+        partitions: of boxes with ``storage: log``; None: they have none.
+        """
         self._looks = looks
+        self._partitions = partitions
         self._swept: dict[str, ItemId | None] = {}
         """By box, the id up to which it has been looked for old rows behind younger ones in this round; None: not at all."""
         self._boxes = boxes
@@ -70,7 +76,8 @@ class Retention:
         try:
             retention = box.retention
             self._tell_of_a_lag(box)
-            deleted = self._delete(box, [Status.DELIVERED], retention.delivered, lease=lease)
+            deleted = self._turn_over(box)
+            deleted += self._delete(box, [Status.DELIVERED], retention.delivered, lease=lease)
             deleted += self._delete(box, [Status.FAILED, Status.DISCARDED], retention.others, lease=lease)
             return deleted + self._sweep(box, lease=lease)
         finally:
@@ -82,6 +89,25 @@ class Retention:
             age = held_back(box, self._store.unread_since(box), self._clock.now())
             if age is not None:
                 self._observer.see(events.RetentionHeld(box, age=age))
+
+    def _turn_over(self, box: Box) -> int:
+        """How many rows went with partitions of a log. Where partitions fail, rows are deleted all the same."""
+        if self._partitions is None or box.storage is not Storage.LOG:
+            return 0
+        what, began = f"partitions of {box.name}", self._clock.monotonic()
+        try:
+            done = self._partitions.turn_over(box, created_before=self._clock.now() - box.retention.delivered)
+        except BoxError as error:
+            self._outages.failed(what, error)
+            return 0
+        if done is not None and done.trouble is not None:
+            self._outages.failed(what, SchemaMismatch(done.trouble))
+        else:
+            self._outages.worked(what)
+        deleted = 0 if done is None else done.deleted
+        if deleted:
+            self._observer.see(events.Deleted(box, rows=deleted, seconds=self._clock.monotonic() - began))
+        return deleted
 
     def _delete(self, box: Box, statuses: Sequence[Status], period: timedelta, *, lease: LeaseName) -> int:
         """Goes through the time before the period in windows, each in batches of one statement and transaction."""

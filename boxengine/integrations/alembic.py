@@ -29,8 +29,9 @@ from sqlalchemy.types import TypeEngine
 from boxengine.adapters.sql import columns, now, schema, upgrade
 from boxengine.adapters.sql.index_names import index_names
 from boxengine.adapters.sql.jobs import schema as job_schema
+from boxengine.adapters.sql.log.partitions import is_partition_of
 from boxengine.adapters.sql.log.readers import READERS
-from boxengine.adapters.sql.log.tables import names_of, with_sources
+from boxengine.adapters.sql.log.tables import LOG, names_of, with_sources
 from boxengine.adapters.sql.sizes import without_size
 from boxengine.adapters.sql.tables import counters_of
 from boxengine.domain.box import Box, Storage
@@ -138,12 +139,16 @@ class _BoxTables:
         self._tables = {table.fullname for table in schema.tables(self._boxes, self._models)}
         self._beside = {counters_of(name) for name in self._tables} | set(_beside_side_tables(self._boxes))
         """Tables that only the plan knows: an application's metadata never has them."""
+        self._logs = [f"{box.table}{LOG}" for box in self._boxes if box.storage is Storage.LOG]
         self._without_model = _job_tables_without_model(resolved)
 
     def reads(self, name: str | None, kind: str, parents: Any) -> bool:
         """Whether Alembic looks at this name in the database: it warns of a log's types, which it does not know."""
+        if kind != "table":
+            return True
         schema_name = parents.get("schema_name")
-        return kind != "table" or (f"{schema_name}.{name}" if schema_name else name) not in self._beside
+        full = f"{schema_name}.{name}" if schema_name else str(name)
+        return full not in self._beside and not any(is_partition_of(log, full) for log in self._logs)
 
     def includes(self, item: Any, name: str | None, kind: str, *, only_in_database: bool) -> bool:
         """Whether Alembic compares this table or index."""

@@ -50,11 +50,13 @@ if TYPE_CHECKING:
         Claims,
         HistoryStore,
         Outlook,
+        Partitions,
         PendingRow,
         PlainClaim,
         Store,
         Swept,
         Tables,
+        Turnover,
     )
 
 __all__ = [
@@ -93,6 +95,7 @@ __all__ = [
     "OpenCircuit",
     "OtherProcesses",
     "Outlook",
+    "Partitions",
     "Pauses",
     "PendingRow",
     "PlainClaim",
@@ -108,6 +111,7 @@ __all__ = [
     "TopicPartition",
     "Tracer",
     "Transport",
+    "Turnover",
     "Wakeups",
     "WorkerInfo",
     "Workers",
@@ -140,11 +144,13 @@ _HOMES = {
         "Claims",
         "HistoryStore",
         "Outlook",
+        "Partitions",
         "PendingRow",
         "PlainClaim",
         "Store",
         "Swept",
         "Tables",
+        "Turnover",
     ),
 }
 

@@ -196,6 +196,29 @@ class HistoryStore(Protocol):
         """
 
 
+class Turnover(NamedTuple):
+    """What a pass did to the partitions of a log."""
+
+    made: Sequence[str] = ()
+    """Names of those made ahead."""
+    dropped: Sequence[str] = ()
+    """Names of those dropped."""
+    deleted: int = 0
+    """Rows that were removed with their partitions."""
+    trouble: str | None = None
+    """Why no partition of its own takes what is written now."""
+
+
+class Partitions(Protocol):
+    """The partitions of boxes with ``storage: log``."""
+
+    def turn_over(self, box: Box, *, created_before: datetime) -> Turnover | None:
+        """Makes partitions ahead, and removes those that every reader has passed and that hold no item created since.
+
+        Waits for nobody's lock longer than a moment. None: the box has no log, or one without partitions.
+        """
+
+
 class Tables(Protocol):
     """The tables behind the boxes, which people may alter while a worker runs."""
 

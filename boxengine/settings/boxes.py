@@ -208,6 +208,9 @@ class BoxSettings(Section):
     storage: StorageKind = Storage.TABLE
     """table: one row for each item, which its delivery marks; log (PostgreSQL): items are appended, and a delivery writes none of
     them."""
+    log_partitions: Duration | None = None
+    """With storage: log, the time that each partition of a new log is meant for: retention drops whole partitions. Left out: a
+    new log is one table, of which retention deletes rows."""
     subscriptions: Mapping[str, SubscriptionSettings] = Field(default_factory=dict)
     """With storage: log, in place of ``transports``: readers of the log, each with transports and a progress of its own."""
     retain_at_most: Duration | None = None

@@ -268,6 +268,7 @@ class _Resolver:
             retention=_retention(settings),
             circuit_breaker=settings.circuit_breaker.policy(),
             storage=settings.storage,
+            log_partitions=settings.log_partitions,
             subscriptions=tuple(settings.subscriptions),
             sequence=self._sequence((*path, "sequence"), settings, model),
             key_index=_key_index(settings, model),

@@ -19,6 +19,9 @@ from boxengine.settings.names import BOX_NAME, underscore
 from boxengine.settings.origin import Path, dotted
 from boxengine.settings.schema import Settings
 
+SHORTEST_PARTITION = timedelta(hours=1)
+MOST_PARTITIONS = 50
+"""Of a log, within its retention."""
 _DRIVERS = {
     "postgresql": ("psycopg",),
     "mysql": ("pymysql", "mysqldb"),
@@ -286,6 +289,7 @@ def _retention(path: Path, box: BoxSettings) -> Iterator[Finding]:
 
 
 def _storage(path: Path, box: BoxSettings, url: str | None) -> Iterator[Finding]:
+    yield from _partitions(path, box)
     if box.storage is not Storage.LOG:
         return
     if url is not None and not url.startswith("postgres"):
@@ -295,6 +299,19 @@ def _storage(path: Path, box: BoxSettings, url: str | None) -> Iterator[Finding]
         yield Finding((*path, "storage"), message)
     if box.sequence:
         yield _finding((*path, "sequence"), "not with storage: log, which has no place for the numbers", "storage")
+
+
+def _partitions(path: Path, box: BoxSettings) -> Iterator[Finding]:
+    span = box.log_partitions
+    if span is None:
+        return
+    if box.storage is not Storage.LOG:
+        yield _finding((*path, "log_partitions"), "has a meaning only with storage: log", "storage")
+    # Every partition adds to the locks that each delivery takes.
+    least = max(SHORTEST_PARTITION, box.delivered_retention / MOST_PARTITIONS)
+    if span < least:
+        message = f"{format_iso(span)} would make too many partitions of this retention; expected at least {format_iso(least)}"
+        yield _finding((*path, "log_partitions"), message, "retention", "retention_delivered_items")
 
 
 def _of_a_log(path: Path, box: BoxSettings) -> Iterator[Finding]:

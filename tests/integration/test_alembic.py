@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 import boxengine
 from boxengine import InboxItem, OutboxItem, SequencedItem
 from boxengine.adapters.sql import schema, sizes, upgrade
+from boxengine.adapters.sql.store import SqlStore
 from boxengine.domain.box import Box
 from boxengine.settings import Resolved
 
@@ -33,6 +35,7 @@ outbox_items:
   note_outbox_item:
     model: tests.integration.test_alembic.NoteOutboxItem
     storage: log
+    log_partitions: P1D
     subscriptions: {billing: {transports: {log: {}}}, search: {transports: {log: {}}}}
 """
 ENVIRONMENT = """
@@ -207,6 +210,10 @@ def test_the_first_migration_makes_logs_with_their_positions(logs: Project) -> N
 
 def test_nothing_is_to_be_done_for_logs_after_db_create(logs: Project) -> None:
     schema.create(logs.engine, logs.boxes, logs.models)
+    (partitioned, *_) = (box for box in logs.boxes if box.source.log_partitions is not None)
+    done = SqlStore(logs.engine).turn_over(partitioned, created_before=datetime.now(UTC))
+    assert done is not None
+    assert done.made
     before = tables_of(logs.engine)
     logs.check()
     assert logs.left() == []

@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from boxengine.adapters.sql import autovacuum, bloat, held_back, schema
 from boxengine.adapters.sql.errors import sentence, translated
+from boxengine.adapters.sql.log.partitions import look
 from boxengine.adapters.sql.log.readers import READERS, Readers
 from boxengine.adapters.sql.log.tables import LogTable, names_in, reflect_log
 from boxengine.adapters.sql.pooler import is_pooled, shares_servers
@@ -184,6 +185,21 @@ class _PostgreSql:
                     text=f"This account may not {', '.join(missing)} on {shown}.",
                     advice=f"As its owner: GRANT {', '.join(missing)} ON {name} TO {self._one('SELECT current_user')}",
                 )
+
+        yield from self._partitions(table)
+
+    def _partitions(self, table: BoxTable) -> Iterator[Remark]:
+        """Whether this account may make and drop those of the log, as its worker has to."""
+        log = self._log(table)
+        found = None if log is None else look(self._connection, log.log)
+        if found is not None and not found.may_alter:
+            yield Remark(
+                area=AREA,
+                box=table.box.name,
+                text=f"This account may not make and drop partitions of {names_in(table.box)[0]}: it does not own it.",
+                advice=f"GRANT {found.owner} TO {self._one('SELECT current_user')}, or run boxengine cleanup as {found.owner} "
+                "every few hours.",
+            )
 
     def _needed(self, table: BoxTable) -> Iterator[tuple[str, str, tuple[str, ...]]]:
         """The box's tables, quoted and as people write them, each with the privileges that a worker needs."""

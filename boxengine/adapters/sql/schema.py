@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from boxengine.adapters.sql.errors import translated
 from boxengine.adapters.sql.index_names import index_name
 from boxengine.adapters.sql.log import parts as log_parts
 from boxengine.adapters.sql.log import tables as logs
+from boxengine.adapters.sql.log.partitions import look
 from boxengine.adapters.sql.models import box_table, storage_settings
 from boxengine.adapters.sql.sequence import counters
 from boxengine.adapters.sql.tables import BoxTable, counters_of, leads_to_keys, reflect, unescaped
@@ -159,9 +160,27 @@ def _check_log(connection: Connection, found: BoxTable) -> list[Finding]:
         told = f"this account may not SELECT on {logs.names_in(box)[1]}"
         return [Finding(box.name, "error", told, remedy=f"As its owner: GRANT SELECT ON {log.positions} to it.")]
     absent = logs.missing_positions(connection, log, box.buckets)
-    if not absent:
-        return []
-    return [Finding(box.name, "error", f"{absent} buckets have no position in the log of table {box.table}: db create")]
+    told = f"{absent} buckets have no position in the log of table {box.table}: db create"
+    return [*([Finding(box.name, "error", told)] if absent else []), *_check_partitions(connection, box, log)]
+
+
+def _check_partitions(connection: Connection, box: Box, log: logs.LogTable) -> Iterator[Finding]:
+    if box.subscription is not None and box.name != box.readers[0].name:
+        return  # told of its first reader
+    name, _ = logs.names_in(box)
+    partitions = look(connection, log.log)
+    if partitions is None:
+        if box.source.log_partitions is not None:
+            told = f"{name} is one table, for good: log_partitions is for logs that are still to be made"
+            yield Finding(
+                box.name, "warning", told, remedy="Leave log_partitions out, and retention deletes rows as before."
+            )
+    elif partitions.reach == partitions.current:
+        told = f"{name} has no partition for what is written now: its default partition takes it"
+        remedy = (
+            f"As {partitions.owner}: boxengine cleanup makes partitions where nobody holds a lock on the log for long."
+        )
+        yield Finding(box.name, "warning", told, remedy=remedy)
 
 
 def _known_indexes(present: Inspector, table: Table) -> set[str]:

@@ -24,6 +24,7 @@ from boxengine.adapters.sql.dialects.registry import commented, cursor_of, state
 from boxengine.adapters.sql.errors import connection_lost, translated
 from boxengine.adapters.sql.identity import identity
 from boxengine.adapters.sql.log.tables import LogTable, reflect_log
+from boxengine.adapters.sql.log.turnover import place_of, turn_over
 from boxengine.adapters.sql.payloads import MAX_BATCH_BYTES, light
 from boxengine.adapters.sql.stranded import stranded, told
 from boxengine.adapters.sql.tables import BoxTable, reflect
@@ -33,7 +34,7 @@ from boxengine.domain.bounds import PACE, Pace
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Status
 from boxengine.errors import StoreUnavailable
-from boxengine.ports import Outlook, PendingRow, Swept
+from boxengine.ports import Outlook, PendingRow, Swept, Turnover
 
 _BOXES_AT_ONCE = 50
 """In one statement: it locks each table and its indexes, and a server has room for some thousands of locks."""
@@ -254,6 +255,12 @@ class SqlStore:
             swept = Swept(*self._statements(box).sweep(cursor, finished, after or 0, limit))
             cursor.connection.commit()
             return swept
+
+    def turn_over(self, box: Box, *, created_before: datetime) -> Turnover | None:
+        """See ``Partitions.turn_over``."""
+        if box.storage is Storage.TABLE:
+            return None
+        return turn_over(self.engine, box, place_of(self.table(box)), created_before=created_before)
 
     def stranded(self, box: Box) -> str | None:
         """A message about pending rows in buckets that the box does not have. None: there are no such rows."""

@@ -176,10 +176,12 @@ class _Planner:
         source = self._box.source.table.rpartition(".")[2]
         numbered = self._present.has_table(source, schema=self._table.schema)
         sequence = log_parts.sequence_of(self._connection, self._table, self._box) if numbered else None
+        partitioned = log_parts.has_partitions(self._connection, self._table, self._box)
         for part in log_parts.parts(self._dialect, self._table, self._box, sequence=sequence):
             if part.is_there(self._connection):
                 continue
-            if part.index is not None:
+            # PostgreSQL makes no index over partitions concurrently.
+            if part.index is not None and not partitioned:
                 yield self._index_step(part.index, part.sql.replace("IF NOT EXISTS ", ""))
             else:
                 undo = f"DROP TABLE {part.relation}" if part.is_table else None

@@ -13,6 +13,7 @@ from boxengine.adapters.sql.checkup import SqlCheckup
 from boxengine.adapters.sql.engine import connect
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.domain.item import Status
+from boxengine.ports import Turnover
 from tests.integration.log.bench import Bench
 from tests.integration.log.shared import shared_log
 
@@ -28,6 +29,13 @@ GRANTS = [f"{privilege} ON {table}" for table, privileges in WORKER.items() for 
 @pytest.fixture
 def bench(postgres_url: str) -> Iterator[Bench]:
     bench = Bench(postgres_url)
+    yield bench
+    bench.engine.dispose()
+
+
+@pytest.fixture
+def partitioned(postgres_url: str) -> Iterator[Bench]:
+    bench = Bench(postgres_url, log_partitions=timedelta(days=1))
     yield bench
     bench.engine.dispose()
 
@@ -72,6 +80,31 @@ def test_an_account_with_the_workers_grants_delivers_lets_step_aside_retries_and
         span = {"created_from": now - timedelta(days=1), "created_before": now + timedelta(days=1)}
         assert worker.store.delete_finished(bench.box, [Status.DELIVERED], limit=10, **span) == 3
         assert privileges_missing(worker) == []
+
+
+def test_an_account_that_does_not_own_a_log_leaves_its_partitions_to_the_owner(partitioned: Bench) -> None:
+    bench, now = partitioned, datetime.now(UTC)
+    with account(bench, *GRANTS) as worker:
+        assert worker.store.turn_over(bench.box, created_before=now) == Turnover()
+        bench.run("DROP TABLE order_items_log_p0")
+        done = worker.store.turn_over(bench.box, created_before=now)
+        assert done is not None
+        assert "boxengine cleanup as postgres" in str(done.trouble)
+        item = bench.commit()
+        assert worker.take() == [item]
+        (told,) = privileges_missing(worker)
+        assert "make and drop partitions of order_items_log" in told
+
+
+def test_a_member_of_the_owners_role_makes_partitions_for_the_owner(partitioned: Bench) -> None:
+    bench = partitioned
+    with account(bench, *GRANTS, "postgres") as worker:
+        done = worker.store.turn_over(bench.box, created_before=datetime.now(UTC))
+        assert done is not None
+        assert done.made
+        assert privileges_missing(worker) == []
+        owners = "SELECT DISTINCT pg_get_userbyid(relowner) FROM pg_class WHERE relname ~ '^order_items_log_p'"
+        assert bench.ask(owners) == [("postgres",)]
 
 
 def test_doctor_names_each_of_the_workers_grants_that_is_missing(bench: Bench) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -10,19 +11,22 @@ import pytest
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.leases import MemoryLeases
 from boxengine.adapters.memory.store import LOOKED_AT, MemoryStore
-from boxengine.domain.box import Box, BoxType
+from boxengine.domain.box import Box, BoxType, Storage
 from boxengine.domain.box import Retention as Policy
 from boxengine.domain.item import Status
 from boxengine.domain.item_id import ItemId
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.retention import LEASE_TTL, LOOKS, Retention
 from boxengine.engine.running.outages import Outages
-from boxengine.ports import Duty, LeaseName
+from boxengine.errors import BoxError, StoreUnavailable
+from boxengine.ports import Duty, LeaseName, Partitions, Turnover
+from boxengine.ports.events import Deleted, Event, OutageBegan, OutageEnded
 
 POLICY = Policy(
     delivered=timedelta(days=1), others=timedelta(days=2), batch_size=2, pause=timedelta(0), window=timedelta(hours=1)
 )
 BOX = Box(name="order_item", type=BoxType.OUTBOX, table="order_items", retention=POLICY)
+LOG_BOX = replace(BOX, storage=Storage.LOG)
 LEASE = LeaseName(Duty.RETENTION, "order_item")
 
 
@@ -45,15 +49,26 @@ class CountingStore(MemoryStore):
         """Nothing, unless a test says otherwise."""
 
 
+class Watching(NullObserver):
+    """Keeps what it saw."""
+
+    def __init__(self) -> None:
+        self.seen: list[Event] = []
+
+    def see(self, event: Event) -> None:
+        self.seen.append(event)
+
+
 class Bench:
     def __init__(self) -> None:
+        self.observer = Watching()
         self.clock = ManualClock()
         self.store = CountingStore(self.clock)
         self.leases = MemoryLeases(clock=self.clock)
         self.retention = self.worker("me")
 
-    def worker(self, token: str) -> Retention:
-        observer = NullObserver()
+    def worker(self, token: str, partitions: Partitions | None = None) -> Retention:
+        observer = self.observer
         outages = Outages(observer=observer, error_tracker=lambda *_, **__: None, clock=self.clock)
         return Retention(
             [BOX],
@@ -63,6 +78,7 @@ class Bench:
             observer=observer,
             clock=self.clock,
             token=token,
+            partitions=partitions,
         )
 
     def insert(self, status: Status, *, hours: float) -> ItemId:
@@ -120,6 +136,49 @@ def test_a_worker_whose_lease_another_has_taken_stops_after_the_statement_under_
     assert deleted == 30 - len(bench.left())
     assert bench.store.looks == 1
     assert not bench.leases.acquire(LEASE, "me", ttl=LEASE_TTL)
+
+
+class Turning:
+    """Partitions whose next pass ends like this."""
+
+    def __init__(self, done: Turnover | BoxError) -> None:
+        self.done = done
+        self.created_before: datetime | None = None
+
+    def turn_over(self, box: Box, *, created_before: datetime) -> Turnover:
+        self.created_before = created_before
+        if isinstance(self.done, BoxError):
+            raise self.done
+        return self.done
+
+
+def test_rows_of_a_log_that_went_with_partitions_are_counted_beside_those_of_the_table(bench: Bench) -> None:
+    turning = Turning(Turnover(deleted=40))
+    bench.insert(Status.DELIVERED, hours=30)
+    assert bench.worker("me", turning).clean_up(LOG_BOX) == 41
+    assert turning.created_before == bench.clock.now() - timedelta(days=1)
+    assert Deleted(LOG_BOX, rows=40, seconds=0.0) in bench.observer.seen
+    assert bench.worker("me", turning).clean_up(BOX) == 0
+
+
+@pytest.mark.parametrize(
+    "trouble", [Turnover(trouble="no partition for what is written now"), StoreUnavailable("no partition")]
+)
+def test_trouble_with_partitions_is_told_once_and_rows_are_deleted_all_the_same(
+    bench: Bench, trouble: Turnover | BoxError
+) -> None:
+    turning = Turning(trouble)
+    retention = bench.worker("me", turning)
+    for _ in range(2):
+        bench.insert(Status.DELIVERED, hours=30)
+        assert retention.clean_up(LOG_BOX) == 1
+    turning.done = Turnover()
+    retention.clean_up(LOG_BOX)
+    began, ended = (each for each in bench.observer.seen if isinstance(each, OutageBegan | OutageEnded))
+    assert isinstance(began, OutageBegan)
+    assert began.what == "partitions of order_item"
+    assert "no partition" in began.reason
+    assert isinstance(ended, OutageEnded)
 
 
 def test_stop_ends_a_pass_after_the_statement_under_way(bench: Bench) -> None:

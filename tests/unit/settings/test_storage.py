@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from boxengine.app.assembly import choose
@@ -43,6 +45,17 @@ def test_another_storage_is_refused_with_what_there_is(folder: Folder) -> None:
             "inbox_items.a_item.storage",
             "for outbox boxes",
         ),
+        (BOX % ", log_partitions: P1D", "outbox_items.a_item.log_partitions", "only with storage: log"),
+        (
+            BOX % ", storage: log, log_partitions: PT59M",
+            "outbox_items.a_item.log_partitions",
+            "expected at least PT3H21M36S",
+        ),
+        (
+            BOX % ", storage: log, log_partitions: PT59M, retention_delivered_items: P1D",
+            "outbox_items.a_item.log_partitions",
+            "expected at least PT1H",
+        ),
         (
             "database: {url: 'mysql+pymysql://u@h/n'}\n" + BOX % ", storage: log",
             "outbox_items.a_item.storage",
@@ -54,6 +67,14 @@ def test_what_a_log_cannot_keep_is_refused_with_the_reason(folder: Folder, file:
     problems = folder.problems(file)
     assert list(problems) == [path]
     assert words in problems[path]
+
+
+@pytest.mark.parametrize(("key", "expected"), [("", None), (", log_partitions: PT6H", timedelta(hours=6))])
+def test_a_new_log_has_the_partitions_that_the_file_asks_for(
+    folder: Folder, key: str, expected: timedelta | None
+) -> None:
+    box = folder.resolved(BOX % f", storage: log{key}").pipelines["a_item"].box
+    assert box.log_partitions == expected
 
 
 def test_a_numbered_model_is_refused(folder: Folder) -> None:

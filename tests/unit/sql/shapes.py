@@ -41,6 +41,7 @@ class Shape:
             shared=tuple(name for name in (*REQUIRED, *sorted(OPTIONAL), "payload") if is_logged(name)),
             has_event_name=True,
             has_options=True,
+            partitioned=self.box.log_partitions is not None,
         )
 
     def table(self, dialect: str) -> BoxTable:
@@ -76,4 +77,5 @@ SHAPES = {
         f"log_{order.name.lower()}": Shape(replace(PLAIN, storage=Storage.LOG, strict_order=order))
         for order in StrictOrder
     },
+    "log_partitioned": Shape(replace(PLAIN, storage=Storage.LOG, log_partitions=timedelta(days=1))),
 }

@@ -14,8 +14,18 @@ from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.schema import CreateColumn
 
 from boxengine.adapters.sql.index_names import index_name
+from boxengine.adapters.sql.log.partitions import default_of, first_of
 from boxengine.adapters.sql.log.readers import READERS
-from boxengine.adapters.sql.log.tables import in_text, is_logged, names_in, names_of, refuse_old_servers
+from boxengine.adapters.sql.log.tables import (
+    AUTOVACUUM,
+    PARTITION_KEY,
+    in_text,
+    is_logged,
+    is_partitioned,
+    names_in,
+    names_of,
+    refuse_old_servers,
+)
 from boxengine.adapters.sql.tables import quoted
 from boxengine.domain.box import Beginning, Box, Subscription
 from boxengine.errors import SchemaMismatch
@@ -23,9 +33,16 @@ from boxengine.errors import SchemaMismatch
 _HAS_DEFAULT = (
     "SELECT atthasdef FROM pg_catalog.pg_attribute WHERE attrelid = to_regclass(:relation) AND attname = 'id'"
 )
-_IS_SET = "SELECT reloptions @> CAST(:settings AS text[]) FROM pg_catalog.pg_class WHERE oid = to_regclass(:relation)"
-_AUTOVACUUM = ("autovacuum_vacuum_insert_scale_factor=0.05", "autovacuum_analyze_scale_factor=0.05")
-"""Nothing in a log dies, and every delivery looks at its end: the vacuum that insertions ask for keeps that cheap."""
+_IS_SET = (
+    # A log with partitions has no settings of its own: each of its partitions has them.
+    "SELECT relkind = 'p' OR reloptions @> CAST(:settings AS text[]) FROM pg_catalog.pg_class "
+    "WHERE oid = to_regclass(:relation)"
+)
+_IS_COMPLETE = (
+    "SELECT c.relkind <> 'p' OR p.partdefid <> 0 FROM pg_catalog.pg_class AS c "
+    "LEFT JOIN pg_catalog.pg_partitioned_table AS p ON p.partrelid = c.oid WHERE c.oid = to_regclass(:relation)"
+)
+"""Of a log with partitions: whether it has the default one, which is made last."""
 _ROOM = "fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000"
 """Room on each page for a position's next versions, so that moving on touches no index."""
 
@@ -69,6 +86,13 @@ def create(connection: Connection, side: Table, box: Box) -> None:
             connection.exec_driver_sql(part.sql.replace("%", "%%"))
 
 
+def has_partitions(connection: Connection, side: Table, box: Box) -> bool:
+    """Whether the log of the box has partitions, or will have them once it is made."""
+    log = quoted(connection.dialect, side.schema or "", names_in(box)[0])
+    exists = connection.execute(text("SELECT to_regclass(:name) IS NOT NULL"), {"name": log}).scalar()
+    return is_partitioned(connection, log) if exists else box.log_partitions is not None
+
+
 def sequence_of(connection: Connection, side: Table, box: Box) -> str:
     """The quoted sequence of the ids of a log whose side table is there.
 
@@ -94,24 +118,37 @@ def parts(dialect: Dialect, side: Table, box: Box, *, sequence: str | None = Non
     sequence = sequence or quoted(dialect, schema, f"{_source(box)}_id_seq")
     if box.subscription is not None:
         return [*_subscription(dialect, side, box, box.subscription, sequence), *_positions(dialect, schema, box)]
-    log = [*_log(dialect, side, sequence)]
+    log = [*_log(dialect, side, box, sequence)]
     return [*log, _list(dialect, schema, box)] if box.subscriptions else [*log, *_positions(dialect, schema, box)]
 
 
-def _log(dialect: Dialect, side: Table, sequence: str) -> Iterator[Part]:
+def _log(dialect: Dialect, side: Table, box: Box, sequence: str) -> Iterator[Part]:
     name, _ = names_of(side.name)
     log = quoted(dialect, side.schema or "", name)
     columns = [_column(dialect, column, sequence) for column in side.columns if is_logged(column.name)]
     columns.append("xact xid8 NOT NULL DEFAULT pg_current_xact_id()")
     made = f"CREATE TABLE IF NOT EXISTS {log} ({', '.join(columns)})"
-    yield Part(purpose="make the log", sql=made, relation=log, is_table=True)
-    yield Part(
-        purpose="autovacuum settings for a table whose rows never change",
-        sql=f"ALTER TABLE {log} SET ({', '.join(_AUTOVACUUM).replace('=', ' = ')})",
-        relation=log,
-        check=_IS_SET,
-        settings=_AUTOVACUUM,
-    )
+    settings = ", ".join(AUTOVACUUM).replace("=", " = ")
+    if box.log_partitions is None:
+        yield Part(purpose="make the log", sql=made, relation=log, is_table=True)
+        yield Part(
+            purpose="autovacuum settings for a table whose rows never change",
+            sql=f"ALTER TABLE {log} SET ({settings})",
+            relation=log,
+            check=_IS_SET,
+            settings=AUTOVACUUM,
+        )
+    else:
+        made += f" PARTITION BY RANGE ({PARTITION_KEY})"
+        yield Part(purpose="make the log", sql=made, relation=log, is_table=True)
+        for partition, bounds in (first_of(name), default_of(name)):
+            own = quoted(dialect, side.schema or "", partition)
+            yield Part(
+                purpose=f"make its partition {partition}",
+                sql=f"CREATE TABLE IF NOT EXISTS {own} PARTITION OF {log} {bounds} WITH ({settings})",
+                relation=log,
+                check=_IS_COMPLETE,
+            )
     for of, indexed in (("xact", "bucket, xact, id"), ("id", "(bucket + 0), id")):
         index = index_name("ix", name, of)
         yield Part(

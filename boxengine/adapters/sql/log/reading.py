@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from boxengine.adapters.sql.log.tables import BUCKET, LogTable
+from boxengine.adapters.sql.log.tables import BUCKET, XACT, LogTable
 
 LAST = 2**63 - 1
 """Beyond every id."""
@@ -18,6 +18,8 @@ NOW = "current_setting('boxengine.snapshot')::pg_snapshot"
 _BEHIND = "t.id <= held.place AND held.batch IS NOT NULL AND pg_visible_in_snapshot(t.xact, held.batch)"
 """Of the batch under way, what has been passed."""
 HELD = "current_setting('boxengine.held')::int[]"
+_CLAIMED = (">= current_setting('boxengine.lowest')::xid8", f"< pg_snapshot_xmax({NOW})")
+"""Of the transactions whose rows a claim reads."""
 
 
 class Reading:
@@ -30,6 +32,7 @@ class Reading:
         self._log = found.log.replace("%", "%%")
         self._positions = found.positions.replace("%", "%%")
         self._columns = columns
+        self._partitioned = found.partitioned
 
     def positions(self, *, blocked: str) -> str:
         """Positions of the held buckets, and the snapshot of this very statement, kept for those after it.
@@ -40,7 +43,8 @@ class Reading:
         return (
             "SELECT now.snapshot, held.bucket, held.passed::text, held.batch::text, held.place, held.floor, held.ceiling, "
             f"held.high, held.turn, held.server = (SELECT system_identifier FROM pg_control_system()), {blocked} "
-            "FROM (SELECT set_config('boxengine.snapshot', pg_current_snapshot()::text, true) AS snapshot) AS now "
+            "FROM (SELECT set_config('boxengine.snapshot', pg_current_snapshot()::text, true) AS snapshot"
+            f"{self._lowest()}) AS now "
             f"LEFT JOIN {self._positions} AS held ON held.bucket = ANY({HELD})"
         )
 
@@ -53,16 +57,17 @@ class Reading:
         )
         return (
             f"SELECT i.* FROM ({held} AND floor IS NULL) AS held CROSS JOIN LATERAL ("
-            f"{self._between(self._columns, limit=f'{share} + 1')} LIMIT {share} + 1) AS i UNION ALL "
+            f"{self._between(self._columns, limit=f'{share} + 1', within=_CLAIMED)} LIMIT {share} + 1) AS i UNION ALL "
             f"SELECT i.* FROM ({held} AND floor IS NOT NULL) AS held CROSS JOIN LATERAL ({self._by_id(share)}) AS i"
         )
 
     def measure(self) -> str:
         """Of these held buckets, the first id that transactions wrote which began after ``passed``, and the highest of all."""
+        between = self._between("t.id, span.late", within=_CLAIMED)
         return (
             "SELECT held.bucket, (min(i.id) FILTER (WHERE NOT i.late)), max(i.id) "
             f"FROM (SELECT bucket, passed, coalesce(batch, {NOW}) AS upto, place FROM {self._positions} "
-            f"WHERE bucket = ANY(%s::int[])) AS held CROSS JOIN LATERAL ({self._between('t.id, span.late')}) AS i "
+            f"WHERE bucket = ANY(%s::int[])) AS held CROSS JOIN LATERAL ({between}) AS i "
             "GROUP BY held.bucket"
         )
 
@@ -93,18 +98,42 @@ class Reading:
 
     # ── the parts ────────────────────────────────────────────────────────────────────────────────────
 
+    def _lowest(self) -> str:
+        if not self._partitioned:
+            return ""
+        return (
+            ", set_config('boxengine.lowest', coalesce((SELECT pg_snapshot_xmin(p.passed) "
+            f"FROM {self._positions} AS p WHERE p.bucket = ANY({HELD}) ORDER BY 1 LIMIT 1), '0')::text, true)"
+        )
+
+    def _only(self, *bounds: str) -> str:
+        """Conditions that follow from those beside them, and tell which partitions need not be looked at."""
+        return "".join(f" AND {XACT} {bound}" for bound in bounds) if self._partitioned else ""
+
     def _between(
-        self, columns: str, *, limit: str = "", upto: str = "held.upto", unless: str = "t.id <= held.place"
+        self,
+        columns: str,
+        *,
+        limit: str = "",
+        upto: str = "held.upto",
+        unless: str = "t.id <= held.place",
+        within: Sequence[str] = (),
     ) -> str:
         """Rows of ``held`` that are visible in ``upto`` and not in ``passed``, in no order; ``late`` tells of which part they
-        are."""
+        are.
+
+        Args:
+            within: bounds of ``xact`` that are known before the first row is read, so that other partitions are not even opened.
+                In a claim only: bounds on both sides make the rows seem so few that elsewhere a table without statistics is
+                read as a whole.
+        """
         bound = f"LIMIT {limit}" if limit else ""
         return (
             f"SELECT i.* FROM ({self._ranges(upto)}) AS span(low, after, high, before, late) CROSS JOIN LATERAL ("
             f"SELECT {columns} FROM {self._log} AS t "
             "WHERE (t.bucket, t.xact, t.id) > (held.bucket, span.low, span.after) "
             "AND (t.bucket, t.xact, t.id) < (held.bucket, span.high, span.before) "
-            f"AND NOT ({unless}) ORDER BY t.bucket, t.xact, t.id {bound}) AS i"
+            f"AND NOT ({unless}){self._only(*within, '>= span.low')} ORDER BY t.bucket, t.xact, t.id {bound}) AS i"
         )
 
     def _ranges(self, upto: str) -> str:
@@ -128,13 +157,13 @@ class Reading:
             f"(SELECT late.* FROM pg_snapshot_xip(held.passed) AS ended CROSS JOIN LATERAL ("
             f"SELECT {self._columns} FROM {self._log} AS t "
             "WHERE (t.bucket, t.xact, t.id) > (held.bucket, ended, held.place) "
-            "AND (t.bucket, t.xact, t.id) <= (held.bucket, ended, held.floor) "
+            f"AND (t.bucket, t.xact, t.id) <= (held.bucket, ended, held.floor){self._only(*_CLAIMED, '= ended')} "
             f"ORDER BY t.bucket, t.xact, t.id LIMIT {share}) AS late "
             "WHERE held.place < held.floor AND pg_visible_in_snapshot(ended, held.upto)) UNION ALL "
             f"(SELECT {self._columns} FROM {self._log} AS t "
             f"WHERE ({BUCKET}, t.id) > (held.bucket, greatest(held.place, held.floor)) "
             f"AND ({BUCKET}, t.id) <= (held.bucket, held.ceiling) AND pg_visible_in_snapshot(t.xact, held.upto) "
-            "AND NOT pg_visible_in_snapshot(t.xact, held.passed) "
+            f"AND NOT pg_visible_in_snapshot(t.xact, held.passed){self._only(*_CLAIMED, '>= pg_snapshot_xmin(held.passed)')} "
             f"ORDER BY {BUCKET}, t.id LIMIT {share})"
         )
 

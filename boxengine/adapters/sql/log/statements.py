@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
 from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, ROW_FIELDS, Cursor, Row, Taken
 from boxengine.adapters.sql.dialects.postgresql import ONE_PLAN, PostgresStatements
+from boxengine.adapters.sql.log.partitions import span_of
 from boxengine.adapters.sql.log.reading import Reading as Questions
 from boxengine.adapters.sql.log.reading import array, item_columns
 from boxengine.adapters.sql.log.tables import BUCKET, LogTable
@@ -77,6 +78,7 @@ class LogStatements(PostgresStatements):
         super().__init__(table, idle_timeout_ms=idle_timeout_ms, light=light)
         self._log = found.log.replace("%", "%%")
         self._positions = found.positions.replace("%", "%%")
+        self._partitioned = found.partitioned
         self._readers = found.readers
         columns = item_columns(found, light=light)
         self._parks = self.strict_order is StrictOrder.KEY
@@ -418,11 +420,16 @@ class LogStatements(PostgresStatements):
 
     def _delete_passed(self, cursor: Cursor, created_before: datetime, limit: int) -> int:
         """Old rows of the log that every reader has passed; of each bucket its first ones are looked at."""
-        passed = self._passed(cursor)
-        cursor.execute(
-            f"DELETE FROM {self._log} WHERE ctid = ANY(ARRAY(SELECT i.ctid {passed} AND i.created_at < %s LIMIT %s))",
-            (LOOKED_THROUGH * limit, created_before, limit),
-        )
+        old = f"{self._passed(cursor)} AND i.created_at < %s LIMIT %s"
+        created_before -= self._grace
+        if self._partitioned:
+            # In another partition another row has the same place.
+            which = (
+                f"AS d USING (SELECT i.tableoid, i.ctid {old}) AS w WHERE d.tableoid = w.tableoid AND d.ctid = w.ctid"
+            )
+        else:
+            which = f"WHERE ctid = ANY(ARRAY(SELECT i.ctid {old}))"
+        cursor.execute(f"DELETE FROM {self._log} {which}", (LOOKED_THROUGH * limit, created_before, limit))
         return int(cursor.rowcount)
 
     def oldest(self, cursor: Cursor, statuses: Sequence[int]) -> datetime | None:
@@ -432,12 +439,20 @@ class LogStatements(PostgresStatements):
         passed = self._passed(cursor)
         cursor.execute(f"SELECT min(i.created_at) {passed}", (1,))
         (first,) = cursor.fetchone()
+        if first is not None:
+            first += self._grace
         return min((moment for moment in (oldest, first) if moment is not None), default=None)
+
+    @property
+    def _grace(self) -> timedelta:
+        """How much longer a row stays, to go with its partition. One by one go those whose partition takes too long for that."""
+        return 2 * span_of(self._table.box) if self._partitioned else timedelta(0)
 
     def _passed(self, cursor: Cursor) -> str:
         everyone = self._readers.passed_by_all(cursor)
+        place = "t.tableoid, t.ctid" if self._partitioned else "t.ctid"
         return (
-            f"FROM ({everyone.buckets}) AS held CROSS JOIN LATERAL (SELECT t.ctid, t.created_at, t.bucket, t.xact "
+            f"FROM ({everyone.buckets}) AS held CROSS JOIN LATERAL (SELECT {place}, t.created_at, t.bucket, t.xact "
             f"FROM {self._log} AS t WHERE ({BUCKET}, t.id) > (held.bucket, 0) AND {BUCKET} <= held.bucket "
             f"ORDER BY {BUCKET}, t.id LIMIT %s) AS i WHERE ({everyone.has_passed('i')}{self._is_over_the_limit('i')})"
         )

@@ -15,6 +15,12 @@ from boxengine.errors import SchemaMismatch
 
 BUCKET = "(t.bucket + 0)"
 """Of a row of the log, as the index by id has it."""
+PARTITION_KEY = "(greatest(xact, '0'::xid8))"
+"""An expression, so that a condition for leaving out partitions is none that an index could be chosen for."""
+XACT = PARTITION_KEY.replace("xact", "t.xact", 1)
+"""The same of a row of the log."""
+AUTOVACUUM = ("autovacuum_vacuum_insert_scale_factor=0.05", "autovacuum_analyze_scale_factor=0.05")
+"""Nothing in a log dies, and every delivery looks at its end: the vacuum that insertions ask for keeps that cheap."""
 OLDEST_SERVER = (13,)
 _OUTCOMES = frozenset({"status", "errors_count", "error_log", "processed_at", "updated_at"})
 _NOT_IN_A_LOG = frozenset({"available_at", "dedup_key", "seq"})
@@ -24,7 +30,8 @@ _COLUMNS = text(
     "ORDER BY attnum"
 )
 """Not by SQLAlchemy, which warns of types that it does not know."""
-_LOG, _POSITIONS = "_log", "_positions"
+_IS_PARTITIONED = text("SELECT relkind = 'p' FROM pg_catalog.pg_class WHERE oid = to_regclass(:name)")
+LOG, _POSITIONS = "_log", "_positions"
 
 
 def names_of(table: str) -> tuple[str, str]:
@@ -36,7 +43,7 @@ def names_of(table: str) -> tuple[str, str]:
     if len(table.encode()) + len(_POSITIONS) > LONGEST_IDENTIFIER:
         most = LONGEST_IDENTIFIER - len(_POSITIONS)
         raise SchemaMismatch(f"table {table!r}: with storage: log its name may have {most} bytes at most")
-    return table + _LOG, table + _POSITIONS
+    return table + LOG, table + _POSITIONS
 
 
 def names_in(box: Box) -> tuple[str, str]:
@@ -62,6 +69,7 @@ class LogTable:
     """Quoted columns that log and side table have both: what a copy consists of."""
     has_event_name: bool
     has_options: bool
+    partitioned: bool
 
 
 def is_logged(column: str) -> bool:
@@ -132,7 +140,13 @@ def reflect_log(connection: Connection, side: BoxTable) -> LogTable:
         shared=tuple(quote(name) for name in own),
         has_event_name="event_name" in own,
         has_options="options" in own,
+        partitioned=is_partitioned(connection, quoted(connection.dialect, side.schema, log)),
     )
+
+
+def is_partitioned(connection: Connection, log: str) -> bool:
+    """Whether the log with this quoted name is there, and has partitions."""
+    return bool(connection.execute(_IS_PARTITIONED, {"name": log}).scalar())
 
 
 def may_read_positions(connection: Connection, found: LogTable) -> bool:
