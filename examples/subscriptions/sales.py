@@ -19,7 +19,7 @@ class Index:
     """Search: makes what was sold easy to find."""
 
     def __call__(self, item: Item, payload: Any) -> None:
-        print("indexed", payload.decode(), flush=True)
+        print("indexed", payload.decode(), "as", item.id, flush=True)
 
 
 def sell(connection: Connection, customer: str, things: Sequence[str]) -> None:

@@ -2,9 +2,8 @@
 
 import os
 
-from sqlalchemy import create_engine
-
 from sales import sell
+from sqlalchemy import create_engine
 
 engine = create_engine(os.environ["DATABASE_URL"])
 with engine.begin() as connection:

@@ -16,7 +16,7 @@ from tests.eventually import eventually
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "subscriptions"
 INVOICES = ["invoice for ACME a bicycle", "invoice for ACME a bell", "invoice for Umbrella a lock"]
-INDEXED = ["indexed a bicycle", "indexed a bell", "indexed a lock"]
+INDEXED = ["indexed a bicycle as 1", "indexed a bell as 2", "indexed a lock as 3"]
 
 
 def run(*arguments: str) -> None:
