@@ -230,9 +230,15 @@ class World:
         keeper = Keeper(self._box, **common, pause_after_outage=lambda _error: 0.2, worked=lambda: None, timing=TIMING)
         reaper = Reaper(self._box, store=store, handover=handover, observer=Nobody(), timing=TIMING)
         watchdog = Watchdog(runs, timing=TIMING)
+        self.scheduler.spawn("Runner.visit", process, partial(self._loop, partial(self._visit, runner)))
         turns = [claimer.turn, runner.turn, runner.turn, recorder.turn, keeper.turn, reaper.turn, watchdog.turn]
         for turn in turns:
             self.scheduler.spawn(turn.__qualname__, process, partial(self._loop, turn))
+
+    def _visit(self, runner: Runner) -> timedelta:
+        """A thread that belongs to no box comes now and then."""
+        pause = runner.visit()
+        return timedelta(seconds=3 * self.random.random()) if pause is None else pause
 
     def _handled(self, process: Process, job: Job[Any]) -> int:
         return self.handle(job, process)
