@@ -14,10 +14,10 @@ from sqlalchemy.exc import DataError
 from boxengine.adapters.sql.errors import translated
 from boxengine.adapters.sql.item_rows import ItemRows
 from boxengine.adapters.sql.items import item_row
-from boxengine.adapters.sql.moments import Place, Probes, place_of
+from boxengine.adapters.sql.moments import Probes, span_of
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.adapters.sql.tables import BoxTable
-from boxengine.adapters.sql.windows import BEYOND, Span, Windows, asks_for_more, is_by_index
+from boxengine.adapters.sql.windows import Span, Windows, asks_for_more, is_by_index
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.ports import Count, ItemFilter, ItemRow, Precision
@@ -174,15 +174,9 @@ class _Look:
 
     def _span(self, which: ItemFilter) -> Span:
         """The span of ids that contains the rows of the filter's period."""
-        low, high = 0, BEYOND if which.up_to is None else which.up_to + 1
-        if which.created_from is not None:
-            low = max(low, self._place(which.created_from).after - self._untidy)
-        if which.created_before is not None:
-            high = min(high, self._place(which.created_before).before + self._untidy)
-        return Span(low, high)
-
-    def _place(self, moment: datetime) -> Place:
-        return place_of(self._connection, Probes(self._name), moment, near=max(1, self._untidy // 10))
+        probes = Probes(self._name)
+        span = span_of(self._connection, probes, which.created_from, which.created_before, untidy=self._untidy)
+        return span if which.up_to is None else Span(span.low, min(span.high, which.up_to + 1))
 
     # ── rows ─────────────────────────────────────────────────────────────────────────────────────────
 

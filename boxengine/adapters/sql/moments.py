@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, TextClause, text
 
+from boxengine.adapters.sql.windows import BEYOND, Span
+
 _HALVING_EVERY = 3
 
 
@@ -36,6 +38,22 @@ class Probes:
         self.first = text(f"{rows} ORDER BY id LIMIT 1")
         self.last = text(f"{rows} ORDER BY id DESC LIMIT 1")
         self.next = text(f"{rows} WHERE id >= :start ORDER BY id LIMIT 1")
+
+
+def span_of(
+    connection: Connection, probes: Probes, since: datetime | None, before: datetime | None, *, untidy: int
+) -> Span:
+    """The span of ids that contains the rows of a period.
+
+    Args:
+        untidy: how far a row's id may be from others of its time.
+    """
+
+    def place(moment: datetime) -> Place:
+        return place_of(connection, probes, moment, near=max(1, untidy // 10))
+
+    low = 0 if since is None else max(0, place(since).after - untidy)
+    return Span(low, BEYOND if before is None else min(BEYOND, place(before).before + untidy))
 
 
 def place_of(connection: Connection, probes: Probes, moment: datetime, *, near: int) -> Place:

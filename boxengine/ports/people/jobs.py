@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
 from boxengine.domain.jobs import JobBox, JobState
@@ -27,6 +27,8 @@ class JobSearch:
     idempotency_key: str | None = None
     error: str | None = None
     """Text in the error."""
+    created_from: datetime | None = None
+    created_before: datetime | None = None
 
 
 class Awaited(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, assert_never
 
@@ -145,10 +145,15 @@ def _texts(which: ItemFilter) -> Mapping[str, str]:
         "of event": which.event_name,
         "with uuid": which.uuid,
         "whose error says": which.error,
-        "created since": None if which.created_from is None else rfc3339(which.created_from),
-        "created before": None if which.created_before is None else rfc3339(which.created_before),
+        **period(which.created_from, which.created_before),
     }
     return {name: value for name, value in found.items() if value is not None}
+
+
+def period(since: datetime | None, before: datetime | None) -> dict[str, str]:
+    """The ends of a period in words, those that are given."""
+    ends = {"created since": since, "created before": before}
+    return {words: rfc3339(end) for words, end in ends.items() if end is not None}
 
 
 def one(item_id: int) -> ItemFilter:

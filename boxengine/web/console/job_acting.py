@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -66,19 +67,39 @@ def begin(site: Site, box: JobBox, action: str, which: JobSearch, *, who: str) -
     meant, desk = meant_by(action, which), site.office.desk
 
     def run(job: Job) -> str:
-        changed, after = 0, 0
-        while True:
-            found = site.office.inspector.find(box, meant, start=after, towards=Towards.NEWER, limit=AT_ONCE)
-            ids = [int(row["id"]) for row in found.rows]
+        changed = 0
+        for ids in _steps(site, box, meant):
             if ids:
                 chosen = JobFilter(ids=ids, states=sorted(meant.states))
                 changed += desk.cancel(box, chosen) if action == CANCEL else desk.retry(box, chosen)
             job.advance(len(ids))
-            if found.searched_to is None:
-                return f"{counted(Count(changed), 'job')} {DONE[action]}"
-            after = found.searched_to
+        return f"{counted(Count(changed), 'job')} {DONE[action]}"
 
-    job = site.jobs.start(who=who, action=action, box=box, what=in_words(meant), run=run)
+    return _begun(site, box, action, meant, who=who, run=run)
+
+
+def count_exactly(site: Site, box: JobBox, which: JobSearch, *, who: str) -> Job:
+    """Counts all jobs of a search, in the background, and waits a moment for the end."""
+
+    def run(job: Job) -> str:
+        for ids in _steps(site, box, which):
+            job.advance(len(ids))
+        return f"exactly {counted(Count(job.done), 'job')}"
+
+    return _begun(site, box, "count", which, who=who, run=run)
+
+
+def _steps(site: Site, box: JobBox, which: JobSearch) -> Iterator[list[int]]:
+    """The ids of all jobs of a search, from the lowest; a step without any gives the action a chance to be cancelled."""
+    after: int | None = 0
+    while after is not None:
+        found = site.office.inspector.find(box, which, start=after, towards=Towards.NEWER, limit=AT_ONCE)
+        yield [int(row["id"]) for row in found.rows]
+        after = found.searched_to
+
+
+def _begun(site: Site, box: JobBox, action: str, which: JobSearch, *, who: str, run: Callable[[Job], str]) -> Job:
+    job = site.jobs.start(who=who, action=action, box=box, what=in_words(which), run=run)
     job.ended.wait(acting.SOON.total_seconds())
     return job
 
@@ -92,6 +113,7 @@ def in_words(which: JobSearch) -> str:
         "with lock key": which.lock_key,
         "with idempotency key": which.idempotency_key,
         "whose error says": which.error,
+        **acting.period(which.created_from, which.created_before),
     }
     parts = [f"{' or '.join(sorted(which.states)) or 'all'} jobs"]
     parts += [f"{len(which.ids):,} ids"] if which.ids else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -22,7 +23,7 @@ def jobs(call: Call) -> Response:
     """A page of jobs; ``next`` holds the parameter of the next page."""
     known_only(call.query, (*SEARCH_NAMES, *parsing.PAGE_NAMES))
     found, wanted = call.site.office.box(call.path["box"]), parsing.page_of(call.query)
-    listed = call.site.find_jobs(found, search_of(call.query), wanted)
+    listed = call.site.find_jobs(found, _search(call, call.query), wanted)
     side = "before" if wanted.towards == "older" else "after"
     return JSONResponse(
         {
@@ -36,7 +37,14 @@ def count(call: Call) -> Response:
     """How many jobs, up to 10,000."""
     known_only(call.query, SEARCH_NAMES)
     found = call.site.office.box(call.path["box"])
-    return JSONResponse(showing.count(call.site.count_jobs(found, search_of(call.query))))
+    return JSONResponse(showing.count(call.site.count_jobs(found, _search(call, call.query))))
+
+
+def count_exactly(call: Call) -> Response:
+    """Begins to count all jobs of a search."""
+    known_only(call.sent, ("filter", "csrf"))
+    found = call.site.office.box(call.path["box"])
+    return begun(job_acting.count_exactly(call.site, found, _filter(call, call.sent.get("filter")), who=call.who.name))
 
 
 def job(call: Call) -> Response:
@@ -68,19 +76,23 @@ def act(call: Call) -> Response:
     sent = call.sent
     known_only(sent, ("action", "filter", "dry_run", "csrf"))
     found, action = call.site.office.box(call.path["box"]), job_acting.action_of(sent.get("action"))
-    which = job_acting.meant_by(action, _filter(sent.get("filter")))
+    which = job_acting.meant_by(action, _filter(call, sent.get("filter")))
     if parsing.flag_of("dry_run", sent.get("dry_run")):
         return JSONResponse(showing.count(call.site.count_jobs(found, which)))
     return begun(job_acting.begin(call.site, found, action, which, who=call.who.name))
 
 
-def _filter(given: Any) -> JobSearch:
+def _filter(call: Call, given: Any) -> JobSearch:
     if given is None:
         return JobSearch()
     if not isinstance(given, dict):
         raise BadInput("filter: expected an object")
     known_only(given, SEARCH_NAMES)
-    return search_of(given)
+    return _search(call, given)
+
+
+def _search(call: Call, given: Mapping[str, Any]) -> JobSearch:
+    return search_of(given, now=call.site.servers.clock.now())
 
 
 def _one(call: Call) -> tuple[JobBox, int]:

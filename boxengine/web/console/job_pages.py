@@ -13,7 +13,7 @@ from boxengine.app.job_office import url_name
 from boxengine.app.overview import job_reasons
 from boxengine.domain.jobs import JobBox, JobState
 from boxengine.ports.people.inspection import Towards
-from boxengine.ports.people.jobs import JobsFound
+from boxengine.ports.people.jobs import JobSearch, JobsFound
 from boxengine.web.console import job_acting, job_showing, parsing
 from boxengine.web.console.calls import Call, Refused
 from boxengine.web.console.job_parsing import SEARCH_NAMES, search_of
@@ -33,7 +33,7 @@ def box(call: Call, found: JobBox) -> Response:
 def jobs(call: Call) -> Response:
     """Jobs of a box, page by page."""
     found, asked = call.site.office.box(call.path["box"]), _asked(call)
-    which, wanted = search_of(asked), parsing.page_of(call.query)
+    which, wanted = _search(call, asked), parsing.page_of(call.query)
     listed = call.site.find_jobs(found, which, wanted)
     first = wanted.start is None and wanted.towards is Towards.OLDER
     return page(
@@ -84,7 +84,7 @@ def question(call: Call) -> Response:
     """Asks for confirmation of an action, with the number of jobs it would affect."""
     found, asked = call.site.office.box(call.path["box"]), _asked(call)
     action = job_acting.action_of(call.query.get("action"))
-    which = job_acting.meant_by(action, search_of(asked))
+    which = job_acting.meant_by(action, _search(call, asked))
     single = len(which.ids) == 1
     return page(
         call,
@@ -101,12 +101,19 @@ def question(call: Call) -> Response:
 def act(call: Call) -> Response:
     """Performs the action: on a single job at once, else in the background."""
     found, sent = call.site.office.box(call.path["box"]), call.sent
-    action, which = job_acting.action_of(sent.get("action")), search_of(sent)
+    action, which = job_acting.action_of(sent.get("action")), _search(call, sent)
     if len(which.ids) == 1:
         (job_id,) = which.ids
         job_acting.one(call.site, found, action, job_id, who=call.who.name)
         return RedirectResponse(call.url(f"{jobs_path(found)}/{job_id}"), status_code=303)
     begun = job_acting.begin(call.site, found, action, which, who=call.who.name)
+    return RedirectResponse(call.url(f"/jobs/{begun.id}"), status_code=303)
+
+
+def count(call: Call) -> Response:
+    """Counts the jobs of a search exactly, in the background."""
+    found = call.site.office.box(call.path["box"])
+    begun = job_acting.count_exactly(call.site, found, _search(call, call.sent), who=call.who.name)
     return RedirectResponse(call.url(f"/jobs/{begun.id}"), status_code=303)
 
 
@@ -121,6 +128,10 @@ def _one(call: Call) -> tuple[JobBox, Mapping[str, Any]]:
     if row is None:
         raise Refused(HTTPStatus.NOT_FOUND, f"{found.name} has no job {job_id}. It may have been deleted.")
     return found, row
+
+
+def _search(call: Call, given: Mapping[str, Any]) -> JobSearch:
+    return search_of(given, now=call.site.servers.clock.now())
 
 
 def _asked(call: Call) -> dict[str, Any]:

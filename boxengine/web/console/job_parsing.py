@@ -10,7 +10,7 @@ from typing import Any
 
 from boxengine.domain.jobs import JobState
 from boxengine.ports.people.jobs import JobSearch
-from boxengine.web.console.parsing import BadInput, id_of, ids_of, several, text_of
+from boxengine.web.console.parsing import BadInput, id_of, ids_of, moment_of, several, text_of
 
 LONGEST_DELAY = timedelta(days=3650)
 LONGEST_LEASE = timedelta(days=365)
@@ -29,7 +29,7 @@ NEW_JOB = (
     "after_failure",
 )
 """The fields that describe a new job."""
-SEARCH_NAMES = ("status", "id", "task", "lock_key", "idempotency_key", "error")
+SEARCH_NAMES = ("status", "id", "task", "lock_key", "idempotency_key", "error", "from", "to")
 
 
 def attributes_of(sent: Mapping[str, Any], queue: str) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _seconds(name: str, given: Any, most: timedelta) -> float | None:
     return given
 
 
-def search_of(given: Mapping[str, Any]) -> JobSearch:
+def search_of(given: Mapping[str, Any], *, now: datetime) -> JobSearch:
     """The search in a query, a form or a JSON object; empty texts do not restrict."""
     return JobSearch(
         states=_states(given.get("status")),
@@ -107,6 +107,8 @@ def search_of(given: Mapping[str, Any]) -> JobSearch:
         lock_key=text_of("lock_key", given.get("lock_key")),
         idempotency_key=text_of("idempotency_key", given.get("idempotency_key")),
         error=text_of("error", given.get("error")),
+        created_from=moment_of("from", given.get("from"), now=now),
+        created_before=moment_of("to", given.get("to"), now=now),
     )
 
 

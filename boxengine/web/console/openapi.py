@@ -13,23 +13,20 @@ from boxengine.version import __version__
 from boxengine.web.console.acting import DONE, Polling
 from boxengine.web.console.calls import Call
 from boxengine.web.console.openapi_jobs import job_paths
-from boxengine.web.console.openapi_parts import LIST, OBJECT, does
-from boxengine.web.console.parsing import LARGEST_ID, LARGEST_PAGE, LONGEST_TEXT, MOST_IDS
+from boxengine.web.console.openapi_parts import LIST, OBJECT, PERIOD, TEXT, does
+from boxengine.web.console.parsing import LARGEST_ID, LARGEST_PAGE, MOST_IDS
 from boxengine.web.console.replaying import MOST_OPTIONS
 
-_TEXT = {"type": "string", "maxLength": LONGEST_TEXT}
 _ID = {"type": "integer", "minimum": 1, "maximum": LARGEST_ID}
 _STATUS = {"type": "string", "enum": [status.name.lower() for status in Status]}
-_MOMENT = {**_TEXT, "description": "ISO 8601, UTC without a zone; or how long ago, such as PT1H"}
 _FILTER: Mapping[str, Any] = {
     "status": {"type": "array", "items": _STATUS},
     "id": {"type": "array", "items": _ID, "maxItems": MOST_IDS},
-    "key": _TEXT,
-    "event_name": _TEXT,
+    "key": TEXT,
+    "event_name": TEXT,
     "uuid": {"type": "string", "format": "uuid"},
-    "error": {**_TEXT, "description": "text in the error log"},
-    "from": _MOMENT,
-    "to": _MOMENT,
+    "error": {**TEXT, "description": "text in the error log"},
+    **PERIOD,
 }
 _PAGE: Mapping[str, Any] = {
     "before": {**_ID, "description": "rows with smaller ids, the nearest of them"},
@@ -42,12 +39,12 @@ _REPLAY = {
     "additionalProperties": False,
     "description": "how a replay is meant",
     "properties": {
-        "transport": {**_TEXT, "description": "to this transport of the box alone"},
-        "event_name": {**_TEXT, "description": "gives the copies this event name"},
+        "transport": {**TEXT, "description": "to this transport of the box alone"},
+        "event_name": {**TEXT, "description": "gives the copies this event name"},
         "options": {
             "type": "object",
             "maxProperties": MOST_OPTIONS,
-            "additionalProperties": _TEXT,
+            "additionalProperties": TEXT,
             "description": "set in the copies' options",
         },
         "same_key": {"type": "boolean", "default": False, "description": "keeps the Idempotency-Key"},

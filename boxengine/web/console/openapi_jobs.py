@@ -9,24 +9,23 @@ from boxengine.domain.jobs import AfterFailure, JobState
 from boxengine.engine.jobs.create import MOST_PREDECESSORS
 from boxengine.web.console.job_acting import DONE
 from boxengine.web.console.job_parsing import LONGEST_DELAY, LONGEST_LEASE
-from boxengine.web.console.openapi_parts import OBJECT, does
-from boxengine.web.console.parsing import LARGEST_ID, LONGEST_TEXT, MOST_IDS
+from boxengine.web.console.openapi_parts import OBJECT, PERIOD, TEXT, does
+from boxengine.web.console.parsing import LARGEST_ID, MOST_IDS
 
-_TEXT: Mapping[str, Any] = {"type": "string", "maxLength": LONGEST_TEXT}
 _PRIORITY = 2**31 - 1
 _NEW_JOB: Mapping[str, Any] = {
     "type": "object",
     "required": ["queue", "task"],
     "additionalProperties": False,
     "properties": {
-        "queue": {**_TEXT, "description": "the job box: report_job"},
-        "task": {**_TEXT, "description": "one of the box's tasks"},
+        "queue": {**TEXT, "description": "the job box: report_job"},
+        "task": {**TEXT, "description": "one of the box's tasks"},
         "args": {"description": "any JSON; {} where it is left out"},
-        "idempotency_key": {**_TEXT, "description": "of jobs with the same one only the first is created"},
-        "lock_key": {**_TEXT, "description": "of jobs with the same one, one runs at a time"},
-        "partition_key": {**_TEXT, "description": "kept, and not looked at"},
+        "idempotency_key": {**TEXT, "description": "of jobs with the same one only the first is created"},
+        "lock_key": {**TEXT, "description": "of jobs with the same one, one runs at a time"},
+        "partition_key": {**TEXT, "description": "kept, and not looked at"},
         "priority": {"type": "integer", "minimum": -_PRIORITY, "maximum": _PRIORITY, "default": 100},
-        "available_at": {**_TEXT, "description": "not before; ISO 8601, UTC without a zone"},
+        "available_at": {**TEXT, "description": "not before; ISO 8601, UTC without a zone"},
         "delay": {
             "type": "number",
             "minimum": 0,
@@ -90,11 +89,14 @@ _JOB = {**_BOX, "job": {"type": "integer", "minimum": 1, "maximum": LARGEST_ID}}
 _SEARCH: Mapping[str, Any] = {
     "status": {"type": "array", "items": _STATUS},
     "id": {"type": "array", "items": _JOB["job"], "maxItems": MOST_IDS},
-    "task": _TEXT,
-    "lock_key": _TEXT,
-    "idempotency_key": _TEXT,
-    "error": {**_TEXT, "description": "text in the error"},
+    "task": TEXT,
+    "lock_key": TEXT,
+    "idempotency_key": TEXT,
+    "error": {**TEXT, "description": "text in the error"},
+    **PERIOD,
 }
+_FILTER = {"type": "object", "additionalProperties": False, "properties": _SEARCH}
+_COUNT = {"type": "object", "additionalProperties": False, "properties": {"filter": _FILTER}}
 _ACTIONS = {"type": "string", "enum": list(DONE)}
 _ACT = {
     "type": "object",
@@ -102,7 +104,7 @@ _ACT = {
     "additionalProperties": False,
     "properties": {
         "action": _ACTIONS,
-        "filter": {"type": "object", "additionalProperties": False, "properties": _SEARCH},
+        "filter": _FILTER,
         "dry_run": {"type": "boolean", "default": False, "description": "only count"},
     },
 }
@@ -117,7 +119,8 @@ def job_paths(page: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "/api/boxes/{box}/jobs": {"get": does("A page of long jobs", OBJECT, path=_BOX, query={**_SEARCH, **page})},
         "/api/boxes/{box}/jobs/count": {
-            "get": does("How many long jobs, up to 10,000", OBJECT, path=_BOX, query=_SEARCH)
+            "get": does("How many long jobs, up to 10,000", OBJECT, path=_BOX, query=_SEARCH),
+            "post": does("Count long jobs exactly, in the background", OBJECT, path=_BOX, body=_COUNT, begins=True),
         },
         "/api/boxes/{box}/jobs/actions": {
             "post": does("Act on all long jobs of a filter, or count them", OBJECT, path=_BOX, body=_ACT, begins=True)

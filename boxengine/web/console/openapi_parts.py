@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from boxengine.web.console.parsing import LONGEST_TEXT
+
 OBJECT: Mapping[str, Any] = {"type": "object"}
 LIST: Mapping[str, Any] = {"type": "array", "items": OBJECT}
+TEXT: Mapping[str, Any] = {"type": "string", "maxLength": LONGEST_TEXT}
+MOMENT: Mapping[str, Any] = {**TEXT, "description": "ISO 8601, UTC without a zone; or how long ago, such as PT1H"}
+PERIOD: Mapping[str, Any] = {"from": MOMENT, "to": MOMENT}
+"""When something was created: since, and before."""
 
 
 def does(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import sqlalchemy as sa
@@ -62,6 +64,45 @@ def test_pages_in_both_directions_have_each_job_once_and_in_order(jobs: SqlHarne
                 break
             start = found.searched_to
         assert seen == sorted(expected, reverse=towards is Towards.OLDER), (which, towards)
+
+
+def every_hour(jobs: SqlHarness) -> datetime:
+    """Job n was created n hours after the moment that is returned."""
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    later = (
+        "timestamptz '2026-01-01 00:00Z' + id * interval '1 hour'"
+        if jobs.engine.dialect.name == "postgresql"
+        else "timestamp'2026-01-01 00:00:00' + INTERVAL id HOUR"
+    )
+    with jobs.engine.begin() as connection:
+        connection.execute(sa.text(f"UPDATE report_jobs SET created_at = {later.replace(':', chr(92) + ':')}"))
+    return begin
+
+
+def test_jobs_are_found_and_counted_by_the_time_of_their_creation(jobs: SqlHarness) -> None:
+    begin = every_hour(jobs)
+    change(jobs, "id % 5 = 0", status="failed")
+    inspector = SqlJobInspector(SqlJobs(jobs.engine), window=7)
+    since, before = begin + timedelta(hours=20), begin + timedelta(hours=30)
+    searches = {
+        JobSearch(created_from=since, created_before=before): list(range(20, 30)),
+        JobSearch(created_from=since, created_before=before, task="odd"): [21, 23, 25, 27, 29],
+        JobSearch(created_from=since, created_before=before, states=frozenset({JobState.FAILED})): [20, 25],
+        JobSearch(created_from=begin + timedelta(hours=58)): [58, 59, 60],
+        JobSearch(created_before=begin + timedelta(hours=3)): [1, 2],
+        JobSearch(created_from=begin + timedelta(hours=61)): [],
+        JobSearch(created_before=begin): [],
+    }
+    for which, expected in searches.items():
+        seen: list[int] = []
+        start: int | None = 0
+        while start is not None:
+            found = inspector.find(BOX, which, start=start, towards=Towards.NEWER, limit=4)
+            seen += [row["id"] for row in reversed(found.rows)]
+            start = found.searched_to
+        assert seen == expected, which
+        counted = SqlJobInspector(SqlJobs(jobs.engine)).count(BOX, which, limit=50)
+        assert counted == Count(len(expected)), which
 
 
 def test_counts_are_exact_up_to_their_limit_and_then_say_so(jobs: SqlHarness) -> None:
@@ -132,7 +173,14 @@ def test_no_question_walks_over_a_large_table(jobs: SqlHarness, monkeypatch: pyt
         inspector.get(BOX, 1)
         inspector.journal(BOX, 1, limit=10)
         inspector.count(BOX, FAILED, limit=50)
-        for which in (FAILED, JobSearch(ids=(1,)), JobSearch(idempotency_key="x"), JobSearch(task="t", error="x")):
+        for which in (
+            FAILED,
+            JobSearch(ids=(1,)),
+            JobSearch(idempotency_key="x"),
+            JobSearch(task="t", error="x"),
+            JobSearch(created_from=datetime(2026, 1, 1, tzinfo=UTC), created_before=datetime(2026, 1, 2, tzinfo=UTC)),
+            replace(FAILED, created_from=datetime(2026, 1, 1, tzinfo=UTC)),
+        ):
             inspector.find(BOX, which, start=2000, towards=Towards.OLDER, limit=10)
     assert len(explained.plans) >= 8
     for statement, plan in explained.plans.items():

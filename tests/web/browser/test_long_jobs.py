@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import boxengine
+from boxengine.web.console import site
 from tests.eventually import eventually
 from tests.web.browser.conftest import DESK, PHONE, Running
 from tests.web.console.conftest import JOBS, Console
@@ -97,3 +98,21 @@ def test_a_box_and_a_job_are_watched_and_the_job_is_canceled_and_run_again(jobs:
     page.get_by_role("button", name="Retry 1 job").click()
     page.locator("h1 .status", has_text="queued").wait_for()
     eventually(lambda: [deed["action"] for deed in jobs.console.client().get("/api/trail").json] == ["retry", "cancel"])
+
+
+def test_jobs_are_searched_by_time_and_counted_exactly(jobs: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site, "COUNTED_TO", 3)
+    furnish(jobs.console)
+    jobs.console.change_jobs("id in (8, 9)", created_at=datetime(2026, 1, 1, 12, tzinfo=UTC))
+    page = jobs.tab().sign_in().go(f"{BOX}/jobs").page
+    page.get_by_text("More: task, error, time").click()
+    page.get_by_label("Created since").fill("2026-01-01T11:00Z")
+    page.get_by_label("before").fill("2026-01-01T13:00Z")
+    page.get_by_role("button", name="Search").click()
+    page.get_by_role("status").filter(has_text="2 jobs").wait_for()
+    assert page.locator("tbody td:first-child").all_inner_texts() == ["9", "8"]
+    jobs.console.change_jobs("id > 6", status="failed")
+    page.goto(f"{jobs.url}{BOX}/jobs?status=failed")
+    page.get_by_role("status").filter(has_text="Over 3 jobs").wait_for()
+    page.get_by_role("button", name="Count exactly").click()
+    page.get_by_role("status").filter(has_text="Exactly 5 jobs.").wait_for()

@@ -6,9 +6,11 @@ import base64
 import json
 from collections.abc import Callable
 
+import pytest
 from msgspec import msgpack
 
 import boxengine
+from boxengine.web.console import site
 from tests.eventually import eventually
 from tests.web.console.asgi import Client
 from tests.web.console.conftest import JOBS, READ, Console
@@ -115,6 +117,39 @@ def test_all_jobs_of_a_search_are_acted_on_with_their_number_asked_first(each_jo
     assert client.post(f"{API}/actions", {**sent, "dry_run": True}).json == {"number": 3, "precision": "exact"}
     assert client.post(f"{API}/actions", sent).json["outcome"] == "3 jobs queued again"
     assert set(states(console).values()) == {"queued"}
+
+
+def test_jobs_are_found_by_time_and_counted_exactly_on_request(
+    each_job_console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console = each_job_console
+    monkeypatch.setattr(site, "COUNTED_TO", 3)
+    for _ in range(9):
+        console.create_job()
+    for job, at in ((1, 10), (2, 11), (3, 12), (4, 13)):
+        console.change_jobs(f"id = {job}", created_at=f"2026-01-01 {at}:00:00")
+    console.change_jobs("id > 3", status="failed")
+    browser, client = console.browser(), console.client()
+    period = "from=2026-01-01T11:00Z&to=2026-01-01T13:00Z"
+    assert [job["id"] for job in client.get(f"{API}?{period}").json["jobs"]] == [3, 2]
+    assert client.get(f"{API}/count?{period}").json == {"number": 2, "precision": "exact"}
+    page = browser.get(f"{BOX}/jobs?{period}").text
+    assert f"{BOX}/jobs/2" in page
+    assert f"{BOX}/jobs/4" not in page
+    assert 'value="2026-01-01T11:00Z"' in page, "the search stays in its form"
+    page = browser.get(f"{BOX}/jobs?status=failed").text
+    assert "Over 3 jobs" in page
+    assert "Count exactly" in page
+    begun = browser.press(f"{BOX}/jobs?status=failed", f"{BOX}/jobs/count", status="failed")
+    assert "Exactly 6 jobs." in browser.get(begun.headers["location"]).text
+    counted = client.post(f"{API}/count", {"filter": {"status": ["failed"], "from": "2026-01-02T00:00Z"}}).json
+    assert (counted["outcome"], counted["what"]) == (
+        "exactly 5 jobs",
+        "failed jobs, created since 2026-01-02T00:00:00.000000Z",
+    )
+    for wrong in ("yesterday", "PT", "2026-13-01"):
+        answer = client.get(f"{API}?from={wrong}")
+        assert (answer.status, "from: expected a moment" in answer.json["error"]) == (400, True), answer.text
 
 
 def test_what_an_action_is_not_for_is_refused(job_console: Console) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Select, false, func, select
@@ -14,13 +15,15 @@ from boxengine.adapters.sql.jobs import followers
 from boxengine.adapters.sql.jobs.moments import seconds_until
 from boxengine.adapters.sql.jobs.rows import JobRows
 from boxengine.adapters.sql.jobs.store import SqlJobs
+from boxengine.adapters.sql.moments import Probes, span_of
+from boxengine.adapters.sql.windows import Span
 from boxengine.domain.jobs import JobBox, JobState, Waits
 from boxengine.ports.people.census import Count, Precision
 from boxengine.ports.people.inspection import Towards
 from boxengine.ports.people.jobs import Awaited, JobCounts, JobRow, JobSearch, JobsFound
 
 WINDOW = 5_000
-"""Ids that one step of a search reads."""
+"""Ids that one step of a search reads. A search by time also finds a job whose id is up to this far from others of its time."""
 NEXT = 1_000
 """Ready jobs, those to be claimed next, among which the oldest is looked for."""
 SMALL = 200_000
@@ -69,7 +72,7 @@ class SqlJobInspector:
         enough: Callable[[], bool] = lambda: True,
     ) -> JobsFound:
         with self._look() as connection:
-            look = _Look(self._jobs.rows(box), connection, which)
+            look = _Look(self._jobs.rows(box), connection, which, untidy=self._window)
             if look.is_by_index:
                 found = look.by_index(start, towards, limit + 1)
                 searched_to = found[limit - 1]["id"] if len(found) > limit else None
@@ -79,7 +82,7 @@ class SqlJobInspector:
 
     def count(self, box: JobBox, which: JobSearch, *, limit: int) -> Count:
         with self._look() as connection:
-            look = _Look(self._jobs.rows(box), connection, which)
+            look = _Look(self._jobs.rows(box), connection, which, untidy=self._window)
             if look.is_by_index:
                 return _limited(sum(look.number(part, limit + 1) for part in look.indexed()), limit)
             window = look.window(None, Towards.OLDER, self._window)
@@ -90,7 +93,7 @@ class SqlJobInspector:
         rows = self._jobs.rows(box)
         exact, limit = limit is None, ALL if limit is None else limit
         with self._look() as connection:
-            look = _Look(rows, connection, JobSearch())
+            look = _Look(rows, connection, JobSearch(), untidy=self._window)
             waiting = {waits: _limited(look.waiting(waits, limit + 1), limit) for waits in Waits}
             states = (JobState.RUNNING, *ENDED)
             ended = {state: _limited(look.number(rows.is_in(state), limit + 1), limit) for state in states}
@@ -140,8 +143,9 @@ class Window(NamedTuple):
 class _Look:
     """The statements of one question."""
 
-    def __init__(self, rows: JobRows, connection: Connection, which: JobSearch) -> None:
+    def __init__(self, rows: JobRows, connection: Connection, which: JobSearch, *, untidy: int) -> None:
         self._rows = rows
+        self._untidy = untidy
         self._jobs = rows.jobs.c
         self._connection = connection
         self._which = which
@@ -190,7 +194,8 @@ class _Look:
 
     def window(self, start: int | None, towards: Towards, size: int) -> Window:
         """The next so many jobs."""
-        ids = _beyond(select(self._jobs.id), self._jobs.id, start, towards).limit(size).subquery()
+        some = select(self._jobs.id).where(*self._within_span())
+        ids = _beyond(some, self._jobs.id, start, towards).limit(size).subquery()
         ends = func.min(ids.c.id) if towards is Towards.OLDER else func.max(ids.c.id)
         number, last = self._connection.execute(select(func.count(), ends).select_from(ids)).one()
         return Window(start, towards, last, is_last=number < size)
@@ -249,7 +254,28 @@ class _Look:
             query = query.where(jobs.error.contains(which.error, autoescape=True))
         if which.idempotency_key is not None:
             query = query.where(jobs.idempotency_key == which.idempotency_key)
-        return query
+        if which.created_from is not None:
+            query = query.where(jobs.created_at >= self._moment(which.created_from))
+        if which.created_before is not None:
+            query = query.where(jobs.created_at < self._moment(which.created_before))
+        return query.where(*self._within_span())
+
+    def _within_span(self) -> list[ColumnElement[bool]]:
+        """Conditions on the ids of the search's period, which spare the rest of the table."""
+        if self._which.created_from is None and self._which.created_before is None:
+            return []
+        return [self._jobs.id > self._span.low, self._jobs.id < self._span.high]
+
+    @cached_property
+    def _span(self) -> Span:
+        name = self._connection.dialect.identifier_preparer.format_table(self._rows.jobs).replace(":", "\\:")
+        which = self._which
+        return span_of(self._connection, Probes(name), which.created_from, which.created_before, untidy=self._untidy)
+
+    def _moment(self, moment: datetime) -> datetime:
+        """As the database compares it: MySQL's columns have no zone and hold UTC."""
+        postgresql = self._connection.dialect.name == "postgresql"
+        return moment if postgresql else moment.astimezone(UTC).replace(tzinfo=None)
 
 
 def _beyond(query: Select[Any], ids: ColumnElement[int], start: int | None, towards: Towards) -> Select[Any]:
