@@ -153,6 +153,7 @@ def upgrade(
     """
     from boxengine.adapters.sql import sizes  # noqa: PLC0415 - see Globals.boxes
     from boxengine.adapters.sql import upgrade as upgrading  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.adapters.sql.jobs import upgrade as job_upgrading  # noqa: PLC0415
     from boxengine.app.database import connect_store  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
@@ -161,6 +162,7 @@ def upgrade(
     try:
         with store.engine.connect() as connection:
             steps = upgrading.plan(connection, wanted, models(boxes, wanted))
+            steps += job_upgrading.plan(connection, *_jobs(boxes, box))
         if as_sql:
             for step in steps:
                 output().print(f"-- {step.table}: {step.purpose}\n{step.sql};", markup=False)
@@ -173,7 +175,7 @@ def upgrade(
     for name in recorded:
         say(f"{name}: bucket_size {boxes.box(name).bucket_size} recorded")
     if not steps and not recorded:
-        output().print(f"{counted(len(wanted), 'box')}, nothing to do")
+        output().print(f"{counted(len(wanted) + len(_jobs(boxes, box)[0]), 'box')}, nothing to do")
 
 
 @cli.command("reposition")

@@ -32,6 +32,7 @@ from boxengine.adapters.sql.jobs import schema as job_schema
 from boxengine.adapters.sql.log.partitions import is_partition_of
 from boxengine.adapters.sql.log.readers import READERS
 from boxengine.adapters.sql.log.tables import LOG, names_of, with_sources
+from boxengine.adapters.sql.planning import Step
 from boxengine.adapters.sql.sizes import without_size
 from boxengine.adapters.sql.tables import counters_of
 from boxengine.domain.box import Box, Storage
@@ -223,7 +224,7 @@ def _job_tables_without_model(resolved: Resolved) -> set[str]:
 class CompleteBoxes(ops.MigrateOperation):
     """Statements for everything else that boxes' tables need. A downgrade drops settings and indexes with their table."""
 
-    def __init__(self, steps: Sequence[upgrade.Step]) -> None:
+    def __init__(self, steps: Sequence[Step]) -> None:
         self.steps = tuple(steps)
 
     def to_diff_tuple(self) -> tuple[Any, ...]:

@@ -78,6 +78,23 @@ def test_a_job_from_its_creation_to_its_end(project: Project) -> None:
     assert line.endswith(" s  on"), "the lag of the one that is ready"
 
 
+def test_db_upgrade_makes_and_completes_the_tables_of_jobs_and_then_has_nothing_to_do(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    project = Project(
+        tmp_path, database=postgres_url, redis="redis://127.0.0.1:1/0", more="job_items: {report_job: {}}"
+    )
+    printed = project.call("db", "upgrade", "report_job", "--sql")
+    assert "CREATE TABLE report_jobs_schedules" in printed
+    assert "report_job: table report_jobs does not exist" in project.call("db", "check", "report_job", expect=1)
+    project.call("db", "upgrade", "report_job")
+    project.execute("ALTER TABLE report_jobs DROP COLUMN producer", "DROP TABLE report_jobs_after")
+    done = project.call("db", "upgrade", "report_job")
+    assert "1/5 report_jobs: add the column producer" in done
+    assert "1 box, nothing to do" in project.call("db", "upgrade", "report_job")
+    assert "all in order" in project.call("db", "check", "report_job")
+
+
 def test_a_job_waits_for_another_one_and_says_so(project: Project) -> None:
     project.run("db", "create", "report_job")
     project.run("create", "report_job", "--task", "export", "--args", '{"n": 1}')

@@ -7,43 +7,23 @@ which rewrites nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
 
-from sqlalchemy import Column, Connection, Engine, Index, MetaData, Table, inspect, text
+from sqlalchemy import Column, Connection, Engine, Index, MetaData, Table
 from sqlalchemy.engine.interfaces import Dialect
-from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from boxengine.adapters.sql import schema
 from boxengine.adapters.sql.errors import translated
 from boxengine.adapters.sql.index_names import index_name
 from boxengine.adapters.sql.log import parts as log_parts
 from boxengine.adapters.sql.log.tables import refuse_old_servers, with_sources
-from boxengine.adapters.sql.models import primary_key_name
+from boxengine.adapters.sql.planning import Step, TablePlanner
 from boxengine.adapters.sql.sequence import counters
 from boxengine.adapters.sql.tables import OPTIONAL, counters_of, leads_to_keys, unescaped
 from boxengine.domain.box import Box, Storage
 
 LOCK_PATIENCE = "5s"
 """How long a step waits for a table's lock. While it waits, every later writer waits, too."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One statement, and what it is for."""
-
-    box: str
-    table: str
-    """With its schema, where the box names one."""
-    purpose: str
-    sql: str
-    concurrent: bool = False
-    """Whether it must run outside a transaction, and lets others write meanwhile."""
-    creates_table: bool = False
-    column: str | None = None
-    """The one that it adds."""
-    undo: str | None = None
-    """The statement that removes what a failed step would leave behind."""
 
 
 def plan(connection: Connection, boxes: Sequence[Box], models: Iterable[type] = ()) -> list[Step]:
@@ -79,17 +59,13 @@ def is_ours(dialect: Dialect, index: Index) -> bool:
     return index.name not in {index_name("ix", table.name, purpose) for purpose in ("pending", "failed")}
 
 
-class _Planner:
+class _Planner(TablePlanner):
     def __init__(self, connection: Connection, table: Table, box: Box) -> None:
-        self._connection = connection
-        self._dialect = connection.dialect
-        self._postgres = connection.dialect.name == "postgresql"
-        self._table = table
+        super().__init__(connection, table, box.name)
         self._box = box
-        self._present = inspect(connection)
 
     def steps(self) -> list[Step]:
-        if not self._present.has_table(self._table.name, schema=self._table.schema):
+        if not self._is_there():
             return [*self._whole_table(), *self._log()]
         return [*self._columns(), *self._indexes(), *self._tuning(), *self._counters(), *self._log()]
 
@@ -103,26 +79,19 @@ class _Planner:
             if is_ours(self._dialect, index)
         ]
         statements += schema.tuning(self._dialect, self._table, self._box)
-        first, *others = statements
-        return [
-            self._step("make the table", first, creates_table=True, undo=f"DROP TABLE {self._name}"),
-            *(self._step("make the table", statement) for statement in others),
-            *self._counters(),
-        ]
+        return [*self._table_steps(statements), *self._counters()]
 
     # ── one that is ──────────────────────────────────────────────────────────────────────────────────
 
     def _columns(self) -> Iterator[Step]:
-        known = {column["name"] for column in self._present.get_columns(self._table.name, schema=self._table.schema)}
+        known = self._known_columns()
         wanted: list[Column[object]] = [self._table.c[name] for name in OPTIONAL if name in self._table.c]
         if self._box.sequence and "seq" in self._table.c:
             wanted.append(self._table.c.seq)
         for column in wanted:
             if column.name not in known:
-                definition = self._compiled(CreateColumn(column))
                 loss = OPTIONAL.get(column.name, "its items have no numbers (sequence)")
-                purpose = f"add the column {column.name}: without it {loss}"
-                yield self._step(purpose, f"ALTER TABLE {self._name} ADD COLUMN {definition}", column=column.name)
+                yield self._column_step(f"add the column {column.name}: without it {loss}", column)
 
     def _indexes(self) -> Iterator[Step]:
         found = self._present.get_indexes(self._table.name, schema=self._table.schema)
@@ -134,14 +103,7 @@ class _Planner:
             there_by_another_name = keyed and name == index_name("ix", self._table.name, "key")
             if not is_ours(self._dialect, index) or there_by_another_name:
                 continue
-            if name in broken:
-                quoted = self._dialect.identifier_preparer.format_index(index)
-                yield self._step(
-                    f"drop what an attempt left of {name}", f"DROP INDEX CONCURRENTLY {quoted}", concurrent=True
-                )
-            elif name in known:
-                continue
-            yield self._index_step(name, self._compiled(CreateIndex(index)))
+            yield from self._missing_index_steps(index, known, broken)
 
     def _tuning(self) -> Iterator[Step]:
         found = self._present.get_indexes(self._table.name, schema=self._table.schema)
@@ -186,50 +148,6 @@ class _Planner:
             else:
                 undo = f"DROP TABLE {part.relation}" if part.is_table else None
                 yield self._step(part.purpose, part.sql, undo=undo)
-
-    # ── looking things up ────────────────────────────────────────────────────────────────────────────
-
-    def _is_set(self, statement: str) -> bool:
-        """Whether ``ALTER ... SET (...)`` or ``RESET (...)`` would change no storage parameter."""
-        settings = statement[statement.rindex("(") + 1 : statement.rindex(")")]
-        wanted = {part.replace(" ", "").replace('"', "") for part in settings.split(",")}
-        of_index = statement.startswith("ALTER INDEX")
-        relation = primary_key_name(self._dialect, self._table) if of_index else self._name
-        found = self._connection.execute(
-            text("SELECT reloptions FROM pg_class WHERE oid = to_regclass(:name)"), {"name": relation}
-        ).one_or_none()
-        # ``ALTER INDEX IF EXISTS`` of an index by another name does nothing, today and at the next plan.
-        if found is None:
-            return True
-        present = set(found[0] or ())
-        if " RESET (" in statement:
-            return not any(each.partition("=")[0] in wanted for each in present)
-        return wanted <= present
-
-    def _invalid_indexes(self) -> frozenset[str]:
-        """Indexes that a concurrent creation left unfinished: no query uses them, but every write maintains them."""
-        query = text(
-            "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
-            "WHERE i.indrelid = to_regclass(:name) AND NOT i.indisvalid"
-        )
-        return frozenset(self._connection.execute(query, {"name": self._name}).scalars())
-
-    # ── making steps ─────────────────────────────────────────────────────────────────────────────────
-
-    @property
-    def _name(self) -> str:
-        return self._dialect.identifier_preparer.format_table(self._table)
-
-    def _compiled(self, element: CreateTable | CreateIndex | CreateColumn) -> str:
-        return str(element.compile(dialect=self._dialect)).strip().replace("%%", "%")
-
-    def _index_step(self, name: str, statement: str) -> Step:
-        if self._postgres:
-            statement = statement.replace("INDEX ", "INDEX CONCURRENTLY ", 1)
-        return self._step(f"make the index {name}", statement, concurrent=self._postgres)
-
-    def _step(self, purpose: str, sql: str, **more: Any) -> Step:
-        return Step(self._box.name, self._table.fullname, purpose, sql, **more)
 
 
 def _index_made_by(statement: str) -> str | None:

@@ -44,7 +44,7 @@ def create(engine: Engine, boxes: Sequence[JobBox], models: Models) -> list[str]
                 for index in table.indexes:
                     if index.name not in known:
                         index.create(connection)
-            for statement in _tuning(engine.dialect, table):
+            for statement in tuning(engine.dialect, table):
                 connection.execute(DDL(statement))  # type: ignore[no-untyped-call] # SQLAlchemy's
     return made
 
@@ -63,7 +63,7 @@ def ddl(dialect_name: str, boxes: Sequence[JobBox], models: Models) -> list[str]
         table.create(engine, checkfirst=False)
         # SQLAlchemy keeps indexes in a set: without an order of its own, the text would be another one each time.
         statements[begin + 1 :] = sorted(statements[begin + 1 :])
-        statements += _tuning(engine.dialect, table)
+        statements += tuning(engine.dialect, table)
     return [statement.replace("%%", "%") for statement in statements]
 
 
@@ -88,8 +88,8 @@ def check(engine: Engine, boxes: Sequence[JobBox], models: Models) -> list[Findi
     return findings
 
 
-def _tuning(dialect: Dialect, table: Table) -> list[str]:
-    """Every job leaves several dead row versions behind; the default of 20 % of a large table comes too late."""
+def tuning(dialect: Dialect, table: Table) -> list[str]:
+    """Settings of the table: every job leaves several dead row versions, and the default of 20 % of a table comes too late."""
     if dialect.name != "postgresql":
         return []
     name = dialect.identifier_preparer.format_table(table)

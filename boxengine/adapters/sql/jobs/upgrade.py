@@ -1,0 +1,51 @@
+"""The steps that bring the tables of job boxes, as an earlier version made them, to what this one makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sqlalchemy import Connection
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from boxengine.adapters.sql.jobs.schema import Models, tables, tuning
+from boxengine.adapters.sql.planning import Step, TablePlanner
+from boxengine.domain.jobs import JobBox
+
+
+def plan(connection: Connection, boxes: Sequence[JobBox], models: Models) -> list[Step]:
+    """The steps still to take, in order, for ``sql.upgrade.apply``; none if the database has all it needs. Changes nothing."""
+    steps: list[Step] = []
+    for box, table in tables(boxes, models):
+        steps += _Planner(connection, table, box.name).steps()
+    return steps
+
+
+class _Planner(TablePlanner):
+    def steps(self) -> list[Step]:
+        return [*self._columns(), *self._indexes(), *self._settings()] if self._is_there() else self._whole_table()
+
+    def _whole_table(self) -> list[Step]:
+        indexes = sorted(self._table.indexes, key=lambda index: str(index.name))
+        statements = [
+            self._compiled(CreateTable(self._table)),
+            *(self._compiled(CreateIndex(each)) for each in indexes),
+        ]
+        return self._table_steps([*statements, *tuning(self._dialect, self._table)])
+
+    def _columns(self) -> Iterator[Step]:
+        known = self._known_columns()
+        for column in self._table.columns:
+            if column.name not in known:
+                # Each has a default, or takes NULL: no row is written anew for it.
+                yield self._column_step(f"add the column {column.name}", column)
+
+    def _indexes(self) -> Iterator[Step]:
+        known = self._known_indexes()
+        broken = self._invalid_indexes() if self._postgres else frozenset()
+        for index in sorted(self._table.indexes, key=lambda index: str(index.name)):
+            yield from self._missing_index_steps(index, known, broken)
+
+    def _settings(self) -> Iterator[Step]:
+        for statement in tuning(self._dialect, self._table):
+            if not self._is_set(statement):
+                yield self._step("autovacuum settings for a table whose rows change often", statement)
