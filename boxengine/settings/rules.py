@@ -294,9 +294,6 @@ def _storage(path: Path, box: BoxSettings, url: str | None) -> Iterator[Finding]
         return
     if url is not None and not url.startswith("postgres"):
         yield Finding((*path, "storage"), "log needs PostgreSQL; expected table, or another database.url")
-    if path[0] == "inbox_items":
-        message = "log is for outbox boxes: it does not tell a message that comes twice; expected table"
-        yield Finding((*path, "storage"), message)
     if box.sequence:
         yield _finding((*path, "sequence"), "not with storage: log, which has no place for the numbers", "storage")
 
@@ -307,6 +304,9 @@ def _partitions(path: Path, box: BoxSettings) -> Iterator[Finding]:
         return
     if box.storage is not Storage.LOG:
         yield _finding((*path, "log_partitions"), "has a meaning only with storage: log", "storage")
+    elif path[0] == "inbox_items":
+        message = "not for inbox boxes: a message that comes twice is known by an index over the whole log"
+        yield _finding((*path, "log_partitions"), message)
     # Every partition adds to the locks that each delivery takes.
     least = max(SHORTEST_PARTITION, box.delivered_retention / MOST_PARTITIONS)
     if span < least:

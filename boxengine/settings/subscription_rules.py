@@ -30,6 +30,9 @@ def check(path: Path, box: BoxSettings) -> Iterator[Finding]:
     if box.transports:
         message = "contradicts subscriptions; expected each transport under the subscription that it serves"
         yield Finding((*path, "transports"), message, beside["subscriptions"])
+    if path[0] == "inbox_items":
+        message = "are for outbox boxes: a message that cannot be stored would have failed for none of them"
+        yield Finding(here, message)
     for name in box.subscriptions:
         if not _NAME.fullmatch(name):
             yield Finding((*here, name), "not a name of a subscription; expected lower case with underscores")

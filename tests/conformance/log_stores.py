@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
 
-from boxengine.domain.box import Box, Storage
+from boxengine.domain.box import Box, BoxType, Storage
 from tests.conformance.sql_stores import SqlHarness, of_postgresql
 
 LOGGED = frozenset({"uuid", "event_key", "event_name", "bucket", "payload", "options", "created_at"})
@@ -37,3 +37,9 @@ class SqlLogHarness(SqlHarness):
         untried = {"errors_count": 0, "error_log": None, "processed_at": None}
         found = [*super().rows(box), *({**row, "status": 2 * row["passed"], **untried} for row in logged)]
         return sorted(found, key=lambda row: row["id"])
+
+
+class SqlInboxLogHarness(SqlLogHarness):
+    """The same of inbox boxes, whose log has unique indexes."""
+
+    box_type = BoxType.INBOX

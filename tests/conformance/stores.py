@@ -23,6 +23,7 @@ MAX_BATCH_BYTES = 1_000_000
 """Of every store's claims."""
 TABLES = ("memory", "memory with text for ids", "postgresql", "mysql")
 LOGS = ("memory log", "postgresql log")
+INBOX_LOG = "postgresql inbox log"
 NAMES = (*TABLES, *LOGS)
 of_tables = pytest.mark.parametrize("harness", TABLES, indirect=True)
 """Of what a log box refuses, does not write, or leaves to its side table, which is a table like any other."""
@@ -40,6 +41,7 @@ class Harness(ABC):
     other: FullStore
     """Another process's handle on the same rows."""
     storage: ClassVar[Storage] = Storage.TABLE
+    box_type: ClassVar[BoxType] = BoxType.OUTBOX
 
     def __init__(self) -> None:
         self._boxes: list[Box] = []
@@ -49,7 +51,7 @@ class Harness(ABC):
         number = len(self._boxes) + 1
         box = Box(
             name=f"order_{number}_item",
-            type=BoxType.OUTBOX,
+            type=self.box_type,
             table=f"order_{number}_items",
             storage=self.storage,
             **{"bucket_size": 4, **policy},
@@ -181,10 +183,11 @@ def open_harness(name: str, request: pytest.FixtureRequest) -> Iterator[Harness]
             from tests.conformance import sql_stores  # it builds on this module
 
             harness = sql_stores.postgresql(request.getfixturevalue("postgres_url"))
-        case "postgresql log":
+        case "postgresql log" | "postgresql inbox log":
             from tests.conformance import log_stores  # it builds on this module
 
-            harness = log_stores.SqlLogHarness(request.getfixturevalue("postgres_url"))
+            kind = log_stores.SqlInboxLogHarness if name == INBOX_LOG else log_stores.SqlLogHarness
+            harness = kind(request.getfixturevalue("postgres_url"))
         case "mysql":
             from tests.conformance import sql_stores  # it builds on this module
 

@@ -20,7 +20,7 @@ PAUSE = Backoff(minimal=timedelta(seconds=60))
 AWAY_AT_ONCE = Retention(delivered=timedelta(0))
 
 
-@pytest.fixture(params=stores.NAMES)
+@pytest.fixture(params=[*stores.NAMES, stores.INBOX_LOG])
 def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
     with stores.open_harness(request.param, request) as opened:
         yield opened

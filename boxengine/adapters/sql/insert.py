@@ -58,7 +58,9 @@ class SqlRows:
         self._eased = eased
         table: Table = model.__table__ if model is not None else box_table(box, MetaData())  # type: ignore[attr-defined]
         logged = box.storage is Storage.LOG
-        self._use(log_table(table) if logged else table)
+        # In an inbox an item that stepped aside, or that was there before the log was, is known too.
+        self._aside = table if logged and box.type is BoxType.INBOX else None
+        self._use(log_table(table, box.type) if logged else table)
         # boxengine made a log box's tables itself, so they need no adapting.
         self._adapted = logged or model is not None
 
@@ -66,7 +68,7 @@ class SqlRows:
         """Inserts into this table from now on. Computes once what every row needs to know about it."""
         self._table = table
         self._columns = frozenset(table.columns.keys()) - ENGINE_OWNED
-        self._known = KnownRows(self._box, table)
+        self._known = KnownRows(self._box, table, aside=self._aside)
         self._numeric = isinstance(table.c.event_key.type, Integer)
         self._inserts: dict[str, Inserts] = {}
         """Keyed by the name of the database's dialect."""

@@ -21,9 +21,11 @@ Mark: TypeAlias = tuple[str, Any]
 class KnownRows:
     """Recognises rows that one table already has, by their identities."""
 
-    def __init__(self, box: Box, table: Table) -> None:
+    def __init__(self, box: Box, table: Table, *, aside: Table | None = None) -> None:
+        """``aside``: another table, in which the same item may stand in place of this one, or beside it."""
         self._box = box
         self._table = table
+        self._aside = aside
         # An inbox also identifies a message by its uuid: tables of sbmt-outbox have nothing else.
         names = ("dedup_key", "uuid") if box.type is BoxType.INBOX else ("dedup_key",)
         self.identities = tuple(name for name in names if name in table.columns)
@@ -37,11 +39,12 @@ class KnownRows:
         """Inserts the new rows. For a duplicate of one in the table, or of an earlier one here, returns the first row's id."""
         # A database that does not report which rows it inserted must be asked beforehand which ones exist.
         before = set() if inserts.tells_new else set(self.look_up(connection, inserts, rows, {}, locked=False).values())
-        found: dict[Mark, int] = {}
-        for run in runs(rows):
+        found = {} if self._aside is None else self._look_up(connection, inserts, self._aside, rows, {}, locked=False)
+        new: set[int] = set()
+        for run in runs([row for row in rows if self._found(found, row) is None] if found else rows):
             for row_id, *values in inserts.new(connection, run):
                 found.update(zip(_marks(self.identities, values), repeat(row_id)))
-        new = set(found.values())
+                new.add(row_id)
         found |= self.look_up(connection, inserts, rows, found, locked=True)
         ids = [self.id_of(found, row) for row in rows]
         return Inserted(ids, frozenset(ids) - new if inserts.tells_new else frozenset(before))
@@ -56,13 +59,25 @@ class KnownRows:
         locked: bool,
     ) -> dict[Mark, int]:
         """Finds the ids of existing rows by their marks. Skips rows that ``known`` has."""
+        return self._look_up(connection, inserts, self._table, rows, known, locked=locked)
+
+    def _look_up(
+        self,
+        connection: Connection,
+        inserts: Inserts,
+        table: Table,
+        rows: Sequence[Attributes],
+        known: dict[Mark, int],
+        *,
+        locked: bool,
+    ) -> dict[Mark, int]:
         found: dict[Mark, int] = {}
         for name in self.identities:
             unknown = [row for row in rows if self._found(known, row) is None and self._found(found, row) is None]
             wanted = [row[name] for row in unknown if row.get(name) is not None]
             if wanted:
-                column = self._table.columns[name]
-                query = select(self._table.c.id, column).where(column.in_(wanted))
+                column = table.columns[name]
+                query = select(table.c.id, column).where(column.in_(wanted))
                 if locked:
                     query = inserts.latest(query)
                 for row_id, value in connection.execute(query):

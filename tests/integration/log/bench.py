@@ -21,10 +21,9 @@ class Bench:
         self.engine = connect(url, connections=10)
         self.box = Box(
             name="order_item",
-            type=BoxType.OUTBOX,
             table="order_items",
             storage=Storage.LOG,
-            **{"bucket_size": 2, **policy},  # type: ignore[arg-type]
+            **{"type": BoxType.OUTBOX, "bucket_size": 2, **policy},  # type: ignore[arg-type]
         )
         schema.create(self.engine, [self.box])
         self.store = SqlStore(self.engine)

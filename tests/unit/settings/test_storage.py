@@ -22,6 +22,11 @@ def test_a_box_has_the_storage_that_the_file_names(folder: Folder, key: str, exp
     assert folder.resolved(BOX % key).pipelines["a_item"].box.storage is expected
 
 
+def test_an_inbox_box_may_have_a_log(folder: Folder) -> None:
+    resolved = folder.resolved("inbox_items: {a_item: {transports: {log: }, storage: log}}")
+    assert resolved.pipelines["a_item"].box.storage is Storage.LOG
+
+
 def test_another_storage_is_refused_with_what_there_is(folder: Folder) -> None:
     assert "expected table or log" in folder.problems(BOX % ", storage: tape")["outbox_items.a_item.storage"]
 
@@ -41,9 +46,14 @@ def test_another_storage_is_refused_with_what_there_is(folder: Folder) -> None:
             "not compacted_log with storage: log",
         ),
         (
-            "inbox_items: {a_item: {transports: {log: }, storage: log}}",
-            "inbox_items.a_item.storage",
+            "inbox_items: {a_item: {storage: log, subscriptions: {b: {transports: {log: }}}}}",
+            "inbox_items.a_item.subscriptions",
             "for outbox boxes",
+        ),
+        (
+            "inbox_items: {a_item: {transports: {log: }, storage: log, log_partitions: P1D}}",
+            "inbox_items.a_item.log_partitions",
+            "an index over the whole log",
         ),
         (BOX % ", log_partitions: P1D", "outbox_items.a_item.log_partitions", "only with storage: log"),
         (

@@ -12,6 +12,7 @@ from boxengine.adapters.sql.tables import OPTIONAL, REQUIRED, BoxTable
 from boxengine.domain.box import Backoff, Box, BoxType, Retention, Storage, StrictOrder
 
 PLAIN = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="order_outbox_items", bucket_size=4)
+INBOX = Box(name="order_inbox_item", type=BoxType.INBOX, table="order_inbox_items", bucket_size=4)
 QUOTES = {"postgresql": '"', "mysql": "`"}
 
 
@@ -38,7 +39,7 @@ class Shape:
             log=f"public.{self.box.table}_log",
             positions=f"public.{self.box.table}_positions",
             readers=Readers("public", self.box.source.table),
-            shared=tuple(name for name in (*REQUIRED, *sorted(OPTIONAL), "payload") if is_logged(name)),
+            shared=tuple(name for name in (*REQUIRED, *sorted(OPTIONAL), "payload") if is_logged(name, self.box.type)),
             has_event_name=True,
             has_options=True,
             partitioned=self.box.log_partitions is not None,
@@ -71,11 +72,12 @@ SHAPES = {
     "strict_order_bucket": Shape(replace(PLAIN, strict_order=StrictOrder.BUCKET)),
     "deleted_on_delivery": Shape(replace(PLAIN, retention=Retention(delivered=timedelta(0)))),
     "numbered": Shape(replace(PLAIN, sequence=True), numbered=True),
-    "inbox": Shape(Box(name="order_inbox_item", type=BoxType.INBOX, table="order_inbox_items", bucket_size=4)),
+    "inbox": Shape(INBOX),
     "of_sbmt_outbox": Shape(replace(PLAIN, backoff=None), old=True),
     **{
         f"log_{order.name.lower()}": Shape(replace(PLAIN, storage=Storage.LOG, strict_order=order))
         for order in StrictOrder
     },
     "log_partitioned": Shape(replace(PLAIN, storage=Storage.LOG, log_partitions=timedelta(days=1))),
+    "log_inbox": Shape(replace(INBOX, storage=Storage.LOG)),
 }

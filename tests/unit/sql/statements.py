@@ -15,7 +15,7 @@ from boxengine.adapters.sql.bounding import first_stops
 from boxengine.adapters.sql.dialects.base import BoxStatements
 from boxengine.adapters.sql.dialects.postgresql_inserts import PostgresInserts
 from boxengine.adapters.sql.dialects.registry import inserts_for, statements_for
-from boxengine.adapters.sql.log.tables import log_table
+from boxengine.adapters.sql.log.tables import IDENTITIES, log_table
 from boxengine.adapters.sql.models import box_table
 from boxengine.adapters.sql.sequence import counters
 from boxengine.domain.box import BoxType
@@ -141,9 +141,14 @@ def creating(shape: Shape, dialect: str) -> dict[str, list[str]]:
 
 
 def _appending(shape: Shape, compiler: Dialect) -> dict[str, list[str]]:
-    inserts = PostgresInserts(log_table(box_table(shape.box, MetaData())), identities=(), inbox=False)
+    inbox = shape.box.type is BoxType.INBOX
+    identities = IDENTITIES if inbox else ()
+    table = log_table(box_table(shape.box, MetaData()), shape.box.type)
+    inserts = PostgresInserts(table, identities=identities, inbox=inbox)
     given = ["event_key", "bucket", "payload"]
-    found = {"a row": inserts.insert_one(), "a row and its wake-up": inserts.insert_one(told=True)}
+    found: dict[str, Any] = {"a row": inserts.insert_one(), "a row and its wake-up": inserts.insert_one(told=True)}
+    if inbox:
+        found["rows that may be there already"] = inserts.insert_new()
     return {name: [str(each.compile(dialect=compiler, column_keys=given))] for name, each in found.items()}
 
 

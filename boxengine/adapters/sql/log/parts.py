@@ -18,6 +18,7 @@ from boxengine.adapters.sql.log.partitions import default_of, first_of
 from boxengine.adapters.sql.log.readers import READERS
 from boxengine.adapters.sql.log.tables import (
     AUTOVACUUM,
+    IDENTITIES,
     PARTITION_KEY,
     in_text,
     is_logged,
@@ -27,7 +28,7 @@ from boxengine.adapters.sql.log.tables import (
     refuse_old_servers,
 )
 from boxengine.adapters.sql.tables import quoted
-from boxengine.domain.box import Beginning, Box, Subscription
+from boxengine.domain.box import Beginning, Box, BoxType, Subscription
 from boxengine.errors import SchemaMismatch
 
 _HAS_DEFAULT = (
@@ -125,7 +126,7 @@ def parts(dialect: Dialect, side: Table, box: Box, *, sequence: str | None = Non
 def _log(dialect: Dialect, side: Table, box: Box, sequence: str) -> Iterator[Part]:
     name, _ = names_of(side.name)
     log = quoted(dialect, side.schema or "", name)
-    columns = [_column(dialect, column, sequence) for column in side.columns if is_logged(column.name)]
+    columns = [_column(dialect, column, sequence) for column in side.columns if is_logged(column.name, box.type)]
     columns.append("xact xid8 NOT NULL DEFAULT pg_current_xact_id()")
     made = f"CREATE TABLE IF NOT EXISTS {log} ({', '.join(columns)})"
     settings = ", ".join(AUTOVACUUM).replace("=", " = ")
@@ -157,6 +158,23 @@ def _log(dialect: Dialect, side: Table, box: Box, sequence: str) -> Iterator[Par
             relation=quoted(dialect, side.schema or "", index),
             index=index,
         )
+    if box.type is BoxType.INBOX:
+        yield from _identities(dialect, side, log)
+
+
+def _identities(dialect: Dialect, side: Table, log: str) -> Iterator[Part]:
+    name, _ = names_of(side.name)
+    for column in IDENTITIES:
+        if column in side.columns:
+            index = index_name("ux", name, column)
+            # As in the side table, an item without a key needs no entry.
+            only = "" if column == "uuid" else f" WHERE {column} IS NOT NULL"
+            yield Part(
+                purpose=f"make the index {index}, by which a message that comes twice is known",
+                sql=f"CREATE UNIQUE INDEX IF NOT EXISTS {quoted(dialect, index)} ON {log} ({column}){only}",
+                relation=quoted(dialect, side.schema or "", index),
+                index=index,
+            )
 
 
 def _column(dialect: Dialect, column: Column[object], sequence: str) -> str:

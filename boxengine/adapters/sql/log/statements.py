@@ -18,7 +18,7 @@ from boxengine.adapters.sql.log.reading import array, item_columns
 from boxengine.adapters.sql.log.tables import BUCKET, LogTable
 from boxengine.adapters.sql.payloads import MAX_BATCH_BYTES, light
 from boxengine.adapters.sql.tables import BoxTable
-from boxengine.domain.box import StrictOrder
+from boxengine.domain.box import BoxType, StrictOrder
 from boxengine.domain.item import Item, Status
 from boxengine.domain.job import ANY_ID
 from boxengine.domain.log_progress import Move, Position, Reading, give, has_gone_back, move
@@ -482,8 +482,8 @@ class LogStatements(PostgresStatements):
     def _copying(self, found: LogTable) -> str:
         columns = [name.replace("%", "%%") for name in found.shared]
         log = ", error_log" if self._table.has("error_log") else ""
-        return (
-            f"INSERT INTO {self._table.name} ({', '.join(columns)}, status, errors_count, processed_at, updated_at{log}) "
+        into = f"INSERT INTO {self._table.name} ({', '.join(columns)}, status, errors_count, processed_at, updated_at{log})"
+        rows = (
             f"SELECT {', '.join(f't.{name}' for name in columns)}, coalesce(f.status, {Status.PENDING:d}), "
             "coalesce(f.errors_count, 0), CASE WHEN f.status IS NOT NULL THEN statement_timestamp() END, "
             f"statement_timestamp(){', f.error_log' if log else ''} "
@@ -491,6 +491,10 @@ class LogStatements(PostgresStatements):
             "AS f(bucket, id, status, errors_count, error_log) "
             f"JOIN {self._log} AS t ON {BUCKET} = f.bucket AND t.id = f.id"
         )
+        if self._table.box.type is BoxType.OUTBOX:
+            return f"{into} {rows}"
+        # An inbox item that somebody has put into the side table as well has its outcome there.
+        return f"WITH t AS ({rows}), copied AS ({into} SELECT * FROM t ON CONFLICT DO NOTHING) SELECT FROM t"
 
     def _moving(self) -> str:
         # A bucket that somebody else has moved meanwhile ends the transaction with an error: its locks are ours, so nobody can.

@@ -10,7 +10,7 @@ from sqlalchemy import BigInteger, Column, Connection, FetchedValue, MetaData, T
 from boxengine.adapters.sql.index_names import LONGEST_IDENTIFIER
 from boxengine.adapters.sql.log.readers import Readers, refuse_others
 from boxengine.adapters.sql.tables import BoxTable, quoted
-from boxengine.domain.box import Box
+from boxengine.domain.box import Box, BoxType
 from boxengine.errors import SchemaMismatch
 
 BUCKET = "(t.bucket + 0)"
@@ -25,6 +25,8 @@ OLDEST_SERVER = (13,)
 _OUTCOMES = frozenset({"status", "errors_count", "error_log", "processed_at", "updated_at"})
 _NOT_IN_A_LOG = frozenset({"available_at", "dedup_key", "seq"})
 """What decides when an item goes out, or whether it is one: a log has no place for it."""
+IDENTITIES = ("uuid", "dedup_key")
+"""Columns with a unique index in the log of an inbox box: a message that comes twice is one item there as well."""
 _COLUMNS = text(
     "SELECT attname FROM pg_attribute WHERE attrelid = CAST(:name AS regclass) AND attnum > 0 AND NOT attisdropped "
     "ORDER BY attnum"
@@ -72,14 +74,16 @@ class LogTable:
     partitioned: bool
 
 
-def is_logged(column: str) -> bool:
+def is_logged(column: str, box_type: BoxType) -> bool:
     """Whether a column of the side table is one of the log, too."""
+    if box_type is BoxType.INBOX and column in IDENTITIES:
+        return True
     return column not in _OUTCOMES | _NOT_IN_A_LOG
 
 
-def log_table(side: Table) -> Table:
+def log_table(side: Table, box_type: BoxType) -> Table:
     """Where items are inserted: the side table's columns without those of outcomes."""
-    columns = [column._copy() for column in side.columns if is_logged(column.name)]  # noqa: SLF001 - SQLAlchemy's way
+    columns = [column._copy() for column in side.columns if is_logged(column.name, box_type)]  # noqa: SLF001 - SQLAlchemy's way
     for column in columns:
         if column.name == "id":
             # The side table's sequence, as the database knows.

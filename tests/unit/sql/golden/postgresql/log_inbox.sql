@@ -1,0 +1,1030 @@
+-- deliver: poll
+SELECT i.*
+FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after)
+CROSS JOIN LATERAL
+  (SELECT t.id,
+          t.bucket,
+          t.errors_count
+   FROM public.order_inbox_items AS t
+   WHERE t.status = 0
+     AND (t.bucket,
+          t.id) > (held.bucket,
+                   held.after)
+     AND t.bucket <= held.bucket
+     AND ((t.errors_count = 0
+           OR t.processed_at IS NULL
+           OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64)))))
+          AND (t.available_at IS NULL
+               OR t.available_at <= now()))
+   ORDER BY t.bucket,
+            t.id
+   LIMIT %s) AS i;
+SELECT held.bucket
+FROM public.order_inbox_items_positions AS held,
+
+  (SELECT pg_current_snapshot() AS snapshot) AS now
+WHERE held.bucket = ANY(%s::int[])
+  AND (held.batch IS NOT NULL
+       OR pg_snapshot_xmax(now.snapshot) < pg_snapshot_xmax(held.passed)
+       OR EXISTS
+         (SELECT i.*
+          FROM
+            (SELECT edge.low,
+                    CASE
+                        WHEN edge.low = pg_snapshot_xmax(held.passed)
+                             AND pg_visible_in_snapshot(pg_snapshot_xmax(held.passed), now.snapshot) THEN 0
+                        ELSE 9223372036854775807
+                    END,
+                    edge.high,
+                    0,
+                    false
+             FROM
+               (SELECT low,
+                       lead(low) OVER (
+                                       ORDER BY low) AS high
+                FROM
+                  (SELECT pg_snapshot_xmax(held.passed)
+                   UNION SELECT pg_snapshot_xmax(now.snapshot)
+                   UNION SELECT running
+                   FROM pg_snapshot_xip(now.snapshot) AS running
+                   WHERE running > pg_snapshot_xmax(held.passed)) AS edges(low)) AS edge
+             WHERE edge.high IS NOT NULL
+             UNION ALL SELECT ended,
+                              0,
+                              ended,
+                              9223372036854775807,
+                              true
+             FROM pg_snapshot_xip(held.passed) AS ended
+             WHERE pg_visible_in_snapshot(ended, now.snapshot)) AS span(low, after, high,
+                                                                        before, late)
+          CROSS JOIN LATERAL
+            (SELECT 1
+             FROM public.order_inbox_items_log AS t
+             WHERE (t.bucket,
+                    t.xact,
+                    t.id) > (held.bucket,
+                             span.low,
+                             span.after)
+               AND (t.bucket,
+                    t.xact,
+                    t.id) < (held.bucket,
+                             span.high,
+                             span.before)
+               AND NOT (t.id <= held.place)
+             ORDER BY t.bucket,
+                      t.xact,
+                      t.id
+             LIMIT 1) AS i))
+  AND NOT (false);
+
+-- deliver: poll, rows that never failed
+SELECT i.*
+FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after)
+CROSS JOIN LATERAL
+  (SELECT t.id,
+          t.bucket,
+          t.errors_count
+   FROM public.order_inbox_items AS t
+   WHERE t.status = 0
+     AND (t.bucket,
+          t.id) > (held.bucket,
+                   held.after)
+     AND t.bucket <= held.bucket
+     AND ((t.errors_count = 0
+           OR t.processed_at IS NULL
+           OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64)))))
+          AND (t.available_at IS NULL
+               OR t.available_at <= now()))
+     AND t.errors_count = 0
+   ORDER BY t.bucket,
+            t.id
+   LIMIT %s) AS i;
+SELECT held.bucket
+FROM public.order_inbox_items_positions AS held,
+
+  (SELECT pg_current_snapshot() AS snapshot) AS now
+WHERE held.bucket = ANY(%s::int[])
+  AND (held.batch IS NOT NULL
+       OR pg_snapshot_xmax(now.snapshot) < pg_snapshot_xmax(held.passed)
+       OR EXISTS
+         (SELECT i.*
+          FROM
+            (SELECT edge.low,
+                    CASE
+                        WHEN edge.low = pg_snapshot_xmax(held.passed)
+                             AND pg_visible_in_snapshot(pg_snapshot_xmax(held.passed), now.snapshot) THEN 0
+                        ELSE 9223372036854775807
+                    END,
+                    edge.high,
+                    0,
+                    false
+             FROM
+               (SELECT low,
+                       lead(low) OVER (
+                                       ORDER BY low) AS high
+                FROM
+                  (SELECT pg_snapshot_xmax(held.passed)
+                   UNION SELECT pg_snapshot_xmax(now.snapshot)
+                   UNION SELECT running
+                   FROM pg_snapshot_xip(now.snapshot) AS running
+                   WHERE running > pg_snapshot_xmax(held.passed)) AS edges(low)) AS edge
+             WHERE edge.high IS NOT NULL
+             UNION ALL SELECT ended,
+                              0,
+                              ended,
+                              9223372036854775807,
+                              true
+             FROM pg_snapshot_xip(held.passed) AS ended
+             WHERE pg_visible_in_snapshot(ended, now.snapshot)) AS span(low, after, high,
+                                                                        before, late)
+          CROSS JOIN LATERAL
+            (SELECT 1
+             FROM public.order_inbox_items_log AS t
+             WHERE (t.bucket,
+                    t.xact,
+                    t.id) > (held.bucket,
+                             span.low,
+                             span.after)
+               AND (t.bucket,
+                    t.xact,
+                    t.id) < (held.bucket,
+                             span.high,
+                             span.before)
+               AND NOT (t.id <= held.place)
+             ORDER BY t.bucket,
+                      t.xact,
+                      t.id
+             LIMIT 1) AS i))
+  AND NOT (false);
+
+-- deliver: outlook
+SELECT i.*
+FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after)
+CROSS JOIN LATERAL
+  (SELECT t.bucket,
+          0::float8
+   FROM public.order_inbox_items AS t
+   WHERE t.status = 0
+     AND (t.bucket,
+          t.id) > (held.bucket,
+                   held.after)
+     AND t.bucket <= held.bucket
+     AND ((t.errors_count = 0
+           OR t.processed_at IS NULL
+           OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64)))))
+          AND (t.available_at IS NULL
+               OR t.available_at <= now()))
+   ORDER BY t.bucket,
+            t.id
+   LIMIT %s) AS i
+UNION ALL
+  (SELECT NULL,
+          least(extract(epoch
+                        FROM t.available_at) - extract(epoch
+                                                       FROM now()), 1000000000)::float8
+   FROM public.order_inbox_items AS t
+   WHERE t.status = 0
+     AND t.available_at > now()
+   ORDER BY t.available_at
+   LIMIT 1);
+SELECT held.bucket
+FROM public.order_inbox_items_positions AS held,
+
+  (SELECT pg_current_snapshot() AS snapshot) AS now
+WHERE held.bucket = ANY(%s::int[])
+  AND (held.batch IS NOT NULL
+       OR pg_snapshot_xmax(now.snapshot) < pg_snapshot_xmax(held.passed)
+       OR EXISTS
+         (SELECT i.*
+          FROM
+            (SELECT edge.low,
+                    CASE
+                        WHEN edge.low = pg_snapshot_xmax(held.passed)
+                             AND pg_visible_in_snapshot(pg_snapshot_xmax(held.passed), now.snapshot) THEN 0
+                        ELSE 9223372036854775807
+                    END,
+                    edge.high,
+                    0,
+                    false
+             FROM
+               (SELECT low,
+                       lead(low) OVER (
+                                       ORDER BY low) AS high
+                FROM
+                  (SELECT pg_snapshot_xmax(held.passed)
+                   UNION SELECT pg_snapshot_xmax(now.snapshot)
+                   UNION SELECT running
+                   FROM pg_snapshot_xip(now.snapshot) AS running
+                   WHERE running > pg_snapshot_xmax(held.passed)) AS edges(low)) AS edge
+             WHERE edge.high IS NOT NULL
+             UNION ALL SELECT ended,
+                              0,
+                              ended,
+                              9223372036854775807,
+                              true
+             FROM pg_snapshot_xip(held.passed) AS ended
+             WHERE pg_visible_in_snapshot(ended, now.snapshot)) AS span(low, after, high,
+                                                                        before, late)
+          CROSS JOIN LATERAL
+            (SELECT 1
+             FROM public.order_inbox_items_log AS t
+             WHERE (t.bucket,
+                    t.xact,
+                    t.id) > (held.bucket,
+                             span.low,
+                             span.after)
+               AND (t.bucket,
+                    t.xact,
+                    t.id) < (held.bucket,
+                             span.high,
+                             span.before)
+               AND NOT (t.id <= held.place)
+             ORDER BY t.bucket,
+                      t.xact,
+                      t.id
+             LIMIT 1) AS i))
+  AND NOT (false);
+
+-- deliver: claim
+SELECT coalesce(array_agg(wanted.bucket), '{}') AS granted,
+       now(),
+       set_config('boxengine.held', coalesce(array_agg(wanted.bucket), '{}')::text, true),
+       set_config('plan_cache_mode', 'force_generic_plan', true),
+       set_config('enable_seqscan', 'off', true),
+       set_config('enable_bitmapscan', 'off', true),
+       set_config('jit', 'off', true),
+       set_config('idle_in_transaction_session_timeout', %s, true)
+FROM unnest(%s::int[]) AS wanted(bucket)
+WHERE pg_try_advisory_xact_lock(%s, wanted.bucket);
+SELECT now.snapshot,
+       held.bucket,
+       held.passed::text,
+       held.batch::text,
+       held.place,
+       held.floor,
+       held.ceiling,
+       held.high,
+       held.turn,
+       held.server =
+  (SELECT system_identifier
+   FROM pg_control_system()),
+       false
+FROM
+  (SELECT set_config('boxengine.snapshot', pg_current_snapshot()::text, true) AS snapshot) AS now
+LEFT JOIN public.order_inbox_items_positions AS held ON held.bucket = ANY(current_setting('boxengine.held')::int[]);
+SELECT i.*
+FROM
+  (SELECT bucket,
+          passed,
+          coalesce(batch, current_setting('boxengine.snapshot')::pg_snapshot) AS upto,
+          place,
+   floor,
+          ceiling
+   FROM public.order_inbox_items_positions
+   WHERE bucket = ANY(current_setting('boxengine.held')::int[])
+     AND
+     floor IS NULL) AS held
+CROSS JOIN LATERAL
+  (SELECT i.*
+   FROM
+     (SELECT edge.low,
+             CASE
+                 WHEN edge.low = pg_snapshot_xmax(held.passed)
+                      AND pg_visible_in_snapshot(pg_snapshot_xmax(held.passed), held.upto) THEN 0
+                 ELSE 9223372036854775807
+             END,
+             edge.high,
+             0,
+             false
+      FROM
+        (SELECT low,
+                lead(low) OVER (
+                                ORDER BY low) AS high
+         FROM
+           (SELECT pg_snapshot_xmax(held.passed)
+            UNION SELECT pg_snapshot_xmax(held.upto)
+            UNION SELECT running
+            FROM pg_snapshot_xip(held.upto) AS running
+            WHERE running > pg_snapshot_xmax(held.passed)) AS edges(low)) AS edge
+      WHERE edge.high IS NOT NULL
+      UNION ALL SELECT ended,
+                       0,
+                       ended,
+                       9223372036854775807,
+                       true
+      FROM pg_snapshot_xip(held.passed) AS ended
+      WHERE pg_visible_in_snapshot(ended, held.upto)) AS span(low, after, high,
+                                                              before, late)
+   CROSS JOIN LATERAL
+     (SELECT t.id,
+             t.uuid::text,
+             t.event_name,
+             t.event_key::text,
+             t.bucket,
+             0::smallint AS status,
+             t.options::text AS options,
+             CASE
+                 WHEN octet_length(t.payload) <= 1000 THEN t.payload
+             END,
+             0 AS errors_count,
+             t.created_at AT TIME ZONE 'UTC', NULL::timestamptz AS processed_at
+      FROM public.order_inbox_items_log AS t
+      WHERE (t.bucket,
+             t.xact,
+             t.id) > (held.bucket,
+                      span.low,
+                      span.after)
+        AND (t.bucket,
+             t.xact,
+             t.id) < (held.bucket,
+                      span.high,
+                      span.before)
+        AND NOT (t.id <= held.place)
+      ORDER BY t.bucket,
+               t.xact,
+               t.id
+      LIMIT greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[]))) + 1) AS i
+   LIMIT greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[]))) + 1) AS i
+UNION ALL
+SELECT i.*
+FROM
+  (SELECT bucket,
+          passed,
+          coalesce(batch, current_setting('boxengine.snapshot')::pg_snapshot) AS upto,
+          place,
+   floor,
+          ceiling
+   FROM public.order_inbox_items_positions
+   WHERE bucket = ANY(current_setting('boxengine.held')::int[])
+     AND
+     floor IS NOT NULL) AS held
+CROSS JOIN LATERAL (
+                      (SELECT late.*
+                       FROM pg_snapshot_xip(held.passed) AS ended
+                       CROSS JOIN LATERAL
+                         (SELECT t.id,
+                                 t.uuid::text,
+                                 t.event_name,
+                                 t.event_key::text,
+                                 t.bucket,
+                                 0::smallint AS status,
+                                 t.options::text AS options,
+                                 CASE
+                                     WHEN octet_length(t.payload) <= 1000 THEN t.payload
+                                 END,
+                                 0 AS errors_count,
+                                 t.created_at AT TIME ZONE 'UTC', NULL::timestamptz AS processed_at
+                          FROM public.order_inbox_items_log AS t
+                          WHERE (t.bucket,
+                                 t.xact,
+                                 t.id) > (held.bucket,
+                                          ended,
+                                          held.place)
+                            AND (t.bucket,
+                                 t.xact,
+                                 t.id) <= (held.bucket,
+                                           ended,
+                                           held.floor)
+                          ORDER BY t.bucket,
+                                   t.xact,
+                                   t.id
+                          LIMIT greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[])))) AS late
+                       WHERE held.place < held.floor
+                         AND pg_visible_in_snapshot(ended, held.upto))
+                    UNION ALL
+                      (SELECT t.id,
+                              t.uuid::text,
+                              t.event_name,
+                              t.event_key::text,
+                              t.bucket,
+                              0::smallint AS status,
+                              t.options::text AS options,
+                              CASE
+                                  WHEN octet_length(t.payload) <= 1000 THEN t.payload
+                              END,
+                              0 AS errors_count,
+                              t.created_at AT TIME ZONE 'UTC', NULL::timestamptz AS processed_at
+                       FROM public.order_inbox_items_log AS t
+                       WHERE ((t.bucket + 0), t.id) > (held.bucket,
+                                                       greatest(held.place, held.floor))
+                         AND ((t.bucket + 0), t.id) <= (held.bucket,
+                                                        held.ceiling)
+                         AND pg_visible_in_snapshot(t.xact, held.upto)
+                         AND NOT pg_visible_in_snapshot(t.xact, held.passed)
+                       ORDER BY (t.bucket + 0), t.id
+                       LIMIT greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[]))))) AS i;
+SELECT i.*
+FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after)
+CROSS JOIN LATERAL
+  (SELECT t.id,
+          t.uuid::text,
+          t.event_name,
+          t.event_key::text,
+          t.bucket,
+          t.status,
+          t.options::text AS options,
+          CASE
+              WHEN octet_length(t.payload) <= 1000 THEN t.payload
+          END,
+          t.errors_count,
+          t.created_at AT TIME ZONE 'UTC', t.processed_at
+   FROM public.order_inbox_items AS t
+   WHERE t.status = 0
+     AND (t.bucket,
+          t.id) > (held.bucket,
+                   held.after)
+     AND t.bucket <= held.bucket
+     AND ((t.errors_count = 0
+           OR t.processed_at IS NULL
+           OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64)))))
+          AND (t.available_at IS NULL
+               OR t.available_at <= now()))
+   ORDER BY t.bucket,
+            t.id
+   LIMIT greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[])))
+   FOR UPDATE OF t) AS i
+WHERE held.bucket = ANY(current_setting('boxengine.held')::int[]);
+SELECT held.bucket, (min(i.id) FILTER (
+                                       WHERE NOT i.late)), max(i.id)
+FROM
+  (SELECT bucket,
+          passed,
+          coalesce(batch, current_setting('boxengine.snapshot')::pg_snapshot) AS upto,
+          place
+   FROM public.order_inbox_items_positions
+   WHERE bucket = ANY(%s::int[])) AS held
+CROSS JOIN LATERAL
+  (SELECT i.*
+   FROM
+     (SELECT edge.low,
+             CASE
+                 WHEN edge.low = pg_snapshot_xmax(held.passed)
+                      AND pg_visible_in_snapshot(pg_snapshot_xmax(held.passed), held.upto) THEN 0
+                 ELSE 9223372036854775807
+             END,
+             edge.high,
+             0,
+             false
+      FROM
+        (SELECT low,
+                lead(low) OVER (
+                                ORDER BY low) AS high
+         FROM
+           (SELECT pg_snapshot_xmax(held.passed)
+            UNION SELECT pg_snapshot_xmax(held.upto)
+            UNION SELECT running
+            FROM pg_snapshot_xip(held.upto) AS running
+            WHERE running > pg_snapshot_xmax(held.passed)) AS edges(low)) AS edge
+      WHERE edge.high IS NOT NULL
+      UNION ALL SELECT ended,
+                       0,
+                       ended,
+                       9223372036854775807,
+                       true
+      FROM pg_snapshot_xip(held.passed) AS ended
+      WHERE pg_visible_in_snapshot(ended, held.upto)) AS span(low, after, high,
+                                                              before, late)
+   CROSS JOIN LATERAL
+     (SELECT t.id,
+             span.late
+      FROM public.order_inbox_items_log AS t
+      WHERE (t.bucket,
+             t.xact,
+             t.id) > (held.bucket,
+                      span.low,
+                      span.after)
+        AND (t.bucket,
+             t.xact,
+             t.id) < (held.bucket,
+                      span.high,
+                      span.before)
+        AND NOT (t.id <= held.place)
+      ORDER BY t.bucket,
+               t.xact,
+               t.id) AS i) AS i
+GROUP BY held.bucket;
+SELECT i.*
+FROM
+  (SELECT p.bucket,
+          p.passed,
+          coalesce(p.batch, current_setting('boxengine.snapshot')::pg_snapshot) AS upto,
+          p.place,
+          m.floor,
+          m.ceiling
+   FROM unnest(%s::int[], %s::bigint[], %s::bigint[]) AS m(bucket,
+                                                           floor, ceiling)
+   JOIN public.order_inbox_items_positions AS p ON p.bucket = m.bucket) AS held
+CROSS JOIN LATERAL (
+                      (SELECT late.*
+                       FROM pg_snapshot_xip(held.passed) AS ended
+                       CROSS JOIN LATERAL
+                         (SELECT t.id,
+                                 t.uuid::text,
+                                 t.event_name,
+                                 t.event_key::text,
+                                 t.bucket,
+                                 0::smallint AS status,
+                                 t.options::text AS options,
+                                 CASE
+                                     WHEN octet_length(t.payload) <= 1000 THEN t.payload
+                                 END,
+                                 0 AS errors_count,
+                                 t.created_at AT TIME ZONE 'UTC', NULL::timestamptz AS processed_at
+                          FROM public.order_inbox_items_log AS t
+                          WHERE (t.bucket,
+                                 t.xact,
+                                 t.id) > (held.bucket,
+                                          ended,
+                                          held.place)
+                            AND (t.bucket,
+                                 t.xact,
+                                 t.id) <= (held.bucket,
+                                           ended,
+                                           held.floor)
+                          ORDER BY t.bucket,
+                                   t.xact,
+                                   t.id
+                          LIMIT %s) AS late
+                       WHERE held.place < held.floor
+                         AND pg_visible_in_snapshot(ended, held.upto))
+                    UNION ALL
+                      (SELECT t.id,
+                              t.uuid::text,
+                              t.event_name,
+                              t.event_key::text,
+                              t.bucket,
+                              0::smallint AS status,
+                              t.options::text AS options,
+                              CASE
+                                  WHEN octet_length(t.payload) <= 1000 THEN t.payload
+                              END,
+                              0 AS errors_count,
+                              t.created_at AT TIME ZONE 'UTC', NULL::timestamptz AS processed_at
+                       FROM public.order_inbox_items_log AS t
+                       WHERE ((t.bucket + 0), t.id) > (held.bucket,
+                                                       greatest(held.place, held.floor))
+                         AND ((t.bucket + 0), t.id) <= (held.bucket,
+                                                        held.ceiling)
+                         AND pg_visible_in_snapshot(t.xact, held.upto)
+                         AND NOT pg_visible_in_snapshot(t.xact, held.passed)
+                       ORDER BY (t.bucket + 0), t.id
+                       LIMIT %s)) AS i;
+
+-- deliver: sizes of payloads
+SELECT id,
+       octet_length(payload)
+FROM public.order_inbox_items
+WHERE id = ANY(%s::bigint[])
+  AND payload IS NOT NULL;
+
+-- deliver: heavy payloads
+SELECT id,
+       payload
+FROM public.order_inbox_items
+WHERE id = ANY(%s::bigint[]);
+
+-- deliver: locks once more
+SELECT coalesce(array_agg(wanted.bucket), '{}') AS granted,
+       now(),
+       set_config('boxengine.held', coalesce(array_agg(wanted.bucket), '{}')::text, true),
+       set_config('idle_in_transaction_session_timeout', %s, true)
+FROM unnest(%s::int[]) AS wanted(bucket)
+WHERE pg_try_advisory_xact_lock(%s, wanted.bucket);
+
+-- deliver: rows that are still pending
+SELECT id
+FROM public.order_inbox_items
+WHERE id = ANY(%s::bigint[])
+  AND status + 0 = 0
+ORDER BY id
+FOR
+UPDATE;
+SELECT p.bucket
+FROM public.order_inbox_items_positions AS p
+JOIN unnest(%s::int[], %s::bigint[]) AS f(bucket, turn) ON f.bucket = p.bucket
+AND f.turn = p.turn;
+
+-- deliver: failed attempts of a row
+SELECT errors_count
+FROM public.order_inbox_items
+WHERE id = %s;
+
+-- deliver: before a handler's session
+RESET plan_cache_mode;
+RESET enable_seqscan;
+RESET enable_bitmapscan;
+RESET jit;
+
+-- deliver: after a handler's session
+SELECT current_setting('boxengine.held', true);
+RESET SESSION AUTHORIZATION;
+RESET ROLE;
+RESET ALL;
+
+-- deliver: after such a transaction
+RESET SESSION AUTHORIZATION;
+RESET ROLE;
+RESET ALL;
+CLOSE ALL;
+UNLISTEN *;
+DISCARD TEMP;
+SELECT pg_advisory_unlock_all();
+
+-- deliver: oldest pending row
+SELECT min(i.since) FILTER (
+                            WHERE i.since >= TIMESTAMP '0001-01-02 00:00:00'
+                              AND i.since <= TIMESTAMP '9999-12-30 00:00:00')
+FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after)
+CROSS JOIN LATERAL
+  (SELECT greatest(t.created_at, t.available_at) AS since
+   FROM public.order_inbox_items AS t
+   WHERE t.status = 0
+     AND (t.bucket,
+          t.id) > (held.bucket,
+                   held.after)
+     AND t.bucket <= held.bucket
+     AND (t.available_at IS NULL
+          OR t.available_at <= now())
+   ORDER BY t.bucket,
+            t.id
+   LIMIT %s) AS i;
+SELECT min(waiting.created_at)
+FROM
+  (SELECT i.*
+   FROM
+     (SELECT p.bucket,
+             p.passed,
+             now.snapshot AS upto,
+             p.place,
+             p.batch
+      FROM public.order_inbox_items_positions AS p,
+
+        (SELECT pg_current_snapshot() AS snapshot) AS now
+      WHERE p.bucket = ANY(%s::int[])) AS held
+   CROSS JOIN LATERAL
+     (SELECT i.*
+      FROM
+        (SELECT edge.low,
+                CASE
+                    WHEN edge.low = pg_snapshot_xmax(held.passed)
+                         AND pg_visible_in_snapshot(pg_snapshot_xmax(held.passed), held.upto) THEN 0
+                    ELSE 9223372036854775807
+                END,
+                edge.high,
+                0,
+                false
+         FROM
+           (SELECT low,
+                   lead(low) OVER (
+                                   ORDER BY low) AS high
+            FROM
+              (SELECT pg_snapshot_xmax(held.passed)
+               UNION SELECT pg_snapshot_xmax(held.upto)
+               UNION SELECT running
+               FROM pg_snapshot_xip(held.upto) AS running
+               WHERE running > pg_snapshot_xmax(held.passed)) AS edges(low)) AS edge
+         WHERE edge.high IS NOT NULL
+         UNION ALL SELECT ended,
+                          0,
+                          ended,
+                          9223372036854775807,
+                          true
+         FROM pg_snapshot_xip(held.passed) AS ended
+         WHERE pg_visible_in_snapshot(ended, held.upto)) AS span(low, after, high,
+                                                                 before, late)
+      CROSS JOIN LATERAL
+        (SELECT t.created_at
+         FROM public.order_inbox_items_log AS t
+         WHERE (t.bucket,
+                t.xact,
+                t.id) > (held.bucket,
+                         span.low,
+                         span.after)
+           AND (t.bucket,
+                t.xact,
+                t.id) < (held.bucket,
+                         span.high,
+                         span.before)
+           AND NOT (t.id <= held.place
+                    AND held.batch IS NOT NULL
+                    AND pg_visible_in_snapshot(t.xact, held.batch))
+         ORDER BY t.bucket,
+                  t.xact,
+                  t.id
+         LIMIT %s) AS i
+      LIMIT %s) AS i) AS waiting;
+
+-- deliver: oldest delivered row
+SELECT created_at
+FROM public.order_inbox_items
+WHERE status IN (2)
+  AND created_at >= TIMESTAMP '0001-01-02 00:00:00'
+  AND created_at <= TIMESTAMP '9999-12-30 00:00:00'
+ORDER BY id
+LIMIT 1;
+SELECT to_regclass(%s) IS NOT NULL,
+                          to_regclass(%s) IS NOT NULL;
+SELECT min(i.created_at)
+FROM
+  (SELECT p.bucket
+   FROM
+     (SELECT bucket,
+             passed
+      FROM public.order_inbox_items_positions
+      WHERE server =
+          (SELECT system_identifier
+           FROM pg_control_system())
+        AND pg_snapshot_xmax(coalesce(batch, passed)) <= pg_snapshot_xmax(pg_current_snapshot())) AS p
+   GROUP BY p.bucket
+   HAVING count(*) = 1) AS held
+CROSS JOIN LATERAL
+  (SELECT t.ctid,
+          t.created_at,
+          t.bucket,
+          t.xact
+   FROM public.order_inbox_items_log AS t
+   WHERE ((t.bucket + 0), t.id) > (held.bucket,
+                                   0)
+     AND (t.bucket + 0) <= held.bucket
+   ORDER BY (t.bucket + 0), t.id
+   LIMIT %s) AS i
+WHERE (NOT EXISTS
+         (SELECT 1
+          FROM
+            (SELECT bucket,
+                    passed
+             FROM public.order_inbox_items_positions
+             WHERE server =
+                 (SELECT system_identifier
+                  FROM pg_control_system())
+               AND pg_snapshot_xmax(coalesce(batch, passed)) <= pg_snapshot_xmax(pg_current_snapshot())) AS p
+          WHERE p.bucket = i.bucket
+            AND NOT pg_visible_in_snapshot(i.xact, p.passed)));
+
+-- deliver: oldest failed or discarded row
+SELECT created_at
+FROM public.order_inbox_items
+WHERE status IN (1,
+                 3)
+  AND created_at >= TIMESTAMP '0001-01-02 00:00:00'
+  AND created_at <= TIMESTAMP '9999-12-30 00:00:00'
+ORDER BY id
+LIMIT 1;
+
+-- deliver: deletion of old rows
+DELETE
+FROM public.order_inbox_items
+WHERE id = ANY(ARRAY
+                 (SELECT id
+                  FROM public.order_inbox_items
+                  WHERE id = ANY(ARRAY
+                                   (SELECT first.id
+                                    FROM
+                                      (SELECT id, created_at
+                                       FROM public.order_inbox_items
+                                       WHERE status IN (2)
+                                       ORDER BY id
+                                       LIMIT %s) AS first
+                                    WHERE first.created_at >= %s::timestamptz
+                                      AND first.created_at < %s::timestamptz
+                                    ORDER BY first.id
+                                    LIMIT %s))
+                    AND status IN (2)
+                    FOR
+                    UPDATE SKIP LOCKED));
+SELECT to_regclass(%s) IS NOT NULL,
+                          to_regclass(%s) IS NOT NULL;
+DELETE
+FROM public.order_inbox_items_log
+WHERE ctid = ANY(ARRAY
+                   (SELECT i.ctid
+                    FROM
+                      (SELECT p.bucket
+                       FROM
+                         (SELECT bucket, passed
+                          FROM public.order_inbox_items_positions
+                          WHERE server =
+                              (SELECT system_identifier
+                               FROM pg_control_system())
+                            AND pg_snapshot_xmax(coalesce(batch, passed)) <= pg_snapshot_xmax(pg_current_snapshot())) AS p
+                       GROUP BY p.bucket
+                       HAVING count(*) = 1) AS held
+                    CROSS JOIN LATERAL
+                      (SELECT t.ctid, t.created_at, t.bucket, t.xact
+                       FROM public.order_inbox_items_log AS t
+                       WHERE ((t.bucket + 0), t.id) > (held.bucket, 0)
+                         AND (t.bucket + 0) <= held.bucket
+                       ORDER BY (t.bucket + 0), t.id
+                       LIMIT %s) AS i
+                    WHERE (NOT EXISTS
+                             (SELECT 1
+                              FROM
+                                (SELECT bucket, passed
+                                 FROM public.order_inbox_items_positions
+                                 WHERE server =
+                                     (SELECT system_identifier
+                                      FROM pg_control_system())
+                                   AND pg_snapshot_xmax(coalesce(batch, passed)) <= pg_snapshot_xmax(pg_current_snapshot())) AS p
+                              WHERE p.bucket = i.bucket
+                                AND NOT pg_visible_in_snapshot(i.xact, p.passed)))
+                      AND i.created_at < %s
+                    LIMIT %s));
+
+-- deliver: deletion of old rows behind younger ones
+WITH looked AS MATERIALIZED
+  (SELECT id,
+          status,
+          created_at
+   FROM public.order_inbox_items
+   WHERE id > %s
+   ORDER BY id
+   LIMIT %s), gone AS
+  (DELETE
+   FROM public.order_inbox_items
+   WHERE id = ANY(ARRAY
+                    (SELECT id
+                     FROM public.order_inbox_items
+                     WHERE id = ANY(ARRAY
+                                      (SELECT id
+                                       FROM looked
+                                       WHERE ((status = 2
+                                               AND created_at < %s::timestamptz
+                                               AND created_at >= TIMESTAMP '0001-01-02 00:00:00'))
+                                       ORDER BY id
+                                       LIMIT %s))
+                       AND ((status = 2
+                             AND created_at < %s::timestamptz
+                             AND created_at >= TIMESTAMP '0001-01-02 00:00:00'))
+                       FOR
+                       UPDATE SKIP LOCKED)) RETURNING 1)
+SELECT
+  (SELECT count(*)
+   FROM gone),
+  (SELECT max(id)
+   FROM looked);
+
+-- deliver: outcomes of its items and commit, after a claim
+WITH t AS
+  (SELECT t.id,
+          t.uuid,
+          t.event_key,
+          t.bucket,
+          t.created_at,
+          t.dedup_key,
+          t.event_name,
+          t.options,
+          t.payload,
+          coalesce(f.status, 0),
+          coalesce(f.errors_count, 0),
+          CASE
+              WHEN f.status IS NOT NULL THEN statement_timestamp()
+          END,
+          statement_timestamp(),
+          f.error_log
+   FROM unnest(%s::int[], %s::bigint[], %s::int[], %s::int[], %s::text[]) AS f(bucket, id, status, errors_count, error_log)
+   JOIN public.order_inbox_items_log AS t ON (t.bucket + 0) = f.bucket
+   AND t.id = f.id),
+     copied AS
+  (INSERT INTO public.order_inbox_items (id, uuid, event_key, bucket, created_at, dedup_key, event_name, options, payload, status, errors_count, processed_at, updated_at, error_log) SELECT *
+   FROM t ON CONFLICT DO NOTHING)
+SELECT
+FROM t;
+WITH moved AS
+  (UPDATE public.order_inbox_items_positions AS p
+   SET passed = f.passed::pg_snapshot,
+       batch = f.batch::pg_snapshot,
+       place = f.place,
+   floor = f.floor,
+           ceiling = f.ceiling,
+           high = f.high,
+           turn = p.turn + 1
+   FROM unnest(%s::int[], %s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[]) AS f(bucket, passed, batch, place,
+                                                                                                                             floor, ceiling, high, turn)
+   WHERE p.bucket = f.bucket
+     AND p.turn = f.turn RETURNING 1)
+SELECT 1 / (count(*) = %s)::int
+FROM moved;
+COMMIT;
+
+-- deliver: pending rows of the log
+SELECT count(*)
+FROM
+  (SELECT i.*
+   FROM
+     (SELECT p.bucket,
+             p.passed,
+             now.snapshot AS upto,
+             p.place,
+             p.batch
+      FROM public.order_inbox_items_positions AS p,
+
+        (SELECT pg_current_snapshot() AS snapshot) AS now
+      WHERE p.bucket = ANY(%s::int[])) AS held
+   CROSS JOIN LATERAL
+     (SELECT i.*
+      FROM
+        (SELECT edge.low,
+                CASE
+                    WHEN edge.low = pg_snapshot_xmax(held.passed)
+                         AND pg_visible_in_snapshot(pg_snapshot_xmax(held.passed), held.upto) THEN 0
+                    ELSE 9223372036854775807
+                END,
+                edge.high,
+                0,
+                false
+         FROM
+           (SELECT low,
+                   lead(low) OVER (
+                                   ORDER BY low) AS high
+            FROM
+              (SELECT pg_snapshot_xmax(held.passed)
+               UNION SELECT pg_snapshot_xmax(held.upto)
+               UNION SELECT running
+               FROM pg_snapshot_xip(held.upto) AS running
+               WHERE running > pg_snapshot_xmax(held.passed)) AS edges(low)) AS edge
+         WHERE edge.high IS NOT NULL
+         UNION ALL SELECT ended,
+                          0,
+                          ended,
+                          9223372036854775807,
+                          true
+         FROM pg_snapshot_xip(held.passed) AS ended
+         WHERE pg_visible_in_snapshot(ended, held.upto)) AS span(low, after, high,
+                                                                 before, late)
+      CROSS JOIN LATERAL
+        (SELECT t.created_at
+         FROM public.order_inbox_items_log AS t
+         WHERE (t.bucket,
+                t.xact,
+                t.id) > (held.bucket,
+                         span.low,
+                         span.after)
+           AND (t.bucket,
+                t.xact,
+                t.id) < (held.bucket,
+                         span.high,
+                         span.before)
+           AND NOT (t.id <= held.place
+                    AND held.batch IS NOT NULL
+                    AND pg_visible_in_snapshot(t.xact, held.batch))
+         ORDER BY t.bucket,
+                  t.xact,
+                  t.id
+         LIMIT %s) AS i
+      LIMIT %s) AS i
+   LIMIT %s) AS waiting;
+
+-- create: a row
+INSERT INTO order_inbox_items_log (uuid, event_key, bucket, payload)
+VALUES (%(uuid)s::UUID, %(event_key)s::VARCHAR, %(bucket)s::INTEGER, %(payload)s) RETURNING order_inbox_items_log.id;
+
+-- create: a row and its wake-up
+INSERT INTO order_inbox_items_log (uuid, event_key, bucket, payload)
+VALUES (%(uuid)s::UUID, %(event_key)s::VARCHAR, %(bucket)s::INTEGER, %(payload)s) RETURNING order_inbox_items_log.id,
+                                                                                            pg_notify('boxengine', %(boxengine_told)s::VARCHAR) AS pg_notify_1;
+
+-- create: rows that may be there already
+INSERT INTO order_inbox_items_log (uuid, event_key, bucket, payload)
+VALUES (%(uuid)s::UUID, %(event_key)s::VARCHAR, %(bucket)s::INTEGER, %(payload)s) ON CONFLICT DO NOTHING RETURNING order_inbox_items_log.id,
+                                                                                                                   order_inbox_items_log.uuid,
+                                                                                                                   order_inbox_items_log.dedup_key;
+
+-- make: table
+CREATE TABLE order_inbox_items (
+    id BIGSERIAL NOT NULL,
+    uuid UUID NOT NULL,
+    event_name VARCHAR(255),
+    event_key VARCHAR(255) NOT NULL,
+    bucket INTEGER NOT NULL,
+    status SMALLINT DEFAULT 0 NOT NULL,
+    options JSONB,
+    payload BYTEA NOT NULL,
+    errors_count INTEGER DEFAULT 0 NOT NULL,
+    error_log TEXT,
+    processed_at TIMESTAMP WITH TIME ZONE,
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+    updated_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+    available_at TIMESTAMP WITH TIME ZONE,
+    dedup_key VARCHAR(255),
+    PRIMARY KEY (id)
+);
+ALTER INDEX IF EXISTS order_inbox_items_pkey SET (fillfactor = 50);
+ALTER TABLE order_inbox_items SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX ix_order_inbox_items_delayed ON order_inbox_items (available_at) WHERE status = 0 AND available_at IS NOT NULL;
+CREATE INDEX ix_order_inbox_items_failed ON order_inbox_items (status, id) WHERE status IN (1, 3);
+CREATE INDEX ix_order_inbox_items_pending ON order_inbox_items (bucket, id) WHERE status = 0;
+CREATE UNIQUE INDEX ux_order_inbox_items_dedup ON order_inbox_items (dedup_key) WHERE dedup_key IS NOT NULL;
+CREATE UNIQUE INDEX ux_order_inbox_items_uuid ON order_inbox_items (uuid);
+CREATE TABLE IF NOT EXISTS order_inbox_items_log (id bigint NOT NULL DEFAULT nextval('order_inbox_items_id_seq'), uuid UUID NOT NULL, event_name VARCHAR(255), event_key VARCHAR(255) NOT NULL, bucket INTEGER NOT NULL, options JSONB, payload BYTEA NOT NULL, created_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL, dedup_key VARCHAR(255), xact xid8 NOT NULL DEFAULT pg_current_xact_id());
+ALTER TABLE order_inbox_items_log SET (autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
+CREATE INDEX IF NOT EXISTS ix_order_inbox_items_log_xact ON order_inbox_items_log (bucket, xact, id);
+CREATE INDEX IF NOT EXISTS ix_order_inbox_items_log_id ON order_inbox_items_log ((bucket + 0), id);
+CREATE UNIQUE INDEX IF NOT EXISTS ux_order_inbox_items_log_uuid ON order_inbox_items_log (uuid);
+CREATE UNIQUE INDEX IF NOT EXISTS ux_order_inbox_items_log_dedup_key ON order_inbox_items_log (dedup_key) WHERE dedup_key IS NOT NULL;
+CREATE TABLE IF NOT EXISTS order_inbox_items_positions (bucket int PRIMARY KEY, passed pg_snapshot NOT NULL, batch pg_snapshot, place bigint NOT NULL DEFAULT 0, floor bigint, ceiling bigint, high bigint NOT NULL DEFAULT 0, turn bigint NOT NULL DEFAULT 0, server bigint NOT NULL) WITH (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+INSERT INTO order_inbox_items_positions (bucket, passed, server)
+SELECT bucket,
+       '3:3:'::pg_snapshot,
+       system_identifier
+FROM generate_series(0, 3) AS bucket,
+     pg_control_system() ON CONFLICT (bucket) DO NOTHING;
