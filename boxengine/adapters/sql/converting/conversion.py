@@ -223,7 +223,8 @@ def refuse(box: Box) -> None:
     SchemaMismatch: the box has what only one of the two storages can do.
     """
     reasons = {
-        "it is an inbox, and a log does not tell a message that comes twice": box.type is BoxType.INBOX,
+        "it is an inbox, where a message that comes twice might be known in neither table meanwhile": box.type
+        is BoxType.INBOX,
         "it has sequence, and a log has no place for the numbers": box.sequence,
         "it has subscriptions, and a row of a table is delivered once": bool(box.subscriptions or box.subscription),
     }

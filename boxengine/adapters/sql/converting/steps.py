@@ -118,7 +118,7 @@ class Steps:
         if self._found.columns is not None:
             return self._found.columns
         quote = self._connection.dialect.identifier_preparer.quote
-        return [quote(column.name) for column in self._table.columns if is_logged(column.name)]
+        return [quote(column.name) for column in self._table.columns if is_logged(column.name, self._box.type)]
 
     def _mark(self, storage: Storage | None) -> list[str]:
         side = self._found.side
