@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -12,13 +13,14 @@ import sqlalchemy as sa
 
 from boxengine.adapters.sql import schema, upgrade
 from boxengine.adapters.sql.log import turnover
-from boxengine.adapters.sql.log.partitions import Partitions, look
 from boxengine.domain.box import Retention
 from boxengine.domain.item import Status
+from boxengine.domain.item_id import ItemId
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import Turnover
 from tests.eventually import eventually
 from tests.integration.log.bench import Bench
+from tests.integration.log.parted import close, partitions
 
 DAY = timedelta(days=1)
 SOON = timedelta(minutes=1)
@@ -40,39 +42,12 @@ def whole(postgres_url: str) -> Iterator[Bench]:
     bench.engine.dispose()
 
 
-def partitions(bench: Bench) -> Partitions:
-    with bench.engine.connect() as connection:
-        found = look(connection, "order_items_log")
-    assert found is not None
-    return found
-
-
 def turn(bench: Bench, *, old: bool = True) -> Turnover:
     """A pass for which everything is old enough, or nothing is."""
     age = SOON if old else -SOON
     done = bench.store.turn_over(bench.box, created_before=datetime.now(UTC) + age)
     assert done is not None
     return done
-
-
-def close(bench: Bench, *, wait: bool = True) -> str:
-    """Ends the present partition: the next transaction writes into another one. Returns its name.
-
-    Args:
-        wait: until all transactions that can write into it have ended; other tests have some on the same server.
-    """
-    present = partitions(bench)
-    (part,) = (each for each in present.ranges if each.low <= present.current < each.high)
-    high = present.current + 2
-    bench.run(f"ALTER TABLE order_items_log DETACH PARTITION {part.name}")
-    bench.run(f"ALTER TABLE order_items_log ATTACH PARTITION {part.name} FOR VALUES FROM ('{part.low}') TO ('{high}')")
-    bench.run(
-        f"CREATE TABLE order_items_log_p{high:x} PARTITION OF order_items_log FOR VALUES FROM ('{high}') TO ('{part.high}')"
-    )
-    eventually(lambda: bench.ask(f"SELECT '{high}'::xid8 <= pg_current_xact_id()") == [(True,)])
-    if wait:
-        eventually(lambda: part.name in {each.name for each in partitions(bench).closed})
-    return part.name
 
 
 def home(bench: Bench, item: object) -> object:
@@ -194,6 +169,42 @@ def test_an_upgrade_finishes_a_log_whose_making_was_cut_off(bench: Bench) -> Non
     assert partitions(bench).default == "order_items_log_default"
 
 
+@contextmanager
+def waiting_turn(bench: Bench, monkeypatch: pytest.MonkeyPatch, mode: str) -> Iterator[list[Turnover]]:
+    """A pass that waits for such a lock inside the block, and what it has done after it: for a reader of the whole log."""
+    monkeypatch.setattr(turnover, "PATIENCE", "1min")
+    done: list[Turnover] = []
+    passing = threading.Thread(target=lambda: done.append(turn(bench)))
+    waits = (
+        "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation::regclass::text LIKE 'order_items_log%' "
+        f"AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND mode = '{mode}')"
+    )
+    with bench.engine.connect() as reader:
+        reader.execute(sa.text("SELECT FROM order_items_log")).all()
+        passing.start()
+        try:
+            eventually(lambda: bench.ask(waits) == [(True,)])
+            yield done
+        finally:
+            reader.rollback()
+            passing.join()
+
+
+def commit_without_waiting(bench: Bench) -> ItemId:
+    with bench.engine.begin() as writer:
+        writer.execute(sa.text("SET LOCAL lock_timeout = '10ms'"))
+        return bench.put(writer)
+
+
+def test_writers_do_not_wait_while_a_pass_waits_to_add_a_partition(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with waiting_turn(bench, monkeypatch, "AccessExclusiveLock") as done:
+        item = commit_without_waiting(bench)
+    assert done[0].made
+    assert bench.take() == [item]
+
+
 # ── removed ──────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -245,6 +256,30 @@ def test_a_partition_stays_while_a_transaction_may_still_write_into_it(bench: Be
     assert turn(bench).deleted == 2
 
 
+def test_items_of_the_next_partition_go_out_while_a_transaction_of_this_one_is_open(bench: Bench) -> None:
+    with bench.engine.connect() as writer:
+        writer.execute(sa.text("SELECT pg_current_xact_id()"))
+        closed = close(bench, wait=False)
+        item = bench.commit()
+        assert bench.take() == [item]
+        late = bench.put(writer)
+        writer.commit()
+    assert (home(bench, late), home(bench, item) == closed) == (closed, False)
+    assert bench.take() == [late]
+
+
+def test_a_young_item_keeps_its_partition_wherever_it_stands_in_it(bench: Bench) -> None:
+    items = [bench.commit(), bench.commit()]
+    bench.run(f"UPDATE order_items_log SET created_at = created_at - interval '2 days' WHERE id = {items[1]}")
+    close(bench)
+    assert bench.take() == items
+    yesterday = datetime.now(UTC) - DAY
+    done = bench.store.turn_over(bench.box, created_before=yesterday)
+    assert done is not None
+    assert done.deleted == 0
+    assert turn(bench).deleted == 2
+
+
 def test_items_that_stepped_aside_go_out_after_their_partition_went(bench: Bench) -> None:
     item = bench.commit()
     closed = close(bench)
@@ -278,6 +313,19 @@ def test_a_reader_of_the_log_delays_the_removal_and_writers_go_on(bench: Bench) 
         assert turn(bench).deleted == 0
         written = bench.commit()
     assert turn(bench).dropped == [closed]
+    assert bench.take() == [written]
+
+
+def test_writers_do_not_wait_while_a_pass_waits_to_empty_a_partition(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item = bench.commit()
+    close(bench)
+    assert bench.take() == [item]
+    turn(bench, old=False)
+    with waiting_turn(bench, monkeypatch, "AccessExclusiveLock") as done:
+        written = commit_without_waiting(bench)
+    assert done[0].deleted == 1
     assert bench.take() == [written]
 
 

@@ -46,7 +46,10 @@ ASKED: Mapping[str, tuple[tuple[Any, ...], set[str]]] = {
 }
 
 
-@pytest.fixture(params=[*((each, None) for each in STALE), *((each, timedelta(days=1)) for each in STALE)], ids=str)
+@pytest.fixture(
+    params=[*((each, None) for each in STALE), *((each, timedelta(days=1)) for each in ("never analyzed", "vacuumed"))],
+    ids=str,
+)
 def stale(request: pytest.FixtureRequest, postgres_url: str) -> Iterator[Bench]:
     statistics, partitions = request.param
     bench = Bench(postgres_url, bucket_size=BUCKETS, strict_order=StrictOrder.KEY, log_partitions=partitions)
