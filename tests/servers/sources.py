@@ -28,6 +28,7 @@ def sources(environ: Mapping[str, str]) -> dict[str, Source]:
         "systemd-analyze": SystemProgram("systemd-analyze", package="systemd"),
         "helm": PythonPackage("helm", module="helm_python"),
         "kubernetes-schemas": PythonPackage("kubernetes-schemas", module="kubernetes_validate"),
+        "compose-spec": PythonPackage("compose-spec", module="compose_spec"),
         "kafka": _given("kafka", "BOXENGINE_TEST_KAFKA_BOOTSTRAP", environ) or kafka,
     }
 
