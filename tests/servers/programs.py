@@ -48,7 +48,7 @@ class PythonPackage:
     def offer(self) -> Offer:
         """To be run, if the package is installed."""
         if find_spec(self._module) is None:
-            return Offer(self._name, How.ABSENT, f"no {self._module} installed; make chart-tools")
+            return Offer(self._name, How.ABSENT, f"no {self._module} installed; make kit-tools")
         return Offer(self._name, How.STARTED, self._module, sys.executable)
 
     def start(self, folder: Path, stack: ExitStack) -> Offer:

@@ -29,6 +29,7 @@ def sources(environ: Mapping[str, str]) -> dict[str, Source]:
         "helm": PythonPackage("helm", module="helm_python"),
         "kubernetes-schemas": PythonPackage("kubernetes-schemas", module="kubernetes_validate"),
         "compose-spec": PythonPackage("compose-spec", module="compose_spec"),
+        "grafana-types": PythonPackage("grafana-types", module="grafana_foundation_sdk"),
         "kafka": _given("kafka", "BOXENGINE_TEST_KAFKA_BOOTSTRAP", environ) or kafka,
     }
 

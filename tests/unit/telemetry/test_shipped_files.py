@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.telemetry import families
 from boxengine.adapters.telemetry.prometheus import PrometheusObserver
 from boxengine.ports import events
+from tests.conftest import ServerLookup
 from tests.unit.telemetry.samples import BOX, EVENTS
 
 ROOT = Path(__file__).parents[3]
@@ -104,6 +106,38 @@ def test_the_legends_of_the_dashboard_name_labels_of_their_queries() -> None:
             (grouped,) = re.findall(r"by \(([^)]*)\)", target["expr"])
             labels = {label.strip() for label in grouped.split(",")}
             assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= labels, panel["title"]
+
+
+def test_grafanas_own_types_know_every_key_of_the_dashboard(server_lookup: ServerLookup) -> None:
+    server_lookup("grafana-types")
+    read = dashboard()
+    assert [*lost(read, as_grafana_has_it(read))] == []
+    read["panels"][1]["fieldConfig"]["defaults"]["units"] = "ops"
+    assert [*lost(read, as_grafana_has_it(read))] == ["panels.1.fieldConfig.defaults.units"]
+
+
+def as_grafana_has_it(document: dict[str, Any]) -> dict[str, Any]:
+    """With the defaults of Grafana's types, and without the keys that they do not have."""
+    from grafana_foundation_sdk.cog.encoder import JSONEncoder
+    from grafana_foundation_sdk.cog.plugins import register_default_plugins
+    from grafana_foundation_sdk.models.dashboard import Dashboard
+
+    register_default_plugins()
+    written: dict[str, Any] = json.loads(json.dumps(Dashboard.from_json(document), cls=JSONEncoder))
+    return written
+
+
+def lost(before: Any, after: Any, path: str = "") -> Iterator[str]:
+    """The places where the second value does not say what the first says."""
+    match before:
+        case dict() if isinstance(after, dict):
+            for key, value in before.items():
+                yield from lost(value, after.get(key), f"{path}.{key}")
+        case list() if isinstance(after, list) and len(before) == len(after):
+            for number, value in enumerate(before):
+                yield from lost(value, after[number], f"{path}.{number}")
+        case _ if before != after:
+            yield path.removeprefix(".")
 
 
 def test_the_panels_of_the_dashboard_have_their_own_ids_and_places() -> None:
