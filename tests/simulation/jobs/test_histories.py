@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from boxengine.adapters.memory import jobs as memory_jobs
 from boxengine.adapters.memory.jobs import MemoryJobs
-from boxengine.domain.jobs import FINAL, AfterFailure, Due, JobBox, JobOutcome, Reaped, end_of_waiting
+from boxengine.domain.jobs import FINAL, AfterFailure, Due, JobBox, JobOutcome, Reaped, Succeeded, end_of_waiting
+from boxengine.engine.jobs.batch import Batch
 from boxengine.engine.jobs.handle import Job
+from boxengine.engine.jobs.handover import Handover
+from boxengine.engine.jobs.reaper import Reaper
 from boxengine.engine.jobs.run import Run
 from boxengine.engine.jobs.timing import JobTiming
+from tests.simulation.jobs.coroutines import SimulatedVisit
 from tests.simulation.jobs.world import World
 from tests.simulation.mutation import Surgery
 
@@ -126,6 +131,46 @@ def a_job_that_is_to_run_anyway_is_canceled(surgery: Surgery) -> None:
 @mutant
 def nobody_reaps(surgery: Surgery) -> None:
     surgery.setattr(MemoryJobs, "reap", lambda _self, box: Reaped())
+
+
+@mutant
+def the_reaper_is_slow(surgery: Surgery) -> None:
+    original = Reaper.turn
+
+    def turn(self: Reaper) -> timedelta:
+        original(self)
+        return timedelta(seconds=60)
+
+    surgery.setattr(Reaper, "turn", turn)
+
+
+@mutant
+def a_job_of_a_batch_ends_for_its_neighbour(surgery: Surgery) -> None:
+    original = Batch._answers
+
+    def answers(self: Batch, answers: object, runs: Sequence[Run]) -> Sequence[object]:
+        return list(reversed(original(self, answers, runs)))
+
+    surgery.setattr(Batch, "_answers", answers)
+
+
+@mutant
+def a_batch_succeeds_whatever_is_said_of_its_jobs(surgery: Surgery) -> None:
+    surgery.setattr(Batch, "_ending", lambda self, run, answer: Succeeded(result=run.job.id))
+
+
+@mutant
+def a_call_gets_jobs_of_all_tasks(surgery: Surgery) -> None:
+    def take_alike(self: Handover, run: Run, most: int) -> list[Run]:
+        return [self._given.popleft() for _ in range(min(most, len(self._given)))]
+
+    surgery.setattr(Handover, "take_alike", take_alike)
+
+
+@mutant
+def a_coroutine_is_not_cancelled_when_it_loses_its_job(surgery: Surgery) -> None:
+    surgery.setattr(SimulatedVisit, "cancel", lambda _self: None)
+    surgery.setattr(Run, "demand", lambda _self: None)
 
 
 @mutant

@@ -12,11 +12,25 @@ from typing import Any
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.jobs import MemoryJobs, Row
-from boxengine.domain.jobs import FINAL, AfterFailure, Held, JobBox, JobOutcome, JobState
-from boxengine.engine.awaiting.event_loop import EventLoop
+from boxengine.domain.jobs import (
+    FINAL,
+    AfterFailure,
+    Canceled,
+    Ending,
+    Failed,
+    Held,
+    JobBox,
+    JobOutcome,
+    JobState,
+    Requeued,
+)
+from boxengine.domain.outcome import Failure
+from boxengine.engine.jobs.async_handle import AsyncJob
+from boxengine.engine.jobs.batch_handle import BatchJob
+from boxengine.engine.jobs.batch_handler import BatchHandler
 from boxengine.engine.jobs.claimer import Claimer
 from boxengine.engine.jobs.endings import Endings
-from boxengine.engine.jobs.handle import Job
+from boxengine.engine.jobs.handle import Handler, HeldJob, Job
 from boxengine.engine.jobs.handover import Handover
 from boxengine.engine.jobs.interrupting import Interrupt
 from boxengine.engine.jobs.keeper import Keeper
@@ -28,6 +42,7 @@ from boxengine.engine.jobs.timing import JobTiming
 from boxengine.engine.jobs.watchdog import Watchdog
 from boxengine.errors import JobLost, StoreUnavailable
 from boxengine.ports.jobs import JobEvent, JobFilter, NewJob
+from tests.simulation.jobs.coroutines import Pause, SimulatedLoop
 from tests.simulation.record import Record
 from tests.simulation.scheduler import Process, Scheduler, SimulatedCondition
 
@@ -49,7 +64,14 @@ TROUBLE = 15.0
 AT_LAST = 900.0
 CROWD = 12
 """Short jobs, so that workers claim ahead."""
-TASKS = ("plain", "fails", "asks", "light", "light")
+TASKS = ("plain", "fails", "asks", "light", "light", "awaited")
+"""Those of single jobs; ``awaited`` is a coroutine's."""
+TASKS_OF_MANY = ("many", "more")
+"""In boxes of their own."""
+BATCH = 4
+SUCH_BOXES = 0.2
+REAPED_WITHIN = TIMING.reaper + 1.0
+"""Virtual seconds after the end of a dead worker's lease."""
 
 
 @dataclass(slots=True)
@@ -85,7 +107,10 @@ class World:
         self._workers: list[Process] = []
         self._number = 0
         # Not always: whoever is stopped early never comes to the end of its lease.
-        self._box = replace(BOX, timeout=self.random.choice((None, timedelta(seconds=TIME_LIMIT))))
+        self._box = replace(BOX, batch_size=BATCH, timeout=self.random.choice((None, timedelta(seconds=TIME_LIMIT))))
+        self._tasks = TASKS_OF_MANY if self.random.random() < SUCH_BOXES else TASKS
+        self.said: dict[Held, str] = {}
+        """What handlers of many have answered for each of their jobs."""
         self._jobs = list[NewJob]()
         for _ in range(self.random.randint(3, 9)):
             self._jobs.append(self._new())
@@ -111,7 +136,7 @@ class World:
     def _new(self) -> NewJob:
         random = self.random
         return NewJob(
-            task=random.choice(TASKS),
+            task=random.choice(self._tasks),
             args={"steps": random.randint(1, 4)},
             max_attempts=BOX.max_attempts,
             lease_ttl=BOX.lease_ttl,
@@ -123,15 +148,12 @@ class World:
         )
 
     def _crowd(self) -> list[NewJob]:
-        return [replace(self._new(), task="light", lock_key=None) for _ in range(CROWD)]
+        task = "light" if self._tasks is TASKS else "many"
+        return [replace(self._new(), task=task, lock_key=None) for _ in range(CROWD)]
 
     def handle(self, job: Job[Any], process: Process) -> int:
         """One handler for all tasks. Each step has an effect outside and one in the store, and perhaps a checkpoint."""
-        attempt = Attempt(job.id, job.lock_key, process, self.scheduler.now)
-        self.attempts.append(attempt)
-        if self.store.holds(BOX, Held(job.id, job.token)) is None and not self.jumped:
-            self.violations.append(f"job {job.id}: begun by {process.name}, which had lost it")
-        self._check_predecessors(job.id)
+        attempt = self._begun(job, process)
         try:
             if job.task == "light":
                 return self._light(job, attempt)
@@ -155,6 +177,67 @@ class World:
         finally:
             attempt.over = True
 
+    async def _handle_awaited(self, process: Process, job: AsyncJob[Any]) -> int:
+        """The same steps, in a coroutine, which a cancel and the watchdog reach where it waits."""
+        attempt = self._begun(job, process)
+        try:
+            for step in range(job.state or 0, job.args["steps"]):
+                await Pause(self._duration())
+                self._check_time(attempt)
+                job.ensure_held()
+                self._effect(attempt)
+                job.session.append((job.id, step))
+                await Pause(self._duration())
+                if self.random.random() < 0.6:
+                    await job.checkpoint(step + 1)
+            return int(job.args["steps"])
+        finally:
+            attempt.over = True
+
+    def _handle_many(self, process: Process, jobs: Sequence[BatchJob[Any]]) -> list[object]:
+        """Each job has its effect, and an answer of its own."""
+        if len({job.task for job in jobs}) > 1 or len(jobs) > BATCH:
+            self.violations.append(f"a call got {[(job.id, job.task) for job in jobs]}")
+        attempts = [self._begun(job, process) for job in jobs]
+        said: dict[Held, str] = {}
+        answers: list[object] = []
+        try:
+            for job, attempt in zip(jobs, attempts, strict=True):
+                self._step()
+                self._check_time(attempt)
+                job.ensure_held()
+                self._effect(attempt)
+                kind = "done" if self.quiet else self.random.choice(("done", "done", "retry", "failed"))
+                said[Held(job.id, job.token)] = kind
+                answers.append(self._answer(job, kind))
+            self.said.update(said)
+            return answers
+        finally:
+            for attempt in attempts:
+                attempt.over = True
+
+    def _answer(self, job: BatchJob[Any], kind: str) -> object:
+        match kind:
+            case "retry":
+                return job.retry(in_=self.random.random())
+            case "failed":
+                return Failure("no luck")
+        return job.id
+
+    def check_outcome(self, outcome: JobOutcome) -> None:
+        """An answer is that of its own job, also beside others."""
+        said, ending = self.said.get(outcome.job.held), outcome.ending
+        if said is not None and not isinstance(ending, Canceled) and said != _kind(ending):
+            self.violations.append(f"job {outcome.job.id}: its handler said {said}, and its end is {ending}")
+
+    def _begun(self, job: HeldJob[Any], process: Process) -> Attempt:
+        attempt = Attempt(job.id, job.lock_key, process, self.scheduler.now)
+        self.attempts.append(attempt)
+        if self.store.holds(BOX, Held(job.id, job.token)) is None and not self.jumped:
+            self.violations.append(f"job {job.id}: begun by {process.name}, which had lost it")
+        self._check_predecessors(job.id)
+        return attempt
+
     def _light(self, job: Job[Any], attempt: Attempt) -> int:
         """Short, and with nothing in the store but its end, which is recorded with those of others."""
         self.scheduler.sleep(self.random.random() * 0.8)
@@ -164,11 +247,14 @@ class World:
 
     def _step(self) -> None:
         """Some computation, in which the watchdog may hit."""
-        self.scheduler.sleep(self.random.random() * (3.0 if self.random.random() < 0.2 else 0.3))
+        self.scheduler.sleep(self._duration())
         strand = self.scheduler.current
         hit = None if strand is None else strand.context.pop("hit", None)
         if hit is not None:
             raise hit("hit")
+
+    def _duration(self) -> float:
+        return self.random.random() * (3.0 if self.random.random() < 0.2 else 0.3)
 
     def _check_time(self, attempt: Attempt) -> None:
         taken = self.scheduler.now - attempt.began
@@ -202,7 +288,8 @@ class World:
         self._workers.append(process)
         store = FlakyStore(self, process)
         condition: Any = partial(SimulatedCondition, self.scheduler)
-        runs, handover = Runs(), Handover(BOX.concurrency, timing=TIMING, condition=condition)
+        each = 1 if self._tasks is TASKS else BATCH
+        runs, handover = Runs(), Handover(BOX.concurrency, each=each, timing=TIMING, condition=condition)
         common: dict[str, Any] = {"store": store, "runs": runs, "clock": self.clock}
         claimer = Claimer(self._box, **common, handover=handover, worker=process.name, timing=TIMING)
         endings = Endings(self._box, clock=self.clock, error_tracker=_track)
@@ -217,13 +304,13 @@ class World:
         )
         runner = Runner(
             self._box,
-            dict.fromkeys(TASKS, partial(self._handled, process)),
+            self._handlers(process),
             store=store,
             clock=self.clock,
             handover=handover,
             recorder=recorder,
             endings=endings,
-            event_loop=EventLoop(),
+            event_loop=SimulatedLoop(self.scheduler),  # type: ignore[arg-type] # has of it what runners need
             pause_after_outage=lambda _error: 0.2,
             interruptible=self._interruptible,
         )
@@ -239,6 +326,11 @@ class World:
         """A thread that belongs to no box comes now and then."""
         pause = runner.visit()
         return timedelta(seconds=3 * self.random.random()) if pause is None else pause
+
+    def _handlers(self, process: Process) -> dict[str, Handler | BatchHandler]:
+        handlers: dict[str, Handler | BatchHandler] = dict.fromkeys(TASKS, partial(self._handled, process))
+        of_many = BatchHandler(partial(self._handle_many, process))
+        return handlers | {"awaited": partial(self._handle_awaited, process)} | dict.fromkeys(TASKS_OF_MANY, of_many)
 
     def _handled(self, process: Process, job: Job[Any]) -> int:
         return self.handle(job, process)
@@ -275,6 +367,20 @@ class World:
         self.cut.clear()
         for worker in self._workers:
             worker.paused_until = min(worker.paused_until, self.scheduler.now)
+        self._crash(random.choice([each for each in self._workers if each.alive]))
+        self._watch_the_reapers()
+
+    def _watch_the_reapers(self) -> None:
+        """The jobs of the worker that has just died are taken away from it in time, by whichever of the others."""
+        # Until what was under way to the store has arrived.
+        self.scheduler.sleep(2 * LEASE + REAPED_WITHIN)
+        while not self._all_final():
+            latest = self.clock.now() - timedelta(seconds=REAPED_WITHIN)
+            for row in self.store.tables[BOX.name].values():
+                if row.lease_expires_at is not None and row.lease_expires_at < latest:
+                    self.violations.append(f"job {row.id}: its lease has been over for longer than {REAPED_WITHIN} s")
+                    return
+            self.scheduler.sleep(1.0)
 
     def _crash(self, worker: Process) -> None:
         self.scheduler.kill(worker)
@@ -321,7 +427,9 @@ class World:
             if row.status in (JobState.LOST, JobState.FAILED):
                 self.violations.append(f"job {row.id} is {row.status}, with attempts left")
             steps = [step for job_id, step in self.store.effects if job_id == row.id]
-            wanted = [] if row.task == "light" else list(range(row.args["steps"]))
+            wanted = [] if row.task in ("light", *TASKS_OF_MANY) else list(range(row.args["steps"]))
+            if row.status is JobState.SUCCEEDED and row.task in TASKS_OF_MANY and row.result != row.id:
+                self.violations.append(f"job {row.id} has the result {row.result} of another job of its batch")
             if row.status is JobState.SUCCEEDED and steps != wanted:
                 self.violations.append(f"job {row.id} wrote the steps {steps}; expected {wanted}, each once")
             if steps != wanted[: len(steps)]:
@@ -337,6 +445,15 @@ class World:
 
 def _track(_error: BaseException | str, /, **_context: Any) -> None:
     """Nobody is interested in these either."""
+
+
+def _kind(ending: Ending) -> str:
+    match ending:
+        case Requeued(error=None):
+            return "retry"
+        case Requeued() | Failed():
+            return "failed"
+    return "done"
 
 
 class Nobody:
@@ -369,6 +486,8 @@ class FlakyStore:
     def _record(self, box: JobBox, outcomes: Sequence[JobOutcome]) -> Collection[int]:
         held = {each.job.id for each in outcomes if self._world.store.holds(box, each.job.held) is not None}
         answer = self._world.store.record(box, outcomes)
+        for each in outcomes:
+            self._world.check_outcome(each)
         if set(answer) != held:
             self._world.violations.append(f"{self._process.name} recorded the ends of {set(answer)}, and held {held}")
         return answer
