@@ -97,8 +97,11 @@ class GatedStore(SqlStore):
         super().__init__(engine)
         self.open = threading.Event()
 
-    def poll(self, box: Box, buckets: Sequence[int], limit: int, *, regular_only: bool = False) -> list[PendingRow]:
-        return super().poll(box, buckets, limit, regular_only=regular_only) if self.open.is_set() else []
+    def poll(self, box: Box, buckets: Sequence[int], limit: int) -> list[PendingRow]:
+        return super().poll(box, buckets, limit) if self.open.is_set() else []
+
+    def poll_regular(self, box: Box, buckets: Sequence[int], limit: int) -> list[PendingRow]:
+        return super().poll_regular(box, buckets, limit) if self.open.is_set() else []
 
     def outlook(self, box: Box, buckets: Sequence[int]) -> Outlook:
         return super().outlook(box, buckets) if self.open.is_set() else Outlook([], None)

@@ -64,7 +64,7 @@ def replay(
         refuse_without_terminal("replay")
     boxes = globals_of(context).boxes()
     try:
-        copying = replaying.copying(
+        how = replaying.chosen(
             transports=[each.name for each in boxes.pipeline(box).transports],
             transport=transport,
             event_name=event_name,
@@ -93,7 +93,7 @@ def replay(
 
         if not dry_run:
             try:
-                replays.run(found, which, copying, limit=limit, progress=advance)
+                replays.run(found, which, how, limit=limit, progress=advance)
             except BoxError as error:
                 raise BoxError(f"{error}; {copied} of {count} items are copied, up to id {last}") from error
     figures = {"items": count, **({"dry_run": True} if dry_run else {"copied": copied})}

@@ -1,7 +1,7 @@
-"""Delivered items once more: as copies that stand behind all items of their keys, each with a header that says what it is.
+"""Replays delivered items: as copies behind all items of their keys, each with a header that names its original.
 
 A copy is an item like any other: it is retried, it may fail, and it never overtakes an item that was there before it.
-Where it is to overtake, the item itself goes out again, from its old place before all live items of its key.
+A replay that is to overtake makes no copy: the item itself goes out again, from its old place before all live items of its key.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from boxengine.domain.item import ONLY_TO, Status
 from boxengine.domain.item_id import ItemId
 from boxengine.engine.id_batches import id_batches
 from boxengine.errors import BoxError
-from boxengine.ports import Copying, ItemFilter, ItemsStore
+from boxengine.ports import Copying, ItemFilter, ItemsStore, Overtaking, Replay
 
 BATCH = 500
 """Items per transaction."""
@@ -23,10 +23,10 @@ HEADER = "Replay-Of"
 
 
 class Contradiction(BoxError):
-    """A replay as nobody can mean it."""
+    """The options of a replay exclude each other, or the box cannot do what they say."""
 
 
-def copying(
+def chosen(
     *,
     transports: Collection[str],
     transport: str | None = None,
@@ -34,32 +34,33 @@ def copying(
     options: Mapping[str, str] | None = None,
     same_identity: bool = False,
     overtaking: bool = False,
-) -> Copying:
-    """How a replay is meant.
+) -> Replay:
+    """The replay that these options choose.
 
     Args:
         transports: names of those that the box has.
 
     Raises:
-        Contradiction: it cannot be meant so, or the box has no such transport.
+        Contradiction: the options exclude each other, or the box has no such transport.
     """
     reserved = {"headers", ONLY_TO} & set(options or ())
     if reserved:
         raise Contradiction(f"a replay cannot set the option {min(reserved)}")
     if transport is not None and transport not in transports:
         raise Contradiction(f"the box has no transport {transport!r}; it has {', '.join(transports) or 'none'}")
-    if overtaking and (event_name is not None or options):
+    if not overtaking:
+        return Copying(
+            header=HEADER,
+            transport=transport,
+            event_name=event_name,
+            options=options or {},
+            same_identity=same_identity,
+        )
+    if event_name is not None or options:
         raise Contradiction(
             "what overtakes is the item itself, which keeps its event name and its options; replay a copy to change them"
         )
-    return Copying(
-        header=HEADER,
-        transport=transport,
-        event_name=event_name,
-        options=options or {},
-        same_identity=same_identity,
-        overtaking=overtaking,
-    )
+    return Overtaking(header=HEADER, transport=transport, same_identity=same_identity)
 
 
 class Replays:
@@ -76,12 +77,12 @@ class Replays:
         self,
         box: Box,
         which: ItemFilter,
-        copying: Copying,
+        how: Replay,
         *,
         limit: int | None = None,
         progress: Callable[[int, ItemId], None] = lambda _items, _last_id: None,
     ) -> int:
-        """Copies what is there at the beginning, in the order of the ids; returns how many items.
+        """Replays what is there at the beginning, in the order of the ids; returns how many items.
 
         Args:
             limit: so many at most, the oldest first; None: all.
@@ -97,11 +98,11 @@ class Replays:
             return 0
         # Copies are rows of the same box: without an end, those that are delivered meanwhile would be copied too.
         which = replace(which, up_to=last_id)
-        copied = 0
+        replayed = 0
         for ids in id_batches(self._store, box, [which], size=BATCH, limit=limit):
-            copied += self._store.replay(box, which, ids, copying)
+            replayed += self._store.replay(box, which, ids, how)
             progress(len(ids), ids[-1])
-        return copied
+        return replayed
 
 
 def narrowed(which: ItemFilter) -> ItemFilter:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from boxengine.ports.delivering import BatchTransport, Result, Transport
     from boxengine.ports.observing import ErrorTracker, Observer, Tracer
     from boxengine.ports.people.census import Census, Count, Counts, Precision
-    from boxengine.ports.people.items import Copying, ItemFilter, ItemRow, ItemsStore
+    from boxengine.ports.people.items import Copying, ItemFilter, ItemRow, ItemsStore, Overtaking, Replay
     from boxengine.ports.process import Clock, OtherProcesses, Service
     from boxengine.ports.receiving import (
         Consumed,
@@ -95,6 +95,7 @@ __all__ = [
     "OpenCircuit",
     "OtherProcesses",
     "Outlook",
+    "Overtaking",
     "Partitions",
     "Pauses",
     "PendingRow",
@@ -102,6 +103,7 @@ __all__ = [
     "Precision",
     "QueueState",
     "RememberedFailure",
+    "Replay",
     "Result",
     "Service",
     "Signal",
@@ -128,7 +130,7 @@ _HOMES = {
     "boxengine.ports.delivering": ("BatchTransport", "Result", "Transport"),
     "boxengine.ports.observing": ("ErrorTracker", "Observer", "Tracer"),
     "boxengine.ports.people.census": ("Census", "Count", "Counts", "Precision"),
-    "boxengine.ports.people.items": ("Copying", "ItemFilter", "ItemRow", "ItemsStore"),
+    "boxengine.ports.people.items": ("Copying", "ItemFilter", "ItemRow", "ItemsStore", "Overtaking", "Replay"),
     "boxengine.ports.process": ("Clock", "OtherProcesses", "Service"),
     "boxengine.ports.receiving": (
         "Consumed",

@@ -98,12 +98,15 @@ class Claims(Protocol[ClaimT_co]):
 class Store(Protocol):
     """The rows of all boxes. Every method raises ``StoreUnavailable`` where the database does not answer."""
 
-    def poll(self, box: Box, buckets: Sequence[int], limit: int, *, regular_only: bool = False) -> list[PendingRow]:
+    def poll(self, box: Box, buckets: Sequence[int], limit: int) -> list[PendingRow]:
         """Due rows of these buckets, about ``limit`` at most, each bucket getting its fair share, in id order.
 
         Due means: pending, past its pause (``box.backoff``), past its ``available_at``, and not held back by strict order.
-        ``regular_only`` leaves out rows that have failed before. Takes no locks; may read a replica.
+        Takes no locks; may read a replica.
         """
+
+    def poll_regular(self, box: Box, buckets: Sequence[int], limit: int) -> list[PendingRow]:
+        """As ``poll``, without the rows that have failed before."""
 
     def outlook(self, box: Box, buckets: Sequence[int]) -> Outlook:
         """Where anything is due, and when something will be. One round trip, cheap enough to be asked every second."""

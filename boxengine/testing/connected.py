@@ -167,7 +167,11 @@ class _ConnectedStore:
         """See ``Store.plain_claims``."""
         return self.claims(box)
 
-    def poll(self, box: Box, buckets: Sequence[int], limit: int, *, regular_only: bool = False) -> list[PendingRow]:
+    def poll(self, box: Box, buckets: Sequence[int], limit: int) -> list[PendingRow]:
+        """A drain polls nothing."""
+        raise NotImplementedError
+
+    def poll_regular(self, box: Box, buckets: Sequence[int], limit: int) -> list[PendingRow]:
         """A drain polls nothing."""
         raise NotImplementedError
 

@@ -344,7 +344,7 @@ def test_a_poll_of_regular_rows_leaves_out_those_that_failed_before(harness: Har
     for _ in range(3):
         insert_tried(harness, box, seconds_ago=10)
     fresh = harness.insert(box)
-    assert [row.id for row in harness.store.poll(box, [0], 2, regular_only=True)] == [fresh]
+    assert [row.id for row in harness.store.poll_regular(box, [0], 2)] == [fresh]
 
 
 @of_tables
@@ -353,7 +353,7 @@ def test_a_poll_of_regular_rows_finds_none_that_strict_order_holds_back(harness:
     box = harness.make_box(strict_order=order, max_retries=None, backoff=PAUSE)
     insert_tried(harness, box, seconds_ago=0)
     harness.insert(box)
-    assert harness.store.poll(box, [0], 10, regular_only=True) == []
+    assert harness.store.poll_regular(box, [0], 10) == []
 
 
 @of_tables

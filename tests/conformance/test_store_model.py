@@ -149,8 +149,8 @@ def test_polls_and_claims_find_what_the_specification_says(harness: Harness) -> 
         fresh = [row for row in found if row["errors_count"] == 0]
 
         assert harness.store.outlook(box, BUCKETS).due == sorted({row["bucket"] for row in found})
-        for regular_only, expected in ((False, found), (True, fresh)):
-            polled = harness.store.poll(box, BUCKETS, limit, regular_only=regular_only)
+        for poll, expected in ((harness.store.poll, found), (harness.store.poll_regular, fresh)):
+            polled = poll(box, BUCKETS, limit)
             assert [row.id for row in polled] == first_of_each(expected, BUCKETS, limit)[0]
 
         position = rows[min(after, len(rows)) - 1]["id"] if after and rows else None

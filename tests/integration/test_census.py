@@ -74,7 +74,7 @@ def test_a_small_table_is_counted_exactly(store: SqlStore, box: Box) -> None:
 
 
 def test_a_large_table_is_counted_exactly_if_asked_for(store: SqlStore, box: Box) -> None:
-    assert exact(SqlCensus(store, small=0, limit=1).take(box, exact=True))
+    assert exact(SqlCensus(store, small=0, limit=1).take_exactly(box))
 
 
 def test_in_a_large_table_what_is_not_delivered_is_counted_and_the_rest_estimated(store: SqlStore, box: Box) -> None:

@@ -13,9 +13,9 @@ import sqlalchemy as sa
 from boxengine.adapters.sql.items import SqlItems
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.domain.item import Status
-from boxengine.engine.replaying import HEADER, Contradiction, Replays, copying
+from boxengine.engine.replaying import HEADER, Contradiction, Replays, chosen
 from boxengine.errors import BoxError
-from boxengine.ports import Copying, ItemFilter, Signal
+from boxengine.ports import Copying, ItemFilter, Overtaking, Signal
 from tests.conformance.sql_stores import SqlHarness, mysql, postgresql
 
 PENDING, FAILED, DELIVERED, DISCARDED = map(int, Status)
@@ -181,7 +181,7 @@ def test_what_overtakes_is_the_item_itself_in_its_old_place(bench: Bench) -> Non
     done, other = bench.insert(event_key="a", errors_count=2, options={"x": 1}), bench.insert(event_key="b")
     live = bench.insert(PENDING, event_key="a")
     before = bench.row(done)
-    overtaking = replace(MARKED, overtaking=True, transport="kafka")
+    overtaking = Overtaking(header=HEADER, transport="kafka")
     assert bench.replays.run(bench.box, ItemFilter(event_key="a"), overtaking) == 1
     assert bench.copies(done, other, live) == []
     row = bench.row(done)
@@ -197,21 +197,21 @@ def test_what_overtakes_is_the_item_itself_in_its_old_place(bench: Bench) -> Non
 
 def test_several_that_overtake_have_each_a_key_of_its_own_or_keep_theirs(bench: Bench) -> None:
     ids = [bench.insert(event_key="a") for _ in range(3)]
-    bench.replays.run(bench.box, ItemFilter(event_key="a"), replace(MARKED, overtaking=True))
+    bench.replays.run(bench.box, ItemFilter(event_key="a"), Overtaking(header=HEADER))
     assert len({bench.row(each)["options"]["headers"]["Idempotency-Key"] for each in ids}) == 3
     for each in ids:
         bench.harness.set_row(bench.box, each, status=DELIVERED, options=None)
-    bench.replays.run(bench.box, ItemFilter(event_key="a"), replace(MARKED, overtaking=True, same_identity=True))
+    bench.replays.run(bench.box, ItemFilter(event_key="a"), Overtaking(header=HEADER, same_identity=True))
     for each in ids:
         assert bench.row(each)["options"]["headers"]["Idempotency-Key"] == str(bench.row(each)["uuid"])
 
 
 def test_a_replay_that_cannot_be_meant_is_refused() -> None:
     with pytest.raises(Contradiction, match="no transport 'ftp'; it has http, kafka"):
-        copying(transports=["http", "kafka"], transport="ftp")
+        chosen(transports=["http", "kafka"], transport="ftp")
     with pytest.raises(Contradiction, match="the item itself"):
-        copying(transports=["http"], overtaking=True, event_name="again")
+        chosen(transports=["http"], overtaking=True, event_name="again")
     for name in ("headers", "replay_to"):
         with pytest.raises(Contradiction, match=name):
-            copying(transports=["http"], options={name: "x"})
-    assert copying(transports=["http"], transport="http", overtaking=True).transport == "http"
+            chosen(transports=["http"], options={name: "x"})
+    assert chosen(transports=["http"], transport="http", overtaking=True).transport == "http"

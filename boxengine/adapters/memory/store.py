@@ -460,16 +460,23 @@ class MemoryStore:
 
     # ── Store ────────────────────────────────────────────────────────────────────────────────────────
 
-    def poll(self, box: Box, buckets: Sequence[int], limit: int, *, regular_only: bool = False) -> list[PendingRow]:
+    def poll(self, box: Box, buckets: Sequence[int], limit: int) -> list[PendingRow]:
         """See ``Store.poll``; each bucket gets ``limit // len(buckets)`` rows, at least one."""
+        return self._polled(box, buckets, limit, lambda _row: True)
+
+    def poll_regular(self, box: Box, buckets: Sequence[int], limit: int) -> list[PendingRow]:
+        """See ``Store.poll_regular``; each bucket gets as many as in ``poll``."""
+        return self._polled(box, buckets, limit, lambda row: row.errors_count == 0)
+
+    def _polled(self, box: Box, buckets: Sequence[int], limit: int, wanted: Callable[[Row], bool]) -> list[PendingRow]:
         self._fault("poll")
         share = max(1, limit // max(1, len(buckets)))
         found: list[Row] = []
         with self._database.lock:
             rows, now = self._database.rows(box), self._database.clock.now()
             for bucket, after in self._begin(box, buckets).items():
-                due = (row for row in rows.due(box, bucket, now) if row.errors_count == 0 or not regular_only)
-                found += islice(_after(after, due), share)
+                due = _after(after, rows.due(box, bucket, now))
+                found += islice(filter(wanted, due), share)
         return [PendingRow(row.id, row.bucket, row.errors_count) for row in sorted(found, key=_by_id)]
 
     def outlook(self, box: Box, buckets: Sequence[int]) -> Outlook:

@@ -7,7 +7,8 @@ the total less the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any, NamedTuple
@@ -46,31 +47,37 @@ class SqlCensus:
         self._limit = limit
         self._known: dict[str, _Known] = {}
 
-    def take(self, box: Box, *, exact: bool = False) -> Counts:
-        counts = self._of_table(box, exact=exact)
-        if box.storage is Storage.TABLE:
-            return counts
-        # The log's pending rows are counted in the log itself. There is no count of those it has delivered.
-        return replace(counts, pending=self._with_log(box, counts.pending, exact=exact), delivered=None)
+    def take(self, box: Box) -> Counts:
+        with self._rows(box) as rows:
+            counts = rows.all() if rows.span() <= self._small else rows.estimate(self._known_of(rows))
+        return self._with_log(box, counts, most=self._limit)
 
-    def _with_log(self, box: Box, aside: Count | None, *, exact: bool) -> Count | None:
-        most = _ALL if exact else self._limit
-        waiting = self._store.pending_in_log(box, most=most + 1)
-        if aside is None:
-            return None
-        precision = aside.precision if waiting <= most else Precision.AT_LEAST
-        return Count(aside.number + min(waiting, most), precision)
+    def take_exactly(self, box: Box) -> Counts:
+        with self._rows(box) as rows:
+            counts = rows.all()
+        return self._with_log(box, counts, most=_ALL)
 
-    def _of_table(self, box: Box, *, exact: bool) -> Counts:
+    @contextmanager
+    def _rows(self, box: Box) -> Iterator[_Rows]:
         found = self._store.table(box)
         with translated(self._store.engine), self._store.engine.connect() as connection:
-            rows = _Rows(found, connection, self._limit)
-            if exact or rows.span() <= self._small:
-                return rows.all()
-            known = self._known.get(found.name)
-            if known is None or monotonic() - known.since > KNOWN_FOR:
-                known = self._known[found.name] = _Known(Indexes.of(found, connection), monotonic())
-            return rows.estimate(known)
+            yield _Rows(found, connection, self._limit)
+
+    def _known_of(self, rows: _Rows) -> _Known:
+        known = self._known.get(rows.found.name)
+        if known is None or monotonic() - known.since > KNOWN_FOR:
+            known = self._known[rows.found.name] = _Known(Indexes.of(rows.found, rows.connection), monotonic())
+        return known
+
+    def _with_log(self, box: Box, counts: Counts, *, most: int) -> Counts:
+        """Adds the log's pending rows, counted in the log itself. There is no count of those it has delivered."""
+        if box.storage is Storage.TABLE:
+            return counts
+        pending, waiting = counts.pending, self._store.pending_in_log(box, most=most + 1)
+        if pending is not None:
+            precision = pending.precision if waiting <= most else Precision.AT_LEAST
+            pending = Count(pending.number + min(waiting, most), precision)
+        return replace(counts, pending=pending, delivered=None)
 
 
 class Indexes(NamedTuple):
@@ -110,20 +117,20 @@ class _Rows:
     """The rows of one table."""
 
     def __init__(self, found: BoxTable, connection: Connection, limit: int) -> None:
-        self._found = found
-        self._connection = connection
+        self.found = found
+        self.connection = connection
         self._limit = limit
         self._postgresql = connection.dialect.name == "postgresql"
 
     def span(self) -> int:
         """The distance from the lowest to the highest id: an upper limit for the number of rows."""
-        (span,) = self._one(f"SELECT coalesce(max(id) - min(id) + 1, 0) FROM {self._found.in_text}")
+        (span,) = self._one(f"SELECT coalesce(max(id) - min(id) + 1, 0) FROM {self.found.in_text}")
         return int(span)
 
     def all(self) -> Counts:
         retrying = "sum(CASE WHEN errors_count > 0 THEN 1 ELSE 0 END)"
-        query = f"SELECT status, count(*), {retrying} FROM {self._found.in_text} GROUP BY status"
-        rows = {int(row[0]): row for row in self._connection.execute(text(query))}
+        query = f"SELECT status, count(*), {retrying} FROM {self.found.in_text} GROUP BY status"
+        rows = {int(row[0]): row for row in self.connection.execute(text(query))}
         counts = {status: Count(int(rows[status][1]) if status in rows else 0) for status in Status}
         tried = int(rows[Status.PENDING][2]) if Status.PENDING in rows else 0
         return _counts(counts, Count(tried))
@@ -159,12 +166,12 @@ class _Rows:
     def _retrying(self, pending: Count, index: str) -> Count:
         """Counts retries among all pending rows if these are few, otherwise among the first of each bucket."""
         few = pending.precision is Precision.EXACT
-        most = pending.number if few else FIRST * self._found.box.bucket_size
+        most = pending.number if few else FIRST * self.found.box.bucket_size
         rows = f"SELECT errors_count FROM {self._source(index)} WHERE status = {Status.PENDING:d}"
         if few or not self._is_ours(index):
             rows += f" {self._order(index)} LIMIT {most}"
         else:
-            buckets = ", ".join(map(str, self._found.box.buckets))
+            buckets = ", ".join(map(str, self.found.box.buckets))
             of_bucket = f"{rows} AND bucket = held.bucket ORDER BY bucket, id LIMIT {FIRST}"
             rows = f"SELECT i.errors_count FROM unnest(ARRAY[{buckets}]) AS held(bucket) CROSS JOIN LATERAL ({of_bucket}) AS i"
         (tried,) = self._one(f"SELECT count(*) FROM ({rows}) AS t WHERE t.errors_count > 0")
@@ -181,21 +188,21 @@ class _Rows:
 
     def _source(self, index: str) -> str:
         if self._postgresql:
-            return self._found.in_text
-        hint = quoted(self._connection.dialect, index).replace(":", "\\:")
-        return f"{self._found.in_text} FORCE INDEX ({hint})"
+            return self.found.in_text
+        hint = quoted(self.connection.dialect, index).replace(":", "\\:")
+        return f"{self.found.in_text} FORCE INDEX ({hint})"
 
     # ── by statistics ────────────────────────────────────────────────────────────────────────────────
 
     def _total(self) -> int:
         """Estimates all rows; on PostgreSQL as the planner does, by the density at the last ANALYZE times the current size."""
-        schema, _, table = self._found.location.rpartition(".")
+        schema, _, table = self.found.location.rpartition(".")
         if self._postgresql:
             (total,) = self._one(
                 "SELECT CASE WHEN reltuples < 0 OR relpages = 0 THEN -1 "
                 "ELSE reltuples / relpages * (pg_relation_size(oid) / current_setting('block_size')::int) END "
                 "FROM pg_class WHERE oid = to_regclass(:name)",
-                {"name": self._found.name},
+                {"name": self.found.name},
             )
         else:
             (total,) = self._one(
@@ -209,10 +216,10 @@ class _Rows:
 
     @property
     def _name(self) -> str:
-        return self._found.box.table.rpartition(".")[2]
+        return self.found.box.table.rpartition(".")[2]
 
     def _one(self, query: str, values: Mapping[str, Any] | None = None) -> Any:
-        return self._connection.execute(text(query), values or {}).one()
+        return self.connection.execute(text(query), values or {}).one()
 
 
 def _counts(counts: Mapping[Status, Count | None], retrying: Count | None) -> Counts:

@@ -11,14 +11,14 @@ from uuid import UUID
 
 from sqlalchemy import func, select
 
-from boxengine.adapters.sql.copies import Copies
 from boxengine.adapters.sql.errors import translated
 from boxengine.adapters.sql.item_rows import SHOWN, ItemRows
 from boxengine.adapters.sql.listen import CHANNEL
+from boxengine.adapters.sql.replays import RowReplays
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.domain.box import Box, Storage, StrictOrder
 from boxengine.errors import BoxError, QueueUnavailable, StoreUnavailable
-from boxengine.ports import Copying, ItemFilter, ItemRow, Signal
+from boxengine.ports import ItemFilter, ItemRow, Replay, Signal
 
 _RAW_UUID = 16
 """Bytes of a uuid that a MySQL schema stores in binary."""
@@ -85,20 +85,20 @@ class SqlItems:
     def delete(self, box: Box, which: ItemFilter, ids: Sequence[int]) -> frozenset[int]:
         return self._change(box, lambda rows: rows.delete(which, ids), wakes=_frees_others(box))
 
-    def replay(self, box: Box, which: ItemFilter, ids: Sequence[int], copying: Copying) -> int:
+    def replay(self, box: Box, which: ItemFilter, ids: Sequence[int], how: Replay) -> int:
         if box.storage is Storage.LOG:
             raise BoxError(
                 f"box {box.name} has storage: log, and its items cannot be replayed: its rows do not record what was delivered"
             )
-        copied = 0
+        replayed = 0
 
         def act(rows: ItemRows) -> list[int]:
-            nonlocal copied
-            copied = Copies(self._store.table(box), rows).make(which, ids, copying)
-            return list(ids[:copied])
+            nonlocal replayed
+            replayed = RowReplays(self._store.table(box), rows).make(which, ids, how)
+            return list(ids[:replayed])
 
         self._change(box, act, wakes=True, again=True)
-        return copied
+        return replayed
 
     def _change(
         self, box: Box, act: Callable[[ItemRows], list[int]], *, wakes: bool, again: bool = False

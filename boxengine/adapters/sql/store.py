@@ -38,6 +38,7 @@ from boxengine.ports import Outlook, PendingRow, Swept, Turnover
 
 _BOXES_AT_ONCE = 50
 """In one statement: it locks each table and its indexes, and a server has room for some thousands of locks."""
+_Poll = Callable[[Cursor, Mapping[int, int], int], list[PendingRow]]
 T = TypeVar("T")
 _Kind = TypeVar("_Kind", bound=SqlPlainClaim)
 
@@ -84,13 +85,19 @@ class SqlStore:
 
     # ── Store ────────────────────────────────────────────────────────────────────────────────────────
 
-    def poll(self, box: Box, buckets: Sequence[int], limit: int, *, regular_only: bool = False) -> list[PendingRow]:
+    def poll(self, box: Box, buckets: Sequence[int], limit: int) -> list[PendingRow]:
+        return self._polled(box, buckets, limit, lambda statements: statements.poll)
+
+    def poll_regular(self, box: Box, buckets: Sequence[int], limit: int) -> list[PendingRow]:
+        return self._polled(box, buckets, limit, lambda statements: statements.poll_regular)
+
+    def _polled(
+        self, box: Box, buckets: Sequence[int], limit: int, query: Callable[[BoxStatements], _Poll]
+    ) -> list[PendingRow]:
         share = max(1, limit // max(1, len(buckets)))
         rows = self._ask(
             self._of_one_size(box),
-            lambda cursor, statements: statements.poll(
-                cursor, self._begin(box, buckets), share, regular_only=regular_only
-            ),
+            lambda cursor, statements: query(statements)(cursor, self._begin(box, buckets), share),
         )
         rows.sort()
         return rows

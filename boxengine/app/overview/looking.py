@@ -156,7 +156,7 @@ class Lookout:
         self._inspector = inspector
         self._alarms = alarms
         self._jobs = jobs
-        self._exact = exact
+        self._count = sources.census.take_exactly if exact else sources.census.take
         self._sparing = Sparing()
 
     def look(self) -> Overview:
@@ -192,7 +192,7 @@ class Lookout:
     ) -> BoxView:
         sources = self._sources
         spare = self._sparing.ask
-        counts = asked.of(box, lambda: spare((box.name, "counts"), lambda: sources.census.take(box, exact=self._exact)))
+        counts = asked.of(box, lambda: spare((box.name, "counts"), lambda: self._count(box)))
         known = counts is not None
         since = (
             asked.of(box, lambda: spare((box.name, "since"), lambda: sources.store.oldest_pending(box)))

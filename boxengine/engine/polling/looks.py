@@ -75,7 +75,7 @@ class Looks:
         regular = _fair([row for row in rows if row.errors_count == 0], limits.regular)
         retryable = _fair([row for row in rows if row.errors_count > 0], limits.retryable)
         if len(retryable) >= limits.retryable and not regular:
-            regular = self._store.poll(box, buckets, limits.regular, regular_only=True)
+            regular = self._store.poll_regular(box, buckets, limits.regular)
         return [*regular, *retryable]
 
     def _jobs(self, rows: Sequence[PendingRow]) -> list[Job]:

@@ -40,9 +40,12 @@ class Counts:
 class Census(Protocol):
     """Counts the rows of boxes, for people. Never in the path of a delivery."""
 
-    def take(self, box: Box, *, exact: bool = False) -> Counts:
-        """In a moment even where the table is huge, with counts as precise as that allows; or exactly, however long it takes.
+    def take(self, box: Box) -> Counts:
+        """Takes a moment even where the table is huge; the counts are as precise as that allows.
 
         Raises:
             StoreUnavailable: the database does not answer.
         """
+
+    def take_exactly(self, box: Box) -> Counts:
+        """As ``take``, but counts every row, however long that takes."""

@@ -56,21 +56,32 @@ class ItemRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copying:
-    """How the copies of delivered rows differ from them."""
-
+class _Replay:
     header: str
-    """Of the copies' own: carries the uuid of the row that it is a copy of."""
+    """Name of the header that carries the uuid of the delivered row."""
+    same_identity: bool = False
+    """Whether receivers are given the row's own ``Idempotency-Key``, so that those that know it drop what they get."""
+    transport: str | None = None
+    """The only one to deliver to; None: all that are for the row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copying(_Replay):
+    """Delivered rows go out once more as copies, behind all rows of their keys."""
+
     event_name: str | None = None
     """None: that of the row."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Set in the copies' options."""
-    same_identity: bool = False
-    """Whether receivers are given the row's own ``Idempotency-Key``, so that those that know it drop the copy."""
-    transport: str | None = None
-    """The one that they go to; None: all that are for them."""
-    overtaking: bool = False
-    """Whether the rows themselves are delivered again, in their old places before all live rows of their keys."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overtaking(_Replay):
+    """Delivered rows go out once more themselves, in their old places before all live rows of their keys."""
+
+
+Replay = Copying | Overtaking
+"""How delivered rows go out once more."""
 
 
 class ItemsStore(Protocol):
@@ -112,11 +123,11 @@ class ItemsStore(Protocol):
     def delete(self, box: Box, which: ItemFilter, ids: Sequence[ItemId]) -> frozenset[ItemId]:
         """Deletes rows; pending ones only where the filter names that status."""
 
-    def replay(self, box: Box, which: ItemFilter, ids: Sequence[ItemId], copying: Copying) -> int:
-        """Adds a pending copy of each row that is meant, in the order of their ids, in the same bucket; returns how many.
+    def replay(self, box: Box, which: ItemFilter, ids: Sequence[ItemId], how: Replay) -> int:
+        """Lets the rows that are meant go out once more; returns how many.
 
-        A copy has a uuid of its own and no ``dedup_key``. Where it is to overtake, the row itself becomes pending instead,
-        marked as the copy would be.
+        ``Copying`` adds a pending copy of each row, in the order of their ids, in the same bucket. A copy has a uuid of its
+        own and no ``dedup_key``. ``Overtaking`` makes the row itself pending, marked as its copy would be.
 
         Raises:
             BoxError: the table has nowhere to put the header.

@@ -14,7 +14,7 @@ from boxengine.domain.item import Status, rfc3339
 from boxengine.domain.jobs import JobBox
 from boxengine.engine import replaying
 from boxengine.engine.item_actions import SUITABLE, Action, narrowed
-from boxengine.ports import Copying, Count, ItemFilter
+from boxengine.ports import Count, ItemFilter, Replay
 from boxengine.web.console import replaying as replays
 from boxengine.web.console.jobs import Job
 from boxengine.web.console.parsing import BadInput
@@ -58,12 +58,12 @@ def takes(action: str, status: int) -> bool:
 
 
 def begin(
-    site: Site, box: Box, action: str, which: ItemFilter, *, who: str, copying: Copying = replays.AS_IT_WAS
+    site: Site, box: Box, action: str, which: ItemFilter, *, who: str, copying: Replay = replays.AS_IT_WAS
 ) -> Job:
     """Starts the action, and waits a moment for its end.
 
     Args:
-        copying: how a replay makes its copies.
+        copying: how items are replayed.
     """
     meant = meant_by(action, which)  # reports an unsuitable status at once
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from boxengine.domain.box import Box
 from boxengine.engine import replaying
-from boxengine.ports import Copying
+from boxengine.ports import Copying, Overtaking, Replay
 from boxengine.web.console import parsing
 from boxengine.web.console.parsing import BadInput
 from boxengine.web.console.site import Site
@@ -17,7 +17,7 @@ MOST_OPTIONS = 20
 AS_IT_WAS = Copying(header=replaying.HEADER)
 
 
-def from_object(site: Site, box: Box, given: Any) -> Copying:
+def from_object(site: Site, box: Box, given: Any) -> Replay:
     """Parses the API's ``replay`` field; if it is left out, copies are like their originals.
 
     Raises:
@@ -31,7 +31,7 @@ def from_object(site: Site, box: Box, given: Any) -> Copying:
     return _made(site, box, given, _options(given.get("options")))
 
 
-def from_form(site: Site, box: Box, sent: Mapping[str, Any]) -> Copying:
+def from_form(site: Site, box: Box, sent: Mapping[str, Any]) -> Replay:
     """Parses the same options from the confirmation page's form, where ``option`` is a line of ``NAME=VALUE``."""
     line = parsing.text_of("option", sent.get("option")) or ""
     name, equals, value = line.partition("=")
@@ -42,19 +42,20 @@ def from_form(site: Site, box: Box, sent: Mapping[str, Any]) -> Copying:
     return _made(site, box, fields, {name.strip(): value.strip()} if line else {})
 
 
-def in_words(copying: Copying) -> str:
+def in_words(how: Replay) -> str:
     """The options worth noting in the trail; the text begins with a comma, or is empty."""
-    parts = [f"to {copying.transport} alone"] if copying.transport else []
-    parts += [f"as event {copying.event_name}"] if copying.event_name else []
-    parts += [f"with {name}={value}" for name, value in copying.options.items()]
-    parts += ["with their Idempotency-Key"] if copying.same_identity else []
-    parts += ["before live items of their keys"] if copying.overtaking else []
+    parts = [f"to {how.transport} alone"] if how.transport else []
+    if isinstance(how, Copying):
+        parts += [f"as event {how.event_name}"] if how.event_name else []
+        parts += [f"with {name}={value}" for name, value in how.options.items()]
+    parts += ["with their Idempotency-Key"] if how.same_identity else []
+    parts += ["before live items of their keys"] if isinstance(how, Overtaking) else []
     return "".join(f", {part}" for part in parts)
 
 
-def _made(site: Site, box: Box, given: Mapping[str, Any], options: Mapping[str, str]) -> Copying:
+def _made(site: Site, box: Box, given: Mapping[str, Any], options: Mapping[str, str]) -> Replay:
     try:
-        return replaying.copying(
+        return replaying.chosen(
             transports=[each.name for each in site.boxes.pipeline(box.name).transports],
             transport=parsing.text_of("transport", given.get("transport")),
             event_name=parsing.text_of("event_name", given.get("event_name")),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 
 from boxengine.domain.box import Box
-from boxengine.ports import Copying, ItemFilter, ItemRow, ItemsStore
+from boxengine.ports import ItemFilter, ItemRow, ItemsStore, Replay
 from boxengine.ports.people.inspection import Inspector, Towards
 
 LOOK_SECONDS = 0.5
@@ -66,5 +66,5 @@ class WindowedItems:
     def delete(self, box: Box, which: ItemFilter, ids: Sequence[int]) -> frozenset[int]:
         return self._items.delete(box, which, ids)
 
-    def replay(self, box: Box, which: ItemFilter, ids: Sequence[int], copying: Copying) -> int:
-        return self._items.replay(box, which, ids, copying)
+    def replay(self, box: Box, which: ItemFilter, ids: Sequence[int], how: Replay) -> int:
+        return self._items.replay(box, which, ids, how)

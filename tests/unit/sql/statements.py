@@ -47,8 +47,8 @@ def delivering(shape: Shape, dialect: str) -> dict[str, list[str]]:
     statements = statements_for(dialect, table, log=shape.log, idle_timeout=timedelta(seconds=60), light=1000)
     window = ([int(Status.DELIVERED)], NOW, NOW, 1000)
     steps: Steps = {
-        "poll": (lambda on, cursor: on.poll(cursor, AT_START, 50, regular_only=False), ()),
-        "poll, rows that never failed": (lambda on, cursor: on.poll(cursor, AT_START, 50, regular_only=True), ()),
+        "poll": (lambda on, cursor: on.poll(cursor, AT_START, 50), ()),
+        "poll, rows that never failed": (lambda on, cursor: on.poll_regular(cursor, AT_START, 50), ()),
         "outlook": (lambda on, cursor: on.outlook(cursor, AT_START), ()),
         "claim": (lambda on, cursor: on.claim(cursor, HELD, 100), _answers(dialect)),
         "plain claim": (

@@ -227,17 +227,17 @@ class MemoryLogStore(MemoryStore):
 
     # ── Store ────────────────────────────────────────────────────────────────────────────────────────
 
-    def poll(self, box: Box, buckets: Sequence[int], limit: int, *, regular_only: bool = False) -> list[PendingRow]:
-        """See ``Store.poll``; of the log's rows none is named."""
+    def _polled(self, box: Box, buckets: Sequence[int], limit: int, wanted: Callable[[Row], bool]) -> list[PendingRow]:
+        """Due rows; of the log's rows none is named."""
         if box.storage is not Storage.LOG:
-            return super().poll(box, buckets, limit, regular_only=regular_only)
+            return super()._polled(box, buckets, limit, wanted)
         self._fault("poll")
         share = max(1, limit // max(1, len(buckets)))
         found: list[PendingRow] = []
         with self._database.lock:
             log, now = self._database.log(box), self._database.clock.now()
             for bucket in buckets:
-                due = (row for row in log.side.due(box, bucket, now) if row.errors_count == 0 or not regular_only)
+                due = filter(wanted, log.side.due(box, bucket, now))
                 found += [PendingRow(row.id, row.bucket, row.errors_count) for row in islice(due, share)]
             found.sort()
             return found + [PendingRow(ANY_ID[0], each, 0) for each in buckets if log.is_waiting(each, now)]

@@ -50,12 +50,15 @@ class BoxStatements(Protocol):
     def errors_count(self, cursor: Cursor, item_id: int) -> int:
         """The ``errors_count`` of an existing row."""
 
-    def poll(self, cursor: Cursor, buckets: Mapping[int, int], share: int, *, regular_only: bool) -> list[PendingRow]:
+    def poll(self, cursor: Cursor, buckets: Mapping[int, int], share: int) -> list[PendingRow]:
         """Due rows, at most ``share`` of each bucket.
 
         Args:
             buckets: each with the id after which to read.
         """
+
+    def poll_regular(self, cursor: Cursor, buckets: Mapping[int, int], share: int) -> list[PendingRow]:
+        """As ``poll``, without the rows that have failed before."""
 
     def outlook(self, cursor: Cursor, buckets: Mapping[int, int]) -> list[tuple[int | None, float]]:
         """Buckets with a due row; and None with the seconds until the first delayed row is due.

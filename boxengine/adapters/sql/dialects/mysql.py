@@ -67,9 +67,11 @@ class MySqlStatements:
 
     # ── the steps of a delivery ──────────────────────────────────────────────────────────────────────
 
-    def poll(self, cursor: Cursor, buckets: Mapping[int, int], share: int, *, regular_only: bool) -> list[PendingRow]:
-        branch = self._poll_regular if regular_only else self._poll
-        return list(map(PendingRow._make, branch.rows(cursor, buckets, share)))
+    def poll(self, cursor: Cursor, buckets: Mapping[int, int], share: int) -> list[PendingRow]:
+        return list(map(PendingRow._make, self._poll.rows(cursor, buckets, share)))
+
+    def poll_regular(self, cursor: Cursor, buckets: Mapping[int, int], share: int) -> list[PendingRow]:
+        return list(map(PendingRow._make, self._poll_regular.rows(cursor, buckets, share)))
 
     def outlook(self, cursor: Cursor, buckets: Mapping[int, int]) -> list[tuple[int | None, float]]:
         due, values = self._due.of_all(buckets or {_NO_BUCKET: 0}, 1)

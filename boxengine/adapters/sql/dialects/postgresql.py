@@ -79,8 +79,13 @@ class PostgresStatements:
 
     # ── the steps of a delivery ──────────────────────────────────────────────────────────────────────
 
-    def poll(self, cursor: Cursor, buckets: Mapping[int, int], share: int, *, regular_only: bool) -> list[PendingRow]:
-        statement = self._poll_regular if regular_only else self._poll
+    def poll(self, cursor: Cursor, buckets: Mapping[int, int], share: int) -> list[PendingRow]:
+        return self._polled(cursor, self._poll, buckets, share)
+
+    def poll_regular(self, cursor: Cursor, buckets: Mapping[int, int], share: int) -> list[PendingRow]:
+        return self._polled(cursor, self._poll_regular, buckets, share)
+
+    def _polled(self, cursor: Cursor, statement: str, buckets: Mapping[int, int], share: int) -> list[PendingRow]:
         cursor.execute(statement, (_array(buckets), _array(buckets.values()), share), prepare=True)
         return list(map(PendingRow._make, cursor.fetchall()))
 

@@ -105,10 +105,15 @@ class LogStatements(PostgresStatements):
 
     # ── what is there ────────────────────────────────────────────────────────────────────────────────
 
-    def poll(self, cursor: Cursor, buckets: Mapping[int, int], share: int, *, regular_only: bool) -> list[PendingRow]:
-        rows = super().poll(cursor, buckets, share, regular_only=regular_only)
-        # Nobody has looked at the log's rows: a job for the bucket is all that they need.
-        return rows + [PendingRow(ANY_ID[0], bucket, 0) for bucket in self._waiting_in_log(cursor, buckets)]
+    def poll(self, cursor: Cursor, buckets: Mapping[int, int], share: int) -> list[PendingRow]:
+        return super().poll(cursor, buckets, share) + self._unread(cursor, buckets)
+
+    def poll_regular(self, cursor: Cursor, buckets: Mapping[int, int], share: int) -> list[PendingRow]:
+        return super().poll_regular(cursor, buckets, share) + self._unread(cursor, buckets)
+
+    def _unread(self, cursor: Cursor, buckets: Iterable[int]) -> list[PendingRow]:
+        """One for each bucket with rows waiting in the log. Nobody has looked at these: a job for the bucket is all they need."""
+        return [PendingRow(ANY_ID[0], bucket, 0) for bucket in self._waiting_in_log(cursor, buckets)]
 
     def outlook(self, cursor: Cursor, buckets: Mapping[int, int]) -> list[tuple[int | None, float]]:
         found = super().outlook(cursor, buckets)
