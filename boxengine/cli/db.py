@@ -180,12 +180,17 @@ def upgrade(
 
 @cli.command("reposition")
 def reposition(
-    context: typer.Context, box: Annotated[str, typer.Argument(help="Name of a box with storage: log.")]
+    context: typer.Context,
+    box: Annotated[str, typer.Argument(help="Name of a box with storage: log.")],
+    *,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Also where nothing tells that the server has changed.")
+    ] = False,
 ) -> None:
-    """Go on with a log that was restored from a dump, or copied to another server.
+    """Go on with a log that was restored from a dump, or copied to another server, where its workers may not do so themselves.
 
-    There transactions have other numbers, by which nobody can tell what was delivered: workers stop at such a box and say so.
-    What may not have been delivered is put into the box's table and goes out by id. Changes nothing where the numbers are right.
+    There transactions have other numbers, by which nobody can tell what was delivered. What may not have been delivered is put
+    into the box's table and goes out by id. Changes nothing where the numbers are this server's, unless --anyway says so.
     """
     from boxengine.adapters.sql.log.moved import reposition as put_right  # noqa: PLC0415 - see Globals.boxes
     from boxengine.app.database import connect_store  # noqa: PLC0415
@@ -196,7 +201,7 @@ def reposition(
         raise BoxError(f"box {box} has storage: table, so there are no positions")
     store = connect_store(boxes.resolved.settings)
     try:
-        aside = put_right(store.engine, found)
+        aside = put_right(store.engine, found, anyway=anyway)
     finally:
         store.close()
     say(f"{box}: the positions are this server's already" if aside is None else f"{box}: {aside:,} items go out by id")

@@ -23,6 +23,8 @@ from boxengine.adapters.sql.dialects.base import BoxStatements, Cursor
 from boxengine.adapters.sql.dialects.registry import commented, cursor_of, statements_for
 from boxengine.adapters.sql.errors import connection_lost, translated
 from boxengine.adapters.sql.identity import identity
+from boxengine.adapters.sql.log.going_on import GoingOn
+from boxengine.adapters.sql.log.moved import ForeignPositions
 from boxengine.adapters.sql.log.tables import LogTable, reflect_log
 from boxengine.adapters.sql.log.turnover import place_of, turn_over
 from boxengine.adapters.sql.payloads import MAX_BATCH_BYTES, light
@@ -81,6 +83,7 @@ class SqlStore:
         self._tables: dict[str, BoxTable] = {}
         self._shapes: dict[str, Shape] = {}
         self._lock = threading.Lock()
+        self._going_on = GoingOn(engine)
         self._bounds = SqlBounds(partial(self._cursor, self._looks), pace=pace)
 
     # ── Store ────────────────────────────────────────────────────────────────────────────────────────
@@ -151,13 +154,18 @@ class SqlStore:
     def _open(self, kind: type[_Kind], box: Box, buckets: Mapping[int, int], limit: int) -> Iterator[_Kind]:
         bounds = self._bounds.of(box)
         begin = {bucket: bounds.after(bucket, position) for bucket, position in buckets.items()}
+        self._going_on.look(box)
         with ExitStack() as stack:
             try:
+                claim = stack.enter_context(self._claim(kind, box, begin, limit))
+            except ForeignPositions:
+                self._going_on.go_on(box)
                 claim = stack.enter_context(self._claim(kind, box, begin, limit))
             except StoreUnavailable as error:
                 if not tells_of_a_change(error.__cause__):
                     # Another server may answer next, which knows less.
                     bounds.forget()
+                    self._going_on.unsure(box)
                     raise
                 self._forget(box)
                 claim = stack.enter_context(self._claim(kind, box, begin, limit))

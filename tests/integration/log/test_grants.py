@@ -13,6 +13,7 @@ from boxengine.adapters.sql.checkup import SqlCheckup
 from boxengine.adapters.sql.engine import connect
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.domain.item import Status
+from boxengine.errors import StoreUnavailable
 from boxengine.ports import Turnover
 from tests.integration.log.bench import Bench
 from tests.integration.log.shared import shared_log
@@ -121,6 +122,17 @@ def test_db_check_tells_that_positions_may_not_be_read(bench: Bench) -> None:
     assert finding.severity == "error"
     assert "may not SELECT on order_items_positions" in finding.message
     assert "GRANT SELECT ON" in finding.remedy
+
+
+def test_a_worker_goes_on_on_another_server_if_it_has_the_grants_for_that_and_else_says_who_must(bench: Bench) -> None:
+    with account(bench, *GRANTS) as worker:
+        item = bench.commit()
+        bench.run("UPDATE order_items_positions SET server = 1")
+        with pytest.raises(StoreUnavailable, match=r"lacks UPDATE .*, run boxengine db reposition order_item"):
+            worker.take()
+        for grant in ("UPDATE ON order_items_log", "SELECT ON SEQUENCE order_items_id_seq"):
+            bench.run(f"GRANT {grant} TO {role_of(bench)}")
+        assert worker.take() == [item]
 
 
 def test_an_application_with_the_grants_for_writing_creates_items_and_reads_none(bench: Bench) -> None:

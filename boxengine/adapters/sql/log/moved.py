@@ -1,6 +1,12 @@
-"""A log whose positions are in the numbers of another server's transactions, brought to those of this one."""
+"""A log whose positions are in the numbers of another server's transactions, brought to those of this one.
+
+What tells it: the server's identifier (a restored dump, a logical copy, ``pg_upgrade``), a count of transactions that is behind a
+position (``pg_resetwal``), or a row whose transaction this server has yet to begin (a log that was copied without its positions).
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from sqlalchemy import Connection, Engine, text
 
@@ -8,23 +14,38 @@ from boxengine.adapters.sql.errors import translated
 from boxengine.adapters.sql.log.tables import BUCKET, LogTable, in_text, reflect_log
 from boxengine.adapters.sql.tables import BoxTable, reflect
 from boxengine.domain.box import Box
+from boxengine.errors import StoreUnavailable
 
+REASON = (
+    "its positions are in the numbers of another server's transactions (a restored dump, a logical copy, pg_resetwal)"
+)
 _PATIENCE = 5
 """Seconds to wait for writers' transactions; those that come later wait as long."""
 _BEFORE_ALL = "'3'::xid8"
 """The first number that a server gives to a transaction: visible in every snapshot."""
 
 
-def reposition(engine: Engine, box: Box) -> int | None:
+class ForeignPositions(StoreUnavailable):
+    """The positions of a log do not tell what was delivered."""
+
+
+def reposition(engine: Engine, box: Box, *, anyway: bool = False) -> int | None:
     """Lets all that may not have been delivered step aside, and begins a new count; returns how many items stepped aside.
 
-    Where old numbers tell nothing any more, the highest id that was passed does: what was written since has a higher one.
-    Nobody writes to the log meanwhile. All readers of the log are brought over together, since its rows get other numbers.
-    None: the positions are in this server's numbers, and nothing was done.
+    Where old numbers tell nothing any more, the highest id that was passed does, and the time at which its item was created: what
+    was written since has a higher id, or was created later. Nobody writes to the log meanwhile. All readers of the log are
+    brought over together, since its rows get other numbers.
+
+    Args:
+        anyway: also where nothing tells that the numbers are another server's.
+
+    Returns:
+        None: the positions are in this server's numbers, and nothing was done.
 
     Raises:
         SchemaMismatch: the box has no log.
         StoreConflict: writers did not end their transactions in time.
+        ForeignPositions: this account may not do it, or new items get ids of old ones.
     """
     with translated(engine), engine.begin() as connection:
         sides = [reflect(connection, reader) for reader in box.readers]
@@ -32,8 +53,9 @@ def reposition(engine: Engine, box: Box) -> int | None:
         connection.execute(text(f"SET LOCAL lock_timeout = '{_PATIENCE}s'"))
         tables = [in_text(logs[0].log), *(in_text(found.positions) for found in logs)]
         connection.execute(text(f"LOCK TABLE {', '.join(tables)} IN SHARE ROW EXCLUSIVE MODE"))
-        if not any(is_foreign(connection, found) for found in logs):
+        if not anyway and not any(is_foreign(connection, found) for found in logs):
             return None
+        _refuse_what_is_unsafe(connection, box, logs)
         aside = sum(connection.execute(text(_step_aside(*pair))).rowcount for pair in zip(sides, logs, strict=True))
         connection.execute(
             text(
@@ -46,6 +68,53 @@ def reposition(engine: Engine, box: Box) -> int | None:
         return aside
 
 
+def is_foreign(connection: Connection, found: LogTable) -> bool:
+    """Whether one of the positions, or of the log's rows, is in another server's numbers."""
+    return bool(connection.execute(text(_is_foreign(found))).scalar()) or has_rows_ahead(connection, found)
+
+
+def has_rows_ahead(connection: Connection, found: LogTable) -> bool:
+    """Whether the log shows rows of transactions that this server has not begun yet. Looks once into an index for each bucket."""
+    query = (
+        f"SELECT EXISTS (SELECT FROM {in_text(found.positions)} AS p CROSS JOIN LATERAL (SELECT FROM {in_text(found.log)} AS t "
+        "WHERE t.bucket = p.bucket AND t.xact >= pg_snapshot_xmax(pg_current_snapshot()) LIMIT 1) AS ahead)"
+    )
+    return bool(connection.execute(text(query)).scalar())
+
+
+def _is_foreign(found: LogTable) -> str:
+    return (
+        f"SELECT EXISTS (SELECT FROM {in_text(found.positions)} "
+        "WHERE server <> (SELECT system_identifier FROM pg_control_system()) "
+        "OR pg_snapshot_xmax(coalesce(batch, passed)) > pg_snapshot_xmax(pg_current_snapshot()))"
+    )
+
+
+def _refuse_what_is_unsafe(connection: Connection, box: Box, logs: Sequence[LogTable]) -> None:
+    sequence = connection.execute(
+        text("SELECT pg_get_serial_sequence(:name, 'id')"), {"name": logs[0].readers.side("")}
+    ).scalar()
+    may = text("SELECT has_table_privilege(:log, 'UPDATE') AND has_sequence_privilege(:sequence, 'SELECT')")
+    if not connection.execute(may, {"log": logs[0].log, "sequence": sequence}).scalar():
+        raise ForeignPositions(
+            f"box {box.name}: {REASON}, which do not tell what was delivered; this account lacks UPDATE on {logs[0].log} or "
+            f"SELECT on {sequence} to go on without them: as their owner, run boxengine db reposition {box.source.name}"
+        )
+    given = f"SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM {in_text(str(sequence))}"
+    last = int(connection.execute(text(given)).scalar() or 0)
+    passed = " UNION ALL ".join(f"SELECT max(high) AS id FROM {in_text(found.positions)}" for found in logs)
+    there = (
+        f"SELECT i.id FROM {in_text(logs[0].positions)} AS p CROSS JOIN LATERAL (SELECT t.id FROM {in_text(logs[0].log)} AS t "
+        f"WHERE {BUCKET} = p.bucket ORDER BY {BUCKET} DESC, t.id DESC LIMIT 1) AS i"
+    )
+    highest = int(connection.execute(text(f"SELECT max(id) FROM ({passed} UNION ALL {there}) AS known")).scalar() or 0)
+    if last < highest:
+        raise ForeignPositions(
+            f"box {box.name}: {REASON}, and new items get ids of old ones: {sequence} stands at {last}, and an item has the id "
+            f"{highest}; it goes on by itself after: SELECT setval('{sequence}', {highest})"
+        )
+
+
 def _renumber(found: LogTable) -> str:
     return (
         f"UPDATE {in_text(found.positions)} AS p SET passed = pg_current_snapshot(), batch = NULL, place = 0, "
@@ -55,20 +124,19 @@ def _renumber(found: LogTable) -> str:
     )
 
 
-def is_foreign(connection: Connection, found: LogTable) -> bool:
-    """Whether positions are in the numbers of another server's transactions."""
-    query = (
-        f"SELECT count(*) FROM {in_text(found.positions)} WHERE server <> (SELECT system_identifier FROM pg_control_system()) "
-        "OR pg_snapshot_xmax(coalesce(batch, passed)) > pg_snapshot_xmax(pg_current_snapshot())"
-    )
-    return bool(connection.execute(text(query)).scalar())
-
-
 def _step_aside(side: BoxTable, found: LogTable) -> str:
     columns = ", ".join(map(in_text, found.shared))
+    log = in_text(found.log)
+    # Where retention has deleted the highest item that was passed, nothing tells that a row is older.
+    last = (
+        f"SELECT p.*, (SELECT min(h.created_at) FROM {log} AS h WHERE (h.bucket + 0) = p.bucket AND h.id = p.high) AS until "
+        f"FROM {in_text(found.positions)} AS p"
+    )
+    is_later = "(t.created_at <= p.until) IS NOT TRUE"
     return (
         f"INSERT INTO {side.in_text} ({columns}, updated_at) SELECT {', '.join(f't.{in_text(name)}' for name in found.shared)}, "
-        f"now() FROM {in_text(found.log)} AS t JOIN {in_text(found.positions)} AS p ON p.bucket = t.bucket "
-        "WHERE (t.id > p.high OR NOT pg_visible_in_snapshot(t.xact, p.passed)) "
-        "AND NOT (p.batch IS NOT NULL AND t.id <= p.place AND pg_visible_in_snapshot(t.xact, p.batch))"
+        f"now() FROM {log} AS t JOIN ({last}) AS p ON p.bucket = t.bucket "
+        f"WHERE (t.id > p.high OR {is_later} OR (NOT pg_visible_in_snapshot(t.xact, p.passed) "
+        "AND NOT (p.batch IS NOT NULL AND t.id <= p.place AND pg_visible_in_snapshot(t.xact, p.batch)))) "
+        f"AND NOT EXISTS (SELECT FROM {side.in_text} AS s WHERE s.id = t.id AND s.uuid = t.uuid)"
     )

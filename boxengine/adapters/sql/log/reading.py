@@ -92,7 +92,8 @@ class Reading:
         """A condition in SQL: the log has rows behind the position ``held``, or its numbers are no longer to be trusted."""
         between = self._between("1", limit="1", upto="now.snapshot")
         return (
-            "held.batch IS NOT NULL OR pg_snapshot_xmax(now.snapshot) < pg_snapshot_xmax(held.passed) "
+            "held.batch IS NOT NULL OR held.server <> (SELECT system_identifier FROM pg_control_system()) "
+            "OR pg_snapshot_xmax(now.snapshot) < pg_snapshot_xmax(held.passed) "
             f"OR EXISTS ({between})"
         )
 

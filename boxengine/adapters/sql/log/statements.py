@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 
 from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, ROW_FIELDS, Cursor, Row, Taken
 from boxengine.adapters.sql.dialects.postgresql import ONE_PLAN, PostgresStatements
+from boxengine.adapters.sql.log.moved import REASON, ForeignPositions
 from boxengine.adapters.sql.log.partitions import span_of
 from boxengine.adapters.sql.log.reading import Reading as Questions
 from boxengine.adapters.sql.log.reading import array, item_columns
@@ -206,7 +207,8 @@ class LogStatements(PostgresStatements):
         """The positions of the held buckets, without those whose log must wait.
 
         Raises:
-            StoreUnavailable: they are missing, or mean nothing on this server.
+            ForeignPositions: they mean nothing on this server.
+            StoreUnavailable: they are missing.
         """
         name, snapshot = self._table.box.name, str(rows[0][0])
         positions, there = [], set[int]()
@@ -215,11 +217,7 @@ class LogStatements(PostgresStatements):
                 continue
             there.add(bucket)
             if not is_ours or has_gone_back(batch or passed, snapshot):
-                raise StoreUnavailable(
-                    f"box {name}: its positions are in the numbers of another server's transactions (a restored dump, a logical "
-                    "copy, pg_resetwal), which do not tell what was delivered; go on with: boxengine db reposition "
-                    + name
-                )
+                raise ForeignPositions(f"box {name}: {REASON}")
             if not blocked:
                 own = dict(zip(_NUMBERS, numbers, strict=True))
                 positions.append(Position(bucket=bucket, passed=passed, batch=batch, **own))

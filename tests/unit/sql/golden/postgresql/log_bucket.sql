@@ -43,6 +43,9 @@ FROM public.order_outbox_items_positions AS held,
   (SELECT pg_current_snapshot() AS snapshot) AS now
 WHERE held.bucket = ANY(%s::int[])
   AND (held.batch IS NOT NULL
+       OR held.server <>
+         (SELECT system_identifier
+          FROM pg_control_system())
        OR pg_snapshot_xmax(now.snapshot) < pg_snapshot_xmax(held.passed)
        OR EXISTS
          (SELECT i.*
@@ -155,6 +158,9 @@ FROM public.order_outbox_items_positions AS held,
   (SELECT pg_current_snapshot() AS snapshot) AS now
 WHERE held.bucket = ANY(%s::int[])
   AND (held.batch IS NOT NULL
+       OR held.server <>
+         (SELECT system_identifier
+          FROM pg_control_system())
        OR pg_snapshot_xmax(now.snapshot) < pg_snapshot_xmax(held.passed)
        OR EXISTS
          (SELECT i.*
@@ -275,6 +281,9 @@ FROM public.order_outbox_items_positions AS held,
   (SELECT pg_current_snapshot() AS snapshot) AS now
 WHERE held.bucket = ANY(%s::int[])
   AND (held.batch IS NOT NULL
+       OR held.server <>
+         (SELECT system_identifier
+          FROM pg_control_system())
        OR pg_snapshot_xmax(now.snapshot) < pg_snapshot_xmax(held.passed)
        OR EXISTS
          (SELECT i.*

@@ -25,6 +25,9 @@ FROM public.order_outbox_items_positions AS held,
   (SELECT pg_current_snapshot() AS snapshot) AS now
 WHERE held.bucket = ANY(%s::int[])
   AND (held.batch IS NOT NULL
+       OR held.server <>
+         (SELECT system_identifier
+          FROM pg_control_system())
        OR pg_snapshot_xmax(now.snapshot) < pg_snapshot_xmax(held.passed)
        OR EXISTS
          (SELECT i.*
@@ -106,6 +109,9 @@ FROM public.order_outbox_items_positions AS held,
   (SELECT pg_current_snapshot() AS snapshot) AS now
 WHERE held.bucket = ANY(%s::int[])
   AND (held.batch IS NOT NULL
+       OR held.server <>
+         (SELECT system_identifier
+          FROM pg_control_system())
        OR pg_snapshot_xmax(now.snapshot) < pg_snapshot_xmax(held.passed)
        OR EXISTS
          (SELECT i.*
@@ -195,6 +201,9 @@ FROM public.order_outbox_items_positions AS held,
   (SELECT pg_current_snapshot() AS snapshot) AS now
 WHERE held.bucket = ANY(%s::int[])
   AND (held.batch IS NOT NULL
+       OR held.server <>
+         (SELECT system_identifier
+          FROM pg_control_system())
        OR pg_snapshot_xmax(now.snapshot) < pg_snapshot_xmax(held.passed)
        OR EXISTS
          (SELECT i.*
