@@ -120,17 +120,21 @@ class Handover:
             self._given = deque(each for each in self._given if id(each) not in taken)
             return alike
 
-    def end(self, runs: Sequence[Run], seconds: float, *, visitor: bool = False) -> None:
+    def end(self, runs: Sequence[Run], seconds: float | None, *, visitor: bool = False) -> None:
         """A thread is done with its work, which took it so long for each job. The ends of these are to be recorded.
 
         Args:
+            seconds: None: some were lost. How soon that was says nothing of how long jobs take.
             visitor: the thread belongs to no box, and leaves.
         """
         with self._over:
             self._busy -= 1
             # In one step: nothing must be claimed for a thread that is about to leave.
             self._visitors -= visitor
-            self._pace.note(seconds)
+            if seconds is None:
+                self._pace.hold_back()
+            else:
+                self._pace.note(seconds)
             if runs:
                 self._ended.extend(runs)
                 self._over.notify()

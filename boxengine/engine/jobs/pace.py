@@ -26,7 +26,7 @@ class Pace:
         self._average += WEIGHT * (seconds - self._average)
 
     def hold_back(self) -> None:
-        """Jobs that were claimed ahead have waited too long."""
+        """Jobs that were claimed ahead have waited too long, or jobs were lost."""
         self._average = max(self._average, 2 * self._longest)
 
     @property

@@ -114,10 +114,11 @@ class Runner:
         return AT_ONCE
 
     def _leave(self, runs: Sequence[Run], seconds: float, *, visitor: bool) -> None:
-        for run in runs:
-            if run.ending is None and not run.over:
-                self._recorder.tell(run, LOST)
-        self._handover.end([run for run in runs if not run.over], seconds / len(runs), visitor=visitor)
+        lost = [run for run in runs if run.ending is None and not run.over]
+        for run in lost:
+            self._recorder.tell(run, LOST)
+        left = [run for run in runs if not run.over]
+        self._handover.end(left, None if lost else seconds / len(runs), visitor=visitor)
 
     # ── the handler ──────────────────────────────────────────────────────────────────────────────────
 

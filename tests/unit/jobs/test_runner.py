@@ -537,6 +537,19 @@ def test_a_claimed_job_whose_lease_ran_out_is_not_begun() -> None:
     assert crew.ends() == ["lost"]
 
 
+def test_jobs_that_are_lost_before_they_begin_let_no_more_be_claimed_ahead() -> None:
+    crew = Crew(lambda job: pytest.fail("it is somebody else's"))
+    for _ in range(40):
+        crew.create()
+    for _ in range(10):
+        crew.claimer.turn()
+        assert crew.handover.waiting == BOX.concurrency
+        crew.pass_time(60)
+        while crew.handover.waiting:
+            crew.run()
+    assert crew.ends() == ["lost"] * 10 * BOX.concurrency
+
+
 def test_one_job_that_is_lost_keeps_no_other_ends_from_being_recorded() -> None:
     def handler(job: Job[Any]) -> None:
         if job.id == 1:
