@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -40,6 +41,12 @@ def delivered(project: Project) -> list[int]:
     return [line["id"] for line in project.deliveries()]
 
 
+def pending(project: Project) -> list[int]:
+    with project.engine() as engine, engine.connect() as connection:
+        rows = connection.exec_driver_sql(f"SELECT id FROM {TABLE} WHERE status = 0 ORDER BY id")
+        return [int(row_id) for (row_id,) in rows]
+
+
 def test_there_and_back(project: Project) -> None:
     ids = project.fill(2, keys=1)["0"]
     told = project.call("db", "convert", BOX, "--to", "log")
@@ -54,10 +61,8 @@ def test_there_and_back(project: Project) -> None:
     assert f"{BOX}: items are written to the log" in project.call("db", "convert", BOX, "--to", "log", "--finish")
     ids += project.fill(2, keys=1)["0"]
     assert project.counts() == {0: 4}
-    assert "6" in project.call("status", BOX)
-    with project.worker() as worker:
-        eventually(lambda: delivered(project) == ids, what="deliveries")
-        assert worker.stop() == 0
+    (status,) = json.loads(project.call("status", BOX, "--json"))
+    assert status["pending"] == 6
 
     deploy(project, "table")
     project.call("start", expect=2)
@@ -65,12 +70,12 @@ def test_there_and_back(project: Project) -> None:
     assert REFUSED in project.call("config", "check", "--deep", expect=1)
     assert REFUSED in project.call("db", "check", expect=1)
     ids += project.fill(2, keys=1)["0"]
-    assert project.counts() == {2: 4}
+    assert project.counts() == {0: 4}
     project.call("db", "convert", BOX, "--to", "table")
-    assert "items copied into the table" in project.errors
+    assert "4 items copied into the table" in project.errors
     assert "there is no log" in project.call("db", "convert", BOX, "--to", "table", "--finish")
     ids += project.fill(2, keys=1)["0"]
-    assert project.counts() == {0: 4, 2: 4}
+    assert project.counts() == {0: 10}
     with project.worker() as worker:
         eventually(lambda: delivered(project) == ids, what="deliveries")
         assert worker.stop() == 0
@@ -116,14 +121,11 @@ def test_one_that_is_killed_within_a_step_goes_on(project: Project) -> None:
             command.wait()
         other.rollback()
         writer.commit()
-    assert project.counts() == {0: 50}
+    assert pending(project) == ids  # copied before the switch
     project.call(*step)
-    assert project.counts() == {0: 50}
     deploy(project, "table")
     project.call(*step, "--finish")
-    with project.worker() as worker:
-        eventually(lambda: sorted(delivered(project)) == ids, what="deliveries")
-        assert worker.stop() == 0
+    assert pending(project) == ids
 
 
 def test_what_cannot_be_converted_is_refused_with_the_reason(tmp_path: Path, postgres_url: str, redis_url: str) -> None:

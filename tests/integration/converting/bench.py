@@ -19,6 +19,7 @@ from boxengine.adapters.sql.store import SqlStore
 from boxengine.domain.box import Box, BoxType, Storage, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import FailedAttempt, Settlement
+from tests.eventually import eventually
 
 TABLE, LOG = Storage.TABLE, Storage.LOG
 
@@ -38,7 +39,7 @@ class Bench:
         self.told: list[str] = []
 
     def conversion(
-        self, *, attempts: int = 1, lock_timeout: float = 0.05, wait: Callable[[float], object] | None = None
+        self, *, attempts: int = 1, lock_timeout: float = 60, wait: Callable[[float], object] | None = None
     ) -> Conversion:
         patience = Patience(
             attempts=attempts, lock_timeout=lock_timeout, wait=wait or (lambda _seconds: None), tell=self.told.append
@@ -98,8 +99,12 @@ class Bench:
         return [row[0] for row in self.ask("SELECT id FROM order_items_log ORDER BY id")]
 
     @contextmanager
-    def blocked(self, step: Callable[[], object], by: str) -> Iterator[Callable[[], BaseException | None]]:
-        """The step, waiting for what this statement locks. Lets it go on afterwards; what is given returns the step's error."""
+    def waiting(self, step: Callable[[], object], *, beside: int = 0) -> Iterator[Callable[[], BaseException | None]]:
+        """The step, while it waits for a lock that the caller holds. What is given returns the step's error once it has ended.
+
+        Args:
+            beside: how many others wait already.
+        """
         errors: list[BaseException | None] = []
 
         def take() -> None:
@@ -116,20 +121,17 @@ class Bench:
             thread.join()
             return errors[0]
 
-        with self.engine.connect() as connection:
-            connection.exec_driver_sql(by)
-            thread.start()
-            try:
-                self.wait_for_a_waiting_one()
-                yield ended
-            finally:
-                connection.rollback()
-                thread.join()
+        thread.start()
+        try:
+            self.wait_for_a_waiting_one(beside + 1)
+            yield ended
+        finally:
+            thread.join()
 
-    def wait_for_a_waiting_one(self) -> None:
+    def wait_for_a_waiting_one(self, number: int = 1) -> None:
+        """Returns once so many connections wait for locks."""
         waiting = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        while not self.ask(waiting):
-            pass
+        eventually(lambda: len(self.ask(waiting)) == number, what="a connection that waits for a lock")
 
     def kill_the_waiting_one(self) -> None:
         """Ends the connection of the command, as the death of its process does."""

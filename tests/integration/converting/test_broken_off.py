@@ -53,9 +53,11 @@ def test_a_command_that_dies_where(box: Bench, place: str) -> None:
     reader = TABLE if stage is Stage.TABLE else LOG
     assert box.deliver(reader, limit=2, buckets=(0,)) == ids[:2]
 
-    with box.blocked(getattr(box.conversion(lock_timeout=60), step), lock.format(space=space)) as ended:
-        box.kill_the_waiting_one()
-        assert ended() is not None
+    with box.engine.connect() as other:
+        other.exec_driver_sql(lock.format(space=space))
+        with box.waiting(getattr(box.conversion(), step)) as ended:
+            box.kill_the_waiting_one()
+            assert ended() is not None
     reached = Stage.TABLE if "is dropped" in place else stage
     assert box.stage is reached
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 
 from boxengine.adapters.sql import schema
 from boxengine.adapters.sql.converting.stage import Stage
+from boxengine.domain.box import Storage
 from boxengine.domain.item import Status
+from boxengine.domain.outcome import Settlement
 from boxengine.errors import SchemaMismatch, StoreConflict
 from tests.integration.converting.bench import LOG, TABLE, Bench, bench
 
@@ -41,19 +44,19 @@ def test_there_and_back_in_four_steps_that_can_each_be_repeated(box: Bench) -> N
 
 
 @EITHER
-def test_between_the_two_all_items_are_in_the_table(box: Bench, by: object) -> None:
+def test_between_the_two_all_items_are_in_the_table(box: Bench, by: Storage) -> None:
     box.bring_to(Stage.BOTH)
     ids = box.commit(TABLE, "a") + box.commit(LOG, "a", "b") + box.commit(TABLE, "c") + box.commit(LOG, "a")
     assert ids == box.in_table()
     assert box.in_log() == []
-    assert box.deliver(by) == ids  # type: ignore[arg-type]
+    assert box.deliver(by) == ids
     assert box.in_table() == []
 
 
 @EITHER
-def test_after_the_switch_all_items_are_in_the_log(box: Bench, by: object) -> None:
+def test_after_the_switch_all_items_are_in_the_log(box: Bench, by: Storage) -> None:
     box.bring_to(Stage.LOG)
-    ids = box.commit(by, "a") + box.commit(by, "a", "b", "a")  # type: ignore[arg-type]
+    ids = box.commit(by, "a") + box.commit(by, "a", "b", "a")
     assert box.in_table() == []
     assert box.in_log() == ids
     assert box.deliver(LOG) == ids
@@ -92,6 +95,22 @@ def test_back_in_the_table_what_waited_in_the_log_goes_out_first(box: Bench) -> 
     assert box.deliver(TABLE) == []
 
 
+def test_a_log_with_partitions_there_and_back(postgres_url: str) -> None:
+    with bench(postgres_url, log_partitions=timedelta(days=1)) as box:
+        ids = box.commit(TABLE, "a")
+        box.bring_to(Stage.LOG)
+        assert box.ask("SELECT relkind = 'p' FROM pg_class WHERE relname = 'order_items_log'") == [(True,)]
+        ids += box.commit(TABLE, "a") + box.commit(LOG, "a")
+        assert box.in_log() == ids[1:]
+        assert box.deliver(LOG, limit=2, buckets=(0,)) == ids[:2]
+        box.conversion().back()
+        ids += box.commit(LOG, "a")
+        assert box.deliver(TABLE) == ids[2:]
+        box.conversion().finish_to_table()
+        assert box.stage is Stage.TABLE
+        assert box.ask("SELECT relname FROM pg_class WHERE relname LIKE 'order_items_log%'") == []
+
+
 def test_of_a_batch_under_way_only_what_was_not_passed_is_copied(box: Bench) -> None:
     box.bring_to(Stage.LOG)
     ids = box.commit(LOG, *"abcdef")
@@ -117,10 +136,10 @@ def test_a_writer_that_is_open_puts_the_switch_off_and_loses_nothing(box: Bench)
     with box.engine.connect() as writer:
         before = box.put(writer, TABLE, "a")
         with pytest.raises(StoreConflict, match=r"process \d+ \(.+\) is in the way, with a transaction of \d+ s"):
-            box.conversion(attempts=2).finish_to_log()
+            box.conversion(attempts=2, lock_timeout=0.05).finish_to_log()
         assert box.stage is Stage.BOTH
         assert len(box.told) == 1
-        box.conversion(attempts=2, wait=lambda _seconds: writer.commit()).finish_to_log()
+        box.conversion(attempts=2, lock_timeout=0.05, wait=lambda _seconds: writer.commit()).finish_to_log()
     after = box.commit(TABLE, "a")
     assert (box.in_table(), box.in_log()) == (before, after)
 
@@ -130,12 +149,57 @@ def test_a_writer_of_the_log_that_is_open_puts_the_way_back_off_and_is_not_forgo
     with box.engine.connect() as writer:
         before = box.put(writer, LOG, "a")
         with pytest.raises(StoreConflict):
-            box.conversion().back()
+            box.conversion(lock_timeout=0.05).back()
         assert box.stage is Stage.LOG
-        box.conversion(attempts=2, wait=lambda _seconds: writer.commit()).back()
+        box.conversion(attempts=2, lock_timeout=0.05, wait=lambda _seconds: writer.commit()).back()
     after = box.commit(LOG, "a")
     assert box.in_table() == before + after
     assert box.deliver(TABLE) == before + after
+
+
+@EITHER
+def test_what_is_committed_while_a_switch_waits_for_it_comes_before_what_is_written_later(
+    box: Bench, by: Storage
+) -> None:
+    """Forget the transactions that are open at the switch, and this item stays behind in the log, or goes out last."""
+    box.bring_to(Stage.BOTH if by is TABLE else Stage.LOG)
+    command = box.conversion()
+    with box.engine.connect() as writer:
+        ids = box.put(writer, by, "a")
+        with box.waiting(command.finish_to_log if by is TABLE else command.back) as ended:
+            writer.commit()
+            assert ended() is None
+    ids += box.commit(by, "a")
+    assert box.in_table() == (ids[:1] if by is TABLE else ids)
+    assert box.deliver(LOG) == ids
+
+
+@EITHER
+def test_a_writer_that_comes_while_a_switch_waits_is_not_in_its_way(box: Bench, by: Storage) -> None:
+    """It is one whose items are moved: it needs both tables."""
+    box.bring_to(Stage.LOG if by is TABLE else Stage.BOTH)
+    command, ids = box.conversion(), list[int]()
+    with box.engine.connect() as writer:
+        ids += box.put(writer, LOG if by is TABLE else TABLE, "a")
+        with (
+            box.waiting(command.back if by is TABLE else command.finish_to_log) as ended,
+            box.waiting(lambda: ids.extend(box.commit(by, "b")), beside=1) as written,
+        ):
+            writer.commit()
+            assert (ended(), written()) == (None, None)
+    assert box.deliver(LOG) == ids
+
+
+def test_a_delivery_under_way_is_waited_for_and_not_repeated(box: Bench) -> None:
+    box.bring_to(Stage.LOG)
+    ids = box.commit(LOG, "a", "b")
+    with (
+        box.stores[LOG].plain_claims(box.boxes[LOG]).open({0: 0}, 100) as claim,
+        box.waiting(box.conversion().back) as ended,
+    ):
+        assert claim.commit(Settlement(delivered=[int(item.id) for item in claim.items[:1]])) is None
+        assert ended() is None
+    assert box.in_table() == ids[1:]
 
 
 def test_an_old_snapshot_writes_to_the_new_place(box: Bench) -> None:

@@ -52,26 +52,27 @@ def test_there_and_back_under_load(servers: tuple[Rig, Rig]) -> None:
         rig.carry(receiver)
     writers, part = Writers(before, keys=KEYS), ITEMS // 6
     command = conversion(before, watcher)
-    with writers.at_work(8):
+    with writers.at_work(8), ExitStack() as second:
         with before.worker(watcher):
             writers.more(part)
             command.prepare()
-            with after.worker(watcher):
-                writers.change_to(before, after)
-                writers.more(part)
-                command.finish_to_log()
-                writers.more(part)
-        with after.worker(watcher):
+            second.enter_context(after.worker(watcher))
+            writers.change_to(before, after)
+            receiver.is_open.clear()
             writers.more(part)
-            command.back()
-            with before.worker(watcher):
-                writers.more(part)
-                writers.change_to(before)
+            command.finish_to_log()
+            writers.more(part)
+            receiver.is_open.set()
+        writers.more(part)
+        command.back()
         with before.worker(watcher):
+            writers.more(part)
+            writers.change_to(before)
+            second.close()
             command.finish_to_table()
             writers.more(part)
-    with before.worker(watcher):
-        watcher.wait_for(lambda: len(watcher.delivered) >= len(writers.committed))
+            writers.stop()
+            watcher.wait_for(lambda: len(watcher.delivered) >= len(writers.committed))
     assert command.stage() is Stage.TABLE
     assert_complete_and_in_order(receiver, writers)
 

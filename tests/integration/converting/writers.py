@@ -36,23 +36,28 @@ class Writers:
         self._errors: list[BaseException] = []
         self._changed = Condition()
         self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
         rig.execute("CREATE TABLE keys (key int PRIMARY KEY, n int NOT NULL)")
         rig.execute(f"INSERT INTO keys SELECT key, 0 FROM generate_series(0, {keys - 1}) AS key")
 
     @contextmanager
     def at_work(self, threads: int) -> Iterator[None]:
         engine = sa.create_engine(self._url, pool_size=threads)
-        running = [threading.Thread(target=self._work, args=(engine, seed)) for seed in range(threads)]
-        for thread in running:
+        self._threads = [threading.Thread(target=self._work, args=(engine, seed)) for seed in range(threads)]
+        for thread in self._threads:
             thread.start()
         try:
             yield
         finally:
-            self._stop.set()
-            for thread in running:
-                thread.join()
+            self.stop()
             engine.dispose()
         assert self._errors == []
+
+    def stop(self) -> None:
+        """Returns when the last transaction has ended."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
 
     def more(self, count: int) -> None:
         """Returns once so many more items were committed."""
@@ -106,6 +111,13 @@ class Accepting(BatchReceiver):
         super().__init__(lambda item: self._answer(item, refused=chance.random() < 0.02))
         self.taken: list[tuple[str, int]] = []
         """Key and id."""
+        self.is_open = threading.Event()
+        """While it is not, deliveries wait, and items pile up."""
+        self.is_open.set()
+
+    def call_batch(self, items: Sequence[Item]) -> list[Any]:
+        assert self.is_open.wait(PATIENCE)
+        return super().call_batch(items)
 
     def _answer(self, item: Item, *, refused: bool) -> Any:
         if refused:

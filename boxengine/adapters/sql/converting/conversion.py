@@ -124,7 +124,7 @@ class Conversion:
             if turn.found.stage is not Stage.LOG:
                 return
             turn.run(turn.steps.hold(self._box.buckets))
-            turn.run(turn.steps.lock())
+            turn.run(turn.steps.lock_both())
             turn.run([turn.steps.copy()])
             turn.run(turn.steps.switch_to_table())
 
@@ -137,7 +137,7 @@ class Conversion:
             turn.run(turn.steps.hold([bucket]))
             copied = turn.run([turn.steps.copy(bucket)])
         if copied:
-            self._patience.tell(f"bucket {bucket} of {self._box.bucket_size}: {copied:,} items copied into the table")
+            self._patience.tell(f"bucket {bucket}: {copied:,} items copied into the table")
 
     def finish_to_table(self) -> None:
         """Drops the log, and what moved items between log and table.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy.engine.interfaces import Dialect
 
 from boxengine.adapters.sql.tables import BoxTable, quoted
+from boxengine.domain.box import Storage
 
 TO_LOG = "boxengine_to_log"
 """The trigger of the table."""
@@ -46,9 +47,15 @@ class Redirects:
         table = self.side if trigger == TO_LOG else self.log
         return f"ALTER TABLE {table} {'ENABLE' if on else 'DISABLE'} TRIGGER {trigger}"
 
-    def lock(self) -> str:
-        """Keeps writers out. In the order in which writers lock the two while items go from the log to the table."""
-        return f"LOCK TABLE {self.log}, {self.side} IN SHARE ROW EXCLUSIVE MODE"
+    def lock(self, *, first: Storage) -> str:
+        """Keeps writers out.
+
+        Args:
+            first: where items are moved away from at the moment. Their writers lock it first, too: in the other order, one that
+                comes now would hold what the switch still needs, and wait for what the switch has.
+        """
+        tables = [self.side, self.log] if first is Storage.TABLE else [self.log, self.side]
+        return f"LOCK TABLE {', '.join(tables)} IN SHARE ROW EXCLUSIVE MODE"
 
     def begin_now(self) -> str:
         """Lets the positions pass what was redirected, for a log without rows."""

@@ -52,7 +52,7 @@ class Steps:
     def switch_to_log(self) -> list[str]:
         found, texts = self._found, self._texts
         # A function takes no lock of the tables; who writes after us uses the new one.
-        statements = [self._limit, *texts.functions(), texts.lock()]
+        statements = [self._limit, *texts.functions(), texts.lock(first=Storage.LOG)]
         statements.append(texts.turn(TO_LOG, on=True) if found.has_trigger else texts.trigger_of_table())
         if found.stage is Stage.BOTH:
             statements += [texts.turn(TO_TABLE, on=False), texts.begin_now()]
@@ -66,8 +66,9 @@ class Steps:
     def copy(self, bucket: int | None = None) -> str:
         return self._texts.copy(bucket)
 
-    def lock(self) -> list[str]:
-        return [self._limit, *self._texts.functions(), self._texts.lock()]
+    def lock_both(self) -> list[str]:
+        """For the way back to the table."""
+        return [self._limit, *self._texts.functions(), self._texts.lock(first=Storage.TABLE)]
 
     def switch_to_table(self) -> list[str]:
         """For a transaction that holds all buckets, has locked both tables and copied what was left in the log."""
