@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql.asyncpg import dialect
 
+from boxengine.adapters.sql.jobs.ends import _statement
 from boxengine.domain.jobs import Beat, Succeeded
 from tests.conformance.jobs import BOX, SqlHarness, new
 
@@ -74,6 +76,23 @@ def test_a_claim_sorts_no_queue_neither_by_priority_nor_by_age(jobs: SqlHarness)
     assert "report_jobs_ready" in text
     assert "report_jobs_due" in text
     assert not any(explained.sorts(plan) for plan in plans), text
+
+
+def test_the_plan_that_is_kept_for_ends_tries_no_list_of_ids_on_each_row(postgres_url: str) -> None:
+    harness = SqlHarness(postgres_url)
+    prepared = _statement(harness.store.rows(BOX)).compile(dialect=dialect())  # type: ignore[attr-defined,no-untyped-call]
+    nothing = ", ".join(["NULL"] * len(prepared.positiontup or ()))
+    with harness.engine.connect() as connection:
+        # As for a statement that was prepared and executed often: the plan knows no values.
+        connection.exec_driver_sql("SET plan_cache_mode = force_generic_plan")
+        connection.exec_driver_sql(f"PREPARE ends AS {prepared}")
+        plan = "\n".join(row[0] for row in connection.exec_driver_sql(f"EXPLAIN EXECUTE ends({nothing})"))
+        connection.exec_driver_sql("DEALLOCATE ends")
+        connection.exec_driver_sql("RESET plan_cache_mode")
+    harness.close()
+    assert "Index Cond: (id = held.id)" in plan
+    assert "ANY (" not in plan
+    assert "Seq Scan on report_jobs" not in plan
 
 
 class Explaining:
