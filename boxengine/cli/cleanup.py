@@ -11,7 +11,7 @@ import typer
 from boxengine.cli.context import chosen, connect, globals_of, notes, output
 from boxengine.cli.text import counted
 from boxengine.errors import BoxError
-from boxengine.ports.events import Deleted, Event
+from boxengine.ports.events import Deleted, Event, OutageBegan
 
 if TYPE_CHECKING:
     from boxengine.domain.box import Box
@@ -92,7 +92,9 @@ class _Telling:
         self._progress.reset(self._task, description=box.name)
 
     def see(self, event: Event) -> None:
-        """The observer's method: counts the rows that each transaction deleted."""
+        """The observer's method: counts the rows that each transaction deleted, and says what else went wrong."""
+        if isinstance(event, OutageBegan):
+            notes().print(f"{event.what}: {event.reason}", markup=False)
         if not isinstance(event, Deleted):
             return
         self._progress.advance(self._task, event.rows)

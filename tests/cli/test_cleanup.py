@@ -63,6 +63,18 @@ def test_long_work_shows_how_far_it_is_where_there_is_no_terminal(
     assert capsys.readouterr().err.splitlines()[-1] == "order_outbox_item: 1,500 items deleted so far"
 
 
+def test_a_log_without_a_partition_for_what_is_written_now_is_told(project: Project) -> None:
+    policy(project, "    storage: log\n    log_partitions: P1D\n")
+    project.call("db", "create")
+    assert project.run("cleanup") == "order_outbox_item: 0 items deleted\n"
+    assert project.errors == ""
+    project.execute("DROP TABLE order_outbox_items_log_p0")
+    project.run("cleanup")
+    assert "partitions of order_outbox_item: order_outbox_items_log has no partition" in " ".join(
+        project.errors.split()
+    )
+
+
 def test_a_signal_ends_it_after_the_statement_under_way(project: Project) -> None:
     project.fill(50)
     project.execute(OLD)

@@ -44,8 +44,8 @@ def test_what_lies_ahead_is_covered_without_gaps() -> None:
 
 
 def test_where_nothing_covers_the_present_the_first_range_leaves_room_for_transactions_under_way() -> None:
-    assert partitions(Range(0, 900)).missing(80) == [(1010, 1090), (1090, 1170)]
-    assert partitions().missing(80) == [(1010, 1090), (1090, 1170)]
+    assert partitions(Range(0, 900)).missing(800) == [(1008, 1808), (1808, 2608)]
+    assert partitions().missing(800) == [(1008, 1808), (1808, 2608)]
 
 
 def test_ranges_of_another_server_ahead_are_never_overlapped() -> None:

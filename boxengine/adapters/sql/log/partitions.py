@@ -22,6 +22,8 @@ FIRST_STEP = 4_000_000
 LEAST_STEP, MOST_STEP = 100_000, 2**32
 AHEAD = 2
 """So many partitions' worth of transactions is covered beyond the present."""
+MARGIN = 100
+"""Where nothing covers the present, the next partition begins after this part of its width: a hundredth."""
 KNOWN_AFTER = timedelta(minutes=5)
 """A rate of transactions is believed once it was measured for so long."""
 USUAL_SPAN = timedelta(days=1)
@@ -110,7 +112,7 @@ class Partitions:
         low = self.reach
         if low == self.current:
             # Transactions under way may still put rows of the next numbers into the default partition.
-            low += step // 8
+            low += step // MARGIN
         while low < wanted:
             taken = next((each for each in planned.ranges if each.low <= low < each.high), None)
             if taken is not None:

@@ -111,7 +111,7 @@ class _Turn:
         """Why nothing takes what is written now but the default partition; None: a partition does."""
         found = look(self._connection, self._place.quoted_log)
         self._connection.rollback()
-        return None if found is None or found.reach > found.current else _uncovered(self._place)
+        return None if found is None or found.reach > found.current else _uncovered(found, self._place)
 
     # ── made ahead ───────────────────────────────────────────────────────────────────────────────────
 
@@ -217,10 +217,13 @@ class _Turn:
         self._connection.execute(text(statement))
 
 
-def _uncovered(place: Place) -> str:
+def _uncovered(found: Partitions, place: Place) -> str:
+    told = f"{place.log} has no partition for what is written now: its default partition takes it, and delivery goes on"
+    ahead = [each.low - found.current for each in found.ranges if each.low > found.current]
+    if ahead:
+        return f"{told}; the next partition begins in {min(ahead):,} transactions"
     return (
-        f"{place.log} has no partition for what is written now: its default partition takes it, and retention deletes the rows "
-        "one by one; somebody holds locks, or the default partition has rows of the next partition"
+        f"{told}; no partition could be made: somebody held locks, or the default partition has rows that belong there"
     )
 
 
