@@ -18,12 +18,15 @@ LOCK_LIMIT = timedelta(seconds=0.25)
 """How long a look at a box waits for a locked table; meanwhile its thread cannot look at other boxes."""
 
 
-def connect_store(settings: Settings, *, statement_limit: timedelta | None = None, writes: bool = False) -> SqlStore:
+def connect_store(
+    settings: Settings, *, statement_limit: timedelta | None = None, writes: bool = False, only_looks: bool = False
+) -> SqlStore:
     """Connects to the database only.
 
     Args:
         statement_limit: after this time the database aborts a statement; None: never.
         writes: see ``connect``.
+        only_looks: see ``SqlStore``.
 
     Raises:
         BoxError: ``database.url`` is missing or makes no sense.
@@ -60,4 +63,5 @@ def connect_store(settings: Settings, *, statement_limit: timedelta | None = Non
         writes=writes,
         max_batch_bytes=settings.processor.max_batch_bytes,
         comments=comments,
+        only_looks=only_looks,
     )

@@ -131,7 +131,10 @@ def connect(settings: Settings, *, patience: Patience | None = None, writes: boo
     """
     clock, strangers = SystemClock(), Strangers()
     store = connect_store(
-        settings, statement_limit=None if patience is None else patience.statement_limit, writes=writes
+        settings,
+        statement_limit=None if patience is None else patience.statement_limit,
+        writes=writes,
+        only_looks=patience is not None,
     )
     client, prefix = redis_client(settings), settings.redis.prefix or ""
     wakeups: Wakeups | None = None

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, inspect, text
 
 from boxengine.adapters.sql.errors import translated
+from boxengine.adapters.sql.fronts import behind_front, held_from
 from boxengine.adapters.sql.index_names import index_name
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.adapters.sql.tables import BoxTable, quoted, unescaped
@@ -49,7 +50,11 @@ class SqlCensus:
 
     def take(self, box: Box) -> Counts:
         with self._rows(box) as rows:
-            counts = rows.all() if rows.span() <= self._small else rows.estimate(self._known_of(rows))
+            counts = (
+                rows.all()
+                if rows.span() <= self._small
+                else rows.estimate(self._known_of(rows), self._store.fronts(box))
+            )
         return self._with_log(box, counts, most=self._limit)
 
     def take_exactly(self, box: Box) -> Counts:
@@ -135,7 +140,7 @@ class _Rows:
         tried = int(rows[Status.PENDING][2]) if Status.PENDING in rows else 0
         return _counts(counts, Count(tried))
 
-    def estimate(self, known: _Known) -> Counts:
+    def estimate(self, known: _Known, fronts: Mapping[int, int]) -> Counts:
         counts: dict[Status, Count | None] = dict.fromkeys(Status)
         indexes = known.indexes
         for status in (Status.PENDING, Status.FAILED, Status.DISCARDED):
@@ -144,7 +149,7 @@ class _Rows:
         others = sum(count.number for count in counts.values() if count is not None)
         counts[Status.DELIVERED] = Count(max(0, self._total() - others), Precision.ABOUT)
         pending = counts[Status.PENDING]
-        return _counts(counts, None if pending is None else self._retrying(pending, indexes.pending or ""))
+        return _counts(counts, None if pending is None else self._retrying(pending, indexes.pending or "", fronts))
 
     # ── by index ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -163,7 +168,7 @@ class _Rows:
         capped[status] = monotonic()
         return Count(self._limit, Precision.AT_LEAST)
 
-    def _retrying(self, pending: Count, index: str) -> Count:
+    def _retrying(self, pending: Count, index: str, fronts: Mapping[int, int]) -> Count:
         """Counts retries among all pending rows if these are few, otherwise among the first of each bucket."""
         few = pending.precision is Precision.EXACT
         most = pending.number if few else FIRST * self.found.box.bucket_size
@@ -171,9 +176,9 @@ class _Rows:
         if few or not self._is_ours(index):
             rows += f" {self._order(index)} LIMIT {most}"
         else:
-            buckets = ", ".join(map(str, self.found.box.buckets))
-            of_bucket = f"{rows} AND bucket = held.bucket ORDER BY bucket, id LIMIT {FIRST}"
-            rows = f"SELECT i.errors_count FROM unnest(ARRAY[{buckets}]) AS held(bucket) CROSS JOIN LATERAL ({of_bucket}) AS i"
+            of_bucket = f"{rows} AND {behind_front()} ORDER BY bucket, id LIMIT {FIRST}"
+            held = held_from(fronts)
+            rows = f"SELECT i.errors_count FROM {held} CROSS JOIN LATERAL ({of_bucket}) AS i"
         (tried,) = self._one(f"SELECT count(*) FROM ({rows}) AS t WHERE t.errors_count > 0")
         if few:
             return Count(int(tried))
@@ -183,8 +188,12 @@ class _Rows:
         return index == index_name("ix", self._name, "pending")
 
     def _order(self, index: str) -> str:
-        """The sort order of boxengine's index, so that the planner can use no other."""
-        return "ORDER BY bucket, id" if self._is_ours(index) else ""
+        """The sort order of boxengine's index, so that the planner can use no other, and does not read the table from its
+        start until it has found enough. Pending rows are read from the youngest: dead entries of delivered ones stand before
+        the oldest."""
+        if self._is_ours(index):
+            return "ORDER BY bucket DESC, id DESC"
+        return "ORDER BY status, id" if index == index_name("ix", self._name, "failed") else ""
 
     def _source(self, index: str) -> str:
         if self._postgresql:

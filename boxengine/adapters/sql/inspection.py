@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -12,6 +12,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DataError
 
 from boxengine.adapters.sql.errors import translated
+from boxengine.adapters.sql.fronts import behind_front, held_from
 from boxengine.adapters.sql.item_rows import ItemRows
 from boxengine.adapters.sql.items import item_row
 from boxengine.adapters.sql.moments import Probes, span_of
@@ -70,7 +71,7 @@ class SqlInspector:
             ids, _ = look.search(failed, None, Towards.OLDER, limit, window=limit)
             rows = look.rows(failed, ids, Towards.OLDER, limit)
             share = max(20, _TROUBLED_PER_BOX // box.bucket_size)
-            waiting = look.tried(share)
+            waiting = look.tried(share, self._store.fronts(box))
             return [*rows, *look.rows(ItemFilter(), waiting, Towards.NEWER, limit)]
 
     def holding_back(self, box: Box, row: ItemRow) -> ItemRow | None:
@@ -192,19 +193,16 @@ class _Look:
             found = self._rows.among(which, ids, newest_first=newest_first, limit=limit, as_text=True)
         return [item_row(row) for row in found]
 
-    def tried(self, share: int) -> list[int]:
-        """Pending rows with failed attempts among the first of each bucket."""
-        first = "AND t.id > 0 ORDER BY t.bucket, t.id LIMIT :share"
+    def tried(self, share: int, fronts: Mapping[int, int]) -> list[int]:
+        """Pending rows with failed attempts among the first of each bucket, beginning at the ids of ``fronts``."""
+        first = "ORDER BY t.bucket, t.id LIMIT :share"
         if self._postgresql:
-            buckets = ", ".join(map(str, self._box.buckets))
-            of_bucket = (
-                f"SELECT t.id, t.errors_count FROM {self._name} AS t WHERE t.status = 0 AND t.bucket = held.bucket"
-            )
-            union = f"SELECT i.* FROM unnest(ARRAY[{buckets}]) AS held(bucket) CROSS JOIN LATERAL ({of_bucket} {first}) AS i"
+            of_bucket = f"SELECT t.id, t.errors_count FROM {self._name} AS t WHERE t.status = 0 AND {behind_front('t.')} {first}"
+            union = f"SELECT i.* FROM {held_from(fronts)} CROSS JOIN LATERAL ({of_bucket}) AS i"
         else:
             union = " UNION ALL ".join(
                 f"(SELECT t.id, t.errors_count FROM {self._name} AS t {self._hint} "
-                f"WHERE t.status = 0 AND t.bucket = {bucket} {first})"
+                f"WHERE t.status = 0 AND t.bucket = {bucket} AND t.id > 0 {first})"
                 for bucket in self._box.buckets
             )
         query = f"SELECT id FROM ({union}) AS w WHERE errors_count > 0 ORDER BY id LIMIT :most"

@@ -22,6 +22,7 @@ from boxengine.adapters.sql.comments import DeliveryComment, Traceparent
 from boxengine.adapters.sql.dialects.base import BoxStatements, Cursor
 from boxengine.adapters.sql.dialects.registry import commented, cursor_of, statements_for
 from boxengine.adapters.sql.errors import connection_lost, translated
+from boxengine.adapters.sql.fronts import Fronts
 from boxengine.adapters.sql.identity import identity
 from boxengine.adapters.sql.log.going_on import GoingOn
 from boxengine.adapters.sql.log.moved import ForeignPositions
@@ -59,6 +60,7 @@ class SqlStore:
         max_batch_bytes: int = MAX_BATCH_BYTES,
         comments: Traceparent | None = None,
         pace: Pace = PACE,
+        only_looks: bool = False,
     ) -> None:
         """Connects to nothing yet.
 
@@ -71,6 +73,7 @@ class SqlStore:
             max_batch_bytes: of the payloads of one claim; a larger item is claimed alone.
             comments: puts a comment behind the statements of deliveries, with the trace that this gives; None: no comments.
             pace: how often the bounds of the boxes move.
+            only_looks: whether nothing is delivered here, so that questions may begin at the first pending rows of the last look.
         """
         self._writes = writes
         self.engine = engine
@@ -85,6 +88,7 @@ class SqlStore:
         self._lock = threading.Lock()
         self._going_on = GoingOn(engine)
         self._bounds = SqlBounds(partial(self._cursor, self._looks), pace=pace)
+        self._fronts = Fronts(partial(self._cursor, self._looks)) if only_looks else None
 
     # ── Store ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -221,6 +225,14 @@ class SqlStore:
 
     def read_from_start(self, box_name: str) -> None:
         self._bounds.forget(box_name)
+        if self._fronts is not None:
+            self._fronts.forget(box_name)
+
+    def fronts(self, box: Box) -> Mapping[int, int]:
+        """By bucket, the id after which questions about the oldest pending rows may begin."""
+        if self._fronts is None or self.engine.dialect.name != "postgresql":
+            return dict.fromkeys(box.buckets, 0)
+        return self._fronts.of(self.table(box))
 
     def _begin(self, box: Box, buckets: Sequence[int]) -> dict[int, int]:
         """The buckets, each with the id after which to read."""
@@ -238,8 +250,10 @@ class SqlStore:
         return counts
 
     def oldest_pending(self, box: Box) -> datetime | None:
+        begin = self._begin(box, box.buckets) if self._fronts is None else self.fronts(box)
         return self._ask(
-            box, lambda cursor, statements: statements.oldest_pending(cursor, self._begin(box, box.buckets))
+            box,
+            lambda cursor, statements: statements.oldest_pending(cursor, begin),
         )
 
     def unread_since(self, box: Box) -> datetime | None:

@@ -71,7 +71,10 @@ def begin(
         if action == REPLAY:
             copied = site.replays.run(box, which, copying, progress=lambda items, _: job.advance(items))
             return f"{counted(Count(copied), 'item')} {DONE[action]}"
-        done = site.actions.run(box, Action(action), which, progress=job.advance)
+        try:
+            done = site.actions.run(box, Action(action), which, progress=job.advance)
+        finally:
+            site.servers.store.read_from_start(box.name)
         left = f"; {counted(Count(done.left), 'item')} left alone: in work, or changed meanwhile" if done.left else ""
         return f"{counted(Count(done.changed), 'item')} {DONE[action]}{left}"
 

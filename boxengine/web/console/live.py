@@ -6,14 +6,27 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from time import monotonic
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 EVERY = 2.0
 """Seconds between two refreshes."""
+
+
+class Recent(NamedTuple, Generic[T]):
+    """What is known at once."""
+
+    look: T | None
+    """None: the first look is under way."""
+    age: timedelta
+    newer: bool
+    """Whether a newer one is under way."""
 
 
 class Live(Generic[T]):
@@ -30,11 +43,13 @@ class Live(Generic[T]):
         self._told = told
         self._every = every
         self._lock = threading.Lock()
+        self._starting = threading.Lock()
         self._latest: T | None = None
         self._taken = -1e9
         self._watchers: set[_Watcher[T]] = set()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
+        self._under_way: Future[T] | None = None
 
     def now(self, *, fresh: bool = False) -> T:
         """The latest look, or a new one if that is too old or the caller wants a ``fresh`` one."""
@@ -44,6 +59,35 @@ class Live(Generic[T]):
                 self._taken = monotonic()
                 self._told(self._latest)
             return self._latest
+
+    def recent(self, *, patience: float) -> Recent[T]:
+        """The latest look, however old. If it is too old, a new one begins, and the caller waits this many seconds for it."""
+        if monotonic() - self._taken > self._every:
+            under_way = self._refresh()
+            if wait_for([under_way], patience).done:
+                return Recent(under_way.result(), timedelta(0), newer=False)
+            return Recent(self._latest, self._age, newer=True)
+        return Recent(self._latest, self._age, newer=False)
+
+    @property
+    def _age(self) -> timedelta:
+        return timedelta(seconds=monotonic() - self._taken)
+
+    def _refresh(self) -> Future[T]:
+        """The new look; there is never more than one."""
+        with self._starting:
+            if self._under_way is None or self._under_way.done():
+                under_way = self._under_way = Future[T]()
+                threading.Thread(
+                    target=self._fulfil, args=(under_way,), name="boxengine-console-look", daemon=True
+                ).start()
+            return self._under_way
+
+    def _fulfil(self, promised: Future[T]) -> None:
+        try:
+            promised.set_result(self.now())
+        except Exception as error:  # for whoever waits for it
+            promised.set_exception(error)
 
     def forget(self) -> None:
         """Makes the next look a new one, because something has changed."""

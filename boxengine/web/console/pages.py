@@ -28,6 +28,8 @@ from boxengine.web.console.rendering import page
 
 NEIGHBOURS = 3
 SHOWN_DEEDS = 200
+PATIENCE = 0.05
+"""Seconds for which the doctor's page waits for an examination that is under way."""
 
 
 # ── looking ──────────────────────────────────────────────────────────────────────────────────────────
@@ -115,8 +117,8 @@ def workers(call: Call) -> Response:
 
 
 def doctor(call: Call) -> Response:
-    """The doctor's findings."""
-    return page(call, "doctor.html", remarks=call.site.doctor.now())
+    """The doctor's findings, which a slow server must not keep anybody waiting for."""
+    return page(call, "doctor.html", checked=call.site.doctor.recent(patience=PATIENCE))
 
 
 def trail(call: Call) -> Response:

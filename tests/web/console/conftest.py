@@ -16,7 +16,7 @@ from boxengine.adapters.sql import schema
 from boxengine.adapters.sql.jobs import schema as job_schema
 from boxengine.app.boxes import Boxes, load
 from boxengine.app.servers import Patience, Servers, connect
-from boxengine.web.console import acting
+from boxengine.web.console import acting, pages
 from boxengine.web.console.application import build
 from tests.web.console.asgi import Client
 
@@ -110,6 +110,7 @@ class Console:
 def make_console(tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Console]]:
     """Makes consoles over a database, whose actions are over when they answer, however slow the machine is."""
     monkeypatch.setattr(acting, "SOON", timedelta(minutes=2))
+    monkeypatch.setattr(pages, "PATIENCE", 120)
     with ExitStack() as stack:
 
         def make(database: str, configuration: str = CONFIGURATION) -> Console:
