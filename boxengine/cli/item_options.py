@@ -35,9 +35,11 @@ Ids = Annotated[list[str] | None, typer.Option("--ids", help="These ids: 1,2,3; 
 EventKey = Annotated[str | None, typer.Option("--event-key", help="Of this event key.")]
 From = Annotated[
     str | None,
-    typer.Option("--from", help="Created then or later: ISO 8601 (UTC if no zone), or a duration before now (PT1H)."),
+    typer.Option(
+        "--from", help="Created at this time or later: ISO 8601 (UTC if no zone), or a duration before now (PT1H)."
+    ),
 ]
-To = Annotated[str | None, typer.Option("--to", help="Created before then.")]
+To = Annotated[str | None, typer.Option("--to", help="Created before this time.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 MOST_DIGITS = 19

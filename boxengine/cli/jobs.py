@@ -189,7 +189,7 @@ def schedules(
 ) -> None:
     """List the schedules of boxes with their next runs, by the database's clock.
 
-    A schedule that no worker has met yet is handled until nothing: its runs count from then on when a worker starts.
+    handled_until is empty while no worker has seen a schedule: its runs count from the moment at which one does.
 
     Example: boxengine jobs schedules report_job
     """

@@ -27,7 +27,8 @@ Name = Annotated[str, typer.Argument(help="Name of the subscription, such as ord
 Time = Annotated[
     str | None,
     typer.Option(
-        "--time", help="Items created then or later: ISO 8601 (UTC if no zone), or a duration before now (PT1H)."
+        "--time",
+        help="Items created at this time or later: ISO 8601 (UTC if no zone), or a duration before now (PT1H).",
     ),
 ]
 Id = Annotated[int | None, typer.Option("--id", min=1, help="This id and higher ones.")]

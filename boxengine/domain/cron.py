@@ -166,7 +166,7 @@ def _numbers(field: str, name: str, least: int, most: int, names: Mapping[str, i
         if step is not None and begin != "*" and end is None:
             raise ValueError(f"expected a range or * before the / of the {name}, such as {begin}-{most}/{step}")
         if first > last or (begin == "*" and end is not None):
-            raise ValueError(f"expected a range that goes up for the {name}, not {part!r}")
+            raise ValueError(f"expected a range from low to high for the {name}, not {part!r}")
         if step is not None and int(step) == 0:
             raise ValueError(f"expected a step of 1 or more for the {name}")
         found.update(range(first, last + 1, int(step or 1)))
