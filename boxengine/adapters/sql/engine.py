@@ -16,7 +16,7 @@ from sqlalchemy.pool import PoolResetState
 from boxengine.adapters.sql.pool import DisposablePool
 from boxengine.adapters.sql.pooler import is_pooled
 from boxengine.adapters.sql.writes import connect_arguments, demand
-from boxengine.errors import BoxError
+from boxengine.errors import BoxError, JobLost, JobTimeout
 
 CONNECT_TIMEOUT = 5
 """Seconds."""
@@ -131,12 +131,15 @@ def _run(connection: Any, statement: str) -> Any:
 
 
 def _reset(engine: Engine, connection: Any, record: Any, state: PoolResetState) -> None:
-    """Resets a connection as the pool itself would, but logs no traceback for one that has been lost."""
+    """Resets a connection as the pool itself would, but logs no traceback for one that has been lost.
+
+    Nor where a job's watchdog hits the thread just here: the pool keeps its error from the handler, and it rises again later.
+    """
     if state.terminate_only or state.transaction_was_reset:
         return
     try:
         connection.rollback()
-    except engine.dialect.loaded_dbapi.Error:
+    except (engine.dialect.loaded_dbapi.Error, JobLost, JobTimeout):
         record.invalidate()
 
 
