@@ -18,7 +18,7 @@ from tests.integration.converting.writers import Accepting, Writers
 from tests.integration.engine.rig import Rig
 from tests.integration.engine.watcher import Watcher
 
-ITEMS = int(os.environ.get("BOXENGINE_CONVERTED_ITEMS", "300"))
+ITEMS = int(os.environ.get("BOXENGINE_CONVERTED_ITEMS", "180"))
 """Committed meanwhile, at least."""
 KEYS = max(10, ITEMS // 100)
 POLICY = {"strict_order": "key", "minimal_retry_interval": 0.05, "maximal_retry_interval": 0.1, "max_retries": 1000}
@@ -40,7 +40,7 @@ def servers(tmp_path: Path, postgres_url: str, redis_url: str) -> Iterator[tuple
 
 
 def conversion(rig: Rig, watcher: Watcher) -> Conversion:
-    patience = Patience(attempts=600, lock_timeout=0.1, wait=watcher.listen, tell=lambda _line: None, pause=0.1)
+    patience = Patience(attempts=600, lock_timeout=0.9, wait=watcher.listen, tell=lambda _line: None, pause=0.1)
     (table,) = schema.tables([rig.box()])
     return Conversion(rig.engine, rig.box(), table, patience)
 

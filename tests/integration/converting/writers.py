@@ -87,9 +87,11 @@ class Writers:
         written = {}
         try:
             with engine.connect() as connection, connection.begin() as transaction:
-                for key in sorted(chance.sample(range(self._keys), 2)):
-                    moved_on = sa.text("UPDATE keys SET n = n + 1 WHERE key = :key RETURNING n")
-                    number = connection.execute(moved_on, {"key": key}).scalar_one()
+                # Both locks come first: with the box's table locked, too, nobody waits for a key of one who waits for the switch.
+                keys = sorted(chance.sample(range(self._keys), 2))
+                moved_on = sa.text("UPDATE keys SET n = n + 1 WHERE key = :key RETURNING n")
+                numbers = [connection.execute(moved_on, {"key": key}).scalar_one() for key in keys]
+                for key, number in zip(keys, numbers, strict=True):
                     item = rig.boxes.create_outbox_item(connection, BOX, event_key=key, payload=b"{}")
                     written[item] = (str(key), number)
                 connection.execute(sa.text("SELECT pg_sleep(:s)"), {"s": chance.random() * self._slow})
