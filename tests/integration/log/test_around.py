@@ -188,6 +188,17 @@ def test_an_item_with_an_id_below_what_was_passed_goes_out_if_it_was_created_lat
     assert bench.take() == [low]
 
 
+def test_an_item_that_a_slow_clock_dates_back_goes_out_by_its_higher_id(bench: Bench) -> None:
+    passed = bench.commit()
+    assert bench.take() == [passed]
+    item = bench.commit()
+    bench.run(
+        f"UPDATE order_items_log SET xact = '3', created_at = now() - interval '1 hour' WHERE id = {item}; "
+        "UPDATE order_items_positions SET server = 1"
+    )
+    assert bench.take() == [item]
+
+
 def test_where_retention_has_deleted_what_was_passed_last_the_rest_is_in_doubt(bench: Bench) -> None:
     first, second = bench.commit(), bench.commit()
     assert bench.take() == [first, second]

@@ -80,14 +80,12 @@ def test_a_message_is_known_while_its_item_waits_for_a_retry_and_after_its_row_o
     assert bench.ask("SELECT count(*) FROM order_items_log") == [(0,)]
 
 
-def test_messages_from_before_the_box_had_a_log_are_known(postgres_url: str) -> None:
-    bench = Bench(postgres_url, type=BoxType.INBOX)
+def test_messages_from_before_the_box_had_a_log_are_known(bench: Bench) -> None:
     table = replace(bench.box, storage=Storage.TABLE)
     with bench.engine.begin() as connection:
         (before,) = SqlRows(table).insert(connection, [message(UUID_1)]).ids
     assert receive(bench, message(UUID_1), message(UUID_2))[1] == {before}
     assert bench.take() == [before, before + 1]
-    bench.engine.dispose()
 
 
 def test_an_item_that_somebody_puts_into_the_side_table_as_well_does_not_hold_up_the_log(bench: Bench) -> None:
