@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from boxengine.adapters.memory.claims import MemoryClaim
+from boxengine.adapters.memory.database import Step
 from boxengine.adapters.memory.in_hand import MemoryInHand
 from boxengine.adapters.memory.queue import MemoryJobQueue
-from boxengine.adapters.memory.store import MemoryClaim, MemoryStore, Step
+from boxengine.adapters.memory.store import MemoryStore
 from boxengine.domain.box import Box
 from boxengine.domain.item_id import ItemId
 from boxengine.domain.job import Job

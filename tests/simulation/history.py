@@ -7,8 +7,8 @@ from datetime import timedelta
 from random import Random
 
 from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.memory.database import OpenClaim
 from boxengine.adapters.memory.rows import Row
-from boxengine.adapters.memory.store import MemoryClaim
 from boxengine.domain.box import Box, Storage, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.domain.item_id import ItemId
@@ -258,7 +258,7 @@ class History:
         for cut in self.servers.store.cut_idle(self.scenario.session_idle):
             self.blame_cut(cut)
 
-    def blame_cut(self, cut: MemoryClaim) -> None:
+    def blame_cut(self, cut: OpenClaim) -> None:
         """The server has ended the session of a claim."""
         for strand in self.scheduler.strands:
             if strand.context.get("open") is cut:

@@ -14,9 +14,10 @@ from typing import Any
 
 from boxengine.adapters.memory import queue as memory_queue
 from boxengine.adapters.memory import rows as memory_rows
+from boxengine.adapters.memory.claims import MemoryClaim
 from boxengine.adapters.memory.in_hand import MemoryInHand
 from boxengine.adapters.memory.queue import MemoryJobQueue
-from boxengine.adapters.memory.store import MemoryClaim, MemoryStore
+from boxengine.adapters.memory.store import MemoryStore
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item, Status
 from boxengine.domain.item_id import ItemId

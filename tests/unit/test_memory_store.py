@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from boxengine.adapters.memory.clock import ManualClock
-from boxengine.adapters.memory.store import MemoryStore, Step
+from boxengine.adapters.memory.database import Step
+from boxengine.adapters.memory.store import MemoryStore
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.outcome import Settlement
 from boxengine.errors import StoreUnavailable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, assert_never
@@ -136,3 +136,13 @@ def is_past_its_pause(box: Box, row: Row, now: datetime) -> bool:
     if box.backoff is None or row.processed_at is None or row.errors_count == 0:
         return True
     return row.processed_at + box.backoff.pause(row.errors_count, row.id) <= now
+
+
+def by_id(row: Row) -> ItemId:
+    """The sort key of rows."""
+    return row.id
+
+
+def behind(row_id: ItemId | None, rows: Iterable[Row]) -> Iterator[Row]:
+    """Those with a greater id; None: all."""
+    return (row for row in rows if row_id is None or row.id > row_id)

@@ -1,4 +1,4 @@
-"""The store in memory: committed rows, bucket locks and transactions, without a database.
+"""The store in memory: committed rows, without a database.
 
 One ``MemoryStore`` is one process's connection; ``twin()`` gives another process's view of the same rows.
 """
@@ -6,281 +6,26 @@ One ``MemoryStore`` is one process's connection; ``twin()`` gives another proces
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice
-from threading import RLock
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Self
 from uuid import NAMESPACE_OID, uuid5
 
 from boxengine.adapters.memory.bounding import MemoryBounds
-from boxengine.adapters.memory.rows import Row, Rows
+from boxengine.adapters.memory.claims import MemoryClaims
+from boxengine.adapters.memory.database import Database, OpenClaim, Step, no_fault
+from boxengine.adapters.memory.rows import Row, behind, by_id
 from boxengine.domain.bounds import PACE, Pace
 from boxengine.domain.box import Box, Storage
-from boxengine.domain.item import Item, Status
+from boxengine.domain.item import Status
 from boxengine.domain.item_id import ItemId
-from boxengine.domain.outcome import FailedAttempt, Settlement, Unrecorded
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import Clock, Outlook, PendingRow, Swept
 
 LOOKED_AT = 100
 """Rows of a look for old ones behind younger ones."""
-Step = Literal["ping", "poll", "claim", "later_delivered", "commit", "committed", "history"]
-"""Where a fault can strike. ``committed`` comes after the write: raising there loses only the acknowledgement."""
-
-
-def no_fault(step: Step) -> None:
-    """Nothing goes wrong."""
-
-
-@dataclass(slots=True)
-class Database:
-    """What all handles share. Every access holds ``lock``; nothing waits for anything else while holding it."""
-
-    clock: Clock
-    name: Callable[[int], ItemId]
-    lock: RLock = field(default_factory=RLock)
-    boxes: dict[str, Rows] = field(default_factory=dict)
-    held_buckets: set[tuple[str, int]] = field(default_factory=set)
-    locked_rows: set[tuple[str, ItemId]] = field(default_factory=set)
-    effects: list[Any] = field(default_factory=list)
-    refusals: dict[tuple[str, ItemId], bool] = field(default_factory=dict)
-    """By box and id, rows that refuse their outcome; whether they also refuse to be made failed."""
-    spoilt: dict[tuple[str, ItemId], str] = field(default_factory=dict)
-    """By box and id, rows that cannot be read, and why."""
-    max_batch_bytes: int = 64 * 1024 * 1024
-    """Of the payloads of one claim; a larger item is claimed alone."""
-    uncommitted: set[tuple[str, ItemId]] = field(default_factory=set)
-    """By box, ids that writers have drawn and not committed yet."""
-    open_claims: dict[int, MemoryClaim] = field(default_factory=dict)
-    """By identity, in the order in which they were opened."""
-
-    def rows(self, box: Box) -> Rows:
-        return self.boxes.setdefault(box.name, Rows(self.name))
-
-
-class MemorySession:
-    """Stands for the user's session: what is added takes effect if the claim commits."""
-
-    def __init__(self) -> None:
-        self.effects: list[Any] = []
-
-    def add(self, effect: object) -> None:
-        self.effects.append(effect)
-
-
-class MemoryClaim:
-    """A ``Claim`` over memory. Writes nothing before ``commit``, so undoing is forgetting."""
-
-    def __init__(
-        self,
-        database: Database,
-        box: Box,
-        buckets: Mapping[int, ItemId | None],
-        limit: int,
-        *,
-        fault: Callable[[Step], None],
-    ) -> None:
-        self._database = database
-        self._box = box
-        self._fault = fault
-        self._open = True
-        self._broken = False
-        self.session: Any = MemorySession()
-        with database.lock:
-            self.last_used = database.clock.monotonic()
-            self.now: datetime = database.clock.now()
-            self._granted = [bucket for bucket in buckets if (box.name, bucket) not in database.held_buckets]
-            self.refused: frozenset[int] = frozenset(buckets).difference(self._granted)
-            self.items: Sequence[Item]
-            self.exhausted: frozenset[int]
-            self.items, self.exhausted = self._within_bytes(*self._read(buckets, limit))
-            self.unreadable: Mapping[ItemId, str] = {
-                item.id: database.spoilt[box.name, item.id]
-                for item in (self.items if database.spoilt else ())
-                if (box.name, item.id) in database.spoilt
-            }
-            database.held_buckets.update((box.name, bucket) for bucket in self._granted)
-            database.locked_rows.update((box.name, item.id) for item in self.items)
-            database.open_claims[id(self)] = self
-
-    def _read(self, after: Mapping[int, ItemId | None], limit: int) -> tuple[list[Item], frozenset[int]]:
-        share = max(1, limit // max(1, len(self._granted)))
-        rows = self._database.rows(self._box)
-        found: list[Row] = []
-        exhausted = set()
-        for bucket in self._granted:
-            due = _after(after[bucket], rows.due(self._box, bucket, self.now))
-            of_bucket = list(islice(due, share))
-            found += of_bucket
-            if len(of_bucket) < share:
-                exhausted.add(bucket)
-        found.sort(key=_by_id)
-        return [row.as_item(self._box, dispatched_at=self.now) for row in found[:limit]], frozenset(exhausted)
-
-    def _within_bytes(self, items: list[Item], exhausted: frozenset[int]) -> tuple[list[Item], frozenset[int]]:
-        """Of each bucket its first items, as far as all of them together stay within the bytes of a batch."""
-        kept: list[Item] = []
-        used, left = 0, set[int]()
-        for item in items:
-            size = len(item.payload or b"")
-            if item.bucket in left or (kept and used + size > self._database.max_batch_bytes):
-                left.add(item.bucket)
-                continue
-            used += size
-            kept.append(item)
-        return kept, exhausted - left
-
-    @contextmanager
-    def savepoint(self) -> Iterator[None]:
-        """Forgets what the block added to the session if it raises; the error goes on to the caller."""
-        before = len(self.session.effects)
-        try:
-            yield
-        except BaseException:
-            del self.session.effects[before:]
-            raise
-
-    def later_delivered(self, items: Sequence[Item]) -> Mapping[ItemId, ItemId]:
-        """See ``Claim.later_delivered``."""
-        self._fault("later_delivered")
-        last: dict[tuple[str, str | None], ItemId] = {}
-        with self._database.lock:
-            self._insist_on_connection()
-            self.last_used = self._database.clock.monotonic()
-            for row in self._database.rows(self._box):
-                if row.status == Status.DELIVERED:
-                    last[row.event_key, row.event_name] = row.id
-        found = ((item.id, last.get((item.event_key, item.event_name), item.id)) for item in items)
-        return {item_id: later for item_id, later in found if later > item_id}
-
-    def commit(self, settlement: Settlement) -> Unrecorded | None:
-        """Applies the settlement and the session's effects at once, and frees the buckets; but for rows that refuse it.
-
-        Raises:
-            StoreUnavailable: a fault was injected, or the connection was cut.
-            RuntimeError: the claim has ended already.
-        """
-        self._fault("commit")
-        with self._database.lock:
-            self._insist_on_connection()
-            if not self._open:
-                raise RuntimeError("this claim has ended; a settlement after that would be recorded without its lock")
-            unrecorded = self._refused(settlement) if self._database.refusals else None
-            if unrecorded is None:
-                self._write(settlement)
-                self._database.effects += self.session.effects
-            self.close()
-        self._fault("committed")
-        return unrecorded
-
-    def _refused(self, settlement: Settlement) -> Unrecorded | None:
-        """Writes what can be written of a settlement, if a row in it refuses its outcome."""
-        refusals = self._database.refusals
-        refused = [each for each in self._written(settlement) if (self._box.name, each) in refusals]
-        if not refused:
-            return None
-        counts = {item.id: item.errors_count for item in self.items}
-        left = {each: "refused" for each in refused if refusals[self._box.name, each]}
-        failed = {
-            each: FailedAttempt(each, Status.FAILED, counts[each], "its outcome could not be recorded: refused")
-            for each in refused
-            if each not in left
-        }
-        undone = bool(self.session.effects)
-        others = settlement.only(() if undone else set(settlement.ids).difference(refused))
-        self._write(replace(others, failed=[*others.failed, *failed.values()]))
-        return Unrecorded(failed=failed, left=left, undone=undone)
-
-    def _written(self, settlement: Settlement) -> list[int]:
-        """The items of whose outcomes a row tells."""
-        return settlement.ids
-
-    @property
-    def _rows(self) -> Rows:
-        """Where outcomes are written."""
-        return self._database.rows(self._box)
-
-    def _write(self, settlement: Settlement) -> None:
-        rows, now = self._rows, self._database.clock.now()
-        deletes = self._box.retention.deletes_on_delivery
-        for row in self._pending(rows, settlement.delivered):
-            if deletes:
-                rows.remove(row.id)
-            else:
-                rows.put(replace(row, status=Status.DELIVERED, processed_at=now, updated_at=now))
-        discards = {discard.id: discard for discard in settlement.discarded}
-        for row in self._pending(rows, list(discards)):
-            log = "\n".join(filter(None, (discards[row.id].error_log, row.error_log)))
-            rows.put(replace(row, status=Status.DISCARDED, error_log=log, processed_at=now, updated_at=now))
-        attempts = {attempt.id: attempt for attempt in settlement.failed}
-        for row in self._pending(rows, list(attempts)):
-            attempt = attempts[row.id]
-            rows.put(
-                replace(
-                    row,
-                    status=attempt.status,
-                    errors_count=attempt.errors_count,
-                    error_log=attempt.error_log,
-                    processed_at=now,
-                    updated_at=now,
-                )
-            )
-
-    @staticmethod
-    def _pending(rows: Rows, ids: Sequence[ItemId]) -> list[Row]:
-        found = (rows.get(row_id) for row_id in ids)
-        return [row for row in found if row is not None and row.status == Status.PENDING]
-
-    def leave_empty(self) -> None:
-        """Writes what a claim without items has to write: nothing."""
-
-    def cut(self) -> None:
-        """Breaks the connection, as the server does with one that sat idle in a transaction: all is undone and freed."""
-        self._broken = True
-        self.close()
-
-    def _insist_on_connection(self) -> None:
-        if self._broken:
-            raise StoreUnavailable("the server has cut the connection of this claim")
-
-    def close(self) -> None:
-        """Frees the locks; without a commit before, nothing of the claim remains."""
-        if not self._open:
-            return
-        self._open = False
-        with self._database.lock:
-            del self._database.open_claims[id(self)]
-            self._database.held_buckets.difference_update((self._box.name, bucket) for bucket in self._granted)
-            self._database.locked_rows.difference_update((self._box.name, item.id) for item in self.items)
-
-
-class MemoryClaims:
-    """``Claims`` over memory."""
-
-    kind: ClassVar[type[MemoryClaim]] = MemoryClaim
-
-    def __init__(self, database: Database, box: Box, *, fault: Callable[[Step], None], bounds: MemoryBounds) -> None:
-        self._database = database
-        self._box = box
-        self._fault = fault
-        self._bounds = bounds
-
-    @contextmanager
-    def open(self, buckets: Mapping[int, ItemId | None], limit: int) -> Iterator[MemoryClaim]:
-        """See ``Claims.open``; each granted bucket gives ``limit // granted`` rows, at least one."""
-        self._fault("claim")
-        begin = self._bounds.begin(self._box, buckets)
-        claim = self.kind(self._database, self._box, begin, limit, fault=self._fault)
-        try:
-            yield claim
-            if not claim.items:
-                claim.leave_empty()
-            self._bounds.of(self._box).claimed(len(claim.items))
-        finally:
-            claim.close()
 
 
 class MemoryStore:
@@ -439,7 +184,7 @@ class MemoryStore:
             self._database.uncommitted.add((box.name, row_id))
             return row_id
 
-    def cut_idle(self, longest: timedelta) -> list[MemoryClaim]:
+    def cut_idle(self, longest: timedelta) -> list[OpenClaim]:
         """Cuts claims whose last statement was longer ago, as ``idle_in_transaction_session_timeout`` does; which."""
         with self._database.lock:
             limit = self._database.clock.monotonic() - longest.total_seconds()
@@ -475,9 +220,9 @@ class MemoryStore:
         with self._database.lock:
             rows, now = self._database.rows(box), self._database.clock.now()
             for bucket, after in self._begin(box, buckets).items():
-                due = _after(after, rows.due(box, bucket, now))
+                due = behind(after, rows.due(box, bucket, now))
                 found += islice(filter(wanted, due), share)
-        return [PendingRow(row.id, row.bucket, row.errors_count) for row in sorted(found, key=_by_id)]
+        return [PendingRow(row.id, row.bucket, row.errors_count) for row in sorted(found, key=by_id)]
 
     def outlook(self, box: Box, buckets: Sequence[int]) -> Outlook:
         """See ``Store.outlook``."""
@@ -485,7 +230,7 @@ class MemoryStore:
         with self._database.lock:
             rows, now = self._database.rows(box), self._database.clock.now()
             begin = self._begin(box, buckets)
-            due = [bucket for bucket, after in begin.items() if any(_after(after, rows.due(box, bucket, now)))]
+            due = [bucket for bucket, after in begin.items() if any(behind(after, rows.due(box, bucket, now)))]
             return Outlook(due, rows.next_delayed(now))
 
     def pending(self, boxes: Sequence[Box]) -> frozenset[str]:
@@ -575,17 +320,8 @@ class MemoryStore:
         self._fault("history")
         with self._database.lock:
             rows = self._database.rows(box)
-            looked = list(islice(_after(after, rows), LOOKED_AT))
+            looked = list(islice(behind(after, rows), LOOKED_AT))
             finished = (row for row in looked if row.status != Status.PENDING and row.status in before)
             doomed = list(islice((row for row in finished if row.created_at < before[row.status]), limit))
             self._remove(box, doomed)
         return Swept(len(doomed), looked[-1].id if looked else None)
-
-
-def _by_id(row: Row) -> ItemId:
-    return row.id
-
-
-def _after(row_id: ItemId | None, rows: Iterable[Row]) -> Iterator[Row]:
-    """Those behind this id; None: all."""
-    return (row for row in rows if row_id is None or row.id > row_id)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from boxengine.adapters.memory.claims import MemoryClaims
 from boxengine.adapters.memory.clock import ManualClock
-from boxengine.adapters.memory.store import MemoryClaims
 from boxengine.adapters.memory.workers import MemoryWorkers
 from boxengine.domain.box import Box, BoxType, CircuitPolicy
 from boxengine.domain.item import Item

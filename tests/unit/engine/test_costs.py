@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import boxengine.engine
-from boxengine.adapters.memory.store import MemoryClaim
+from boxengine.adapters.memory.claims import MemoryClaim
 from boxengine.domain.item import Item
 from boxengine.engine.delivering.pipeline import Middlewares, TransportSpec
 from boxengine.engine.delivering.sending import Sending

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from boxengine.adapters.memory.store import MemoryClaim
+from boxengine.adapters.memory.claims import MemoryClaim
 from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure

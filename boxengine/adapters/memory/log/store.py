@@ -9,10 +9,12 @@ from itertools import islice
 from typing import Any, ClassVar
 
 from boxengine.adapters.memory.bounding import MemoryBounds
+from boxengine.adapters.memory.claims import MemoryClaim, MemoryClaims
+from boxengine.adapters.memory.database import Database, OpenClaim, Step, no_fault
 from boxengine.adapters.memory.log.table import MemoryLog
 from boxengine.adapters.memory.log.transactions import Transactions
 from boxengine.adapters.memory.rows import Row, Rows
-from boxengine.adapters.memory.store import Database, MemoryClaim, MemoryClaims, MemoryStore, Step, no_fault
+from boxengine.adapters.memory.store import MemoryStore
 from boxengine.domain.bounds import PACE, Pace
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Item
@@ -211,7 +213,7 @@ class MemoryLogStore(MemoryStore):
         with self._database.lock:
             self._database.log(box).remove(row_id)
 
-    def move_to_another_server(self) -> list[MemoryClaim]:
+    def move_to_another_server(self) -> list[OpenClaim]:
         """Goes on as a logical copy: transactions are cut, and their numbers begin anew. Returns the claims that were open."""
         with self._database.lock:
             cut = list(self._database.open_claims.values())
