@@ -6,15 +6,14 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from itertools import groupby
-from operator import itemgetter, methodcaller
+from datetime import timedelta
 from typing import Any
 
 from boxengine.adapters.kafka.client import LibrdkafkaLog
 from boxengine.adapters.kafka.consumer_client import ConsumerClient, load_consumer_client, words
+from boxengine.adapters.kafka.received import message_of
 from boxengine.adapters.kafka.statistics import Extent, extents
-from boxengine.adapters.kafka.topic_ids import Change, TopicIds
+from boxengine.adapters.kafka.topic_ids import TopicIds, log_changes
 from boxengine.domain.message import ReceivedMessage
 from boxengine.errors import BoxError, SourceUnavailable
 from boxengine.ports import TopicPartition
@@ -41,13 +40,8 @@ MOVED = frozenset(
 """Answers to a commit during a rebalance. The next owner receives the messages again, and recognises them."""
 PASSING = frozenset({"_PARTITION_EOF", "_MAX_POLL_EXCEEDED"})
 """Errors that librdkafka reports but recovers from by itself."""
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-NO_TIMESTAMP = -1
 BEGINNING = -2
 """librdkafka's ``OFFSET_BEGINNING``."""
-_HEADERS = methodcaller("headers")
-"""If a header's name is not UTF-8, confluent-kafka returns a list with a hole and leaves its exception pending: the
-interpreter raises it at some later statement, or crashes at the hole. A call through ``methodcaller`` is checked."""
 SILENT = frozenset({"_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE", "_TIMED_OUT", "_AUTHENTICATION", "_SSL"})
 """Errors that the client's own threads report when they can reach no broker."""
 
@@ -293,7 +287,7 @@ class KafkaSource:
                 known.pop(place, None)
             self._begun_anew[place] = BEGINNING
         self._seek(dict.fromkeys(places, BEGINNING))
-        _tell_of(changes)
+        log_changes(changes)
         return places
 
     # ── positions ────────────────────────────────────────────────────────────────────────────────────
@@ -371,52 +365,6 @@ class KafkaSource:
                 # The consumer is unusable; the next one begins where the group left off.
                 self.close()
             raise SourceUnavailable(f"kafka: {words(error)}") from error
-
-
-def message_of(received: Any, *, cluster: str = "") -> ReceivedMessage:
-    """The received message as a value. Parts that cannot be represented are left out, and named in ``unreadable``."""
-    problems: list[str] = []
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-    try:
-        headers = tuple(_HEADERS(received) or ())
-    except (SystemError, UnicodeError) as error:
-        cause = error.__cause__ or error
-        problems.append(f"the headers cannot be read, a name among them may not be UTF-8: {cause}")
-    kind, milliseconds = received.timestamp()
-    moment = None
-    if kind and milliseconds != NO_TIMESTAMP:
-        try:
-            moment = EPOCH + timedelta(milliseconds=milliseconds)
-        except OverflowError:
-            problems.append(
-                f"the timestamp {milliseconds} is not a date: Kafka's timestamps are milliseconds since 1970"
-            )
-    return ReceivedMessage(
-        received.topic(),
-        received.partition(),
-        received.offset(),
-        received.key(),
-        received.value(),
-        headers,
-        moment,
-        cluster,
-        "; ".join(problems),
-    )
-
-
-def _tell_of(changes: Iterable[Change]) -> None:
-    """Logs one line per topic and change of id."""
-    lines = sorted((change.partition[0], change.before, change.now, change.partition[1]) for change in changes)
-    for (topic, before, now), group in groupby(lines, key=itemgetter(0, 1, 2)):
-        numbers = ", ".join(str(number) for *_, number in group)
-        logger.warning(
-            "topic %s was deleted and created again (its id was %s and is %s): the committed offsets belong to the "
-            "topic that is gone, so its partitions owned here (%s) are read from their beginning",
-            topic,
-            before,
-            now,
-            numbers,
-        )
 
 
 def _names(partitions: Sequence[Any]) -> list[TopicPartition]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib import import_module
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from boxengine.adapters.kafka.config import without_consumer_settings
 from boxengine.ports import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 ASK_EVERY = 5.0
 """Seconds. Until a new topic is noticed, messages behind the old position are stored before those in front of it."""
@@ -115,3 +120,18 @@ def _id_in(text: str, cluster: str) -> str:
     """The committed id, if it is of this cluster: a tool that copies groups between clusters may copy the id too."""
     parts = dict(part.partition("=")[::2] for part in text.split())
     return parts.get("topic-id", "") if parts.get("cluster") == cluster else ""
+
+
+def log_changes(changes: Iterable[Change]) -> None:
+    """Logs one line per topic and change of id."""
+    lines = sorted((change.partition[0], change.before, change.now, change.partition[1]) for change in changes)
+    for (topic, before, now), group in groupby(lines, key=itemgetter(0, 1, 2)):
+        numbers = ", ".join(str(number) for *_, number in group)
+        logger.warning(
+            "topic %s was deleted and created again (its id was %s and is %s): the committed offsets belong to the "
+            "topic that is gone, so its partitions owned here (%s) are read from their beginning",
+            topic,
+            before,
+            now,
+            numbers,
+        )

@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from boxengine.adapters.kafka.client import LOGGER
-from boxengine.adapters.kafka.consumer import message_of
 from boxengine.adapters.kafka.consumer_client import ConsumerClient, load_consumer_client, words
 from boxengine.adapters.kafka.consumer_config import consumer_config
+from boxengine.adapters.kafka.received import message_of
 from boxengine.domain.message import ReceivedMessage
 from boxengine.errors import BoxError, SourceUnavailable
 from boxengine.ports import Clock
