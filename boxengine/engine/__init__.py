@@ -32,15 +32,20 @@ What happens when ...
   no outcome is recorded, the rows are pending, and the locks are free. Nobody released the leases: they run out within
   seconds, and the buckets are queued again as ``Hold.orphaned``. The items that the transport took go out once more, with
   the same ``Idempotency-Key``: at most one batch for each thread, of the rows that ``sizing`` allows. ``careful`` sends
-  the first batch of each such bucket whole, with a note outside the process (``care``). If a second worker dies of it,
-  the items go one by one, and one that was alone in hand at two deaths is failed.
+  the first batch of each such bucket whole, with a note outside the process (``care``). A worker that dies during that
+  batch leaves its note behind. The next worker sees the note and sends the bucket's items one by one, and an item that
+  was alone in hand at two deaths is failed.
 - **a batch transport refuses the third of five items under ``strict_order: key``:** ``ordering`` cuts the batch into
-  waves that hold no key twice. The other items of the third item's wave are delivered. The third is a failed attempt with
-  a count and a backoff, and its key is blocked, so later items of that key are left out of the next waves. All this is
-  committed together. Until the backoff is over, the query gives out neither the item nor its followers; ``follow_up``
+  waves that hold no key twice, and ``whole`` hands each wave to the transport in one call. If the five items have five
+  keys, they are one wave. The other items of the third item's wave are delivered. The third is a failed attempt with a
+  count and a backoff, and its key is blocked, so later items of that key are left out of the next waves. All this is
+  committed together. (A transport that raises instead of refusing one item gets the wave again in halves, until the
+  guilty items are found.) Until the backoff is over, the query gives out neither the item nor its followers; ``follow_up``
   asks for a poll by then. With ``max_retries`` used up it is failed, and its key stays parked until somebody decides.
-- **a lease runs out in the middle of a batch:** ``deadline`` looks at the time between any two items or waves, never
-  between two transports of one item. Nothing more is sent; what has gone out is recorded in the same transaction, because
+- **a lease runs out in the middle of a batch:** the ``keeper`` renews leases in a thread of its own, so this takes a lost
+  Redis, a process that was paused, or a batch that outlives the general timeout. ``deadline`` looks at the time between
+  any two items or waves, never between two transports of one item and never inside a transport's call. Once the lease has
+  run out, nothing more is sent; what has gone out is recorded in the same transaction, because
   the database's lock is still held. The rest stays pending. Another worker that takes the bucket meanwhile is refused
   that lock, and finds the rows settled once it has it. If the renewal says that the lease was lost, ``holding`` is over
   for good, whatever later renewals say.

@@ -1,4 +1,4 @@
-"""Buckets whose last holder died: what it may have had in hand is sent first, and with care."""
+"""Buckets whose last holder died: the items that it may have been sending go first, and with care."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from boxengine.engine.delivering.work import NO_CAUTION
 
 
 def drained_with_care(drain: Drain, care: Care, *, until: float, must_stop: Callable[[], bool]) -> bool:
-    """Sends what the last holders may have had in hand when they died; whether it came to the end of that.
+    """Sends the items that dead holders may have been sending; returns whether it finished.
 
-    Bucket by bucket, and one item at a time where a second holder died of the bucket. If it did not come to the end, all
-    leases run out, and whoever takes these buckets next is careful too.
+    It goes bucket by bucket, and one item at a time where a second holder died in the bucket's first batch. If it does not
+    finish, all leases run out, and the next holder of these buckets is careful too.
     """
     doubtful = dict.fromkeys(sorted(drain.orphaned), CAREFUL_ITEMS)
     """By bucket, how many items may still be sent one by one."""

@@ -1,4 +1,4 @@
-"""When sending must stop: the leases have run out, the time is over, or somebody has paused the box."""
+"""When sending must stop: the leases have run out, the batch's time is over, or somebody has paused the box."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from boxengine.engine.delivering.work import Errand
 
 
 class Deadline:
-    """Of one batch; looked at between any two items or waves, never between two transports of one item."""
+    """The deadline of one batch. Senders ask it between any two items or waves, never between two transports of one item."""
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ class Holding:
     """The state of one hold. The drain lets buckets go; the lease keeper, in its own thread, reports what a renewal came to.
 
     A bucket that is being let go may look lost to a renewal under way at the same moment. It is not: nobody else can have
-    it before this holding has finished with it.
+    the bucket before this holding has finished with it.
     """
 
     def __init__(self, hold: Hold, queue: JobQueue) -> None:
@@ -31,12 +31,12 @@ class Holding:
 
     @property
     def box(self) -> Box:
-        """Whose buckets these are."""
+        """The box of these buckets."""
         return self._hold.box
 
     @property
     def hold(self) -> Hold:
-        """As it is now."""
+        """The hold with the buckets that are left."""
         return self._hold
 
     @property
@@ -46,7 +46,7 @@ class Holding:
 
     @property
     def over(self) -> bool:
-        """Whether nothing of it is worth renewing."""
+        """Whether there is nothing left to renew."""
         return self.valid_until == OVER or not self.buckets
 
     # ── what the drain does ──────────────────────────────────────────────────────────────────────────
@@ -68,7 +68,7 @@ class Holding:
             self._drop(buckets)
 
     def leave(self, buckets: Collection[int]) -> None:
-        """Lets these leases run out, and tells the coordinator that we live. Buckets that came orphaned stay orphaned."""
+        """Lets these leases run out, and tells the coordinator that no worker died. Buckets that came orphaned stay orphaned."""
         left = frozenset(buckets) - self._hold.orphaned
         if left:
             self._queue.leave(self._hold, left)
@@ -91,8 +91,8 @@ class Holding:
         with self._lock:
             gone = self.buckets.intersection(lost) - self._letting_go
             if gone:
-                # Somebody else may be at these buckets. Whatever the drain is about to send must wait, for good: were a
-                # later renewal to bring the holding back to life, the drain would never know.
+                # Somebody else may be at these buckets, so the drain must send nothing more. The holding stays over for good:
+                # if a later renewal revived it, the drain would never know that it had lost a bucket.
                 self._hold = replace(self._hold, buckets=self.buckets - gone)
                 self.valid_until = OVER
             elif self.valid_until != OVER:

@@ -1,7 +1,7 @@
 """Keeps the leases of the buckets in work alive, for all processor threads, in one loop of its own.
 
 Leases are short, so that the buckets of a worker that died move to another within seconds; a worker that lives renews
-them. What is in work for longer than the general timeout is not renewed any more: that thread hangs.
+them. A holding that has been in work for longer than the general timeout is not renewed any more: its thread hangs.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from boxengine.ports import Clock, JobQueue
 
 
 class LeaseKeeper:
-    """Renews the leases of all holdings that are inside ``keeping``, and tells each what came of it."""
+    """Renews the leases of all holdings that are inside ``keeping``, and reports the result to each."""
 
     def __init__(self, queue: JobQueue, *, clock: Clock, length: LeaseLength, longest: timedelta) -> None:
         """Args:
-        length: of a lease. Told how long each renewal takes.
-        longest: for how long a holding is renewed at all (general timeout).
+        length: how long a lease lasts; each renewal reports to it how long it took.
+        longest: after this time a holding is not renewed any more (the general timeout).
         """
         self._queue = queue
         self._clock = clock
@@ -52,7 +52,7 @@ class LeaseKeeper:
     def turn(self) -> timedelta:
         """Renews the leases that need it; returns the pause until the next time."""
         with self._lock:
-            # Beside a slow coordinator the last in line waits for long, so the most urgent goes first.
+            # With a slow coordinator the last renewal comes late, so the most urgent goes first.
             kept = sorted(self._holdings.values(), key=lambda each: each[0].valid_until)
         now = self._clock.monotonic()
         for holding, until in kept:

@@ -1,4 +1,4 @@
-"""Who waits for whom within a batch: followers of an item that failed, or that could not be sent."""
+"""Which items of a batch must wait: those that follow an item which failed, or which could not be sent."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ Route = tuple[Carrier, ...]
 
 
 class Ordering:
-    """The order of one batch's items. Items of one line go one after the other: of a bucket or of a key."""
+    """The order of one batch's items. A *line* is the items of one bucket or of one key, which go one after the other."""
 
     def __init__(self, strict: StrictOrder) -> None:
         self._by_bucket = strict is StrictOrder.BUCKET
         self.strict = strict is not StrictOrder.NONE
         """Whether an item waits for the answer about the one before it in its line."""
         self.blocked: set[Any] = set()
-        """Lines in which an item failed or waits. They stop under strict order. Empty: no item has a reason to wait."""
+        """Lines in which an item failed or waits. Under strict order, nothing more of them is sent. Empty: no item need wait."""
         self.held: set[str] = set()
         """Keys of items that could not be sent and stay pending. Their followers must not overtake them in any order."""
 
     def line(self, item: Item) -> Any:
-        """What the item has its place in."""
+        """The item's line: its bucket or its key."""
         return item.bucket if self._by_bucket else item.event_key
 
     def block(self, items: Iterable[Item]) -> None:
@@ -42,7 +42,7 @@ class Ordering:
         return (self.strict and self.line(item) in self.blocked) or item.event_key in self.held
 
     def free(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Those that follow no item which stays pending."""
+        """The items that may go: those that follow no held item."""
         return [item for item in items if item.event_key not in self.held] if self.held else items
 
     def waves(self, items: Sequence[Item]) -> Iterable[Sequence[Item]]:
@@ -68,7 +68,7 @@ class Ordering:
             rest = later
 
     def by_route(self, items: Sequence[Item], routes: Routes) -> Iterable[tuple[Route, Sequence[Item]]]:
-        """Items grouped by their transports. Of one line, whatever the routes, they stay in id order."""
+        """Items grouped by their transports. The items of one line stay in id order, whatever their routes."""
         if routes.same_for(items):
             return [(routes.all, items)]
         groups: dict[tuple[int, Route], list[Item]] = {}

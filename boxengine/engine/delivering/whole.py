@@ -28,7 +28,7 @@ class Carried(NamedTuple):
     """What handing items to one transport came to."""
 
     items: Sequence[Item]
-    """Those that it took."""
+    """The items that the transport took."""
     sent: Sent
     """With what became of the others."""
 
@@ -68,7 +68,7 @@ class Whole:
             return self._narrow(carrier, items, error, sent)
 
     def _call(self, carrier: Carrier, items: Sequence[Item], sent: Sent) -> Carried:
-        """One call, told to those who watch however it ends."""
+        """One call of the transport, reported to the observer however it ends."""
         watch, bad, withheld = self._watch, None, 0
         began = watch.monotonic()
         try:

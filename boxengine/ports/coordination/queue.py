@@ -75,7 +75,7 @@ class JobQueue(Protocol):
         """Frees the leases of the hold's buckets and queues these jobs behind all others, so that others get their turn."""
 
     def leave(self, hold: Hold, buckets: Iterable[int]) -> None:
-        """Lets the leases of these buckets expire by themselves, without their holder being taken for dead."""
+        """Lets the leases of these buckets expire by themselves, without their holder being treated as dead."""
 
     def unattended(self, box: Box, buckets: Iterable[int]) -> list[int]:
         """Those of the buckets that are neither in work nor, as far as is known, queued; ascending."""
