@@ -257,6 +257,7 @@ class StoreSide:
         self._scheduler = scheduler
         self._record = record
         self.poll = self._store.poll
+        self.poll_regular = self._store.poll_regular
         self.outlook = self._store.outlook
         self.pending = self._store.pending
         self.ping = self._store.ping
