@@ -158,7 +158,7 @@ class SqlStore:
     def _open(self, kind: type[_Kind], box: Box, buckets: Mapping[int, int], limit: int) -> Iterator[_Kind]:
         bounds = self._bounds.of(box)
         begin = {bucket: bounds.after(bucket, position) for bucket, position in buckets.items()}
-        self._going_on.look(box)
+        self._going_on.look(self._of_one_size(box))
         with ExitStack() as stack:
             try:
                 claim = stack.enter_context(self._claim(kind, box, begin, limit))

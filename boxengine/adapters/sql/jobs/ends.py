@@ -83,8 +83,7 @@ class StepwiseEnds:
 
     def write(self, connection: Connection, outcomes: Sequence[JobOutcome]) -> set[int]:
         rows, jobs = self._rows, self._rows.jobs.c
-        held = rows.held([each.job.held for each in outcomes])
-        query = select(jobs.id, jobs.cancel_requested).where(held).order_by(jobs.id).with_for_update()
+        query = rows.locked([each.job.held for each in outcomes], jobs.id, jobs.cancel_requested)
         canceled = {job_id: bool(cancel) for job_id, cancel in connection.execute(query)}
         told = [_told(_as_asked(each, cancel=canceled[each.job.id])) for each in outcomes if each.job.id in canceled]
         kinds: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}

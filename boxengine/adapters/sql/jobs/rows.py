@@ -12,6 +12,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     MetaData,
+    Select,
     Table,
     and_,
     insert,
@@ -55,6 +56,22 @@ class JobRows:
         columns = self.jobs.c
         pairs = [(each.id, each.token) for each in held]
         return and_(self.is_in(JobState.RUNNING), tuple_(columns.id, columns.token).in_(pairs))
+
+    # ── locks ────────────────────────────────────────────────────────────────────────────────────────
+
+    def locked(self, held: Sequence[Held], *columns: ColumnElement[Any]) -> Select[Any]:
+        """These columns of the jobs that are still held, and their locks, in the order of their ids."""
+        return self.by_id(select(*columns).where(self.held(held)).order_by(self.jobs.c.id)).with_for_update()
+
+    def by_id(self, query: Select[Any]) -> Select[Any]:
+        """Has MySQL and MariaDB find the rows by their ids.
+
+        By another index they would lock its entry, and then the row. Whoever changes an indexed column of a row that it has
+        locked takes the same two locks the other way around, and one of both transactions is ended for the deadlock.
+        """
+        for dialect in ("mysql", "mariadb"):
+            query = query.with_hint(self.jobs, "FORCE INDEX (PRIMARY)", dialect)
+        return query
 
     # ── steps of several transactions ────────────────────────────────────────────────────────────────
 

@@ -15,7 +15,6 @@ from boxengine.domain.jobs import Beat, EventKind, Held, JobState
 def beat(connection: Connection, rows: JobRows, beats: Sequence[Beat]) -> dict[int, bool]:
     """Prolongs all these leases; by id whether the job is to be canceled, for those that are still held."""
     jobs = rows.jobs.c
-    held = rows.held([each.held for each in beats])
     values: dict[str, Any] = {"heartbeat_at": clock_now(), "lease_expires_at": later(jobs.lease_ttl)}
     told = {each.held.id: each.progress for each in beats if each.progress is not None}
     if told:
@@ -24,26 +23,32 @@ def beat(connection: Connection, rows: JobRows, beats: Sequence[Beat]) -> dict[i
     asked = (jobs.id, jobs.cancel_requested)
     if connection.dialect.update_returning:
         # Locked in the order of their ids, as where their ends are recorded, so that neither waits for the other.
+        held = rows.held([each.held for each in beats])
         locked = select(jobs.id).where(held).order_by(jobs.id).with_for_update(key_share=True).cte("locked")
         which = jobs.id == func.any(func.array(select(locked.c.id).scalar_subquery()))
         found = connection.execute(update(rows.jobs).where(which).values(values).returning(*asked)).all()
     else:
-        connection.execute(update(rows.jobs).where(held).values(values))
-        found = connection.execute(select(*asked).where(held)).all()
+        found = connection.execute(rows.locked([each.held for each in beats], *asked)).all()
+        connection.execute(update(rows.jobs).where(jobs.id.in_([job_id for job_id, _ in found])).values(values))
     return {job_id: bool(cancel) for job_id, cancel in found}
 
 
 def checkpoint(connection: Connection, rows: JobRows, held: Held, state: Any) -> bool:
     """Whether it is written: the job is still held."""
-    values = {"checkpoint": state, "heartbeat_at": clock_now(), "lease_expires_at": later(rows.jobs.c.lease_ttl)}
-    return connection.execute(update(rows.jobs).where(rows.held([held])).values(values)).rowcount == 1
+    jobs = rows.jobs.c
+    values = {"checkpoint": state, "heartbeat_at": clock_now(), "lease_expires_at": later(jobs.lease_ttl)}
+    if connection.dialect.update_returning:
+        return connection.execute(update(rows.jobs).where(rows.held([held])).values(values)).rowcount == 1
+    if not connection.execute(rows.locked([held], jobs.id)).all():
+        return False
+    connection.execute(update(rows.jobs).where(jobs.id == held.id).values(values))
+    return True
 
 
 def give_back(connection: Connection, rows: JobRows, held: Sequence[Held]) -> None:
     """Queues these again, as far as they are held, as if they had not been claimed."""
     jobs = rows.jobs.c
-    query = select(jobs.id, jobs.lock_key).where(rows.held(held)).order_by(jobs.id)
-    found = connection.execute(query.with_for_update()).all()
+    found = connection.execute(rows.locked(held, jobs.id, jobs.lock_key)).all()
     if not found:
         return
     connection.execute(

@@ -96,10 +96,7 @@ def _refuse_what_is_unsafe(connection: Connection, box: Box, logs: Sequence[LogT
     ).scalar()
     may = text("SELECT has_table_privilege(:log, 'UPDATE') AND has_sequence_privilege(:sequence, 'SELECT')")
     if not connection.execute(may, {"log": logs[0].log, "sequence": sequence}).scalar():
-        raise ForeignPositions(
-            f"box {box.name}: {REASON}, which do not tell what was delivered; this account lacks UPDATE on {logs[0].log} or "
-            f"SELECT on {sequence} to go on without them: as their owner, run boxengine db reposition {box.source.name}"
-        )
+        raise _may_not(box, logs[0].log, str(sequence))
     given = f"SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM {in_text(str(sequence))}"
     last = int(connection.execute(text(given)).scalar() or 0)
     passed = " UNION ALL ".join(f"SELECT max(high) AS id FROM {in_text(found.positions)}" for found in logs)
@@ -109,10 +106,21 @@ def _refuse_what_is_unsafe(connection: Connection, box: Box, logs: Sequence[LogT
     )
     highest = int(connection.execute(text(f"SELECT max(id) FROM ({passed} UNION ALL {there}) AS known")).scalar() or 0)
     if last < highest:
-        raise ForeignPositions(
-            f"box {box.name}: {REASON}, and new items get ids of old ones: {sequence} stands at {last}, and an item has the id "
-            f"{highest}; it goes on by itself after: SELECT setval('{sequence}', {highest})"
-        )
+        raise _behind(box, str(sequence), last, highest)
+
+
+def _may_not(box: Box, log: str, sequence: str) -> ForeignPositions:
+    return ForeignPositions(
+        f"box {box.name}: {REASON}, which do not tell what was delivered; this account lacks UPDATE on {log} or "
+        f"SELECT on {sequence} to go on without them: as their owner, run boxengine db reposition {box.source.name}"
+    )
+
+
+def _behind(box: Box, sequence: str, last: int, highest: int) -> ForeignPositions:
+    return ForeignPositions(
+        f"box {box.name}: {REASON}, and new items get ids of old ones: {sequence} stands at {last}, and an item has the id "
+        f"{highest}; it goes on by itself after: SELECT setval('{sequence}', {highest})"
+    )
 
 
 def _renumber(found: LogTable) -> str:

@@ -146,11 +146,7 @@ class _Turn:
             passed = self._place.readers.passed_by_all(cursor)
             if self._is_young(cursor, part, passed, created_before) or not self._is_passed(cursor, part, passed):
                 return 0
-            cursor.execute(
-                "SELECT count(*), coalesce(bool_or(t.created_at >= %s OR held.bucket IS NULL), false) "
-                f"FROM {_doubled(part.name)} AS t LEFT JOIN ({passed.buckets}) AS held ON held.bucket = t.bucket",
-                (created_before,),
-            )
+            cursor.execute(_counted(part.name, passed), (created_before,))
             rows, stays = cursor.fetchone()
         if stays or not rows:
             return 0
@@ -171,26 +167,13 @@ class _Turn:
         """
         at_most = self._box.retention.at_most if self._box.subscription is not None else None
         kept = "" if at_most is None else f"AND t.created_at >= now() - interval '{at_most.total_seconds():f} seconds' "
-        cursor.execute(
-            f"SELECT NOT EXISTS (SELECT 1 FROM {passed.positions} AS p CROSS JOIN LATERAL ("
-            f"SELECT 1 FROM {_doubled(part.name)} AS t "
-            "WHERE (t.bucket, t.xact, t.id) >= (p.bucket, pg_snapshot_xmin(p.passed), 0) "
-            "AND (t.bucket, t.xact, t.id) < (p.bucket, %s::xid8, 0) "
-            f"AND NOT pg_visible_in_snapshot(t.xact, p.passed) {kept}LIMIT 1) AS i "
-            "WHERE pg_snapshot_xmin(p.passed) < %s::xid8)",
-            (str(part.high), str(part.high)),
-        )
+        cursor.execute(_all_passed(part.name, passed, kept), (str(part.high), str(part.high)))
         return bool(cursor.fetchone()[0])
 
     @staticmethod
     def _is_young(cursor: Cursor, part: Range, passed: PassedByAll, created_before: datetime) -> bool:
         """Whether a bucket's last row says so. Cheap, as what is asked after it reads the whole partition."""
-        cursor.execute(
-            f"SELECT bool_or(i.created_at >= %s) FROM ({passed.buckets}) AS held CROSS JOIN LATERAL ("
-            f"SELECT t.created_at FROM {_doubled(part.name)} AS t "
-            f"WHERE {BUCKET} = held.bucket ORDER BY {BUCKET} DESC, t.id DESC LIMIT 1) AS i",
-            (created_before,),
-        )
+        cursor.execute(_some_young(part.name, passed), (created_before,))
         return bool(cursor.fetchone()[0])
 
     # ── dropped ──────────────────────────────────────────────────────────────────────────────────────
@@ -233,6 +216,35 @@ def _not_ours(found: Partitions, place: Place) -> str | None:
     return (
         f"{place.log} has no partition for what is written now, and this account may not make one: its default partition takes "
         f"it; run boxengine cleanup as {found.owner}, or let the worker act as that role"
+    )
+
+
+# ── the texts, for the driver ────────────────────────────────────────────────────────────────────────
+
+
+def _all_passed(partition: str, passed: PassedByAll, kept: str) -> str:
+    return (
+        f"SELECT NOT EXISTS (SELECT 1 FROM {passed.positions} AS p CROSS JOIN LATERAL ("
+        f"SELECT 1 FROM {_doubled(partition)} AS t "
+        "WHERE (t.bucket, t.xact, t.id) >= (p.bucket, pg_snapshot_xmin(p.passed), 0) "
+        "AND (t.bucket, t.xact, t.id) < (p.bucket, %s::xid8, 0) "
+        f"AND NOT pg_visible_in_snapshot(t.xact, p.passed) {kept}LIMIT 1) AS i "
+        "WHERE pg_snapshot_xmin(p.passed) < %s::xid8)"
+    )
+
+
+def _some_young(partition: str, passed: PassedByAll) -> str:
+    return (
+        f"SELECT bool_or(i.created_at >= %s) FROM ({passed.buckets}) AS held CROSS JOIN LATERAL ("
+        f"SELECT t.created_at FROM {_doubled(partition)} AS t "
+        f"WHERE {BUCKET} = held.bucket ORDER BY {BUCKET} DESC, t.id DESC LIMIT 1) AS i"
+    )
+
+
+def _counted(partition: str, passed: PassedByAll) -> str:
+    return (
+        "SELECT count(*), coalesce(bool_or(t.created_at >= %s OR held.bucket IS NULL), false) "
+        f"FROM {_doubled(partition)} AS t LEFT JOIN ({passed.buckets}) AS held ON held.bucket = t.bucket"
     )
 
 
