@@ -17,8 +17,19 @@ from boxengine.domain.box import BoxType
 from boxengine.errors import BoxError
 from tests.cli.project import Project
 from tests.eventually import eventually
+from tests.servers.databases import numbered
 
 NOW = timedelta(seconds=0.01)
+OF_THIS_FILE = 7
+"""How far this file's logical database is from the other tests': what they leave open is not counted here."""
+
+
+@pytest.fixture
+def redis_url(redis_url: str) -> str:
+    url = numbered(redis_url, OF_THIS_FILE)
+    with redis.Redis.from_url(url) as client:
+        client.flushdb()
+    return url
 
 
 def connected(project: Project, redis_url: str) -> servers.Servers:
@@ -77,9 +88,10 @@ def test_a_configuration_that_is_given_up_leaves_no_connection_to_redis(
 
 
 def open_at_redis(url: str) -> int:
-    """It takes a moment to notice that a client has gone."""
+    """How many clients are in the URL's logical database. The server takes a moment to notice that one has gone."""
     with redis.Redis.from_url(url) as client:
-        return sum(each["name"] == "boxengine" for each in client.client_list())
+        own = str(client.connection_pool.connection_kwargs["db"])
+        return sum(each["name"] == "boxengine" and each["db"] == own for each in client.client_list())
 
 
 def open_at_postgres(project: Project) -> int:
