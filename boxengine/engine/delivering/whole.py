@@ -47,13 +47,17 @@ class Whole:
         if any(carrier.wants_session for carrier in route):
             return self._in_session(route, items, sent)
         for carrier in route:
-            items, sent = self._carry(carrier, items, sent)
+            items, sent = self._carry(carrier, items, sent, first=carrier is route[0])
         return sent.took([item.id for item in items])
 
     # ── outside the session ──────────────────────────────────────────────────────────────────────────
 
-    def _carry(self, carrier: Carrier, items: Sequence[Item], sent: Sent) -> Carried:
-        """Hands the items to one transport."""
+    def _carry(self, carrier: Carrier, items: Sequence[Item], sent: Sent, *, first: bool) -> Carried:
+        """Hands the items to one transport.
+
+        Args:
+            first: whether no other transport has the items yet.
+        """
         if not items:
             return Carried((), sent)
         if carrier.name in sent.unreachable:
@@ -65,7 +69,7 @@ class Whole:
                 raise
             if isinstance(error, Unavailable):
                 return Carried((), sent.put_off(items, error, carrier.name))
-            return self._narrow(carrier, items, error, sent)
+            return self._narrow(carrier, items, error, sent, first=first)
 
     def _call(self, carrier: Carrier, items: Sequence[Item], sent: Sent) -> Carried:
         """One call of the transport, reported to the observer however it ends."""
@@ -89,15 +93,18 @@ class Whole:
         spoilt = set(bad)
         return Carried([item for place, item in enumerate(items) if place not in spoilt], sent)
 
-    def _narrow(self, carrier: Carrier, items: Sequence[Item], error: BaseException, sent: Sent) -> Carried:
+    def _narrow(
+        self, carrier: Carrier, items: Sequence[Item], error: BaseException, sent: Sent, *, first: bool
+    ) -> Carried:
         """Halves a batch that raised, until those items are found that make it raise."""
         if self._hopeless(items, error):
             return Carried((), sent.judged(Failed(item, error, carrier.name) for item in items))
         taken: list[Item] = []
         for half in self._halves(items):
-            if self._must_stop(sent):
+            # However late it is: left pending, items that other transports have would reach these twice.
+            if first and self._must_stop(sent):
                 break
-            took, sent = self._carry(carrier, half, sent)
+            took, sent = self._carry(carrier, half, sent, first=first)
             taken += took
         return Carried(taken, sent)
 
@@ -149,7 +156,7 @@ class Whole:
             return sent.put_off(items, error, where)
         if self._hopeless(items, error):
             return sent.judged(Failed(item, error, where) for item in items)
-        if self._must_stop(sent):
+        if self._must_stop(sent) and not attempt.took:
             return sent
         for half in self._halves(items):
             if self._must_stop(sent) and not attempt.took:

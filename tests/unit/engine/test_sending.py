@@ -319,6 +319,18 @@ def test_a_transport_outside_the_session_gets_no_item_twice_while_a_batch_is_nar
     assert sorted(bench.store.effects) == sending.delivered
 
 
+@pytest.mark.parametrize("second", [Batches, BatchBooking])
+def test_what_one_transport_has_goes_on_to_the_next_in_halves_however_late_it_is(
+    bench: Bench, second: type[Batches | BatchBooking]
+) -> None:
+    """Left pending, it would reach the first transport twice."""
+    ids = bench.insert(*range(8))
+    first, late = Batches(), second(raises(ids[5]))
+    sending = bench.send(spec(first, name="first"), spec(late, name="late"), expired=lambda _begun: bool(late.calls))
+    assert (sorted(sending.delivered), failed_ids(sending)) == ([*ids[:5], *ids[6:]], [ids[5]])
+    assert first.ids == ids
+
+
 def test_a_batch_that_nobody_refuses_costs_one_savepoint(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     entered: list[int] = []
     savepoint = MemoryClaim.savepoint
