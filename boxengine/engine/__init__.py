@@ -1,54 +1,67 @@
 """The engine: an item's whole journey, without SQL, Redis commands or a metrics client.
 
-The journey, with the files in reading order (those of the second half stand in ``delivering``):
+The journey, with the files in reading order (those of steps 3 to 6 stand in ``delivering``):
 
 1. **Write** (``create``). The bucket is computed from the event key, the create middlewares run, and the row goes in
    through the caller's own transaction. The caller commits. A hint with the bucket (``polling/listener``) may wake the
    poller; losing it costs a moment, never an item.
 2. **Poll** (``polling``: ``tasks``, ``schedule``, ``poller``). One partition of one box, which is a fixed share of its
-   buckets: ask the tactic (``tactics``, ``throttlers``), hold the partition's lease (``partition_leases``), read which rows
-   are due (``looks``), and queue one job for each bucket that has none queued or in work. A bucket that a hint has named is
-   queued without a look. Now and then a check (``checks``) finds what no hint told. ``pauses`` knows what people paused.
+   buckets: ask the tactic (``tactics``, ``throttlers``), hold the partition's lease of 4 s (``partition_leases``), read
+   which rows are due (``looks``), and queue one job for each bucket that has none queued or in work. A bucket that a hint
+   has named is queued without a look (``Schedule.announce``), except under strict order, where a new row may have to wait
+   for an earlier one. Now and then a check (``checks``) finds what no hint told. ``pauses`` knows what people paused.
 3. **Take** (``processor``, ``taking``). One idle thread waits at the queues of all boxes, the others at ``idle``. It takes
-   its share of what is there, a *hold*: buckets of one box with their leases. Up to four jobs skip the queue if a thread is
-   idle: the poller queues through ``Processor.dispatch``, which takes their leases and hands them over. ``keeper`` renews
-   the leases and reports to ``holding``, the hold's state.
+   its share of what is there, a *hold*: buckets of one box with their leases. The poller queues through
+   ``Processor.dispatch``. If a thread is idle and there are at most four jobs, it leases their buckets and gives them to
+   that thread directly. ``keeper`` renews the leases and reports to ``holding``, the hold's state.
 4. **Drain** (``drain``, sized by ``sizing``). Batch after batch of the buckets whose turn it is. What is done with a batch
    is a ``work``; for outboxes and inboxes that is ``delivery``.
-5. **Deliver** (``batch``). One transaction: *claim* the buckets' locks in the database and their due rows; *admit* what may
-   go out now (``admission``, ``strategies``); *send* it (``sending``: as a ``whole``, ``single`` or ``awaiting/abreast``, in
-   the order that ``ordering`` keeps, until the ``deadline``; ``sent`` says what became of each); *settle*, all outcomes in as
-   few statements as possible, and commit (``recording``); *report* to the drain (``reporting``).
+5. **Deliver** (``Batches.run`` in ``batch``). One transaction: *claim* the buckets' locks in the database and their due rows
+   (``Claims.open``; the statements stand in ``adapters/sql/dialects``); *admit* what may go out now (``admission``, which
+   asks ``remembered`` for failures that the database could not store and ``resting`` for items that pause because of them;
+   ``strategies``); *send* it (``sending``: as a ``whole``, ``single`` or ``awaiting/abreast``, in the order that
+   ``ordering`` keeps, until the ``deadline``; ``transports`` calls the user's code, ``answers`` judges what it returned,
+   ``sent`` says what became of each); *settle*, all outcomes in as few statements as possible, and commit
+   (``recording``); *report* to the drain (``reporting``).
 6. **Go on** (``drain``, ``processor``). Empty buckets are released. The others are read on, shared with idle threads, or
    after a while handed back to the queue so that others get their turn.
 
 Who decides: the database's lock says who *may* work on a bucket, in the transaction that records the outcome; Redis
-says only who should bother to try. So a lost Redis, an expired lease or a paused process can waste work, and can
-neither lose an item nor turn two around.
+says only who should bother to try. So a lost Redis, an expired lease or a paused process can waste work, but cannot lose
+or reorder items.
+
+Items go out twice when the transaction that would record their delivery does not commit: the worker was killed, or the
+connection or the database failed. ``deadline`` cuts no item off between two of its transports, so a late batch repeats
+nothing. A retried item goes again through all its transports, also through those that took it before.
 
 What happens when ...
 
 - **a worker is killed between a transport's answer and the commit:** the claim's transaction ends with its connection, so
-  no outcome is recorded, the rows are pending, and the locks are free. Nobody released the leases: they run out within
-  seconds, and the buckets are queued again as ``Hold.orphaned``. The items that the transport took go out once more, with
-  the same ``Idempotency-Key``: at most one batch for each thread, of the rows that ``sizing`` allows. ``careful`` sends
-  the first batch of each such bucket whole, with a note outside the process (``care``). A worker that dies during that
-  batch leaves its note behind. The next worker sees the note and sends the bucket's items one by one, and an item that
-  was alone in hand at two deaths is failed.
+  no outcome is recorded, the rows are pending, and the locks are free. Nobody released the leases. They run out within 4 s
+  (``timing``; up to 60 s where Redis is slow), and the buckets are queued again as ``Hold.orphaned``. The items that the
+  transport took go out once more, with the same ``Idempotency-Key``: at most one batch (500 to 2,000 rows, ``sizing``)
+  per thread. ``careful`` sends the first batch of each such bucket whole, with a note outside the process (``care``). A
+  worker that dies during that batch leaves its note behind. The next worker sees the note and sends the bucket's items
+  one by one, and an item that was alone in hand at two deaths is failed.
 - **a batch transport refuses the third of five items under ``strict_order: key``:** ``ordering`` cuts the batch into
   waves that hold no key twice, and ``whole`` hands each wave to the transport in one call. If the five items have five
   keys, they are one wave. The other items of the third item's wave are delivered. The third is a failed attempt with a
   count and a backoff, and its key is blocked, so later items of that key are left out of the next waves. All this is
   committed together. (A transport that raises instead of refusing one item gets the wave again in halves, until the
-  guilty items are found.) Until the backoff is over, the query gives out neither the item nor its followers; ``follow_up``
-  asks for a poll by then. With ``max_retries`` used up it is failed, and its key stays parked until somebody decides.
-- **a lease runs out in the middle of a batch:** the ``keeper`` renews leases in a thread of its own, so this takes a lost
-  Redis, a process that was paused, or a batch that outlives the general timeout. ``deadline`` looks at the time between
-  any two items or waves, never between two transports of one item and never inside a transport's call. Once the lease has
-  run out, nothing more is sent; what has gone out is recorded in the same transaction, because
-  the database's lock is still held. The rest stays pending. Another worker that takes the bucket meanwhile is refused
-  that lock, and finds the rows settled once it has it. If the renewal says that the lease was lost, ``holding`` is over
-  for good, whatever later renewals say.
+  guilty items are found: ``Whole._narrow``.) Until the backoff is over, the query gives out neither the item nor its
+  followers; ``follow_up`` asks for a poll by then. With ``max_retries`` used up it is failed, and its key stays parked
+  until somebody decides.
+- **a lease runs out in the middle of a batch:** the ``keeper`` renews leases in a thread of its own, so this happens only if
+  Redis is lost, the process was paused, or a batch outlives the general timeout. ``deadline`` looks at the time between
+  any two items, waves or halves that no transport has yet, and never inside a transport's call. Once the lease has run
+  out, nothing more is begun. What one transport has still goes on to the next, and what has gone out is recorded in the
+  same transaction, because the database's lock is still held. The rest stays pending. Another worker that takes the
+  bucket meanwhile is refused that lock, and finds the rows settled once it has it. If the renewal says that the lease was
+  lost, ``holding`` is over for good, whatever later renewals say.
+
+Other ways through the same rooms: a box with ``storage: log`` claims from a position instead of marked rows, and only
+what failed becomes a row of the usual kind (``adapters/sql/log``). Each of its subscriptions travels as a box of its own.
+Long jobs do not drain: ``jobs`` claims, runs and fences them (read ``jobs/__init__`` first). ``consuming`` fills inboxes.
 
 Beside the journey: in ``running``, ``threads`` run these turns and outlive whatever they raise, ``health`` knows whether
 each makes progress, ``outages`` tells of a failure once, ``backlog`` measures how far behind the boxes are, and ``worker``

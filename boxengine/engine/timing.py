@@ -33,7 +33,7 @@ class Timing:
     fresh: float = 0.7
     """A lease with more than this share left is not renewed yet."""
     new: float = 1.0
-    """A row this young has no attempt that went unrecorded: the lease of that attempt would still run."""
+    """A row this young cannot have an unrecorded attempt, because that attempt's lease would still block it."""
     stale: float = 2.0
     """How long the mark of a queued bucket is believed without a look at the queue."""
 
@@ -70,7 +70,7 @@ class Timing:
     pause_asked_again: float = 1.0
     """The same when the coordinator did not answer, or was slow to."""
     flush: float = 1.0
-    """A batch that sends one by one records what it has after so long, and hears of pauses."""
+    """A batch records what it has after so long, between items or waves, and hears of pauses."""
     pause_promised: float = 10.0
     """A pause holds everywhere within this."""
 

@@ -64,7 +64,7 @@ class Parts:
     clock: Clock
     paused: Callable[[Box], bool]
     flush_after: float
-    """Seconds after which a batch that sends one by one records what it has, so that a crash repeats little."""
+    """Seconds after which a batch records what it has and sends no further item or wave, so that a crash repeats little."""
 
 
 @dataclass(frozen=True, slots=True)

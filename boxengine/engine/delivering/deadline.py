@@ -9,7 +9,10 @@ from boxengine.engine.delivering.work import Errand
 
 
 class Deadline:
-    """The deadline of one batch. Senders ask it between any two items or waves, never between two transports of one item."""
+    """The deadline of one batch. Senders ask it between items, waves or halves that no transport has yet.
+
+    They never ask it between two transports of one item: left pending, the item would reach the first one twice.
+    """
 
     def __init__(
         self,
@@ -33,7 +36,7 @@ class Deadline:
         self._passed = False
 
     def passed(self, *, begun: bool) -> bool:
-        """Whether the rest must stay pending. Once it must, nothing more is sent, or a later item could overtake.
+        """Whether the rest must stay pending. Once true, it stays true; otherwise a later item could overtake.
 
         Args:
             begun: whether the batch has an outcome to record.

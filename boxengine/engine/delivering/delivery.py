@@ -41,7 +41,7 @@ class Limits:
     """What bounds one batch."""
 
     flush_after: float = TIMING.flush
-    """Seconds after which a batch that sends one by one records what it has, so that a crash repeats little."""
+    """Seconds after which a batch records what it has and sends no further item or wave, so that a crash repeats little."""
     memory_ttl: timedelta = timedelta(minutes=30)
     """How long a failure that the database would not store is remembered elsewhere."""
     new: timedelta = timedelta(seconds=TIMING.new)

@@ -68,7 +68,10 @@ class Holding:
             self._drop(buckets)
 
     def leave(self, buckets: Collection[int]) -> None:
-        """Lets these leases run out, and tells the coordinator that no worker died. Buckets that came orphaned stay orphaned."""
+        """Lets these leases run out, and tells the coordinator that no worker died.
+
+        Orphaned buckets are not reported, so the next holder is careful too.
+        """
         left = frozenset(buckets) - self._hold.orphaned
         if left:
             self._queue.leave(self._hold, left)
