@@ -165,6 +165,10 @@ class Contestant:
 
 
 def _read_ready(output: IO[str]) -> None:
-    line = output.readline()
-    if line != "ready\n":
-        raise RuntimeError(f"the worker is not ready: {line!r}")
+    """Reads on until the worker says that it is ready. Some systems log to the same place before."""
+    read: list[str] = []
+    for line in output:
+        if line == "ready\n":
+            return
+        read.append(line)
+    raise RuntimeError(f"the worker ended before it was ready: {''.join(read)}")
