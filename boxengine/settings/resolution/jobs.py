@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from boxengine.domain.contracts import Contract, kinds
@@ -12,10 +12,10 @@ from boxengine.engine.jobs.batch_handler import BatchHandler
 from boxengine.engine.jobs.pipeline import JobPipeline
 from boxengine.errors import InvalidItem, described
 from boxengine.settings.call_shapes import misfit
-from boxengine.settings.diagnosis import Finding
 from boxengine.settings.jobs import JobBoxSettings
 from boxengine.settings.names import box_name
 from boxengine.settings.origin import Path
+from boxengine.settings.resolution.named import Named
 from boxengine.settings.schema import Settings
 
 if TYPE_CHECKING:
@@ -27,16 +27,12 @@ SHAPE = "(job)"
 SHAPE_OF_MANY = "(jobs)"
 
 
-class JobResolver:
-    """Adds what is wrong to ``found``."""
+class JobBoxes:
+    """The boxes of long jobs."""
 
-    def __init__(self, settings: Settings, *, load: Callable[[Path, str], Any], found: list[Finding]) -> None:
-        """Args:
-        load: what a dotted path names; None where that was told to be wrong.
-        """
+    def __init__(self, settings: Settings, named: Named) -> None:
         self._settings = settings
-        self._load = load
-        self._found = found
+        self._named = named
 
     def run(self, *, handlers: bool) -> dict[str, JobPipeline]:
         """The boxes by name.
@@ -52,7 +48,7 @@ class JobResolver:
         mapped = None if model is None else model.__table__.fullname  # type: ignore[attr-defined]
         if mapped and box.table and mapped != box.table:
             message = f"is {box.table!r}, but the model's is {mapped!r}; leave this key out"
-            self._found.append(Finding((*path, "table"), message))
+            self._named.report((*path, "table"), message)
         owner = self._settings.owner if box.owner is None else box.owner
         loaded: dict[str, Handler | BatchHandler] = {}
         if handlers:
@@ -77,13 +73,13 @@ class JobResolver:
         found = {}
         for task, dotted_path in box.contracts.items():
             here = (*path, "contracts", task)
-            contract = self._load(here, dotted_path)
+            contract = self._named.load(here, dotted_path)
             fault = None if contract is None else _fault_of_contract(contract)
             if task not in box.tasks:
                 known = ", ".join(sorted(box.tasks)) or "none is configured"
-                self._found.append(Finding(here, f"no task {task!r}; known: {known}"))
+                self._named.report(here, f"no task {task!r}; known: {known}")
             elif fault is not None:
-                self._found.append(Finding(here, f"{dotted_path} {fault}"))
+                self._named.report(here, f"{dotted_path} {fault}")
             elif contract is not None:
                 found[task] = contract
         for schedule, each in box.cron.items():
@@ -91,21 +87,21 @@ class JobResolver:
                 try:
                     found[each.task].from_json({} if each.args is None else each.args)
                 except InvalidItem as error:
-                    self._found.append(Finding((*path, "cron", schedule, "args"), str(error)))
+                    self._named.report((*path, "cron", schedule, "args"), str(error))
         return found
 
     def _model(self, path: Path, dotted_path: str, box: str) -> type | None:
-        found = self._load(path, dotted_path)
+        found = self._named.load(path, dotted_path)
         if found is None:
             return None
         fault = _fault_of_model(found, box)
         if fault is None and isinstance(found, type):
             return found
-        self._found.append(Finding(path, f"{dotted_path} {fault}"))
+        self._named.report(path, f"{dotted_path} {fault}")
         return None
 
     def _handler(self, path: Path, dotted_path: str, executor: Executor) -> Handler | BatchHandler | None:
-        found = self._load(path, dotted_path)
+        found = self._named.load(path, dotted_path)
         if found is None:
             return None
         name, of_many = dotted_path, False
@@ -113,20 +109,20 @@ class JobResolver:
             of_many = hasattr(found, "handle_batch")
             method = "handle_batch" if of_many else "handle"
             if of_many and hasattr(found, "handle"):
-                self._found.append(Finding(path, f"{dotted_path} has both handle and handle_batch; expected one"))
+                self._named.report(path, f"{dotted_path} has both handle and handle_batch; expected one")
                 return None
             try:
                 found, name = getattr(found(), method), f"{dotted_path}.{method}"
             except Exception as error:
                 message = f"{dotted_path}().{method} raised {described(error)}; expected a class without arguments that has it"
-                self._found.append(Finding(path, message))
+                self._named.report(path, message)
                 return None
         if executor is Executor.PROCESS:
             mistake = _mistake_in_process(found, dotted_path, of_many=of_many)
         else:
             mistake = _mistake_of_many(found) if of_many else _mistake(found)
         if mistake is not None:
-            self._found.append(Finding(path, f"{name} {mistake}"))
+            self._named.report(path, f"{name} {mistake}")
             return None
         return BatchHandler(found) if of_many else cast("Handler", found)
 
@@ -138,7 +134,7 @@ class JobResolver:
             message = (
                 f"{', '.join(many)} has handle_batch, and {', '.join(single)} has not; give them boxes of their own"
             )
-            self._found.append(Finding(path, message))
+            self._named.report(path, message)
 
 
 def _mistake_of_many(found: Any) -> str | None:

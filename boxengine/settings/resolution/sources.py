@@ -1,0 +1,77 @@
+"""Where inbox boxes get their messages from, and how an item's attributes follow from a message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from boxengine.domain.message_template import MessageTemplate
+from boxengine.settings import rules, transports
+from boxengine.settings.origin import Path
+from boxengine.settings.resolution.named import Named
+from boxengine.settings.schema import Settings
+
+OURS = frozenset(
+    {
+        "bucket",
+        "created_at",
+        "dedup_key",
+        "error_log",
+        "errors_count",
+        "id",
+        "options",
+        "payload",
+        "processed_at",
+        "proto_payload",
+        "seq",
+        "status",
+        "updated_at",
+        "uuid",
+    }
+)
+"""Columns that no source's ``attributes`` may set."""
+
+
+class Sources:
+    """The Kafka sources of all inbox boxes."""
+
+    def __init__(self, settings: Settings, named: Named) -> None:
+        self._settings = settings
+        self._named = named
+
+    def all(self) -> dict[str, dict[str, Any]]:
+        """See ``Resolved.sources``."""
+        found: dict[str, dict[str, Any]] = {}
+        for name, box in self._settings.inbox_items.items():
+            if box.source is not None:
+                found[name] = transports.kafka_source(box.source.kafka, self._settings.kafka)
+                if "bootstrap_servers" not in found[name]:
+                    path = ("inbox_items", name, "source", "kafka", "bootstrap_servers")
+                    self._named.report(path, "missing: expected here, or in kafka at the top level")
+                found[name] |= self._message_rules(("inbox_items", name, "source", "kafka"), found[name])
+        self._named.found += rules.shared_topics(found)
+        return found
+
+    def _message_rules(self, path: Path, arguments: dict[str, Any]) -> dict[str, Any]:
+        """What the item's attributes are worked out by; takes the keys for it out of the arguments."""
+        given: dict[tuple[str, ...], str] = {
+            ("attributes", name): text for name, text in arguments.pop("attributes", {}).items()
+        }
+        for name in ("event_name", "event_key"):
+            if name in arguments:
+                given[(name,)] = arguments.pop(name)
+        rules: dict[str, Callable[[Any], Any]] = {}
+        for key, text in given.items():
+            here = (*path, *key)
+            if key[-1] in OURS:
+                self._named.report(here, "is the consumer's to set")
+            elif "." in text and "{" not in text:
+                rule = self._named.load_callable(here, text, "(message)")
+                if rule is not None:
+                    rules[key[-1]] = rule
+            else:
+                try:
+                    rules[key[-1]] = MessageTemplate(text)
+                except ValueError as error:
+                    self._named.report(here, f"{text!r}: {error}")
+        return {"attributes": rules} if rules else {}
