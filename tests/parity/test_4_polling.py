@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import boxengine
-from boxengine.app import assembly
+from boxengine.app.assembly import ground
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Failure
 from boxengine.engine.timing import TIMING
@@ -32,7 +32,7 @@ LONG_AGO = 1_700_000_000
 @pytest.fixture(autouse=True)
 def asked_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The queue's length is asked for at each poll: an "empty" reading of a moment ago may let one poll through."""
-    monkeypatch.setattr(assembly, "TIMING", replace(TIMING, empty=0.0))
+    monkeypatch.setattr(ground, "TIMING", replace(TIMING, empty=0.0))
 
 
 def busy(spy: Spy, *, length: int, bucket: int = 99, pushed_at: int = LONG_AGO) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from boxengine.app import assembly, servers
+from boxengine.app import servers
+from boxengine.app.assembly import ground
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 from boxengine.domain.job import Job
@@ -26,7 +27,7 @@ OTHER = "other_outbox_item"
 
 @pytest.fixture(autouse=True)
 def heard_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assembly, "TIMING", replace(TIMING, pause_heard=0.0, pause_asked_again=0.0))
+    monkeypatch.setattr(ground, "TIMING", replace(TIMING, pause_heard=0.0, pause_asked_again=0.0))
 
 
 def say(rig: Rig, *, enabled: bool) -> None:

@@ -1,0 +1,11 @@
+"""Assembles a worker from its loops, over servers that are connected.
+
+In reading order: ``choosing`` (which boxes), ``ground`` (what the loops share), ``polling``, ``delivering``,
+``housekeeping`` (the loops), ``workers`` (the whole, and the order in which it stops). The loops of long jobs come from
+``boxengine.app.jobs``.
+"""
+
+from boxengine.app.assembly.choosing import Choices, choose, is_coordinated
+from boxengine.app.assembly.workers import assemble, health
+
+__all__ = ["Choices", "assemble", "choose", "health", "is_coordinated"]

@@ -1,0 +1,119 @@
+"""The loops beside the deliveries: announcing, measuring, watching, cleaning up."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from datetime import timedelta
+
+from boxengine.app.assembly.delivering import Delivering
+from boxengine.app.assembly.ground import Ground
+from boxengine.engine.polling.bounding import BoundsWatch
+from boxengine.engine.retention import Retention
+from boxengine.engine.running.backlog import Backlog
+from boxengine.engine.running.closing import Closing
+from boxengine.engine.running.heartbeat import Heartbeat
+from boxengine.engine.running.recorder import Recorder
+from boxengine.engine.running.table_watch import TableWatch
+from boxengine.engine.running.worker import Loop
+from boxengine.ports import WorkerInfo, events
+from boxengine.version import __version__
+
+
+class Housekeeping:
+    """Heartbeat, history, measurements, watches and retention."""
+
+    def __init__(self, ground: Ground, delivering: Delivering, recorder: Recorder) -> None:
+        self._ground = ground
+        self._recorder = recorder
+        self._heartbeat = self._make_heartbeat(delivering)
+        self._backlog = self._make_backlog()
+
+    def loops(self) -> list[Loop]:
+        """Without the lease keeper's and the event loop's, which other rooms have."""
+        ground = self._ground
+        # Without metrics nobody would see the measurements.
+        measuring = [ground.loops.make("backlog", self._backlog.turn)] if ground.settings.metrics.enabled else []
+        return [
+            ground.loops.make("heartbeat", self._heartbeat.turn),
+            ground.loops.make("recorder", self._recorder.turn),
+            ground.loops.make("tables", TableWatch(ground.servers.store, outages=ground.outages).turn),
+            *self._bounding(),
+            *measuring,
+            self._retention(),
+        ]
+
+    def release(self) -> list[Closing]:
+        """What it holds in Redis is given up."""
+        return [
+            left_in_redis("the backlog's leases", self._backlog.release),
+            left_in_redis("the worker's entry", self._heartbeat.withdraw),
+            Closing(
+                "the last seconds of the history",
+                self._recorder.flush,
+                late="Redis does not answer in time for the stop; lost: the last seconds of the history",
+            ),
+        ]
+
+    def _make_heartbeat(self, delivering: Delivering) -> Heartbeat:
+        ground, deliveries = self._ground, delivering.deliveries
+        return Heartbeat(
+            ground.servers.workers,
+            self._info(),
+            circuits=lambda: [circuit for delivery in deliveries.values() for circuit in delivery.open_circuits()],
+            tell=lambda circuit: ground.observer.see(events.CircuitOpen(deliveries[circuit.box].box, circuit)),
+            at_work=delivering.processor.at_work.engagements,
+            database=ground.servers.store.identity,
+            beside=lambda worker, boxes: ground.observer.see(events.NamesTwice(worker, boxes)),
+        )
+
+    def _bounding(self) -> list[Loop]:
+        boxes = [box for box in self._ground.boxes if self._ground.servers.store.bounded(box)]
+        if not boxes:
+            return []
+        watch = BoundsWatch(
+            boxes, store=self._ground.servers.store, schedule=self._ground.schedule, outages=self._ground.outages
+        )
+        return [self._ground.loops.make("bounds", watch.turn)]
+
+    def _make_backlog(self) -> Backlog:
+        return Backlog(
+            self._ground.boxes,
+            store=self._ground.servers.store,
+            queue=self._ground.servers.queue,
+            leases=self._ground.servers.leases,
+            outages=self._ground.outages,
+            observer=self._ground.observer,
+            clock=self._ground.clock,
+            token=self._ground.token,
+        )
+
+    def _info(self) -> WorkerInfo:
+        return WorkerInfo(
+            id=self._ground.token,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            boxes=tuple(box.name for box in self._ground.boxes),
+            threads=self._ground.threads,
+            started_at=self._ground.clock.now(),
+            version=__version__,
+        )
+
+    def _retention(self) -> Loop:
+        retention = Retention(
+            self._ground.boxes,
+            store=self._ground.servers.store,
+            leases=self._ground.servers.leases,
+            outages=self._ground.outages,
+            observer=self._ground.observer,
+            clock=self._ground.clock,
+            token=self._ground.token,
+            partitions=self._ground.servers.store,
+        )
+        return self._ground.loops.make("retention", retention.turn, limit=timedelta(hours=1), interrupt=retention.stop)
+
+
+def left_in_redis(what: str, release: Callable[[], object]) -> Closing:
+    """Something in Redis that runs out by itself, should Redis not answer in time."""
+    return Closing(what, release, late=f"Redis does not answer in time for the stop; left to run out by itself: {what}")
