@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from math import inf
 from random import Random
 from typing import Any, Literal, TypeVar
 
@@ -89,10 +90,10 @@ class Scheduler:
         Raises:
             Endless: the steps are used up.
         """
-        random, record = self.random.random, self._record
+        random, record, strands = self.random.random, self._record, self.strands
         while not done():
             now = self.now
-            ready = [s for s in self.strands if s.wake_at <= now and s.process.paused_until <= now]
+            ready = [s for s in strands if s.wake_at <= now and s.process.paused_until <= now]
             if not ready:
                 self._advance(max(0.0, self._next_wake() - now))
                 continue
@@ -148,10 +149,15 @@ class Scheduler:
             self.strands.remove(strand)
 
     def _next_wake(self) -> float:
-        times = [max(s.wake_at, s.process.paused_until) for s in self.strands]
-        if not times:
+        earliest = inf
+        for strand in self.strands:
+            wake_at, paused_until = strand.wake_at, strand.process.paused_until
+            # Compared first: this is the simulation's innermost loop.
+            if wake_at < earliest and paused_until < earliest:
+                earliest = max(paused_until, wake_at)
+        if earliest is inf:
             raise Endless("no strand is left, and the history has not come to its end")
-        return min(times)
+        return earliest
 
     def _advance(self, seconds: float) -> None:
         self.clock.advance(timedelta(seconds=seconds))

@@ -186,6 +186,8 @@ class MemoryStore:
 
     def cut_idle(self, longest: timedelta) -> list[OpenClaim]:
         """Cuts claims whose last statement was longer ago, as ``idle_in_transaction_session_timeout`` does; which."""
+        if not self._database.open_claims:
+            return []
         with self._database.lock:
             limit = self._database.clock.monotonic() - longest.total_seconds()
             idle = [claim for claim in self._database.open_claims.values() if claim.last_used < limit]

@@ -1,4 +1,4 @@
-"""Short histories of long jobs keep every promise, and deliberate bugs break them."""
+"""Ten thousand short histories of long jobs keep every promise, and deliberate bugs break them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.simulation.jobs.coroutines import SimulatedVisit
 from tests.simulation.jobs.world import World
 from tests.simulation.mutation import Surgery
 
-HISTORIES = 200
-CHUNK = 50
+HISTORIES = 10_000
+CHUNK = 500
 SEEDS = 400
 
 

@@ -50,7 +50,7 @@ LEASE = 6.0
 TIME_LIMIT = 4.0
 LEEWAY = 1.5
 """Virtual seconds in which the watchdog stops a handler that takes too long."""
-TIMING = JobTiming(heartbeat=2.0, reaper=3.0, poll=0.5, watch=0.4, ahead=3.0, unbegun=4.0)
+TIMING = JobTiming(heartbeat=2.0, reaper=3.0, poll=1.0, watch=0.5, ahead=3.0, unbegun=4.0)
 BOX = JobBox(
     name="report_job",
     table="report_jobs",
@@ -59,7 +59,7 @@ BOX = JobBox(
     lease_ttl=timedelta(seconds=LEASE),
     retry_interval=timedelta(seconds=0.5),
 )
-TROUBLE = 15.0
+TROUBLE = 8.0
 """Virtual seconds in which faults happen. After them everything must come to its end."""
 AT_LAST = 900.0
 CROWD = 12
