@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from boxengine.adapters.sql.jobs.store import SqlJobs
-from boxengine.domain.jobs import ClaimedJob, Requeued
+from boxengine.domain.jobs import ClaimedJob, Requeued, Succeeded
 from boxengine.ports.jobs import JobStore
 from tests.conformance.jobs import BOX, JobHarness, SqlHarness, claim, end, new
 
@@ -74,6 +74,18 @@ def test_an_old_job_with_a_free_lock_key_goes_before_urgent_ones_too(jobs: JobHa
     assert claim(jobs)[0].id == second
     assert jobs.row(last)["status"] == "running"
     assert jobs.row(behind)["status"] == "queued"
+
+
+def test_a_job_that_has_waited_for_long_behind_a_busy_key_has_its_turn_too(jobs: JobHarness) -> None:
+    holder = jobs.one(new(lock_key="a"))
+    older, old = jobs.create(new(priority=200, lock_key="a"), new(priority=150, lock_key="a"))
+    jobs.pass_time(AGED)
+    urgent, last = jobs.create(*(new(priority=1, lock_key="a") for _ in range(2)))
+    assert claim(jobs) == []
+    for wanted, oldest in ((urgent, 0), (older, 1), (last, 0), (old, 0)):
+        assert end(jobs, holder, Succeeded())
+        (holder,) = jobs.store.claim(BOX, 3, worker="w", oldest=oldest)
+        assert holder.id == wanted
 
 
 def test_a_retried_job_knows_when_the_attempt_before_started(jobs: JobHarness) -> None:

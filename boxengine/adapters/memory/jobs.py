@@ -422,7 +422,9 @@ class MemoryJobs:
     def _let_go(self, box: JobBox, key: str | None) -> None:
         waiting = [row for row in self._queued(self._rows(box), Waits.LOCK) if row.lock_key == key]
         if waiting:
-            min(waiting, key=_order).waits = Waits.NOTHING
+            first, aged = min(waiting, key=_order), self._aged(box, waiting)[:1]
+            for row in (first, *aged):
+                row.waits = Waits.NOTHING
 
     def _tell(self, row: Row, kind: EventKind, payload: Any = None) -> None:
         row.events.append((self._clock.now(), kind, payload))

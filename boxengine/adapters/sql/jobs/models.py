@@ -99,6 +99,15 @@ def job_indexes(table: str) -> tuple[Index, ...]:
             "id",
             postgresql_where=_queued("= 2"),
         ),
+        # The same by time: of those behind one key, the oldest must not starve either.
+        Index(
+            index_name("ix", table, "patient"),
+            "lock_key",
+            "status",
+            "waits",
+            "available_at",
+            postgresql_where=_queued("= 2"),
+        ),
         # Beside what runs, what people look for afterwards: few jobs end in one of these.
         Index(
             index_name("ix", table, "running"),

@@ -24,6 +24,7 @@ from sqlalchemy import (
 
 from boxengine.adapters.sql.errors import translated
 from boxengine.adapters.sql.jobs.models import after_table, job_table, journal_table
+from boxengine.adapters.sql.jobs.moments import ago
 from boxengine.domain.jobs import EventKind, Held, JobBox, JobState, Waits
 
 SILENCE = 10
@@ -82,18 +83,22 @@ class JobRows:
             connection.execute(insert(self.journal), rows)
 
     def let_go(self, connection: Connection, keys: Collection[str | None]) -> None:
-        """Lets the first job that waits for each key be claimed. To be called after the key's holder has changed."""
-        jobs = self.jobs
+        """Lets the first job that waits for each key be claimed. To be called after the key's holder has changed.
+
+        Beside the most urgent one it lets one go that has waited for longer than the aging: a claim by age may choose it. The
+        other is set aside again.
+        """
+        jobs, aging = self.jobs, self.box.aging
         for key in sorted({key for key in keys if key is not None}):
-            first = connection.scalar(
-                select(jobs.c.id)
-                .where(self.queued(Waits.LOCK), jobs.c.lock_key == key)
-                .order_by(jobs.c.priority, jobs.c.id)
-                .limit(1)
-                .with_for_update(skip_locked=True)
-            )
-            if first is not None:
-                connection.execute(update(jobs).where(jobs.c.id == first).values(waits=int(Waits.NOTHING)))
+            waiting = select(jobs.c.id).where(self.queued(Waits.LOCK), jobs.c.lock_key == key)
+            firsts = [waiting.order_by(jobs.c.priority, jobs.c.id)]
+            if aging is not None:
+                aged = waiting.where(jobs.c.available_at < ago(aging.total_seconds()))
+                firsts.append(aged.order_by(jobs.c.available_at, jobs.c.id))
+            found = {connection.scalar(first.limit(1).with_for_update(skip_locked=True)) for first in firsts}
+            ids = sorted(each for each in found if each is not None)
+            if ids:
+                connection.execute(update(jobs).where(jobs.c.id.in_(ids)).values(waits=int(Waits.NOTHING)))
 
 
 @contextmanager
