@@ -38,8 +38,8 @@ format: $(STAMP) ## let ruff mend style
 docs: $(STAMP) ## the documentation as a site, in site/ (then: python -m http.server -d site); fails at a broken link
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
-golden-sql: $(STAMP) ## write every SQL statement anew into tests/unit/sql/golden, to be read as a difference
-	@BOXENGINE_REWRITE_SQL=1 $(BIN)/python -m pytest tests/unit/sql -n 0 -q
+golden-sql: $(STAMP) ## write every SQL statement anew into the folders called golden, to be read as a difference
+	@BOXENGINE_REWRITE_SQL=1 $(BIN)/python -m pytest tests/unit/sql tests/integration/jobs/test_statements.py -n 0 -q
 
 screenshots: $(STAMP) ## those of the console in docs/images, made by its tests
 	@BOXENGINE_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/web/browser -n 0 -q
