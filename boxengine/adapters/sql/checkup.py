@@ -10,6 +10,8 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from boxengine.adapters.sql import autovacuum, bloat, held_back, schema
+from boxengine.adapters.sql.converting.stage import Stage
+from boxengine.adapters.sql.converting.stage import look as stage_of
 from boxengine.adapters.sql.errors import sentence, translated
 from boxengine.adapters.sql.log.partitions import look
 from boxengine.adapters.sql.log.readers import READERS, Readers
@@ -58,6 +60,7 @@ class SqlCheckup:
                 table = self._table(box)
                 if table is not None:
                     found += [*server.privileges(table), *server.autovacuum(table), *server.bloat(table)]
+                    found += server.conversion(box)
         return found + self._tables(boxes)
 
     def alarms(self, boxes: Sequence[Box]) -> list[Remark]:
@@ -188,6 +191,17 @@ class _PostgreSql:
 
         yield from self._partitions(table)
 
+    def conversion(self, box: Box) -> Iterator[Remark]:
+        """Whether ``db convert`` was begun and not finished."""
+        if box.subscription is None and stage_of(self._connection, box).stage is Stage.BOTH:
+            to = box.storage.value
+            yield Remark(
+                area=AREA,
+                box=box.name,
+                text=f"Box {box.name} is between table and log: it is converted, and all items are written to its table still.",
+                advice=f"Once storage: {to} is deployed everywhere: boxengine db convert {box.name} --to {to} --finish",
+            )
+
     def _partitions(self, table: BoxTable) -> Iterator[Remark]:
         """Whether this account may make and drop those of the log, as its worker has to."""
         log = self._log(table)
@@ -278,6 +292,9 @@ class _MySql:
         return iter(())
 
     def dead_rows(self, table: BoxTable) -> Iterator[Remark]:  # noqa: ARG002 - InnoDB does not tell by table
+        return iter(())
+
+    def conversion(self, box: Box) -> Iterator[Remark]:  # noqa: ARG002 - there are no logs here
         return iter(())
 
     def privileges(self, table: BoxTable) -> Iterator[Remark]:

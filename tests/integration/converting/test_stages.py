@@ -8,7 +8,9 @@ from datetime import timedelta
 import pytest
 
 from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.checkup import SqlCheckup
 from boxengine.adapters.sql.converting.stage import Stage
+from boxengine.adapters.system import SystemClock
 from boxengine.domain.box import Storage
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Settlement
@@ -51,6 +53,21 @@ def test_between_the_two_all_items_are_in_the_table(box: Bench, by: Storage) -> 
     assert box.in_log() == []
     assert box.deliver(by) == ids
     assert box.in_table() == []
+
+
+@EITHER
+def test_doctor_names_a_box_that_is_left_between_the_two(box: Bench, by: Storage) -> None:
+    checkup, of = SqlCheckup(box.stores[by], now=SystemClock().now), [box.boxes[by]]
+
+    def findings() -> list[str]:
+        return [each.advice or "" for each in checkup.remarks(of) if "between table and log" in each.text]
+
+    assert findings() == []
+    box.bring_to(Stage.BOTH)
+    command = f"boxengine db convert order_item --to {by.value} --finish"
+    assert findings() == [f"Once storage: {by.value} is deployed everywhere: {command}"]
+    box.bring_to(Stage.LOG)
+    assert findings() == []
 
 
 @EITHER
