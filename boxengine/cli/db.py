@@ -154,6 +154,7 @@ def upgrade(
     from boxengine.adapters.sql import sizes  # noqa: PLC0415 - see Globals.boxes
     from boxengine.adapters.sql import upgrade as upgrading  # noqa: PLC0415 - see Globals.boxes
     from boxengine.adapters.sql.jobs import upgrade as job_upgrading  # noqa: PLC0415
+    from boxengine.adapters.sql.log.tables import with_sources  # noqa: PLC0415
     from boxengine.app.database import connect_store  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
@@ -172,8 +173,9 @@ def upgrade(
         recorded = sizes.record(store.engine, wanted)
     finally:
         store.close()
+    known = {each.name: each for each in with_sources(wanted)}
     for name in recorded:
-        say(f"{name}: bucket_size {boxes.box(name).bucket_size} recorded")
+        say(f"{name}: bucket_size {known[name].bucket_size} recorded")
     if not steps and not recorded:
         output().print(f"{counted(len(wanted) + len(_jobs(boxes, box)[0]), 'box')}, nothing to do")
 

@@ -73,3 +73,31 @@ def test_an_upgrade_records_the_size_of_tables_that_know_none(
     project.execute(f"COMMENT ON TABLE {TABLE} IS NULL")
     assert "bucket_size 16 recorded" in project.call("db", "upgrade")
     assert "nothing to do" in project.call("db", "upgrade")
+
+
+def test_a_box_that_was_made_with_a_log_is_refused_with_a_table(
+    tmp_path: Path, postgres_url: str, redis_url: str
+) -> None:
+    """Its workers would find nothing, and nobody would hear of it."""
+    project = Project(tmp_path, database=postgres_url, redis=redis_url, more="    storage: log")
+    project.call("db", "create")
+    project.execute(f"COMMENT ON TABLE {TABLE} IS 'boxengine bucket_size=16'")
+    assert "bucket_size 16 recorded" in project.call("db", "upgrade")
+    project.call("db", "check")
+    project = Project(tmp_path, database=postgres_url, redis=redis_url)
+    assert "its items are in a log: set storage: log" in project.call("db", "check", expect=1)
+    project.call("start", expect=2)
+    assert "its items are in a log: set storage: log" in project.errors
+
+
+def test_an_upgrade_records_the_sizes_of_a_log_and_its_subscriptions(
+    tmp_path: Path, postgres_url: str, redis_url: str
+) -> None:
+    more = "  sale_outbox_item:\n    storage: log\n    subscriptions: {billing: {transports: {log: {}}}}"
+    project = Project(tmp_path, database=postgres_url, redis=redis_url, more=more)
+    project.call("db", "create")
+    for table in ("sale_outbox_items", "sale_outbox_items_billing"):
+        project.execute(f"COMMENT ON TABLE {table} IS NULL")
+    said = project.call("db", "upgrade")
+    assert "sale_outbox_item: bucket_size 16 recorded" in said
+    assert "sale_outbox_item.billing: bucket_size 16 recorded" in said

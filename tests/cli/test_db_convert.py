@@ -18,7 +18,7 @@ from tests.eventually import eventually
 BOX = "order_outbox_item"
 TABLE = f"{BOX}s"
 REFUSED = (
-    f"box {BOX}: storage is table, but the box was converted to log: set storage: log, or convert it back with: "
+    f"box {BOX}: storage is table, but its items are in a log: set storage: log, or convert it with: "
     f"boxengine db convert {BOX} --to table"
 )
 

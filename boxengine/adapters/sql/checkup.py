@@ -10,8 +10,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from boxengine.adapters.sql import autovacuum, bloat, held_back, schema
-from boxengine.adapters.sql.converting.stage import Stage
-from boxengine.adapters.sql.converting.stage import look as stage_of
+from boxengine.adapters.sql.converting.stage import Stage, stage_of
 from boxengine.adapters.sql.errors import sentence, translated
 from boxengine.adapters.sql.log.partitions import look
 from boxengine.adapters.sql.log.readers import READERS, Readers
@@ -60,7 +59,7 @@ class SqlCheckup:
                 table = self._table(box)
                 if table is not None:
                     found += [*server.privileges(table), *server.autovacuum(table), *server.bloat(table)]
-                    found += server.conversion(box)
+                    found += server.conversion(table)
         return found + self._tables(boxes)
 
     def alarms(self, boxes: Sequence[Box]) -> list[Remark]:
@@ -191,9 +190,10 @@ class _PostgreSql:
 
         yield from self._partitions(table)
 
-    def conversion(self, box: Box) -> Iterator[Remark]:
+    def conversion(self, table: BoxTable) -> Iterator[Remark]:
         """Whether ``db convert`` was begun and not finished."""
-        if box.subscription is None and stage_of(self._connection, box).stage is Stage.BOTH:
+        box = table.box
+        if stage_of(self._connection, table) is Stage.BOTH:
             to = box.storage.value
             yield Remark(
                 area=AREA,
@@ -294,7 +294,7 @@ class _MySql:
     def dead_rows(self, table: BoxTable) -> Iterator[Remark]:  # noqa: ARG002 - InnoDB does not tell by table
         return iter(())
 
-    def conversion(self, box: Box) -> Iterator[Remark]:  # noqa: ARG002 - there are no logs here
+    def conversion(self, table: BoxTable) -> Iterator[Remark]:  # noqa: ARG002 - there are no logs here
         return iter(())
 
     def privileges(self, table: BoxTable) -> Iterator[Remark]:

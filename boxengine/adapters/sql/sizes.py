@@ -1,5 +1,5 @@
 """Records the number of buckets in force with a box's table: a worker with another number would break the order.
-Beside it stands the storage to which the box was converted.
+Beside it stands the storage that the box was made with, where that is a log, or converted to.
 
 It is kept in the table's comment, after any text of the application. So it needs no table of its own, moves with dumps
 and renames, and every account that may use the table can read it.
@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from sqlalchemy import Connection, Engine, MetaData, Table, text
 from sqlalchemy.schema import SetTableComment
 
+from boxengine.adapters.sql.converting.stage import Stage, stage_of
 from boxengine.adapters.sql.errors import translated
 from boxengine.adapters.sql.log.tables import with_sources
 from boxengine.adapters.sql.tables import BoxTable, comment_of, reflect
@@ -36,7 +37,7 @@ def without_size(comment: str | None) -> str | None:
 
 
 def record(engine: Engine, boxes: Sequence[Box]) -> list[str]:
-    """Records the configured sizes where there is no record yet; returns the names of those boxes.
+    """Records the configured sizes, and that boxes have a log, where there is no record yet; returns the names of those boxes.
 
     Raises:
         SchemaMismatch: another size is recorded for one of the boxes.
@@ -46,7 +47,7 @@ def record(engine: Engine, boxes: Sequence[Box]) -> list[str]:
         tables = [reflect(connection, box) for box in with_sources(boxes)]
         for table in tables:
             table.refuse_another_size()
-        unknown = [table for table in tables if table.recorded_size is None]
+        unknown = [table for table in tables if table.recorded_size is None or _is_unmarked_log(connection, table)]
         if unknown:
             _be_patient(connection, _PATIENCE)
             recorded = [table.box.name for table in unknown if _write(connection, table)]
@@ -98,9 +99,17 @@ def _comment(connection: Connection, table: BoxTable, storage: Storage | None) -
     return f"{own}; {mark}" if own else mark
 
 
+def _is_unmarked_log(connection: Connection, table: BoxTable) -> bool:
+    """False while the box is converted: until that is finished, processes with either storage may work."""
+    if table.box.storage is not Storage.LOG or table.recorded_storage is not None:
+        return False
+    return stage_of(connection, table) is Stage.LOG
+
+
 def _write(connection: Connection, table: BoxTable) -> bool:
     schema, _, name = table.box.table.rpartition(".")
-    comment = _comment(connection, table, table.recorded_storage)
+    storage = Storage.LOG if _is_unmarked_log(connection, table) else table.recorded_storage
+    comment = _comment(connection, table, storage)
     if len(comment) > _LONGEST:
         return False
     connection.execute(SetTableComment(Table(name, MetaData(), schema=schema or None, comment=comment)))

@@ -116,13 +116,13 @@ class BoxTable:
         """Refuses a worker that would leave alone what is written to the other storage.
 
         Raises:
-            SchemaMismatch: the box was converted to another storage than is configured.
+            SchemaMismatch: the box was made with, or converted to, another storage than is configured.
         """
-        if self.recorded_storage not in (None, self.box.storage):
-            there = self.recorded_storage.value
+        there, here = self.recorded_storage, self.box.storage
+        if there not in (None, here):
             raise SchemaMismatch(
-                f"box {self.box.name}: storage is {self.box.storage.value}, but the box was converted to {there}: set storage: "
-                f"{there}, or convert it back with: boxengine db convert {self.box.name} --to {self.box.storage.value}"
+                f"box {self.box.name}: storage is {here.value}, but its items are in a {there.value}: set storage: "
+                f"{there.value}, or convert it with: boxengine db convert {self.box.name} --to {here.value}"
             )
 
 

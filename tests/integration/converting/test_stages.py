@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -68,6 +69,13 @@ def test_doctor_names_a_box_that_is_left_between_the_two(box: Bench, by: Storage
     assert findings() == [f"Once storage: {by.value} is deployed everywhere: {command}"]
     box.bring_to(Stage.LOG)
     assert findings() == []
+
+
+def test_doctor_bears_a_name_that_leaves_no_room_for_a_log(box: Bench) -> None:
+    longest = replace(box.boxes[TABLE], name="longest", table="t" * 60)
+    schema.create(box.engine, [longest])
+    found = SqlCheckup(box.stores[TABLE], now=SystemClock().now).remarks([longest])
+    assert not [each.text for each in found if "between" in each.text or "name" in each.text]
 
 
 @EITHER
@@ -278,15 +286,15 @@ def test_a_worker_of_the_other_storage_says_how_to_go_on(box: Bench) -> None:
     box.bring_to(Stage.LOG)
     with pytest.raises(
         SchemaMismatch,
-        match="box order_item: storage is table, but the box was converted to log: set storage: log, or convert it back with: "
+        match="box order_item: storage is table, but its items are in a log: set storage: log, or convert it with: "
         "boxengine db convert order_item --to table",
     ):
         box.deliver(TABLE)
     (finding,) = [each for each in schema.check(box.engine, [box.boxes[TABLE]]) if each.severity == "error"]
-    assert "but the box was converted to log" in finding.message
+    assert "but its items are in a log" in finding.message
     box.conversion().back()
     box.conversion().finish_to_table()
-    with pytest.raises(SchemaMismatch, match=r"converted to table: set storage: table, .* convert order_item --to log"):
+    with pytest.raises(SchemaMismatch, match=r"in a table: set storage: table, .* convert order_item --to log"):
         box.deliver(LOG)
 
 
@@ -297,7 +305,7 @@ def test_a_worker_that_runs_notices_the_switch(box: Bench) -> None:
     store.look_again()
     box.conversion().finish_to_log()
     assert store.look_again() == ["order_item"]
-    with pytest.raises(SchemaMismatch, match="converted to log"):
+    with pytest.raises(SchemaMismatch, match="in a log"):
         store.poll(box.boxes[TABLE], [0, 1], 10)
     box.conversion().back()
     assert store.look_again() == ["order_item"]

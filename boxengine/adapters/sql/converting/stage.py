@@ -11,6 +11,7 @@ from boxengine.adapters.sql.converting.redirects import TO_LOG, TO_TABLE
 from boxengine.adapters.sql.log.tables import names_of, reflect_log
 from boxengine.adapters.sql.tables import BoxTable, quoted, reflect
 from boxengine.domain.box import Box, Storage
+from boxengine.errors import SchemaMismatch
 
 _QUERY = text(
     "SELECT to_regclass(:log) IS NOT NULL, "
@@ -58,9 +59,30 @@ def look(connection: Connection, box: Box) -> Standing:
         SchemaMismatch: the box has no table, or its name leaves no room for a log's.
     """
     side = reflect(connection, replace(box, storage=Storage.LOG))
-    log, positions = (quoted(connection.dialect, side.schema, name) for name in names_of(box.table.rpartition(".")[2]))
-    values = {"log": log, "side": side.name, "to_table": TO_TABLE, "to_log": TO_LOG}
-    exists, log_has_trigger, bridged, *of_table = connection.execute(_QUERY, values).one()
-    stage = Stage.TABLE if not exists else Stage.BOTH if bridged else Stage.LOG
-    columns = list(reflect_log(connection, side).shared) if exists else None
+    log, positions = _names(connection, side)
+    stage, log_has_trigger, *of_table = _ask(connection, side)
+    columns = None if stage is Stage.TABLE else list(reflect_log(connection, side).shared)
     return Standing(side, stage, log, positions, columns, log_has_trigger, *of_table)
+
+
+def stage_of(connection: Connection, table: BoxTable) -> Stage:
+    """The stage of a table that is known, and nothing else."""
+    try:
+        return _ask(connection, table)[0]
+    except SchemaMismatch:
+        return Stage.TABLE  # its name leaves no room for a log's
+
+
+def _ask(connection: Connection, table: BoxTable) -> tuple[Stage, bool, bool, bool]:
+    """The stage, and the last three of a ``Standing``."""
+    log, _ = _names(connection, table)
+    values = {"log": log, "side": table.name, "to_table": TO_TABLE, "to_log": TO_LOG}
+    exists, log_has_trigger, bridged, has_trigger, catches = connection.execute(_QUERY, values).one()
+    stage = Stage.TABLE if not exists else Stage.BOTH if bridged else Stage.LOG
+    return stage, log_has_trigger, has_trigger, catches
+
+
+def _names(connection: Connection, table: BoxTable) -> tuple[str, str]:
+    """Of the log and the positions, quoted."""
+    log, positions = names_of(table.box.table.rpartition(".")[2])
+    return quoted(connection.dialect, table.schema, log), quoted(connection.dialect, table.schema, positions)
