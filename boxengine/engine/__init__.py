@@ -18,8 +18,8 @@ The journey, with the files in reading order (those of steps 3 to 6 stand in ``d
    is a ``work``; for outboxes and inboxes that is ``delivery``.
 5. **Deliver** (``Batches.run`` in ``batch``). One transaction: *claim* the buckets' locks in the database and their due rows
    (``Claims.open``; the statements stand in ``adapters/sql/dialects``); *admit* what may go out now (``admission``, which
-   asks ``remembered`` for failures that the database could not store and ``resting`` for items that pause because of them;
-   ``strategies``); *send* it (``sending``: as a ``whole``, ``single`` or ``awaiting/abreast``, in the order that
+   asks ``resting`` for items that pause because their outcome could not be recorded, ``remembered`` for their failures, and
+   ``strategies`` for retries); *send* it (``sending``: as a ``whole``, ``single`` or ``awaiting/abreast``, in the order that
    ``ordering`` keeps, until the ``deadline``; ``transports`` calls the user's code, ``answers`` judges what it returned,
    ``sent`` says what became of each); *settle*, all outcomes in as few statements as possible, and commit
    (``recording``); *report* to the drain (``reporting``).
@@ -30,9 +30,15 @@ Who decides: the database's lock says who *may* work on a bucket, in the transac
 says only who should bother to try. So a lost Redis, an expired lease or a paused process can waste work, but cannot lose
 or reorder items.
 
-Items go out twice when the transaction that would record their delivery does not commit: the worker was killed, or the
-connection or the database failed. ``deadline`` cuts no item off between two of its transports, so a late batch repeats
-nothing. A retried item goes again through all its transports, also through those that took it before.
+An item goes out twice in three cases:
+
+- The transaction that would record its delivery does not commit, or the database refuses the outcome: the worker was
+  killed, the connection or the database failed.
+- Its receiver has it, but the attempt counts as failed: ``call_batch`` raised after a part of the batch had gone out, a
+  call timed out (``time_limit``) or lost its answer, or a middleware raised after the transports.
+- One of its transports took it and a later one did not, or could not be reached: the next attempt calls all of them again.
+
+That a lease or a batch's time runs out repeats nothing: ``Deadline`` is not asked between two transports of one item.
 
 What happens when ...
 
@@ -52,16 +58,21 @@ What happens when ...
   followers; ``follow_up`` asks for a poll by then. With ``max_retries`` used up it is failed, and its key stays parked
   until somebody decides.
 - **a lease runs out in the middle of a batch:** the ``keeper`` renews leases in a thread of its own, so this happens only if
-  Redis is lost, the process was paused, or a batch outlives the general timeout. ``deadline`` looks at the time between
-  any two items, waves or halves that no transport has yet, and never inside a transport's call. Once the lease has run
-  out, nothing more is begun. What one transport has still goes on to the next, and what has gone out is recorded in the
-  same transaction, because the database's lock is still held. The rest stays pending. Another worker that takes the
-  bucket meanwhile is refused that lock, and finds the rows settled once it has it. If the renewal says that the lease was
-  lost, ``holding`` is over for good, whatever later renewals say.
+  Redis is lost, the process was paused, or the hold has been in work for longer than the general timeout.
+  ``Deadline.passed`` is asked between any two items, waves or halves that no transport has yet, never inside a transport's
+  call. Once the lease has run out, nothing more is begun. What one transport has still goes on to the next, and what has
+  gone out is recorded in the same transaction, because the database's lock is still held. The rest stays pending. Another
+  worker that takes the bucket meanwhile is refused that lock, and finds the rows settled once it has it. If the renewal
+  says that the lease was lost, ``Holding.renewed`` ends the holding for good, whatever later renewals say.
 
-Other ways through the same rooms: a box with ``storage: log`` claims from a position instead of marked rows, and only
-what failed becomes a row of the usual kind (``adapters/sql/log``). Each of its subscriptions travels as a box of its own.
-Long jobs do not drain: ``jobs`` claims, runs and fences them (read ``jobs/__init__`` first). ``consuming`` fills inboxes.
+Other journeys, and the file to read next:
+
+- **Logs** (``adapters/sql/log/__init__``): with ``storage: log``, a delivery moves a position and marks no row. Only items
+  that failed or wait become rows of the usual kind.
+- **Subscriptions** (``Box.source`` and ``Box.readers`` in ``domain/box``): each is a box of its own to the engine, with its
+  own positions, queue and leases, and reads the log of the box that items are created in.
+- **Job boxes** (``jobs/__init__``): long jobs are not drained. Each is claimed with a lease and a token, run, and recorded.
+- **Inboxes** (``consuming/loop``): a source's messages become rows, which are then delivered like any others.
 
 Beside the journey: in ``running``, ``threads`` run these turns and outlive whatever they raise, ``health`` knows whether
 each makes progress, ``outages`` tells of a failure once, ``backlog`` measures how far behind the boxes are, and ``worker``

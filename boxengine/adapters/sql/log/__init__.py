@@ -20,11 +20,11 @@ transaction that got its id early may write its item late.
 snapshot, the rows (``reading``) and what is due in the side table. It asks for the snapshot before it writes anything: a
 transaction sees its own rows, and what a handler puts into the log must come with a later snapshot.
 
-**A settlement** (``progress``) writes in one transaction: the outcomes of side rows; a copy in the side table of each item that
-failed, with its outcome; and the new positions. An item without an outcome that stands before a settled one is copied too,
-pending and untried. Under ``strict_order: key`` so are items whose key has a waiting or failed row in the side table; under
-``strict_order: true`` the bucket's log rests while such a row is there. A bucket's due side rows go out before, or together
-with, the rows of its log. So a position never has to remember single items.
+**A settlement** writes in one transaction: the outcomes of side rows; a copy in the side table of each item that failed,
+with its outcome; and the new positions (``domain/log_progress``). An item without an outcome that stands before a settled
+one is copied too, pending and untried. Under ``strict_order: key`` so are items whose key has a waiting or failed row in
+the side table; under ``strict_order: true`` the bucket's log rests while such a row is there. A bucket's due side rows go
+out before, or together with, the rows of its log. So a position never has to remember single items.
 
 **Cost.** A small batch is read through the index ``(bucket, xact, id)``: one range for what began after ``passed``, with the
 transactions that still run left out of it, and one look for each that ran then and has ended. A batch larger than a claim
