@@ -6,31 +6,25 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import psycopg
 from psycopg import sql
 
 from boxengine.embedded.account import private_folder, unprivileged_account
-from boxengine.embedded.process import ServerNotStarted, ServerProcess, free_port
+from boxengine.embedded.process import ServerNotStarted, ServerProcess
+from boxengine.embedded.server import EmbeddedServer
 from boxengine.embedded.wheels import postgres_installation
 
 _START_PATIENCE = timedelta(seconds=60)  # crash recovery under load takes long
-_STOP_PATIENCE = timedelta(seconds=20)
-_RETRY_PATIENCE = timedelta(seconds=20)
-_PORT_TAKEN = "could not bind"
-_OLD_BACKENDS_ALIVE = "pre-existing shared memory block"
 
 # With these settings a commit still reaches the operating system: it survives ``kill``, but not a power cut.
 _FAST_SETTINGS = {"fsync": "off", "full_page_writes": "off"}
 
 
-class EmbeddedPostgres:
+class EmbeddedPostgres(EmbeddedServer):
     """A private PostgreSQL server on 127.0.0.1, superuser ``postgres``, no password.
 
     :param folder: holds data and log; if it was used before, the server starts with that data.
@@ -43,6 +37,13 @@ class EmbeddedPostgres:
     As a context manager it starts on entry, and on exit stops and deletes its data.
     """
 
+    _NAME = "PostgreSQL"
+    _STOP_SIGNAL = signal.SIGINT  # fast shutdown: open transactions are rolled back
+    _STOP_PATIENCE = timedelta(seconds=20)
+    _RETRY_PATIENCE = timedelta(seconds=20)
+    # The port is taken, or backends of a postmaster that was killed still live.
+    _PASSING = ("could not bind", "pre-existing shared memory block")
+
     def __init__(
         self,
         folder: Path,
@@ -51,7 +52,7 @@ class EmbeddedPostgres:
         settings: Mapping[str, str] | None = None,
         port: int | None = None,
     ) -> None:
-        self._folder = folder
+        super().__init__(folder, port=port)
         self._account = unprivileged_account()
         self._settings = {
             "listen_addresses": "127.0.0.1",
@@ -60,9 +61,7 @@ class EmbeddedPostgres:
             **({} if durable else _FAST_SETTINGS),
             **(settings or {}),
         }
-        self._port = port
         self._data_dir = folder / "postgres"
-        self._process: ServerProcess | None = None
 
     @property
     def data_dir(self) -> Path:
@@ -74,67 +73,20 @@ class EmbeddedPostgres:
         """The server's log."""
         return self._folder / "postgres.log"
 
-    @property
-    def port(self) -> int:
-        """TCP port, known after the first start."""
-        if self._port is None:
-            raise ServerNotStarted("PostgreSQL has not been started; its port is not chosen yet")
-        return self._port
-
-    @property
-    def pid(self) -> int:
-        """Process id of the postmaster, known after the first start."""
-        return self._running().pid
-
     def url(self, database: str = "postgres") -> str:
         """SQLAlchemy URL of a database, driver psycopg."""
         return f"postgresql+psycopg://postgres@127.0.0.1:{self.port}/{database}"
 
-    def start(self) -> None:
-        """Start the server, and return when it serves connections. Harmless when it is running.
-
-        :raises ServerNotStarted: the server did not start; the message ends with its log.
-        """
-        if self._process is not None and self._process.running:
-            return
+    def _prepare(self) -> Path:
         installation = postgres_installation(self._account)
         self._data_dir = private_folder(self._folder / "postgres", account=self._account)
         if not (self._data_dir / "PG_VERSION").exists():
             self._initialise(installation)
-        deadline = time.monotonic() + _RETRY_PATIENCE.total_seconds()
-        fixed_port = self._port
-        while True:
-            self._port = fixed_port or free_port()
-            try:
-                self._launch(installation)
-            except ServerNotStarted as error:
-                passing = _PORT_TAKEN in str(error) or _OLD_BACKENDS_ALIVE in str(error)
-                if not passing or time.monotonic() > deadline:
-                    raise
-            else:
-                return
-
-    def stop(self) -> None:
-        """Fast shutdown: open transactions are rolled back. The data stays. Harmless when it is not running."""
-        if self._process is not None:
-            self._process.stop(signal.SIGINT, patience=_STOP_PATIENCE)
-
-    def kill(self) -> None:
-        """SIGKILL the postmaster; its backends notice and exit. Committed data is there after ``start``."""
-        self._running().kill()
+        return installation
 
     def crash(self) -> None:
         """Immediate shutdown (``pg_ctl stop -m immediate``): all backends end at once; the next ``start`` recovers."""
-        self._running().stop(signal.SIGQUIT, patience=_STOP_PATIENCE)
-
-    def restart(self) -> None:
-        """Stop and start on the same port with the same data."""
-        self.stop()
-        self.start()
-
-    def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal to the postmaster, such as SIGHUP to make it read its settings again."""
-        self._running().send_signal(number)
+        self._running().stop(signal.SIGQUIT, patience=self._STOP_PATIENCE)
 
     def discard(self) -> None:
         """Stop and delete the data; the log stays."""
@@ -155,24 +107,6 @@ class EmbeddedPostgres:
         ) as it:
             it.execute(statement)
         return self.url(name)
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.discard()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.discard()
-
-    def _running(self) -> ServerProcess:
-        if self._process is None:
-            raise ServerNotStarted("PostgreSQL has not been started")
-        return self._process
 
     def _initialise(self, installation: Path) -> None:
         command = [

@@ -206,14 +206,16 @@ def results_in_wrong_order(patch: Surgery) -> None:
 @breaks(Promise.ACKNOWLEDGED)
 def raised_is_delivered(patch: Surgery) -> None:
     """An error of a batch transport is taken for success."""
-    patch.setattr(Whole, "_narrow", lambda _self, _carrier, items, _error, sent: Carried(items, sent))
+    patch.setattr(Whole, "_narrow", lambda _self, _carrier, items, _error, sent, **_first: Carried(items, sent))
 
 
 @breaks(Promise.ISOLATED, only=())
 def no_narrowing(patch: Surgery) -> None:
     """One poison item makes its whole batch fail."""
 
-    def narrow(_self: Any, carrier: Any, items: Sequence[Item], error: Exception, sent: Sent) -> Carried:
+    def narrow(
+        _self: Any, carrier: Any, items: Sequence[Item], error: Exception, sent: Sent, *, first: bool
+    ) -> Carried:
         return Carried((), sent.judged(Failed(item, error, carrier.name) for item in items))
 
     patch.setattr(Whole, "_narrow", narrow)
@@ -239,7 +241,7 @@ def each_transport_has_its_own_savepoint(patch: Surgery) -> None:
     ) -> Sent:
         for carrier in route:
             with self._claim.savepoint():
-                items, sent = self._carry(carrier, items, sent)
+                items, sent = self._carry(carrier, items, sent, first=carrier is route[0])
         return sent.took(item.id for item in items)
 
     patch.setattr(Whole, "_in_session", in_session)

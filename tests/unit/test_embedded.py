@@ -104,7 +104,7 @@ def test_a_setting_that_postgres_refuses_is_told_with_its_log(tmp_path: Path) ->
 
 
 def test_a_taken_port_is_told(own_redis: EmbeddedValkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("boxengine.embedded.valkey._RETRY_PATIENCE", timedelta(0))
+    monkeypatch.setattr(EmbeddedValkey, "_RETRY_PATIENCE", timedelta(0))
     second = EmbeddedValkey(tmp_path / "second", durable=False, port=own_redis.port)
     with pytest.raises(ServerNotStarted, match="Address already in use"):
         second.start()
