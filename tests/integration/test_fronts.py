@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from boxengine.adapters.sql import fronts
 from boxengine.adapters.sql.census import SqlCensus
+from boxengine.adapters.sql.errors import translated
 from boxengine.adapters.sql.fronts import EVERY, FROM_START, LARGE, Fronts
 from boxengine.adapters.sql.inspection import SqlInspector
 from boxengine.adapters.sql.store import SqlStore
@@ -38,8 +40,10 @@ class Stand:
     @contextmanager
     def _opened(self) -> Iterator[Any]:
         self.asked += 1
-        with self.engine.connect() as connection, closing(connection.connection.cursor()) as cursor:
-            yield cursor
+        with translated(self.engine), self.engine.connect() as connection:
+            connection.execution_options(isolation_level="AUTOCOMMIT")
+            with closing(connection.connection.cursor()) as cursor:
+                yield cursor
 
     def set(self, *numbers: int, **columns: Any) -> None:
         for number in numbers:
@@ -51,7 +55,8 @@ class Stand:
 
 
 @pytest.fixture
-def stand(postgres_url: str) -> Iterator[Stand]:
+def stand(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
+    monkeypatch.setattr(fronts, "SHORT", timedelta(minutes=1))  # however slow the machine is
     harness = postgresql(postgres_url)
     yield Stand(harness)
     harness.close()
@@ -152,3 +157,37 @@ def test_the_walk_over_what_was_delivered_is_made_once(stand: Stand) -> None:
     assert front >= LARGE + 18_990
     walked, spared = pages(0), pages(front)
     assert spared < 10 < walked
+
+
+def test_a_look_from_the_start_that_takes_too_long_leaves_the_fronts_as_they_are(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand.set(*range(1, 11), status=2)
+    assert stand.look() == {0: 11, 1: 10}
+    stand.set(2, status=0)
+    slow = fronts._first_pending(stand.store.table(stand.box)).replace("WHERE", "WHERE pg_sleep(1) IS NOT NULL AND")
+    with monkeypatch.context() as patch:
+        patch.setattr(fronts, "SHORT", timedelta(milliseconds=5))
+        patch.setattr(fronts, "_first_pending", lambda _: slow)
+        stand.now += FROM_START + 0.1
+        assert stand.look() == {0: 11, 1: 10}
+    stand.now += FROM_START + 0.1
+    assert stand.look() == {0: 1, 1: 10}, "the connection is fit for use, and a later look finds the row"
+
+
+def test_looks_from_the_start_that_take_long_are_made_less_often(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds, look = 0.2, Fronts._look_with
+
+    def slow(*given: Any) -> Any:
+        stand.now += seconds
+        return look(*given)
+
+    stand.set(*range(1, 11), status=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Fronts, "_look_with", slow)
+        stand.look()
+    stand.set(2, status=0)
+    stand.now += seconds / fronts.SHARE - 0.1
+    assert stand.look() == {0: 11, 1: 10}, "though more than FROM_START has passed"
+    stand.now += 0.2
+    assert stand.look() == {0: 1, 1: 10}

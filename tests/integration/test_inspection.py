@@ -43,7 +43,7 @@ class Bench:
         self.store = harness.store
         self.engine = harness.store.engine
         self.box: Box = harness.make_box(**policy)
-        self.inspector = SqlInspector(harness.store, window=window)
+        self.inspector = SqlInspector(harness.store, window=window, untidy=window)
 
     def insert(self, status: int = PENDING, **columns: Any) -> int:
         return self.harness.insert(self.box, status=status, **columns)
@@ -262,7 +262,7 @@ def test_ahead_are_the_pending_rows_of_the_bucket_with_smaller_ids(bench: Bench)
 
 def test_neighbours_are_the_nearest_rows_of_the_key_on_both_sides(bench: Bench) -> None:
     ids = [bench.insert(DELIVERED, event_key="a" if number % 2 else "b") for number in range(12)]
-    inspector = SqlInspector(bench.store, window=40)
+    inspector = SqlInspector(bench.store, window=40, untidy=40)
     before, after = inspector.neighbours(bench.box, bench.row(ids[5]), limit=2)
     assert [row.id for row in before] == [ids[3], ids[1]]
     assert [row.id for row in after] == [ids[9], ids[7]]

@@ -5,7 +5,8 @@ stand before the first pending row, and each question about the oldest rows woul
 first pending row of each bucket, and the next questions and the next look begin there.
 
 Rows can come back before a front: people retry an item, a transaction commits late. Now and then a look begins at the start
-and finds them. Nothing but what people see depends on it.
+and finds them. It walks over all dead entries, so it has a short time limit; what it walked over, PostgreSQL passes more quickly
+the next time. Nothing but what people see depends on it.
 """
 
 from __future__ import annotations
@@ -17,13 +18,17 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from boxengine.adapters.sql.dialects.base import Cursor
+from boxengine.adapters.sql.limiting import SHORT, took_too_long, within
 from boxengine.adapters.sql.tables import PENDING_BY_BUCKET, BoxTable
 from boxengine.domain.box import Storage
+from boxengine.errors import StoreUnavailable
 
 EVERY = 1.0
 """Seconds for which a look is good enough."""
 FROM_START = 30.0
-"""Seconds between two looks from the start."""
+"""Seconds between two looks from the start, if nothing is known to have come back."""
+SHARE = 0.002
+"""The share of its time that the database may spend on looks from the start that nobody caused."""
 LARGE = 100_000
 """A front at a lower id is not used: there cannot be many entries before it."""
 
@@ -32,6 +37,8 @@ class _Known(NamedTuple):
     after: Mapping[int, int]
     looked_at: float
     from_start_at: float
+    cost: float
+    """Seconds that the last look from the start took."""
 
 
 class Fronts:
@@ -52,6 +59,7 @@ class Fronts:
         self._large = large
         self._monotonic = monotonic
         self._known: dict[str, _Known] = {}
+        self._forgotten: set[str] = set()
         self._lock = threading.Lock()
 
     def of(self, table: BoxTable) -> Mapping[int, int]:
@@ -61,22 +69,45 @@ class Fronts:
             return start
         with self._lock:
             now, known = self._monotonic(), self._known.get(table.box.name)
-            if known is None or now - known.from_start_at > FROM_START:
-                known = _Known(self._look(table, start), now, now)
+            if known is None:
+                known = self._from_start(self._look(table, start), now)
+            elif self._begins_anew(table, known, now):
+                self._forgotten.discard(table.box.name)
+                known = self._from_start(self._look_shortly(table, start) or known.after, now)
             elif any(known.after.values()) and now - known.looked_at > EVERY:
-                known = _Known(self._look(table, known.after), now, known.from_start_at)
+                known = _Known(self._look(table, known.after), now, known.from_start_at, known.cost)
             self._known[table.box.name] = known
             return known.after
 
     def forget(self, box_name: str) -> None:
-        """The next look begins at the start."""
+        """The next look begins at the start, because something may have come back."""
         with self._lock:
-            self._known.pop(box_name, None)
+            self._forgotten.add(box_name)
+
+    def _begins_anew(self, table: BoxTable, known: _Known, now: float) -> bool:
+        return table.box.name in self._forgotten or now - known.from_start_at > max(FROM_START, known.cost / SHARE)
+
+    def _from_start(self, found: Mapping[int, int], began: float) -> _Known:
+        now = self._monotonic()
+        return _Known(found, now, now, now - began)
+
+    def _look_shortly(self, table: BoxTable, after: Mapping[int, int]) -> Mapping[int, int] | None:
+        """None: it took too long."""
+        try:
+            with self._opened() as cursor, within(cursor, SHORT):
+                return self._look_with(cursor, table, after)
+        except StoreUnavailable as error:
+            if error.__cause__ is not None and took_too_long(error.__cause__):
+                return None
+            raise
 
     def _look(self, table: BoxTable, after: Mapping[int, int]) -> Mapping[int, int]:
         with self._opened() as cursor:
-            cursor.execute(_first_pending(table), (list(after), list(after.values())), prepare=True)
-            found = dict(cursor.fetchall())
+            return self._look_with(cursor, table, after)
+
+    def _look_with(self, cursor: Cursor, table: BoxTable, after: Mapping[int, int]) -> Mapping[int, int]:
+        cursor.execute(_first_pending(table), (list(after), list(after.values())), prepare=True)
+        found = dict(cursor.fetchall())
         # A bucket without pending rows keeps its place: its next row has a higher id, or a look from the start finds it.
         return {bucket: self._place(found.get(bucket), last) for bucket, last in after.items()}
 

@@ -6,15 +6,17 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import DataError
+from sqlalchemy.exc import DataError, DBAPIError
 
 from boxengine.adapters.sql.errors import translated
 from boxengine.adapters.sql.fronts import behind_front, held_from
 from boxengine.adapters.sql.item_rows import ItemRows
 from boxengine.adapters.sql.items import item_row
+from boxengine.adapters.sql.limiting import SHORT, limited_to, took_too_long
 from boxengine.adapters.sql.moments import Probes, span_of
 from boxengine.adapters.sql.store import SqlStore
 from boxengine.adapters.sql.tables import BoxTable
@@ -24,8 +26,10 @@ from boxengine.domain.item import Status
 from boxengine.ports import Count, ItemFilter, ItemRow, Precision
 from boxengine.ports.people.inspection import Found, TableState, Towards
 
-WINDOW = 5_000
-"""Ids that one search reads. A search by time also finds a row whose id is up to this far from others of its time."""
+WINDOW = 2_500
+"""Rows of a search's largest window."""
+UNTIDY = 5_000
+"""A search by time also finds a row whose id is up to this far from others of its time."""
 PAGE = 50
 """Rows; every window has room for at least a page."""
 _TROUBLED_PER_BOX = 2_000
@@ -37,9 +41,10 @@ _FIRST, _WIDER = 500, 5
 class SqlInspector:
     """``Inspector`` over the database of a ``SqlStore``."""
 
-    def __init__(self, store: SqlStore, *, window: int = WINDOW) -> None:
+    def __init__(self, store: SqlStore, *, window: int = WINDOW, untidy: int = UNTIDY) -> None:
         self._store = store
         self._window = window
+        self._untidy = untidy
 
     def find(
         self,
@@ -96,7 +101,7 @@ class SqlInspector:
         sides = []
         with self._look(box) as look:
             for towards in (Towards.OLDER, Towards.NEWER):
-                ids, _ = look.search(which, row.id, towards, limit, window=self._window // 4, enough=_after_windows(2))
+                ids, _ = look.search(which, row.id, towards, limit, window=self._window // 2, enough=_after_windows(2))
                 sides.append(_newest_first(look.rows(which, ids, towards, limit), towards))
         return sides[0], sides[1]
 
@@ -108,20 +113,23 @@ class SqlInspector:
     def _look(self, box: Box) -> Iterator[_Look]:
         found = self._store.table(box)
         with translated(self._store.engine), self._store.engine.connect() as connection:
-            yield _Look(found, connection, self._window)
+            yield _Look(found, connection, self._untidy, partial(self._store.fronts, box))
 
 
 class _Look:
     """The statements of one question."""
 
-    def __init__(self, found: BoxTable, connection: Connection, untidy: int) -> None:
+    def __init__(
+        self, found: BoxTable, connection: Connection, untidy: int, fronts: Callable[[], Mapping[int, int]]
+    ) -> None:
         self._found = found
         self._untidy = untidy
         self._box = found.box
         self._connection = connection
         self._postgresql = connection.dialect.name == "postgresql"
         self._rows = ItemRows(found, connection)
-        self._windows = Windows(found, self._rows)
+        self._fronts = fronts
+        self._windows = Windows(found, self._rows, fronts)
 
     # ── searching ────────────────────────────────────────────────────────────────────────────────────
 
@@ -145,16 +153,30 @@ class _Look:
             some = [each for each in which.ids if start is None or _lies(each, start, towards)]
             return sorted(some, reverse=towards is Towards.OLDER), None
         span, size = self._span(which), self._first_size(which, window, limit)
-        ids: list[int] = []
-        while True:
-            wanted = limit - len(ids)
-            seen = self._windows.look(which, span.from_id(start, towards), towards, size=size, limit=wanted + 1)
-            ids += seen.ids[:wanted]
-            if len(seen.ids) > wanted:
-                return ids, ids[-1]
-            if seen.horizon is None or len(ids) == limit or enough():
-                return ids, seen.horizon
-            start, size = seen.horizon, min(max(window, size), _WIDER * size)
+        ids, limited = list[int](), False
+        try:
+            while True:
+                wanted = limit - len(ids)
+                part = span.from_id(start, towards)
+                try:
+                    seen = self._windows.look(which, part, towards, size=size, limit=wanted + 1)
+                except DBAPIError as error:
+                    if not limited or error.orig is None or not took_too_long(error.orig):
+                        raise
+                    return ids, start
+                ids += seen.ids[:wanted]
+                if len(seen.ids) > wanted:
+                    return ids, ids[-1]
+                if seen.horizon is None or len(ids) == limit or enough():
+                    return ids, seen.horizon
+                if self._postgresql and not limited:
+                    # The first window's answer is enough for a page: the next page may search the others.
+                    self._connection.execute(text(limited_to(SHORT)))
+                    limited = True
+                start, size = seen.horizon, min(max(window, size), _WIDER * size)
+        finally:
+            if limited:
+                self._connection.rollback()  # ends the limit
 
     def _first_size(self, which: ItemFilter, window: int, limit: int) -> int:
         """The first window's rows. A search that an index answers needs no wide window; nor, often, one that many rows match."""
@@ -234,9 +256,10 @@ class _Look:
 
     def pending_before(self, row: ItemRow, limit: int) -> int:
         return self._counted(
-            f"SELECT t.id FROM {self._name} AS t {self._mysql_hint} WHERE t.status = 0 AND t.bucket = :bucket AND t.id < :id "
+            f"SELECT t.id FROM {self._name} AS t {self._mysql_hint} "
+            "WHERE t.status = 0 AND t.bucket = :bucket AND t.id > :front AND t.id < :id "
             "ORDER BY t.bucket, t.id LIMIT :limit",
-            {"bucket": row.bucket, "id": row.id, "limit": limit},
+            {"bucket": row.bucket, "front": self._front(row), "id": row.id, "limit": limit},
         )
 
     def pending_after(self, row: ItemRow, limit: int) -> tuple[int, int]:
@@ -245,7 +268,7 @@ class _Look:
             f"SELECT t.id, t.event_key FROM {self._name} AS t {self._mysql_hint} "
             "WHERE t.status = 0 AND t.bucket = :bucket AND t.id > :id ORDER BY t.bucket, t.id LIMIT :limit"
         )
-        values: dict[str, Any] = {"bucket": row.bucket, "id": row.id, "limit": limit}
+        values: dict[str, Any] = {"bucket": row.bucket, "id": max(row.id, self._front(row)), "limit": limit}
         same = "1"
         if self._box.strict_order is not StrictOrder.BUCKET:
             stored = "w.event_key::text" if self._found.numeric_keys and self._postgresql else "w.event_key"
@@ -253,6 +276,10 @@ class _Look:
         query = f"SELECT coalesce(sum({same}), 0), count(*) FROM ({window}) AS w"
         number, looked_at = self._connection.execute(text(query), values).one()
         return int(number), int(looked_at)
+
+    def _front(self, row: ItemRow) -> int:
+        """The id after which the pending rows of its bucket begin."""
+        return self._fronts().get(row.bucket, 0)
 
     def _counted(self, rows: str, values: dict[str, Any]) -> int:
         return int(self._connection.execute(text(f"SELECT count(*) FROM ({rows}) AS w"), values).scalar_one())

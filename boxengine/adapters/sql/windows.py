@@ -7,11 +7,13 @@ while it walks the window, and returns only the matching ids and how far it came
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
+    ARRAY,
     CTE,
+    BigInteger,
     ColumnElement,
     Select,
     String,
@@ -19,9 +21,11 @@ from sqlalchemy import (
     case,
     cast,
     func,
+    literal,
     literal_column,
     select,
     true,
+    tuple_,
     union_all,
 )
 
@@ -65,9 +69,13 @@ class Seen(NamedTuple):
 class Windows:
     """The windows of one table."""
 
-    def __init__(self, found: BoxTable, rows: ItemRows) -> None:
+    def __init__(self, found: BoxTable, rows: ItemRows, fronts: Callable[[], Mapping[int, int]]) -> None:
+        """Args:
+        fronts: by bucket, the id after which its pending rows begin.
+        """
         self._found = found
         self._rows = rows
+        self._fronts = fronts
         self._columns = rows.table.c
         self._postgresql = rows.dialect == "postgresql"
 
@@ -163,7 +171,9 @@ class Windows:
     ) -> Select[Any]:
         """A query for one run, with a ``place`` that no other run has."""
         table, identity = self._rows.table, self._columns.id
-        query = select(identity, meant.label("meant")).where(*run.where, identity > span.low, identity < span.high)
+        query = select(identity, meant.label("meant")).where(*run.where)
+        if not run.each_bucket:
+            query = query.where(identity > span.low, identity < span.high)
         order = [self._columns[name] for name in run.order]
         query = query.order_by(*(each.desc() if towards is Towards.OLDER else each.asc() for each in order))
         query = query.limit(literal_column(f"{share:d}"))
@@ -172,9 +182,15 @@ class Windows:
         if not run.each_bucket:
             one = query.subquery()
             return select(one.c.id, literal_column(f"{place:d}").label("place"), one.c.meant)
-        buckets: ColumnElement[Any] = literal_column(f"ARRAY[{', '.join(map(str, self._found.box.buckets))}]")
-        held = func.unnest(buckets).table_valued("bucket", name="held").render_derived()
-        each = query.where(self._columns.bucket == held.c.bucket).lateral("i")
+        # From the fronts on: before them, dead entries of delivered rows would be walked over.
+        fronts = self._fronts()
+        arrays = [_array(list(fronts)), cast(_array(list(fronts.values())), ARRAY(BigInteger))]
+        held = func.unnest(*arrays).table_valued("bucket", "after", name="held").render_derived()
+        # Compared as pairs, so that only the index of bucket and id fits both bounds and the order.
+        position = tuple_(self._columns.bucket, identity)
+        low, high = (literal(end, BigInteger) for end in span)
+        first = tuple_(held.c.bucket, func.greatest(held.c.after, low))
+        each = query.where(position > first, position < tuple_(held.c.bucket, high)).lateral("i")
         return select(each.c.id, held.c.bucket.label("place"), each.c.meant).select_from(held.join(each, true()))
 
 
@@ -213,6 +229,10 @@ def _summary(window: CTE, towards: Towards, limit: int) -> Any:
     order = window.c.id.desc() if older else window.c.id.asc()
     meant = select(window.c.id).where(window.c.meant == literal_column("1")).order_by(order).limit(limit).subquery()
     return union_all(runs, select(literal_column("1"), meant.c.id, literal_column("0"), literal_column("0")))
+
+
+def _array(values: Sequence[int]) -> ColumnElement[Any]:
+    return literal_column(f"ARRAY[{', '.join(map(str, values))}]")
 
 
 def _nearest_first(ids: list[int], towards: Towards) -> list[int]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from time import monotonic
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from boxengine.app.overview.job_boxes import JobBoxView
 from boxengine.app.overview.problems import (
@@ -21,8 +19,10 @@ from boxengine.app.overview.problems import (
     told_of_retention,
     trouble_of,
 )
+from boxengine.app.overview.sparing import Sparing
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.holding_back import held_back
+from boxengine.domain.jobs import JobBox
 from boxengine.errors import BoxError, Unavailable
 from boxengine.ports import Census, Clock, Counts, HistoryStore, JobQueue, OpenCircuit, Pauses, WorkerInfo, Workers
 from boxengine.ports.people.checkup import Remark
@@ -35,10 +35,10 @@ LOOKED_AT = 200
 BLOCKERS = 5
 """For how many items that hold others back the followers are counted."""
 FOLLOWERS = 500
-SHARE = 0.01
-"""The share of its time that the database may spend on one question: slow questions are asked less often."""
-SELDOM = 10.0
-"""The longest time in seconds until a question is asked again, so that nobody on call waits longer to see a change."""
+_JOBS, _SERVERS = "all job boxes", "all servers"
+"""Whom questions are about that are about no box alone; no box has such a name."""
+SHOWN_FROM = timedelta(seconds=5)
+"""People are told the age of figures that are older than this."""
 
 
 class Rows(HistoryStore, Protocol):
@@ -73,6 +73,8 @@ class BoxView:
 
     box: Box
     counts: Counts | None
+    counted_at: datetime | None
+    """When the figures from the database were taken, if that was some seconds before the look; otherwise None."""
     waits_since: datetime | None
     """Since when the oldest pending item has waited; None also if nothing waits."""
     queue_length: int | None
@@ -170,7 +172,7 @@ class Lookout:
         names = [box.name for box in self._boxes]
         lately = (asked.part(lambda: sources.history.lately(names, now=now)) if names else None) or {}
         views = tuple(self._view(box, asked, workers, pauses, lately.get(box.name)) for box in self._boxes)
-        jobs, outages = self._sparing.ask(("", "jobs"), self._jobs)
+        jobs, outages = self._sparing.ask((_JOBS, "counts"), self._jobs)
         asked.outages += [outage for outage in outages if outage not in asked.outages]
         return Overview(
             taken_at=sources.clock.now(),
@@ -178,9 +180,13 @@ class Lookout:
             workers=None if workers is None else tuple(workers),
             outages=tuple(asked.outages),
             hints=tuple(_hints(views)),
-            problems=_all_problems(views, jobs, asked.outages, self._alarms()),
+            problems=_all_problems(views, jobs, asked.outages, self._sparing.ask((_SERVERS, "alarms"), self._alarms)),
             jobs=jobs,
         )
+
+    def forget(self, box: Box | JobBox) -> None:
+        """Makes the next look ask anew about this box, because somebody has changed it."""
+        self._sparing.forget(_JOBS if isinstance(box, JobBox) else box.name)
 
     def _view(
         self,
@@ -216,7 +222,9 @@ class Lookout:
             circuits=tuple(circuit for _, circuit in circuits),
             stuck=stuck or (),
             more_leading=sum(1 for each in stuck or () if each.leads) > BLOCKERS,
-            stranded=asked.of(box, lambda: sources.store.stranded(box)) if counts is not None else None,
+            stranded=asked.of(box, lambda: spare((box.name, "stranded"), lambda: sources.store.stranded(box)))
+            if known
+            else None,
             held_back=asked.of(box, lambda: spare((box.name, "unread"), lambda: self._held_back(box)))
             if known
             else None,
@@ -225,6 +233,7 @@ class Lookout:
         return BoxView(
             box=box,
             counts=counts,
+            counted_at=self._counted_at(box) if known else None,
             waits_since=since,
             queue_length=None if queue is None else queue.length,
             queue_since=pushed_at,
@@ -239,6 +248,10 @@ class Lookout:
             stranded=facts.stranded,
             problems=problems(facts),
         )
+
+    def _counted_at(self, box: Box) -> datetime | None:
+        age = max(self._sparing.age((box.name, question)) for question in ("counts", "since", "stuck"))
+        return self._sources.clock.now() - age if age > SHOWN_FROM else None
 
     def _held_back(self, box: Box) -> timedelta | None:
         if box.subscription is None:
@@ -260,35 +273,6 @@ class Lookout:
                 first[place] = Stuck(row, behind, leads=True)
         leading = {stuck.row.id for stuck in first.values()}
         return (*first.values(), *(Stuck(row, None) for row in rows if row.id not in leading))
-
-
-class _Answer:
-    """The answer to a question, and its cost."""
-
-    def __init__(self) -> None:
-        self.value: Any = None
-        self.at = -1e9
-        self.costs: deque[float] = deque([0.0, 0.0], maxlen=2)
-        """How many seconds the last two answers took."""
-
-
-class Sparing:
-    """Asks the database a question again only when the last answer's cost is spread over enough time."""
-
-    def __init__(self) -> None:
-        self._answers: dict[tuple[str, str], _Answer] = {}
-
-    def ask(self, name: tuple[str, str], question: Callable[[], T]) -> T:
-        """A new answer, or the last one; an error is not kept."""
-        known = self._answers.setdefault(name, _Answer())
-        began = monotonic()
-        # The cheaper of the two, because one may include the time to connect.
-        if began - known.at > min(SELDOM, min(known.costs) / SHARE):
-            known.value = question()
-            known.at = monotonic()
-            known.costs.append(known.at - began)
-        answer: T = known.value
-        return answer
 
 
 class _Asked:

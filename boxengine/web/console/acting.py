@@ -69,12 +69,16 @@ def begin(
 
     def run(job: Job) -> str:
         if action == REPLAY:
-            copied = site.replays.run(box, which, copying, progress=lambda items, _: job.advance(items))
+            try:
+                copied = site.replays.run(box, which, copying, progress=lambda items, _: job.advance(items))
+            finally:
+                site.changed(box)
             return f"{counted(Count(copied), 'item')} {DONE[action]}"
         try:
             done = site.actions.run(box, Action(action), which, progress=job.advance)
         finally:
             site.servers.store.read_from_start(box.name)
+            site.changed(box)
         left = f"; {counted(Count(done.left), 'item')} left alone: in work, or changed meanwhile" if done.left else ""
         return f"{counted(Count(done.changed), 'item')} {DONE[action]}{left}"
 
@@ -106,7 +110,7 @@ def decide(site: Site, box: Box | JobBox, polling: Polling, *, who: str) -> None
     else:
         _decide_items(site, box, polling)
     site.jobs.note(who=who, action=str(polling), box=box, what="", outcome="done")
-    site.live.forget()
+    site.changed(box)
 
 
 def _decide_jobs(site: Site, box: JobBox, polling: Polling, who: str) -> None:

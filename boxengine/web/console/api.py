@@ -27,18 +27,18 @@ _MEANT = {acting.REPLAY: ("replay",)}
 
 def overview(call: Call) -> Response:
     """All boxes, and what is wrong."""
-    look = call.site.live.now()
+    look = call.site.live.latest()
     return JSONResponse({**showing.overview(look), "jobs": [job_showing.box(view) for view in look.jobs]})
 
 
 def boxes(call: Call) -> Response:
     """All boxes."""
-    return JSONResponse(showing.overview(call.site.live.now())["boxes"])
+    return JSONResponse(showing.overview(call.site.live.latest())["boxes"])
 
 
 def box(call: Call) -> Response:
     """One box."""
-    look = call.site.live.now()
+    look = call.site.live.latest()
     return JSONResponse(showing.box(look.box(call.site.box(call.path["box"]).name), look.taken_at))
 
 
@@ -55,7 +55,7 @@ def history(call: Call) -> Response:
 
 def workers(call: Call) -> Response:
     """The fleet."""
-    look = call.site.live.now()
+    look = call.site.live.latest()
     if look.workers is None:
         raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "; ".join(look.outages))
     return JSONResponse([showing.worker(each) for each in look.workers])
@@ -98,7 +98,7 @@ def item(call: Call) -> Response:
     row = call.site.servers.items.get(found, item_id)
     if row is None:
         raise Refused(HTTPStatus.NOT_FOUND, f"{found.name} has no item {item_id}.")
-    view = call.site.live.now().box(found.name)
+    view = call.site.live.latest().box(found.name)
     why = reasons(view, row, call.site.servers.inspector, now=call.site.servers.clock.now())
     try:
         attempts = call.site.servers.attempts.of(found.name, row.id, row.uuid)
@@ -138,7 +138,7 @@ def polling(call: Call, *, decision: Polling) -> Response:
     found = call.site.either(call.path["box"])
     known_only(call.sent, ("csrf",))
     acting.decide(call.site, found, decision, who=call.who.name)
-    look = call.site.live.now(fresh=True)
+    look = call.site.live.latest()
     if isinstance(found, JobBox):
         return JSONResponse(job_showing.box(look.job_box(found.name)))
     return JSONResponse(showing.box(look.box(found.name), look.taken_at))

@@ -58,7 +58,7 @@ def one(site: Site, box: JobBox, action: str, job_id: int, *, who: str) -> bool:
     changed = desk.cancel(box, which) if action == CANCEL else desk.retry(box, which)
     outcome = DONE[action] if changed else "left alone: its status had changed"
     site.jobs.note(who=who, action=action, box=box, what=f"job {job_id}", outcome=outcome)
-    site.live.forget()
+    site.changed(box)
     return bool(changed)
 
 
@@ -68,11 +68,14 @@ def begin(site: Site, box: JobBox, action: str, which: JobSearch, *, who: str) -
 
     def run(job: Job) -> str:
         changed = 0
-        for ids in _steps(site, box, meant):
-            if ids:
-                chosen = JobFilter(ids=ids, states=sorted(meant.states))
-                changed += desk.cancel(box, chosen) if action == CANCEL else desk.retry(box, chosen)
-            job.advance(len(ids))
+        try:
+            for ids in _steps(site, box, meant):
+                if ids:
+                    chosen = JobFilter(ids=ids, states=sorted(meant.states))
+                    changed += desk.cancel(box, chosen) if action == CANCEL else desk.retry(box, chosen)
+                job.advance(len(ids))
+        finally:
+            site.changed(box)
         return f"{counted(Count(changed), 'job')} {DONE[action]}"
 
     return _begun(site, box, action, meant, who=who, run=run)

@@ -17,6 +17,10 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 EVERY = 2.0
 """Seconds between two refreshes."""
+STALE = 10.0
+"""Seconds after which nobody has watched for a while, so that a page waits a moment for a newer look."""
+PATIENCE = 0.1
+"""How many seconds it waits."""
 
 
 class Recent(NamedTuple, Generic[T]):
@@ -46,6 +50,9 @@ class Live(Generic[T]):
         self._starting = threading.Lock()
         self._latest: T | None = None
         self._taken = -1e9
+        self._changes = 0
+        self._known_changes = 0
+        """How many of the changes the latest look shows."""
         self._watchers: set[_Watcher[T]] = set()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -54,15 +61,28 @@ class Live(Generic[T]):
     def now(self, *, fresh: bool = False) -> T:
         """The latest look, or a new one if that is too old or the caller wants a ``fresh`` one."""
         with self._lock:
-            if fresh or self._latest is None or monotonic() - self._taken > self._every:
+            if fresh or self._latest is None or self._is_old:
+                changes = self._changes
                 self._latest = self._look()
-                self._taken = monotonic()
+                self._taken, self._known_changes = monotonic(), changes
                 self._told(self._latest)
             return self._latest
 
+    def latest(self) -> T:
+        """The latest look, without waiting for a newer one that is under way.
+
+        The caller waits only if there is no look yet or something has changed, and for ``PATIENCE`` if nobody has watched for
+        a while.
+        """
+        latest = self._latest
+        if latest is None or self._known_changes != self._changes:
+            return self.now()
+        recent = self.recent(patience=PATIENCE if self._age.total_seconds() > STALE else 0.0)
+        return latest if recent.look is None else recent.look
+
     def recent(self, *, patience: float) -> Recent[T]:
         """The latest look, however old. If it is too old, a new one begins, and the caller waits this many seconds for it."""
-        if monotonic() - self._taken > self._every:
+        if self._is_old:
             under_way = self._refresh()
             if wait_for([under_way], patience).done:
                 return Recent(under_way.result(), timedelta(0), newer=False)
@@ -72,6 +92,10 @@ class Live(Generic[T]):
     @property
     def _age(self) -> timedelta:
         return timedelta(seconds=monotonic() - self._taken)
+
+    @property
+    def _is_old(self) -> bool:
+        return self._known_changes != self._changes or monotonic() - self._taken > self._every
 
     def _refresh(self) -> Future[T]:
         """The new look; there is never more than one."""
@@ -91,8 +115,7 @@ class Live(Generic[T]):
 
     def forget(self) -> None:
         """Makes the next look a new one, because something has changed."""
-        with self._lock:
-            self._taken = -1e9
+        self._changes += 1
         self._wake.set()
 
     def keep_looking(self, *, every: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
@@ -15,9 +16,8 @@ from boxengine.domain.box import Box
 from boxengine.domain.item import Status
 from boxengine.errors import BoxError, QueueUnavailable
 from boxengine.ports import ItemFilter
-from boxengine.ports.people.history import Happened, Span
-from boxengine.ports.people.inspection import Towards
-from boxengine.settings import explain
+from boxengine.ports.people.history import Span
+from boxengine.ports.people.inspection import Found, Towards
 from boxengine.web.console import acting, job_pages, parsing, replaying, showing
 from boxengine.web.console.access import printable
 from boxengine.web.console.acting import Polling
@@ -37,7 +37,7 @@ PATIENCE = 0.05
 
 def overview(call: Call) -> Response:
     """All boxes."""
-    return page(call, "overview.html", look=call.site.live.now())
+    return page(call, "overview.html", look=call.site.live.latest())
 
 
 def box(call: Call) -> Response:
@@ -46,11 +46,11 @@ def box(call: Call) -> Response:
     if of_jobs is not None:
         return job_pages.box(call, of_jobs)
     found = call.site.box(call.path["box"])
-    look = call.site.live.now()
-    settings = call.site.boxes.resolved.settings
+    look = call.site.live.latest()
     # A box's name may need quotes in a path, and may be the beginning of another box's name.
     mine = re.compile(rf"{found.type}_items\.['\"\[]*{re.escape(found.name)}(?![\w/-])")
-    own = [row for row in explain(settings) if mine.match(row.path)]
+    own = [row for row in call.site.configuration if mine.match(row.path)]
+    figures = call.site.figures(found).latest()
     return page(
         call,
         "box.html",
@@ -58,8 +58,8 @@ def box(call: Call) -> Response:
         view=look.box(found.name),
         box=found,
         configuration=own,
-        table=_part(lambda: call.site.servers.inspector.table(found)),
-        transports=_part(lambda: _transports(call, found)) or [],
+        table=figures.table,
+        transports=showing.transports(figures.lately, Span.HOUR.slots * Span.HOUR.step),
         sources=call.site.boxes.pipeline(found.name),
     )
 
@@ -81,6 +81,7 @@ def items(call: Call) -> Response:
         count=count,
         asked=asked,
         links=_links(call, found, asked, wanted, listed),
+        searched_at=_searched_at(call, found, listed, wanted),
         actions=[action for action in acting.DONE if _suits(action, which)],
         statuses=[status.name.lower() for status in Status],
     )
@@ -92,7 +93,7 @@ def item(call: Call) -> Response:
     row = call.site.servers.items.get(found, item_id or 0)
     if row is None:
         raise Refused(HTTPStatus.NOT_FOUND, f"{found.name} has no item {item_id}. It may have been deleted.")
-    look = call.site.live.now()
+    look = call.site.live.latest()
     inspector = call.site.servers.inspector
     why = reasons(look.box(found.name), row, inspector, now=call.site.servers.clock.now())
     before, after = inspector.neighbours(found, row, limit=NEIGHBOURS)
@@ -113,7 +114,7 @@ def item(call: Call) -> Response:
 
 def workers(call: Call) -> Response:
     """The fleet."""
-    return page(call, "workers.html", look=call.site.live.now())
+    return page(call, "workers.html", look=call.site.live.latest())
 
 
 def doctor(call: Call) -> Response:
@@ -259,10 +260,12 @@ def _links(
     return {"newest": to(), "newer": newer, "older": older, "oldest": to(after=0)}
 
 
-def _transports(call: Call, found: Box) -> list[dict[str, Any]]:
-    """Figures of the transports for the last hour, the slowest first."""
-    slots = call.site.servers.history.read(found.name, Span.HOUR, now=call.site.servers.clock.now())
-    return showing.transports(sum((slot.happened for slot in slots), Happened()), Span.HOUR.slots * Span.HOUR.step)
+def _searched_at(call: Call, found: Box, listed: Found, wanted: parsing.Page) -> datetime | str | None:
+    """When the row was created at which a search ended before its page was full."""
+    if listed.searched_to is None or len(listed.rows) >= wanted.limit:
+        return None
+    row = call.site.servers.items.get(found, listed.searched_to)
+    return None if row is None else row.created_at
 
 
 def _items_path(found: Box, asked: Mapping[str, Any]) -> str:

@@ -39,6 +39,7 @@ def box(view: BoxView, now: datetime) -> dict[str, Any]:
         "name": view.box.name,
         "type": str(view.box.type),
         "counts": None if view.counts is None else {name: count(getattr(view.counts, name)) for name in COUNTED},
+        "counted_at": moment(view.counted_at),
         "waits_since": moment(view.waits_since),
         "oldest_pending_seconds": seconds(now, view.waits_since),
         "delivered_per_second": None if view.rate is None else round(view.rate, 2),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -23,16 +23,19 @@ from boxengine.ports import Count, ItemFilter, Precision
 from boxengine.ports.people.checkup import Remark
 from boxengine.ports.people.inspection import Found, Towards
 from boxengine.ports.people.jobs import JobSearch, JobsFound
+from boxengine.settings import explain
+from boxengine.settings.explanation import Row
 from boxengine.web.console.access import Access
+from boxengine.web.console.figures import AllFigures, Figures
 from boxengine.web.console.hiding import Hiding
 from boxengine.web.console.jobs import Jobs
 from boxengine.web.console.live import Live
 from boxengine.web.console.parsing import Page
 from boxengine.web.console.windows import WindowedItems, searched_for
 
-SEARCH_SECONDS = 0.12
+SEARCH_SECONDS = 0.1
 """How long a page keeps searching when no index leads to its rows."""
-SEARCH_WINDOWS = 4
+SEARCH_WINDOWS = 3
 """How many parts of the table such a search covers; *Search further* on the page continues it."""
 COUNTED_TO = 10_000
 EXAMINED_EVERY = 10.0
@@ -75,16 +78,34 @@ class Site:
 
     @cached_property
     def live(self) -> Live[Overview]:
-        """The one look that all tabs share."""
-        lookout = Lookout(
+        """The one look that all pages and tabs share."""
+        return Live(self._lookout.look, told=self._measured)
+
+    @cached_property
+    def _lookout(self) -> Lookout:
+        return Lookout(
             self.servers,
             list(self.by_id.values()),
             auto_disabled=self.boxes.resolved.settings.polling_auto_disabled,
             inspector=self.servers.inspector,
-            alarms=self._alarms,
+            alarms=Doctor(self.boxes, self.servers).alarms,
             jobs=self._look_at_jobs,
         )
-        return Live(lookout.look, told=self._measured)
+
+    def changed(self, box: Box | JobBox) -> None:
+        """Makes the next look show what somebody has just done to this box."""
+        self._lookout.forget(box)
+        self.live.forget()
+
+    @cached_property
+    def figures(self) -> Callable[[Box], Live[Figures]]:
+        """Finds the figures of a box that all pages share."""
+        return AllFigures(self.servers).of
+
+    @cached_property
+    def configuration(self) -> Sequence[Row]:
+        """The configuration in force, which does not change while the process runs."""
+        return explain(self.boxes.resolved.settings)
 
     def _look_at_jobs(self) -> tuple[tuple[JobBoxView, ...], tuple[str, ...]]:
         office = self.office
@@ -95,14 +116,6 @@ class Site:
     def doctor(self) -> Live[Sequence[Remark]]:
         """The examination of the servers that all pages share."""
         return Live(Doctor(self.boxes, self.servers).look, every=EXAMINED_EVERY)
-
-    @cached_property
-    def _alarmed(self) -> Live[Sequence[Remark]]:
-        return Live(Doctor(self.boxes, self.servers).alarms, every=EXAMINED_EVERY)
-
-    def _alarms(self) -> Sequence[Remark]:
-        # While something is wrong, each look examines again, so that an alarm disappears as soon as its cause is fixed.
-        return self._alarmed.now(fresh=bool(self._alarmed.now()))
 
     def _measured(self, look: Overview) -> None:
         """Records, for the charts, how long the oldest items have waited."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from boxengine.adapters.sql import schema
+from boxengine.adapters.sql import fronts, inspection, schema
 from boxengine.adapters.sql.jobs import schema as job_schema
 from boxengine.app.boxes import Boxes, load
 from boxengine.app.servers import Patience, Servers, connect
@@ -111,6 +111,8 @@ def make_console(tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
     """Makes consoles over a database, whose actions are over when they answer, however slow the machine is."""
     monkeypatch.setattr(acting, "SOON", timedelta(minutes=2))
     monkeypatch.setattr(pages, "PATIENCE", 120)
+    for each in (fronts, inspection):
+        monkeypatch.setattr(each, "SHORT", timedelta(minutes=2))
     with ExitStack() as stack:
 
         def make(database: str, configuration: str = CONFIGURATION) -> Console:

@@ -1,0 +1,91 @@
+"""How often questions are asked, so that however many look, the database spends no more than a share of its time on them."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable
+from datetime import timedelta
+from math import sqrt
+from time import monotonic
+from typing import Any, TypeVar
+
+from boxengine.errors import BoxError
+
+T = TypeVar("T")
+SHARE = 0.005
+"""The share of one processor's time that the database may spend on all questions together."""
+SELDOM = 60.0
+"""The longest time in seconds until a question is asked again: with older figures nobody on call could work. The share is
+exceeded only where one round of all questions takes more than 0.3 s."""
+AFTER_FAILURE = 10.0
+"""The longest time in seconds until a question that failed is asked again, so that a recovery shows soon."""
+
+
+class Sparing:
+    """Asks a question again only when the cost of all questions is spread over enough time.
+
+    The interval of a question is proportional to the square root of its cost: of all ways to keep within the share, this one
+    leaves answers the youngest. It is never less than the cost divided by the share.
+    """
+
+    def __init__(self) -> None:
+        self._answers: dict[tuple[str, str], _Answer] = {}
+        self._changes = defaultdict[str, int](int)
+
+    def ask(self, name: tuple[str, str], question: Callable[[], T]) -> T:
+        """A new answer, or the last one. An error counts as an answer, and is raised again.
+
+        Args:
+            name: whom the question is about, and what it asks.
+        """
+        known = self._answers.setdefault(name, _Answer())
+        changes = self._changes[name[0]]
+        if known.changes != changes or monotonic() - known.at >= self._interval(known):
+            _put(question, known)
+            known.changes = changes
+        if known.error is not None:
+            raise known.error.with_traceback(None)
+        answer: T = known.value
+        return answer
+
+    def age(self, name: tuple[str, str]) -> timedelta:
+        """How long ago this answer was given; zero if the question was never asked."""
+        known = self._answers.get(name)
+        return timedelta(0) if known is None else timedelta(seconds=monotonic() - known.at)
+
+    def forget(self, about: str) -> None:
+        """Asks every question about it anew when it next comes up, because something has changed."""
+        self._changes[about] += 1
+
+    def _interval(self, known: _Answer) -> float:
+        weights = sum(sqrt(each.cost) for each in self._answers.values())
+        longest = SELDOM if known.error is None else AFTER_FAILURE
+        return min(longest, sqrt(known.cost) * weights / SHARE)
+
+
+class _Answer:
+    """The answer to a question, and its cost."""
+
+    def __init__(self) -> None:
+        self.value: Any = None
+        self.error: BoxError | None = None
+        self.at = -1e9
+        self.changes = 0
+        """How many changes were known when the question was asked."""
+        self.costs: deque[float] = deque([0.0, 0.0], maxlen=2)
+        """How many seconds the last two answers took."""
+
+    @property
+    def cost(self) -> float:
+        """The cheaper of the two, because one may include the time to connect."""
+        return min(self.costs)
+
+
+def _put(question: Callable[[], Any], into: _Answer) -> None:
+    began = monotonic()
+    try:
+        into.value, into.error = question(), None
+    except BoxError as error:
+        into.error = error
+    into.at = monotonic()
+    into.costs.append(into.at - began)

@@ -1,0 +1,98 @@
+"""The look that all pages and tabs share: nobody waits for a newer one, except where something has changed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from boxengine.web.console import live
+from boxengine.web.console.live import Live
+
+PATIENCE = 60.0
+
+
+class Looks:
+    """Numbers that rise; from the second on, each waits until it may go on."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.begun = threading.Semaphore(0)
+        self.go_on = threading.Semaphore(0)
+        self.waits = False
+
+    def __call__(self) -> int:
+        self.begun.release()
+        if self.waits:
+            assert self.go_on.acquire(timeout=PATIENCE)
+        self.taken += 1
+        return self.taken
+
+
+class Time:
+    now = 1_000.0
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    time = Time()
+    monkeypatch.setattr(live, "monotonic", lambda: time.now)
+    return time
+
+
+@pytest.fixture
+def looks() -> Iterator[Looks]:
+    looks = Looks()
+    yield looks
+    for _ in range(10):
+        looks.go_on.release()  # no thread stays behind
+
+
+def test_the_first_look_is_waited_for_and_then_shared(looks: Looks, time: Time) -> None:
+    shared = Live(looks)
+    assert [shared.latest(), shared.latest()] == [1, 1]
+    time.now += live.EVERY
+    assert shared.latest() == 1
+
+
+def test_nobody_waits_for_a_newer_look_and_there_is_only_one(looks: Looks, time: Time) -> None:
+    shared = Live(looks)
+    shared.latest()
+    looks.begun.acquire()
+    looks.waits = True
+    time.now += live.EVERY + 1
+    assert [shared.latest() for _ in range(5)] == [1] * 5, "while the second is under way"
+    assert looks.begun.acquire(timeout=PATIENCE)
+    assert not looks.begun.acquire(blocking=False)
+    looks.go_on.release()
+    shared.now()
+    assert shared.latest() == 2
+
+
+def test_after_a_change_no_page_shows_the_look_before_it(looks: Looks, time: Time) -> None:
+    shared = Live(looks)
+    shared.latest()
+    looks.waits = True
+    time.now += live.EVERY + 1
+    looks.begun.acquire()
+    shared.latest()
+    assert looks.begun.acquire(timeout=PATIENCE), "the second look began before the change"
+    shared.forget()
+    looks.go_on.release(2)
+    assert shared.latest() == 3
+    assert shared.latest() == 3
+
+
+def test_where_nobody_has_watched_for_long_a_page_waits_a_moment_for_a_newer_look(
+    looks: Looks, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = Live(looks)
+    shared.latest()
+    time.now += live.STALE + 1
+    monkeypatch.setattr(live, "PATIENCE", PATIENCE)
+    assert shared.latest() == 2
+    looks.waits = True
+    time.now += live.STALE + 1
+    monkeypatch.setattr(live, "PATIENCE", 0.0)
+    assert shared.latest() == 2, "but no longer than that"
