@@ -70,7 +70,7 @@ class Timing:
     pause_asked_again: float = 1.0
     """The same when the coordinator did not answer, or was slow to."""
     flush: float = 1.0
-    """A batch records what it has after so long, between items or waves, and hears of pauses."""
+    """After this time a batch stops between two items or waves and records what it has; it hears of pauses then."""
     pause_promised: float = 10.0
     """A pause holds everywhere within this."""
 

@@ -15,7 +15,7 @@ class FollowUp:
 
     def __init__(self, *, schedule: Schedule, outages: Outages, gone: GoneRows | None = None) -> None:
         """Args:
-        gone: asked about jobs of which no row was found due; None: nobody counts rows that are gone.
+        gone: asked about jobs none of whose rows was due; None: rows that are gone are not counted.
         """
         self._schedule = schedule
         self._outages = outages

@@ -33,7 +33,7 @@ class IdleThreads:
         self._given: deque[Hold] = deque()
 
     def wait(self, seconds: float) -> Hold | Turn:
-        """Waits up to so many seconds, and longer only where the thread was asked to stay."""
+        """Waits up to this many seconds; longer only if the thread was asked to stay."""
         with self._changed:
             self._waiting += 1
             try:

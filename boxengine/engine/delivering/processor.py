@@ -69,7 +69,7 @@ class Processor:
         """Args:
         works: what to do with the buckets of each box, by box name.
         care: for buckets whose last holder died; None: they are worked on like any other.
-        gone: asked about jobs of which no row was found due; None: nobody counts those that are gone.
+        gone: asked about jobs none of whose rows was due; None: rows that are gone are not counted.
         """
         self._works = works
         self._queue = queue

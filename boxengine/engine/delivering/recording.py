@@ -1,4 +1,4 @@
-"""Outcomes on their way into the database, and what is done where it does not take them."""
+"""Writes outcomes into the database, and deals with those that it refuses."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Recording:
         ]
 
     def last_attempts(self, failures: Sequence[Failed], *, now: datetime) -> list[FailedAttempt]:
-        """The same for items that must not be tried again, however many retries are left."""
+        """The same for items that must not be tried again, whatever retries are left."""
         return [self._attempt(failure, now=now, ended=True) for failure in failures]
 
     def commit(self, claim: PlainClaim, settlement: Settlement) -> Settlement:
@@ -79,7 +79,7 @@ class Recording:
         return FailedAttempt(item.id, status, item.errors_count + 1, error_log(problem, where=where, now=now))
 
     def _recorded(self, settlement: Settlement, unrecorded: Unrecorded) -> Settlement:
-        """What is left of a settlement of which single rows took no outcome, or another one; tells of those."""
+        """What is recorded of a settlement if single rows took no outcome or another one. Reports those rows."""
         lost = settlement.ids if unrecorded.undone else [*unrecorded.failed, *unrecorded.left]
         kept = settlement.only(set(settlement.ids).difference(lost))
         self._resting.unrecorded(unrecorded.left, for_good=True)

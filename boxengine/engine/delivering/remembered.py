@@ -15,7 +15,7 @@ from boxengine.ports import FailureMemory, Observer, RememberedFailure, events
 
 
 class Remembered:
-    """Those of one box. The memory is a help, not a promise: where it does not answer, things go on without it."""
+    """The remembered failures of one box. The memory is no promise: if it does not answer, the box goes on without it."""
 
     def __init__(self, box: Box, memory: FailureMemory, *, observer: Observer, ttl: timedelta) -> None:
         """Args:

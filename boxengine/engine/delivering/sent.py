@@ -100,7 +100,7 @@ class Sent:
         )
 
     def answered(self, where: str, *, took: int) -> Sent:
-        """A transport answered about some items and took so many of them."""
+        """A transport answered, and took this many items."""
         name = frozenset((where,))
         return replace(
             self,

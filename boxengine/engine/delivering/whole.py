@@ -25,12 +25,12 @@ NARROWING_SPLITS = 12
 
 
 class Carried(NamedTuple):
-    """What handing items to one transport came to."""
+    """The result of handing items to one transport."""
 
     items: Sequence[Item]
     """The items that the transport took."""
     sent: Sent
-    """With what became of the others."""
+    """The batch so far, with what became of the other items."""
 
 
 class Whole:
@@ -184,7 +184,7 @@ class Whole:
 
 @dataclass(slots=True)
 class _Attempt:
-    """How far a batch has come through transports of which one writes through the session, for when one of them raises."""
+    """How far a batch has come on a route with a transport that writes through the session. Read when a transport raises."""
 
     left: Sequence[Item]
     """Those that no transport has refused."""

@@ -44,7 +44,7 @@ class AsyncJob(JobHandle[A]):
 
         Raises:
             JobLost: nothing was written.
-            InvalidItem: JSON has no words for the state.
+            InvalidItem: the state cannot be JSON.
             StoreUnavailable: the database did not answer; what ``session`` wrote since the last checkpoint may be undone.
         """
         made = self._await_checkpoint(state)

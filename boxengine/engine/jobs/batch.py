@@ -27,7 +27,7 @@ class Batch:
         self._interruptible = interruptible
 
     def attempt(self, runs: Sequence[Run]) -> None:
-        """Gives each of them its ``ending``; none to those that are lost."""
+        """Gives each run its ``ending``, except lost ones."""
         jobs: list[BatchJob[Any]] = [BatchJob(run) for run in runs]
         try:
             answers = self._answers(self._call(runs, jobs), runs)
@@ -42,7 +42,7 @@ class Batch:
     def _call(self, runs: Sequence[Run], jobs: list[BatchJob[Any]]) -> object:
         with self._interruptible() as interrupt:
             for number, run in enumerate(runs):
-                # One of them watches the time for all: the handler must not be stopped once for each.
+                # Only one run has the time limit, or the handler would be stopped once for each.
                 run.begin(interrupt, limited=number == 0)
             try:
                 return self._handler.call(jobs)
@@ -74,7 +74,7 @@ class Batch:
     def _raised(self, runs: Sequence[Run], error: BaseException) -> None:
         held = [run for run in runs if not run.is_lost()]
         if isinstance(error, JobLost) and len(held) < len(runs):
-            # Stopped for the sake of those that are lost. The others cannot help it.
+            # The handler was stopped because of the lost ones. For the others this attempt does not count.
             for run in held:
                 run.ending = Canceled() if run.saw_cancel else Requeued(pause=timedelta(0), counts=False)
             return

@@ -13,7 +13,7 @@ Ring = Callable[[], object]
 
 
 class Bells:
-    """Whom to wake, by box. Each loaded configuration has one set, which creators and the worker beside them share.
+    """Which claimers to wake, by box. Each loaded configuration has one set, shared by its creators and its worker.
 
     A ring that is lost, or comes too early, costs one look. Safe to use from any thread.
     """
@@ -28,7 +28,7 @@ class Bells:
             self._rings[box_name] = [*self._rings.get(box_name, ()), ring]
 
     def remove(self, box_name: str, ring: Ring) -> None:
-        """Calls it no longer. Harmless a second time."""
+        """Calls ``ring`` no longer. A second call does nothing."""
         with self._lock:
             self._rings[box_name] = [each for each in self._rings.get(box_name, ()) if each != ring]
 

@@ -36,7 +36,7 @@ class Endings:
         return Succeeded(result=result)
 
     def failure(self, run: Run, problem: object) -> Ending:
-        """Another attempt while any are left, else the end of the job, of which the error tracker is told.
+        """Another attempt if any are left, else the end of the job, which the error tracker is told.
 
         Args:
             problem: an error, or a ``Failure``.

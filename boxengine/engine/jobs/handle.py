@@ -1,4 +1,4 @@
-"""The job as its handler sees it."""
+"""The job as handlers see it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class HeldJob(JobFacts[A]):
         heartbeat, two seconds later at most.
 
         Raises:
-            InvalidItem: a value that JSON has no words for.
+            InvalidItem: a value cannot be JSON.
         """
         self.ensure_held()
         demand_json(values, "progress")
@@ -133,7 +133,7 @@ class Job(JobHandle[A]):
 
         Raises:
             JobLost: nothing was written.
-            InvalidItem: JSON has no words for the state.
+            InvalidItem: the state cannot be JSON.
             StoreUnavailable: the database did not answer; what ``session`` wrote since the last checkpoint may be undone.
         """
         self._keep(state)
@@ -153,7 +153,7 @@ Handler = Callable[[Any], object]
 
 
 def demand_json(value: Any, what: str) -> None:
-    """Raises ``InvalidItem`` unless JSON has words for the value."""
+    """Raises ``InvalidItem`` unless the value can be JSON."""
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Where threads hand jobs on: from the claimer to the runners, and from those to the recorder."""
+"""Passes jobs between threads: from the claimer to the runners, and from the runners to the recorder."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MOST_ENDS = 500
 class Handover:
     """Hands the claimed jobs of one box to its threads, and decides how many may be claimed.
 
-    As many jobs are claimed as threads are idle, and beyond them as many as ``Pace`` allows. As many again may wait for their
-    ends to be recorded; beyond these nothing is claimed, so that a database that is slow to record is not asked for more.
+    That is one for each idle thread (or one batch), and as many ahead as ``Pace`` allows. While more ended jobs than may be
+    claimed ahead wait to be recorded, fewer are claimed, so that a database that is slow to record is not asked for more.
     """
 
     def __init__(
@@ -32,12 +32,12 @@ class Handover:
     ) -> None:
         """Args:
         each: how many jobs a thread takes at once, if its handler takes that many.
-        condition: makes what its threads wait on; all share a lock.
+        condition: makes the conditions that its threads wait on; all must share one lock.
         """
         self._own = threads
         self._visitors = 0
         self._rests = 0
-        """How often the claimer has found nothing more."""
+        """How often a claim has found nothing more."""
         self._claiming = 0
         """Jobs that a claim is about to bring."""
         self._each = each
@@ -55,21 +55,21 @@ class Handover:
     # ── the claimer ──────────────────────────────────────────────────────────────────────────────────
 
     def room(self, within: float) -> int:
-        """How many jobs to claim; waits until that is worthwhile, at most so many seconds. 0: it is not."""
+        """How many jobs to claim. Waits up to ``within`` seconds until a claim is worthwhile; 0: it is not."""
         with self._room:
             self._room.wait_for(lambda: self._stopping or self._wanted() > 0, within)
             self._claiming = 0 if self._stopping else self._wanted()
             return self._claiming
 
     def give(self, runs: Sequence[Run]) -> None:
-        """A claim has brought these, or none."""
+        """Hands over what a claim has brought, which may be nothing."""
         with self._work:
             self._claiming = 0
             self._given.extend(runs)
             self._work.notify(min(len(runs), self.threads))
 
     def rest(self, seconds: float) -> None:
-        """Waits so long, or until somebody rings."""
+        """Waits this long, or until ``ring`` is called."""
         with self._room:
             if not self._rung and self._visitors:
                 self._rests += 1
@@ -78,13 +78,13 @@ class Handover:
             self._rung = False
 
     def ring(self) -> None:
-        """There may be something to claim: ends a rest, or the next one."""
+        """Says that there may be something to claim. Ends the current rest, or the next one."""
         with self._room:
             self._rung = True
             self._room.notify()
 
     def waiting_since(self, moment: float) -> list[Run]:
-        """Takes out what was claimed before this monotonic time and nobody has begun. Less is claimed ahead from now on."""
+        """Takes out unbegun jobs that were claimed before this monotonic time. Fewer are claimed ahead from now on."""
         with self._room:
             if not self._given or self._given[0].claimed >= moment:
                 return []
@@ -94,7 +94,7 @@ class Handover:
             return late
 
     def left(self) -> list[Run]:
-        """Takes out what nobody has begun."""
+        """Takes out all unbegun jobs."""
         with self._room:
             left = list(self._given)
             self._given.clear()
@@ -103,7 +103,7 @@ class Handover:
     # ── the runners ──────────────────────────────────────────────────────────────────────────────────
 
     def take(self, within: float) -> Run | None:
-        """The next job; None: there was none, or the worker stops."""
+        """Returns the next job; None: there was none, or the worker is stopping."""
         with self._work:
             if not self._given:
                 self._work.wait_for(lambda: self._stopping or bool(self._given), within)
@@ -121,10 +121,10 @@ class Handover:
             return alike
 
     def end(self, runs: Sequence[Run], seconds: float | None, *, visitor: bool = False) -> None:
-        """A thread is done with its work, which took it so long for each job. The ends of these are to be recorded.
+        """A thread has finished; the ends of these jobs are to be recorded.
 
         Args:
-            seconds: None: some were lost. How soon that was says nothing of how long jobs take.
+            seconds: how long each job took; None: some were lost, so their time says nothing about how long jobs take.
             visitor: the thread belongs to no box, and leaves.
         """
         with self._over:
@@ -147,7 +147,7 @@ class Handover:
     # ── threads of no box ────────────────────────────────────────────────────────────────────────────
 
     def visit(self, within: float) -> Run | None:
-        """A job for a thread that has come for one; ``end`` lets it leave. None: there is none, and it has left."""
+        """Returns a job for a thread of no box, which stays until ``end``. None: there is none, and the thread has left."""
         with self._work:
             self._visitors += 1
             if not self._given:
@@ -168,7 +168,7 @@ class Handover:
     # ── the recorder ─────────────────────────────────────────────────────────────────────────────────
 
     def ended(self, within: float) -> list[Run]:
-        """Those whose ends are to be recorded; waits for the first of them, at most so many seconds."""
+        """Returns jobs whose ends are to be recorded; waits up to ``within`` seconds for the first."""
         with self._over:
             if not self._ended:
                 self._over.wait_for(lambda: self._closed or bool(self._ended), within)
@@ -177,7 +177,7 @@ class Handover:
             return some
 
     def recorded(self, again: Sequence[Run], count: int) -> None:
-        """Notes that ``count`` ends were written, except those in ``again``. Other jobs may be free to go now."""
+        """Notes that ``count`` ends were written, except those in ``again``. Jobs that waited for these may be ready now."""
         with self._over:
             self._recording -= count
             self._ended.extendleft(reversed(again))
@@ -198,7 +198,7 @@ class Handover:
 
     @property
     def waiting(self) -> int:
-        """How many claimed jobs nobody has begun."""
+        """How many claimed jobs are not begun."""
         return len(self._given)
 
     def stop(self) -> None:
@@ -218,7 +218,7 @@ class Handover:
         return self._rests > rests and not self._claiming
 
     def _wanted(self) -> int:
-        """0 as long as a claim would bring less than half of what may be claimed ahead."""
+        """How many jobs to claim; 0 while a claim would bring less than half of what may be claimed ahead."""
         ahead = self._pace.ahead
         unrecorded = max(0, len(self._ended) + self._recording - ahead)
         free = (self.threads - self._busy) * self._each + ahead - len(self._given) - unrecorded

@@ -26,9 +26,9 @@ from boxengine.ports.job_processes import (
 from boxengine.ports.jobs import JobUnit
 
 TICK = 0.25
-"""Seconds between two looks whether the lease was prolonged."""
+"""Seconds between two looks whether the lease was extended."""
 TRIES = 2
-"""A process may have died while it was idle. That is no failure of the next job, unless a new one dies as well."""
+"""A process may have died while it was idle. That counts against the next job only if a new process dies as well."""
 
 
 class InProcess:
@@ -52,7 +52,7 @@ class InProcess:
             if run.timed_out:
                 raise JobTimeout
             if run.is_lost() or self._processes.closed:
-                # Not recorded: the worker stops, and its lease shows others how long it may have worked.
+                # Not recorded: others must wait until the lease is over, because the handler may be at work until then.
                 run.lose()
                 raise JobLost
             if talk.begun:
@@ -61,7 +61,7 @@ class InProcess:
 
 
 class _Talk:
-    """With one process, about one job."""
+    """The exchange with one process about one job."""
 
     def __init__(self, run: Run, job: Job[Any]) -> None:
         self._run = run
@@ -74,7 +74,7 @@ class _Talk:
         try:
             end = self._until_its_end(process, switch.hit)
         except BaseException:
-            # It is in the middle of a job: of no use for the next.
+            # The process is in the middle of a job, so it cannot take the next.
             process.kill()
             raise
         finally:
@@ -106,7 +106,7 @@ class _Talk:
     def _answer(self, call: Call) -> Answer:
         try:
             return Answer(self._asked(call.what, json.loads(call.value)))
-        except Exception as error:  # it is raised there: whatever it is, the handler may catch it
+        except Exception as error:  # raised in the handler, which may catch it
             name = type(error).__name__ if isinstance(error, BoxError) else BoxError.__name__
             return Answer(error=name, text=str(error))
 
@@ -137,7 +137,7 @@ def _result(end: Returned | Raised) -> object:
 
 
 class _Switch:
-    """Kills a process as long as it works for one job, and not for the next."""
+    """Kills a process while it works for one job, but not once it works for the next."""
 
     def __init__(self, kill: Callable[[], None]) -> None:
         self._kill: Callable[[], None] | None = kill

@@ -21,8 +21,8 @@ class Interrupt(Protocol):
 def interruptible() -> Iterator[Interrupt]:
     """Yields a function that raises an error in this thread, at its next line of Python, while the block runs.
 
-    A call that is waiting in C (a socket, a lock, a computation of NumPy's) comes to its end first: threads cannot be
-    stopped there.
+    A call that is waiting in C (a socket, a lock, a computation of NumPy's) returns first, because threads cannot
+    be stopped there.
     """
     target = _Target(threading.get_ident())
     try:
@@ -39,7 +39,7 @@ class _Target:
         self._was_hit = False
 
     def hit(self, error: type[BaseException] = JobLost) -> None:
-        # Not waited for: the thread may have been hit just where it held the lock.
+        # It does not wait for the lock: the thread may have been hit while it held it.
         if self._lock.acquire(blocking=False):
             try:
                 if self._there:

@@ -1,4 +1,4 @@
-"""Keeps the leases of running jobs: one heartbeat for all of a box."""
+"""Extends the leases of running jobs, with one heartbeat for all jobs of a box."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Keeper:
         except StoreUnavailable as error:
             for run, beat in zip(runs, beats, strict=True):
                 run.not_sent(beat)
-            # A short lease does not last through a long pause.
+            # Short leases would run out during a long pause.
             return timedelta(seconds=min(self._timing.watch, self._pause_after_outage(error)))
         self._worked()
         for run in runs:

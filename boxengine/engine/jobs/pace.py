@@ -5,7 +5,7 @@ from __future__ import annotations
 from boxengine.engine.jobs.timing import JobTiming
 
 MOST = 500
-"""The most jobs that a process holds unbegun, however short they are: beyond it a claim's own cost hardly falls."""
+"""The most jobs that a process claims ahead, however short they are. Larger claims are hardly cheaper per job."""
 WEIGHT = 1 / 8
 """The weight of the latest job in the average."""
 
@@ -16,11 +16,11 @@ class Pace:
     def __init__(self, threads: int, timing: JobTiming) -> None:
         self._worth = threads * timing.ahead
         self._longest = timing.ahead
-        # Nothing is known yet: as if jobs were too long.
+        # Until something is known, jobs count as too long to claim ahead.
         self._average = 2 * timing.ahead
 
     def note(self, seconds: float) -> None:
-        """A job has kept a thread for so long. One that is too long counts for itself, at once: others like it may follow."""
+        """A job kept a thread this long. One that is too long raises the average to its own at once: others may follow."""
         if seconds > self._longest:
             self._average = max(self._average, seconds)
         self._average += WEIGHT * (seconds - self._average)

@@ -1,4 +1,4 @@
-"""Keeps a box's claimer still while the box is paused. Jobs that run go on."""
+"""Stops a box's claims while the box is paused. Jobs that are running go on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from boxengine.ports import Clock
 from boxengine.ports.coordination.job_pauses import JobPauses
 
 HEARD = timedelta(seconds=2)
-"""Between two looks at what people decided."""
+"""Between two questions whether the box is paused."""
 
 
 class Turns(Protocol):
@@ -24,7 +24,7 @@ class Turns(Protocol):
 
 
 class PauseGate:
-    """Before the turns of one box's claimer."""
+    """Lets one box's claimer take its turns unless the box is paused."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class PauseGate:
         return self._running
 
     def turn(self) -> timedelta:
-        """The claimer's, or a rest.
+        """Takes the claimer's turn, or rests while the box is paused.
 
         Raises:
             StoreUnavailable: nobody knows whether the box is paused. Nothing could be claimed either.

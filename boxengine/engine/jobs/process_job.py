@@ -1,4 +1,4 @@
-"""The job as a handler in a process of its own sees it."""
+"""The job as a handler sees it that runs in a process of its own."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class ProcessJob(JobFacts[A]):
 
     @property
     def session(self) -> NoReturn:
-        """There is none.
+        """Not available in a process of its own.
 
         Raises:
             BoxError: always; says what to do instead.
@@ -104,7 +104,7 @@ class ProcessJob(JobFacts[A]):
         seconds later at most.
 
         Raises:
-            InvalidItem: a value that JSON has no words for.
+            InvalidItem: a value cannot be JSON.
         """
         demand_json(values, "progress")
         self._ask("progress", values)
@@ -117,7 +117,7 @@ class ProcessJob(JobFacts[A]):
 
         Raises:
             JobLost: nothing was written.
-            InvalidItem: JSON has no words for the state.
+            InvalidItem: the state cannot be JSON.
             StoreUnavailable: the database did not answer.
         """
         demand_json(state, "checkpoint")
@@ -139,7 +139,7 @@ class ProcessJob(JobFacts[A]):
             self._over = True
 
     def _ask(self, what: str, value: Any = None) -> bool | None:
-        # The handler's threads take turns: each gets the answer to its own question.
+        # One thread of the handler at a time, so that each gets the answer to its own question.
         with self._lock:
             if self._over:
                 raise JobLost(f"job {self.id} of {self.box_name}: its handler has ended")

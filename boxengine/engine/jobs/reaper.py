@@ -11,7 +11,7 @@ from boxengine.ports.jobs import JobLoad, JobObserver, JobsReaped, JobStore
 
 
 class Reaper:
-    """Reaps one box. Every worker has a reaper; the first to come takes everything."""
+    """Reaps one box. Every worker has a reaper; whichever looks first finds all there is."""
 
     def __init__(
         self, box: JobBox, *, store: JobStore, handover: Handover, observer: JobObserver, timing: JobTiming

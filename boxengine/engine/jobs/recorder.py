@@ -1,4 +1,4 @@
-"""Records how attempts ended: all that have ended meanwhile together."""
+"""Records how attempts ended, and all that have ended meanwhile together."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ NAMES: Mapping[type, str] = {Succeeded: "succeeded", Requeued: "requeued", Faile
 class Recorder:
     """Records the ends of one box's jobs.
 
-    While it writes, further jobs end: the busier the box, the more of them share a transaction.
-
-    A lone job's end is written at once. Until it is, the job is this worker's, and its lease is kept.
+    While it writes, further jobs end, so the busier the box, the more of them share a transaction. A lone job's end is written
+    at once. Until its end is written, a job stays this worker's, and its lease is extended.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class Recorder:
         self._worked = worked
 
     def turn(self, wait: float = WAIT) -> timedelta:
-        """Records once what has ended; returns how long to wait before another try, nothing if there need not be one."""
+        """Records once what has ended; returns how long to wait before the next turn."""
         try:
             self._take(wait)
         except StoreUnavailable as error:
@@ -73,7 +72,7 @@ class Recorder:
             pass
 
     def tell(self, run: Run, end: str) -> None:
-        """The observer learns how an attempt ended. Nothing more happens to it."""
+        """Closes a run, and tells the observer how its attempt ended."""
         run.over = True
         self._runs.remove(run)
         seconds = self._clock.monotonic() - run.began
@@ -89,7 +88,7 @@ class Recorder:
                 self._record(runs)
                 self._worked()
         finally:
-            # Whatever has happened: each is recorded, or tried again.
+            # Whatever was raised: each run is over now, or must be tried again.
             self._handover.recorded([run for run in runs if not run.over], len(runs))
         return len(runs)
 
@@ -108,7 +107,7 @@ class Recorder:
                 self.tell(run, NAMES[type(run.ending)] if run.job.id in written else LOST)
 
     def _record_apart(self, runs: Sequence[Run], error: Exception) -> None:
-        """One of them cannot be stored: its attempt has failed, the others have not."""
+        """Finds the run whose end cannot be stored: its attempt has failed, the others' have not."""
         if len(runs) > 1:
             middle = len(runs) // 2
             self._record(runs[:middle])

@@ -1,4 +1,4 @@
-"""Whose turn it is, where some are to have more turns than others."""
+"""Decides whose turn it is when some should have more turns than others."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Mapping
 
 
 class Rotation:
-    """Gives turns in proportion to weights, and as evenly as they allow: of 3 to 1 every fourth goes to the second."""
+    """Gives turns in proportion to weights, spread evenly: with weights 3 and 1, every fourth turn is the second's."""
 
     def __init__(self) -> None:
         self._owed: dict[str, float] = {}
-        """By name, the turns that it should have had, less those that it had."""
+        """By name, how many turns it is behind its share; negative if it is ahead."""
 
     def next(self, weights: Mapping[str, float]) -> str | None:
-        """Who is next; the weights may differ from call to call.
+        """Returns who is next. The weights may change from call to call.
 
         Args:
-            weights: by name, above zero, of those that want a turn. Whoever is missing begins anew when it is back.
+            weights: by name, above zero, of those that want a turn. A name that is left out starts afresh when it returns.
         """
         if not weights:
             return None

@@ -1,4 +1,4 @@
-"""The jobs that this process runs, and until when it may believe to hold each."""
+"""The jobs that this process has claimed, and how long it may assume that it still holds each."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Run:
         codec: ArgsCodec | None = None,
     ) -> None:
         """Args:
-        sent: monotonic time before the claim was sent: its lease began no earlier.
-        codec: of the task's arguments; None: they are as they are stored.
+        sent: monotonic time before the claim was sent; the lease began no earlier.
+        codec: of the task's arguments; None: they are used as stored.
         """
         self._codec = codec
         self._args: Any = None
@@ -69,7 +69,7 @@ class Run:
     # ── the handler's side ───────────────────────────────────────────────────────────────────────────
 
     def args(self) -> Any:
-        """The arguments, decoded when they are first asked for: what cannot be read fails the attempt."""
+        """The arguments, decoded when the handler first asks for them, so that what cannot be decoded fails the attempt."""
         if self._codec is None:
             return self.job.args
         if self._args is None:
@@ -120,17 +120,17 @@ class Run:
     # ── keeper and watchdog ──────────────────────────────────────────────────────────────────────────
 
     def is_lost(self) -> bool:
-        """Once it is, it stays so: somebody else may have the job, whatever a late heartbeat says."""
+        """Whether the lease is over. Once true, it stays true: another worker may have the job by now."""
         if not self._lost and self._clock.monotonic() >= self._until:
             self._lost = True
         return self._lost
 
     def lose(self) -> None:
-        """The store says that somebody else has it."""
+        """The store says that another worker has the job."""
         self._lost = True
 
     def pass_on_cancel(self) -> None:
-        """Tells the handler, once, where it does not look by itself."""
+        """Tells the handler once of a cancel, unless it looks by itself."""
         cancel, self._cancel = self._cancel, None
         if cancel is not None:
             self.saw_cancel = True
@@ -156,12 +156,12 @@ class Run:
         return Beat(self.job.held, progress)
 
     def not_sent(self, beat: Beat) -> None:
-        """The store did not answer: what has been told goes out later, unless there is news."""
+        """The store did not answer: the beat's progress goes out later, unless there is newer."""
         if self._progress is None:
             self._progress = beat.progress
 
     def prolonged(self, sent: float) -> None:
-        """The store has prolonged the lease; ``sent``: monotonic time before it was asked to."""
+        """The store has extended the lease. ``sent``: monotonic time before it was asked."""
         self._beaten = max(self._beaten, sent)
         self._until = max(self._until, sent + self._timing.usable(self._lease))
 

@@ -49,9 +49,9 @@ class Runner:
     ) -> None:
         """Args:
         handlers: by task.
-        event_loop: on which those run that are ``async def``.
+        event_loop: runs handlers that are ``async def``.
         processes: in which the handlers run; None: in this one.
-        pause_after_outage: told that the store did not answer; seconds until the next try.
+        pause_after_outage: called when the store does not answer; returns the seconds until the next try.
         """
         self._box = box
         self._ways = {
@@ -123,7 +123,7 @@ class Runner:
     # ── the handler ──────────────────────────────────────────────────────────────────────────────────
 
     def _attempt(self, run: Run, unit: JobUnit) -> Ending | None:
-        """How it ended; None: the job was lost."""
+        """Runs the handler and returns how the attempt ended; None: the job was lost."""
         way = self._ways.get(run.job.task)
         if way is None:
             known = ", ".join(sorted({*self._ways, *self._batches})) or "none is configured"
@@ -138,7 +138,7 @@ class Runner:
                 raise
             return self._raised(run, job, error)
         if job.retry_asked is not None:
-            # The handler has caught what should have ended it.
+            # The handler caught the error that should have ended it.
             return self._retry(job)
         if run.saw_cancel:
             return Canceled()

@@ -1,4 +1,4 @@
-"""Threads that belong to no box: they go where jobs wait, more often to boxes that weigh more or are further behind."""
+"""Threads that belong to no box. They go where jobs wait, and more often to boxes with more weight or lag."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class Sharing:
         self._rotation = Rotation()
         self._changed = threading.Condition()
         self._lags: dict[str, float] = {}
-        """Of boxes with jobs that wait."""
+        """In seconds, of boxes with waiting jobs."""
         self._wanted = True
         """Whether a thread has asked for a box since the last look."""
         self._stopping = False
 
     def look(self) -> timedelta:
-        """Asks the store how far each box is behind, if a thread may want to know.
+        """Asks the store how far behind each box is, if a thread has asked for a box since the last look.
 
         Raises:
             StoreUnavailable: the lags stay as they were.

@@ -1,4 +1,4 @@
-"""How often jobs' loops look, and how much of a lease a handler may use."""
+"""How often the loops of job boxes look, and how much of a lease a handler may use."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class JobTiming:
     watch: float = 0.25
     """Between two looks of the watchdog, and of the keeper at what is due."""
     stop_again: float = 5.0
-    """After so long a handler that goes on beyond its time limit is stopped once more: it may be cleaning up."""
+    """Between two attempts to stop a handler that is over its time limit. It may be cleaning up after the first."""
     progress: float = 2.0
     """Between two writes of a job's progress."""
     ahead: float = 0.05
-    """Jobs that all threads together begin within this time may be claimed ahead; none where one takes longer than that."""
+    """As many jobs are claimed ahead as all threads begin within this time; none if a single job takes longer."""
     unbegun: float = 1.0
-    """A job that was claimed ahead and has waited for so long is given back."""
+    """A job that was claimed ahead and has waited this long is given back."""
 
     def beat_every(self, lease: float) -> float:
         """One heartbeat may fail: the next still comes before ``usable`` is over, for two thirds are less than three quarters."""
@@ -37,7 +37,7 @@ class JobTiming:
     def usable(self, lease: float) -> float:
         """How long a handler may go on after the last heartbeat was sent.
 
-        The rest is for the watchdog to stop it, and for clocks that do not run alike: several looks of the watchdog.
+        The rest is for several turns of the watchdog, which stops it, and for clocks that differ in speed.
         """
         return lease - min(5.0, lease / 4)
 

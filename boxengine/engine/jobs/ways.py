@@ -1,4 +1,4 @@
-"""How a handler is called: in the runner's thread, or on the event loop or in another process while that thread waits."""
+"""How a handler is called: in the runner's thread, or on the event loop or in another process while the runner's thread waits."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class InThread:
 
 
 class OnLoop:
-    """``async def``. The thread writes for the coroutine, and waits until it has ended, cancelled or not."""
+    """``async def``. The runner's thread writes for the coroutine and waits until it ends, cancelled or not."""
 
     def __init__(self, handler: Any, loop: EventLoop) -> None:
         self._handler = handler
