@@ -56,7 +56,7 @@ bench-quick: $(STAMP) ## the same in under five minutes
 bench-peers: $(STAMP) ## boxengine beside other queues, in alternating rounds; installs them at the first use (PEERS_ARGS="--quick pgqueuer")
 	@$(BIN)/python -m bench.peers $(PEERS_ARGS)
 
-console-load: $(STAMP) ## ten tabs of the console over 5,000,000 rows under a worker (CONSOLE_ARGS="--rows 500000 --rounds 2")
+console-load: $(STAMP) ## ten tabs of the console over 5,000,000 rows under a worker (CONSOLE_ARGS="--rows 500000 --rounds 1 --seconds 30")
 	@$(BIN)/python -m bench.console $(CONSOLE_ARGS)
 
 console-fuzz: $(STAMP) ## the console's API under schemathesis for ten minutes (FUZZ_ARGS="--minutes 2 --seed 7")

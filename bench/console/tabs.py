@@ -34,12 +34,17 @@ class Timings:
 class Tabs:
     """So many of them, from ``start`` to ``stop``."""
 
-    def __init__(self, port: int, count: int) -> None:
+    def __init__(self, port: int, count: int, *, silent: bool = False) -> None:
+        """Args:
+        silent: they click as often, but only on a page for which the console asks the database nothing.
+        """
         self.timings = Timings()
         self._port = port
         self._stop = threading.Event()
         live = ("overview", f"box:{BOX}", "workers")
-        pages = [threading.Thread(target=self._watch, args=(live[n % 3],), daemon=True) for n in range(count)]
+        self._silent = silent
+        watching = 0 if silent else count
+        pages = [threading.Thread(target=self._watch, args=(live[n % 3],), daemon=True) for n in range(watching)]
         self._threads = pages + [threading.Thread(target=self._click, args=(n,), daemon=True) for n in range(count)]
 
     def start(self) -> None:
@@ -61,7 +66,7 @@ class Tabs:
         connection.close()
 
     def _click(self, number: int) -> None:
-        clicks = itertools.islice(_clicks(self._port), number, None)
+        clicks = _silent_clicks() if self._silent else itertools.islice(_clicks(self._port), number, None)
         self._stop.wait(number * PAUSE / 10)
         for kind, method, path, body in clicks:
             # A server may close a connection that lies idle between two clicks.
@@ -81,6 +86,11 @@ class Tabs:
 
 
 Click = tuple[str, str, str, Mapping[str, Any] | None]
+
+
+def _silent_clicks() -> Iterator[Click]:
+    """The trail, which Redis keeps."""
+    return itertools.repeat(("trail", "GET", "/trail", None))
 
 
 def _clicks(port: int) -> Iterator[Click]:

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from boxengine.adapters.sql import inspection
 from boxengine.adapters.sql.inspection import SqlInspector
 from boxengine.adapters.sql.moments import Probes, place_of
 from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.windows import Windows
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.ports import Count, ItemFilter, ItemRow, Precision
@@ -289,6 +291,31 @@ def test_a_table_of_the_reference_with_numbers_for_keys_is_searched_too(harness:
     assert held_by is not None
     assert held_by.id == first
     assert bench.walk(ItemFilter(event_key="no number"), OLDER)[0] == []
+
+
+def test_a_search_leaves_a_step_that_takes_too_long_to_the_next_page(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection, "SHORT", timedelta(milliseconds=5))
+    monkeypatch.setattr(inspection, "_FIRST", 6)
+    harness = postgresql(postgres_url)
+    bench = Bench(harness, window=40)
+    ids = [bench.insert(DELIVERED) for _ in range(20)]
+    look, steps = Windows.look, list[int]()
+
+    def slower_and_slower(self: Windows, *given: Any, **how: Any) -> Any:
+        steps.append(how["size"])
+        if len(steps) > 1:
+            self._rows.connection.execute(sa.text("SELECT pg_sleep(60)"))
+        return look(self, *given, **how)
+
+    monkeypatch.setattr(Windows, "look", slower_and_slower)
+    found = bench.inspector.find(
+        bench.box, ItemFilter(error="nowhere"), start=None, towards=OLDER, limit=3, enough=lambda: False
+    )
+    assert (len(found.rows), len(steps)) == (0, 2)
+    assert found.searched_to == ids[-6]
+    harness.close()
 
 
 def test_no_question_reads_more_than_it_may_of_a_large_table(postgres_url: str) -> None:

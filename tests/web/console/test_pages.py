@@ -12,9 +12,11 @@ import pytest
 
 from boxengine.adapters.redis.connection import connect
 from boxengine.adapters.redis.history import RedisHistory
+from boxengine.app.overview import looking, sparing
 from boxengine.ports import Engagement, WorkerInfo
 from boxengine.ports.people.attempts import Attempt
 from boxengine.ports.people.history import Calls, Happened, Span
+from boxengine.web.console import site
 from tests.cli.project import Project
 from tests.eventually import eventually
 from tests.web.console.conftest import CONFIGURATION, Console
@@ -253,6 +255,47 @@ def test_who_did_what_to_which_items_is_in_the_trail(console: Console) -> None:
         ("Zoë", "retry", f"item {item_id}", "begun"),
     ]
     assert "1 item retried" in browser.get("/trail").text
+
+
+def test_what_somebody_did_shows_at_once_though_its_questions_are_asked_seldom(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sparing, "SHARE", 1e-9)
+    (failed,) = console.create()
+    console.fail(failed)
+    client = console.client()
+
+    def pending() -> int:
+        console.app.state.site.live.now(fresh=True)
+        counts = client.get("/api/boxes/order-outbox-item").json["counts"]
+        return int(counts["pending"]["number"])
+
+    for _ in range(3):  # until its cost is known
+        assert pending() == 0
+    assert client.post(f"/api/boxes/order-outbox-item/items/{failed}/retry", {}).status == 200
+    assert pending() == 1
+    console.create()
+    assert pending() == 1, "nobody has told the console"
+
+
+def test_figures_that_are_not_of_now_carry_their_time(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    browser = console.browser()
+    assert "from the table" not in browser.get("/").text
+    assert "from the table" not in browser.get(ORDERS).text
+    monkeypatch.setattr(looking, "SHOWN_FROM", timedelta(0))
+    console.app.state.site.live.now(fresh=True)
+    assert "The figures from the table of order_outbox_item are of" in browser.get("/").text
+    assert "the figures from the table are of" in browser.get(ORDERS).text
+    assert console.client().get("/api/boxes/order-outbox-item").json["counted_at"]
+
+
+def test_a_search_says_how_far_back_it_came(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = console.create(count=700, payload=b"")
+    console.change(ids[-500], created_at=datetime(2026, 1, 31, 12, tzinfo=UTC))
+    monkeypatch.setattr(site, "SEARCH_WINDOWS", 1)
+    shown = console.browser().get(f"{ORDERS}/items?error=nowhere").text
+    assert f'Ids down to {ids[-500]:,}, created <time datetime="2026-01-31T12:00:00.000000Z"' in shown
+    assert f"before={ids[-500]}" in shown
 
 
 def test_pause_resume_and_forget(console: Console) -> None:
