@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import uuid
@@ -82,6 +83,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("xdist_group") and "@" not in item.nodeid.rpartition("::")[2]:
             raise pytest.UsageError(f"this pytest-xdist ignores the xdist_group of {item.nodeid}: see pyproject.toml")
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from looking again and again at all that was imported and collected: it stays."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

@@ -26,12 +26,10 @@ from tests.unit.engine.test_creator import Desk, attributes
 
 @pytest.fixture(autouse=True)
 def _no_coroutine_is_left_unawaited() -> Iterator[None]:
-    gc.freeze()  # so that collecting looks at what the test made, and not at all that was imported
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
         gc.collect()
-    gc.unfreeze()
 
 
 async def coroutine() -> bool:
