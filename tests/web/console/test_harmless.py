@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from boxengine.app.servers import Patience, connect
+from boxengine.web.console import site
+from boxengine.web.console.application import build
 from tests.web.console.conftest import Console
 
 ORDERS = "/boxes/order-outbox-item"
@@ -33,6 +37,32 @@ def test_html_in_every_field_of_an_item_is_text(console: Console) -> None:
         assert answer.status == 200, path
         assert "<script>alert" not in answer.text, path
         assert "<img" not in answer.text, path
+
+
+def test_a_statement_that_takes_too_long_is_broken_off_with_a_sentence(console: Console) -> None:
+    servers = connect(console.boxes.resolved.settings, patience=Patience(statement_limit=timedelta(milliseconds=50)))
+    limited = Console(console.boxes, servers, console.engine, build(console.boxes, servers=servers))
+    client = limited.client()
+    try:
+        with console.engine.begin() as other:
+            # Whoever waits for this lock waits until the limit ends the statement.
+            other.exec_driver_sql("LOCK TABLE order_outbox_items")
+            answer = client.get(f"{API}/items?status=failed")
+        assert answer.status == 503
+        assert "took too long" in answer.json["error"]
+        assert client.get(f"{API}/items?status=failed").status == 200
+    finally:
+        servers.close()
+
+
+def test_counts_end_at_their_cap(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site, "COUNTED_TO", 3)
+    for item_id in console.create(count=5):
+        console.fail(item_id)
+    counted = console.client().get(f"{API}/items/count?status=failed").json
+    assert counted["number"] == 3
+    assert counted["precision"] == "at_least"
+    assert "Over 3 items" in console.browser().get(f"{ORDERS}/items?status=failed&limit=2").text
 
 
 def test_no_page_needs_what_the_policy_forbids(console: Console) -> None:
