@@ -1,6 +1,7 @@
 """How much each of the console's statements reads: pages of the table and its indexes, whose number no machine's speed changes.
 
 The rows were delivered a moment ago and no vacuum has come by, as behind a busy worker: their index entries are still there.
+A transaction that stays open keeps them from being marked as dead.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ class Reading(psycopg.Cursor[Any]):
 class Desk:
     """What the console asks, over one table."""
 
+    old: sa.Connection
+
     def __init__(self, harness: SqlHarness, box: Box) -> None:
         assert isinstance(harness.store, SqlStore)
         self.box = box
@@ -118,14 +121,20 @@ def desk(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
         stack.callback(harness.close)
         desk = Desk(harness, harness.make_box(bucket_size=BUCKETS, strict_order=StrictOrder.KEY))
         stack.callback(desk.engine.dispose)
-        fill(desk)
+        old = stack.enter_context(desk.engine.connect())
+        desk.old = old
+        fill(desk, old)
         desk.store.fronts(desk.box)  # walks over what was delivered, once
         desk.read.clear()
         yield desk
 
 
-def fill(desk: Desk) -> None:
-    """Half of the rows were pending and are delivered, a tenth is pending, a hundredth failed."""
+def fill(desk: Desk, old: sa.Connection) -> None:
+    """Half of the rows were pending and are delivered, a tenth is pending, a hundredth failed.
+
+    Args:
+        old: has a transaction that stays open, so that no statement can mark the dead entries for the next one.
+    """
     table = desk.box.table
     with desk.engine.begin() as connection:
         connection.exec_driver_sql(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
@@ -137,6 +146,7 @@ def fill(desk: Desk) -> None:
             "CASE WHEN n %% 100 = 0 THEN 4 ELSE 0 END, CASE WHEN n %% 100 = 0 THEN 'http: Timeout' END "
             f"FROM generate_series(1, {ROWS}) AS n"
         )
+    old.execution_options(isolation_level="REPEATABLE READ").exec_driver_sql(f"SELECT count(*) FROM {table}").close()
     with desk.engine.begin() as connection:
         connection.exec_driver_sql(f"UPDATE {table} SET status = 2 WHERE status = 0 AND id <= {LARGE} + {ROWS} * 0.9")
         connection.exec_driver_sql(f"ANALYZE {table}")
@@ -165,6 +175,7 @@ def test_every_statement_of_an_items_page_reads_a_bounded_number_of_pages(desk: 
 
 @pytest.mark.parametrize("purpose", ["pending", "failed"])
 def test_without_an_index_the_bound_is_exceeded(desk: Desk, purpose: str) -> None:
+    desk.old.rollback()  # it holds a lock on the table
     with desk.engine.begin() as connection:
         connection.exec_driver_sql(f"DROP INDEX {index_name('ix', desk.box.table, purpose)}")
     desk.read.clear()

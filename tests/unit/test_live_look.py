@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -56,13 +57,22 @@ def test_the_first_look_is_waited_for_and_then_shared(looks: Looks, time: Time) 
     assert shared.latest() == 1
 
 
-def test_nobody_waits_for_a_newer_look_and_there_is_only_one(looks: Looks, time: Time) -> None:
-    shared = Live(looks)
+def test_nobody_waits_for_a_newer_look_and_there_is_only_one(
+    looks: Looks, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, patience, wait = Live(looks), list[float](), vars(live)["wait_for"]
+
+    def wait_for(futures: Any, seconds: float) -> Any:
+        patience.append(seconds)
+        return wait(futures, seconds)
+
+    monkeypatch.setattr(live, "wait_for", wait_for)
     shared.latest()
     looks.begun.acquire()
     looks.waits = True
     time.now += live.EVERY + 1
     assert [shared.latest() for _ in range(5)] == [1] * 5, "while the second is under way"
+    assert patience == [0] * 5
     assert looks.begun.acquire(timeout=PATIENCE)
     assert not looks.begun.acquire(blocking=False)
     looks.go_on.release()
