@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -14,34 +14,16 @@ from typing import Any
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
 from boxengine.engine.answers import Raised, asynchronous
-from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.awaiting.lanes import CallLimits, Lanes
+from boxengine.engine.awaiting.surroundings import Surroundings
 from boxengine.engine.awaiting.visit import Visit
 from boxengine.engine.delivering.decoding import asks_for
 from boxengine.engine.delivering.transports import SideBySide
 from boxengine.errors import NoAnswerInTime
-from boxengine.ports import Clock, Result
+from boxengine.ports import Result
 
 LOOK = 0.1
 """Seconds between the checks, by the thread that waits for a batch, whether the rest of the batch must wait."""
-
-Lend = Callable[[Any, Visit], AbstractContextManager[Any]]
-"""Turns a claim's session into the one that coroutines use, for one visit."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What the asynchronous transports of one box share."""
-
-    loop: EventLoop
-    gate: asyncio.Semaphore
-    """Lets through as many calls at once as the box allows."""
-    lend: Lend
-    paused: Callable[[], bool]
-    """Whether the box may no longer hand out items. Called in the waiting thread, never on the loop."""
-    clock: Clock
-    flush_after: float
-    """Seconds after which a batch begins no more calls, so that the sent items are recorded and a crash repeats little."""
 
 
 class Asynchronous:

@@ -15,7 +15,8 @@ from boxengine.engine.answers import asynchronous
 from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.awaiting.lanes import CallLimits
 from boxengine.engine.awaiting.middlewares import awaited
-from boxengine.engine.awaiting.transports import Asynchronous, Lend, Surroundings
+from boxengine.engine.awaiting.surroundings import Lend, Surroundings
+from boxengine.engine.awaiting.transports import Asynchronous
 from boxengine.engine.delivering.pipeline import Middlewares, Pipeline, TransportSpec
 from boxengine.engine.timing import TIMING
 from boxengine.ports import Clock

@@ -62,11 +62,11 @@ class Admission:
             self._preparations.append(("payload builder", _building(box.payload_builder)))
 
     def admit(self, claim: Claim, *, number: int) -> Admitted:
-        """Passes the claim's items through all that may keep them from being sent.
+        """Passes the claim's items through every step that may keep one from being sent.
 
         Args:
-            number: how many batches of the hold came before. What is remembered of untried rows is asked for in the first
-                only: a later failure of this hold is known.
+            number: how many batches of the hold came before. Untried rows are looked up in ``remembered`` in the first batch
+                only, because the drain knows of its own later failures.
         """
         items, unreadable = _readable(claim)
         if self._resting:
@@ -89,13 +89,13 @@ class Admission:
         return Admitted(items, refused, discarded, recalled)
 
     def _are_new(self, items: Sequence[Item], now: datetime) -> bool:
-        """Whether none of them can have been tried, which spares fresh items a round trip."""
+        """Whether none of the items can have been tried. If so, they are sent without a round trip to ``remembered``."""
         oldest, newest = min(items, key=_CREATED_AT), max(items, key=_CREATED_AT)
         # A writer's clock may be a little ahead of the database's.
         return all(abs(now - item.created_at) < self._new for item in (oldest, newest))
 
     def _wanted(self, items: Sequence[Item], asking: Asking) -> tuple[list[Item], list[Failed], list[Discard]]:
-        """Those that no strategy skips or discards."""
+        """The items that no strategy skips or discards."""
         wanted, refused, discarded = list[Item](), list[Failed](), list[Discard]()
         for item in items:
             answer: Answer = Verdict.PROCESS if item.processed_at is None else asking.about(item)
@@ -122,7 +122,7 @@ def _readable(claim: Claim) -> tuple[Sequence[Item], list[Failed]]:
 
 
 def _prepared(items: Sequence[Item], prepare: Callable[[Item], object], where: str) -> tuple[list[Item], list[Failed]]:
-    """The items as the model's code makes them. It is user's code: whatever it raises fails its item alone."""
+    """The items as the model's code makes them. It is the user's code; whatever it raises fails only its own item."""
     ready, refused = list[Item](), list[Failed]()
     for item in items:
         try:
@@ -140,7 +140,7 @@ def _prepared(items: Sequence[Item], prepare: Callable[[Item], object], where: s
 
 
 def _building(build: Callable[[Item], object]) -> Callable[[Item], object]:
-    """Gives the item with its payload, or the builder's answer where that is a refusal."""
+    """Returns the item with its payload, or the builder's answer if that is a refusal."""
 
     def built(item: Item) -> object:
         payload = build(item)

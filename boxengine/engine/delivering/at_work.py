@@ -1,4 +1,4 @@
-"""What the threads of a processor are at, for the processor's own choices and for people who look."""
+"""What the threads of a processor are working on, for the processor's own choices and for the console."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class AtWork:
         """By the identity of a hold, which lives as long as its thread works on it."""
 
     def begin(self, hold: Hold) -> None:
-        """A thread works on these buckets from now on."""
+        """A thread begins to work on these buckets."""
         now = self._clock.now()
         with self._lock:
             self._since[id(hold)] = hold.box.name, now
 
     def end(self, hold: Hold) -> None:
-        """It does so no more."""
+        """The thread has finished with them."""
         with self._lock:
             self._since.pop(id(hold), None)
 
     def by_box(self) -> Counter[str]:
-        """Threads at work, by the name of the box."""
+        """How many threads are at work on each box, by its name."""
         with self._lock:
             return Counter(name for name, _ in self._since.values())
 

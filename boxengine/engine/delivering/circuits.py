@@ -17,7 +17,7 @@ from boxengine.ports import Clock, Observer, OpenCircuit, events
 
 
 class Outcome(Protocol):
-    """What is asked of a batch that has been sent."""
+    """What ``Circuits`` reads from a batch that has been sent."""
 
     @property
     def unreachable(self) -> Mapping[str, Unavailable]:
@@ -63,15 +63,15 @@ class Circuits:
         self._all = tuple(self._breakers.values())
 
     def open(self) -> list[OpenCircuit]:
-        """Those that are open just now."""
+        """The circuits that are open now."""
         return [breaker.circuit for breaker in self._all if breaker.circuit is not None]
 
     def breaker(self, name: str) -> Breaker:
-        """That of the transport of this name."""
+        """The breaker of the transport with this name."""
         return self._breakers[name]
 
     def enter(self) -> Entry:
-        """Asks for a batch; give the answer back with ``leave``."""
+        """Asks what the next batch may do. Give the answer back with ``leave``."""
         for breaker in self._all:
             if not breaker.calm:
                 return self._ask()
@@ -113,6 +113,6 @@ class Circuits:
 
 
 def _said(problem: object) -> str:
-    """For people to see in ``status``: no passwords, and not the whole of what some libraries put into their messages."""
+    """The reason as ``status`` shows it: without passwords, and cut, because some libraries write long messages."""
     text = str(problem) if isinstance(problem, Unavailable) and str(problem) else reason_of(problem)
     return masked_text(text.partition("\n")[0][:LONGEST_REASON])

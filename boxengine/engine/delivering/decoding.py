@@ -18,7 +18,7 @@ from boxengine.ports import Result
 
 
 def decoding(transport: Any) -> Any:
-    """The transport itself, or one around it that hands it ``decoded``, if its signature asks for that."""
+    """The transport itself, or a wrapper that hands it ``decoded`` if its signature asks for that."""
     batch: Any = getattr(transport, "call_batch", None)
     members: dict[str, Any] = {}
     if takes(transport, "decoded"):
@@ -29,12 +29,12 @@ def decoding(transport: Any) -> Any:
         return transport
     if "__call__" not in members and callable(transport):
         members["__call__"] = _as_it_is(transport)
-    # A class of its own, for the engine tells by class and signature how a transport is to be called.
+    # A class of its own: the engine decides by class and signature how to call a transport.
     return type(type(transport).__name__, (_Decoding,), members)(transport)
 
 
 def takes(call: Any, name: str) -> bool:
-    """Whether the engine is to give this argument to what it calls: it has the parameter, and nobody has bound it yet."""
+    """Whether the engine should pass this argument: the callable has the parameter, and nobody has bound it yet."""
     return never_runs(call) is None and asks_for(call, name)
 
 
@@ -54,7 +54,7 @@ def asks_for(call: Any, name: str) -> bool:
 
 
 class _Decoding:
-    """Around a transport; what is not about calling it is the transport's own."""
+    """A wrapper around a transport. All attributes but the calls are the transport's own."""
 
     def __init__(self, transport: Any) -> None:
         self._transport = transport
@@ -94,7 +94,7 @@ def _as_it_is(transport: Callable[..., Result]) -> Callable[..., Result]:
 
 
 def _readable(items: Sequence[Item], call_batch: Callable[..., Sequence[Result]]) -> Sequence[Result]:
-    """The results of all items: of those that can be read from the transport, of the others why they cannot."""
+    """The results of all items: the transport's answers, and for items that cannot be decoded the reason."""
     values: list[Any] = []
     failures: dict[int, Failure] = {}
     for place, item in enumerate(items):
@@ -107,6 +107,6 @@ def _readable(items: Sequence[Item], call_batch: Callable[..., Sequence[Result]]
     readable = [item for place, item in enumerate(items) if place not in failures]
     answers = call_batch(readable, decoded=values) if readable else []
     if not isinstance(answers, list | tuple) or len(answers) != len(readable):
-        return answers  # told by the caller, as of any transport
+        return answers  # the caller reports it, as for any transport
     rest = iter(answers)
     return [failures[place] if place in failures else next(rest) for place in range(len(items))]

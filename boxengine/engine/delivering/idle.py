@@ -13,7 +13,7 @@ from boxengine.ports import Hold
 
 
 class Turn(Enum):
-    """What a thread may do that has waited."""
+    """What a thread does after it has waited."""
 
     AT_QUEUE = "at queue"
     """Wait at the queue, and call ``left_queue`` after."""
@@ -29,7 +29,7 @@ class IdleThreads:
         self._at_queue = False
         self._waiting = 0
         self._reserved = 0
-        """How many of those that wait are asked to stay for what ``give`` brings."""
+        """How many waiting threads are asked to stay for what ``give`` brings."""
         self._given: deque[Hold] = deque()
 
     def wait(self, seconds: float) -> Hold | Turn:
@@ -50,13 +50,13 @@ class IdleThreads:
                 self._waiting -= 1
 
     def left_queue(self) -> None:
-        """The thread that waited at the queue does so no more."""
+        """The thread that waited at the queue has left it."""
         with self._changed:
             self._at_queue = False
             self._changed.notify()
 
     def reserve(self) -> bool:
-        """Asks a thread to stay; False where none can. Follow a True with ``give`` or ``cancel``."""
+        """Asks a thread to stay; False if none can. Call ``give`` or ``cancel`` after a True."""
         with self._changed:
             if not self._is_free():
                 return False

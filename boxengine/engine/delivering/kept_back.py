@@ -1,4 +1,4 @@
-"""Items that a middleware keeps back: each is told once, however often it comes again."""
+"""Items that a middleware keeps back. Each is reported once, however often it comes again."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from boxengine.domain.item import Item
 from boxengine.ports import Observer, events
 
 REMEMBERED = 10_000
-"""Items that are known to have been told; beyond that the oldest may be told again."""
+"""How many reported items are remembered. Beyond that, the oldest may be reported again."""
 
 
 class KeptBack:
-    """Those of one box. Shared by threads."""
+    """The kept-back items of one box. Shared by threads."""
 
     def __init__(self, box: Box, *, observer: Observer) -> None:
         self._box = box
@@ -23,7 +23,7 @@ class KeptBack:
         self._lock = threading.Lock()
 
     def tell(self, items: Sequence[Item]) -> None:
-        """Tells the observer of those that it was not told of before."""
+        """Tells the observer of the items that it does not know of yet."""
         with self._lock:
             new = [item for item in items if item.id not in self._told]
             self._told.update(dict.fromkeys(item.id for item in new))

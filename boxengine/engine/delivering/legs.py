@@ -12,7 +12,7 @@ from boxengine.ports import Claim, Result, events
 
 
 class Counts:
-    """What a batch's calls of one transport have come to."""
+    """The counts of a batch's calls of one transport."""
 
     __slots__ = ("calls", "failures", "name", "seconds")
 
@@ -36,7 +36,7 @@ class Leg(Counts):
 
 
 def told(legs: Iterable[Counts], watch: Watch, sent: Sent) -> Sent:
-    """Tells those who watch of each transport's calls; returns ``sent`` with the transports that answered."""
+    """Reports each transport's calls to the observer; returns ``sent`` with the transports that answered."""
     for leg in legs:
         if not leg.calls:
             continue

@@ -103,7 +103,7 @@ class OrderWatch:
             self._size -= len(self._pages.popleft()[1])
 
     def _promised(self, late: Sequence[Item]) -> list[Item]:
-        """The late items that break a promise. Without strict order, an item that failed or was delayed lets later ones pass."""
+        """The late items that break a promise: without strict order, later items may pass one that failed or was delayed."""
         if self._strict:
             return list(late)
         untried = {item.id: item for item in late if item.processed_at is None}
@@ -113,7 +113,7 @@ class OrderWatch:
             which = ItemFilter(ids=tuple(untried))
             rows = self._items.page(self._box, which, after=None, limit=len(untried))
         except StoreUnavailable:
-            return []  # report nothing that cannot be judged; an audit finds it
+            return []  # what cannot be judged is not reported; an audit finds it
         for row in rows:
             if may_wait(row):
                 del untried[row.id]

@@ -11,14 +11,14 @@ from boxengine.domain.box import Box
 from boxengine.domain.retry import RetryStrategy
 
 Middleware = Callable[..., Any]
-"""Called as ``(subject, call_next)``, create kinds as ``(model, attributes, call_next)``; returns what that returns."""
+"""Called as ``(subject, call_next)``; create kinds as ``(model, attributes, call_next)``."""
 AsyncMiddleware = Callable[..., Awaitable[Any]]
 """The same as ``async def``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportSpec:
-    """One line of a box's ``transports``: how to make the transport, and for which items it is."""
+    """One entry of a box's ``transports``: how to make the transport, and which items it takes."""
 
     name: str
     build: Callable[[], Any]
@@ -28,7 +28,7 @@ class TransportSpec:
     disposable: bool = False
     """False: made once and kept; True: made anew for each call."""
     timeout: timedelta | None = None
-    """How long one call may take; None: as long as it likes."""
+    """How long one call may take; None: no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,15 +41,15 @@ class Middlewares:
     batch_process: tuple[Middleware, ...] = ()
     item_process: tuple[Middleware, ...] = ()
     item_coroutines: tuple[AsyncMiddleware, ...] = ()
-    """Those of ``item_process`` before they were made callable by threads, if all of them are ``async def``; else empty."""
+    """The ``item_process`` middlewares before they were made callable by threads, if all are ``async def``; else empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """One box with all that is called on the way of its items."""
+    """One box, with all the code that its items pass through."""
 
     box: Box
     transports: tuple[TransportSpec, ...]
     retry_strategies: tuple[RetryStrategy, ...]
     model: type | None = None
-    """The user's model class; None where the engine works from the table alone."""
+    """The user's model class; None: the engine works from the table alone."""

@@ -50,7 +50,7 @@ class Resting:
                         self._until[item_id] = now + pause
 
     def recorded(self, ids: Iterable[ItemId]) -> None:
-        """The outcome of these is recorded."""
+        """The outcomes of these items are recorded."""
         with self._lock:
             for item_id in ids:
                 self._failures.pop(item_id, None)

@@ -1,4 +1,4 @@
-"""Who is told of each call of a transport."""
+"""What a transport's calls are reported to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from boxengine.ports import Observer, Tracer
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Handed to those who call transports."""
+    """Given to every object that calls transports."""
 
     box: Box
     observer: Observer
