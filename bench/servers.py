@@ -16,8 +16,8 @@ import redis
 from psycopg.sql import SQL, Identifier
 
 from bench.table import BenchLog, BenchTable
-from boxengine.adapters.sql import schema
 from boxengine.adapters.sql.log.tables import names_of
+from boxengine.adapters.sql.making import schema
 from boxengine.app.boxes import Boxes, load
 from boxengine.app.database import connect_store
 from boxengine.domain.box import Storage

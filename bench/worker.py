@@ -20,8 +20,8 @@ import psycopg
 from sqlalchemy import Engine
 
 from bench.servers import OUTBOX, Site
-from boxengine.adapters.sql.listen import CHANNEL
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.waking.listen import CHANNEL
 from boxengine.app import assembly, garbage
 from boxengine.app.servers import Servers, connect
 from boxengine.domain.box import Box

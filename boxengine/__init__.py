@@ -24,7 +24,7 @@ from boxengine.version import __version__ as __version__
 if TYPE_CHECKING:
     from boxengine.adapters.payload import Payload
     from boxengine.adapters.sql.jobs.models import JobItem
-    from boxengine.adapters.sql.models import InboxItem, OutboxItem, SequencedItem
+    from boxengine.adapters.sql.shape.models import InboxItem, OutboxItem, SequencedItem
     from boxengine.app.boxes import Boxes, load
     from boxengine.app.default import (
         acreate_inbox_batch,
@@ -96,7 +96,7 @@ __all__ = [
 _HOMES = {
     "boxengine.adapters.payload": ("Payload",),
     "boxengine.adapters.sql.jobs.models": ("JobItem",),
-    "boxengine.adapters.sql.models": ("InboxItem", "OutboxItem", "SequencedItem"),
+    "boxengine.adapters.sql.shape.models": ("InboxItem", "OutboxItem", "SequencedItem"),
     "boxengine.app.boxes": ("Boxes", "load"),
     "boxengine.app.default": (
         "acreate_inbox_batch",

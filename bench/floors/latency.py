@@ -12,7 +12,7 @@ from psycopg.sql import SQL, Identifier
 
 from bench.floors.drain import COLUMNS
 from bench.table import BenchTable
-from boxengine.adapters.sql.listen import CHANNEL
+from boxengine.adapters.sql.waking.listen import CHANNEL
 
 _GLANCE = 0.2
 """Seconds between two looks at whether to stop."""

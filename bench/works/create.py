@@ -13,7 +13,7 @@ from bench.report import Line, at_least, ratio_line
 from bench.rounds import alternate, compare
 from bench.servers import OUTBOX, Stand
 from boxengine import BatchAttributes
-from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.making import schema
 from boxengine.app.boxes import Boxes
 from boxengine.app.database import connect_store
 

@@ -10,7 +10,7 @@ from bench.report import Line, at_least, at_most, ratio_line
 from bench.rounds import alternate, compare, percentile, spread_of
 from bench.servers import OUTBOX, Site, Stand
 from bench.worker import warm_worker
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.app.database import connect_store
 from boxengine.domain.box import Box
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from boxengine.adapters.kafka.topic_reader import TopicReader
 from boxengine.adapters.matching import SqliteMatching
-from boxengine.adapters.sql.audit import SqlAudit
-from boxengine.adapters.sql.items import SqlItems
+from boxengine.adapters.sql.looking.audit import SqlAudit
+from boxengine.adapters.sql.looking.items import SqlItems
 from boxengine.adapters.system import SystemClock
 from boxengine.adapters.template import ItemTemplate
 from boxengine.app.boxes import Boxes

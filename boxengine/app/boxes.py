@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
     from sqlalchemy.orm import Session, scoped_session
 
-    from boxengine.adapters.sql.eased_notify import EasedNotify
     from boxengine.adapters.sql.jobs.models import JobItem
-    from boxengine.adapters.sql.models import InboxItem, OutboxItem
+    from boxengine.adapters.sql.shape.models import InboxItem, OutboxItem
+    from boxengine.adapters.sql.waking.eased_notify import EasedNotify
     from boxengine.engine.create import Creator
     from boxengine.engine.jobs.create import JobCreator
     from boxengine.ports import Observer, Signal, Tracer
@@ -91,7 +91,7 @@ class Boxes:
 
     @cached_property
     def _eased(self) -> EasedNotify:
-        from boxengine.adapters.sql.eased_notify import EasedNotify  # noqa: PLC0415
+        from boxengine.adapters.sql.waking.eased_notify import EasedNotify  # noqa: PLC0415
 
         return EasedNotify(clock=self._clock)
 
@@ -316,8 +316,8 @@ class Boxes:
         return known
 
     def _make_creator(self, name: str, model: type | None) -> Creator:
-        from boxengine.adapters.sql.insert import SqlRows  # noqa: PLC0415
-        from boxengine.adapters.sql.numbered import NumberedRows  # noqa: PLC0415
+        from boxengine.adapters.sql.creating.insert import SqlRows  # noqa: PLC0415
+        from boxengine.adapters.sql.creating.numbered import NumberedRows  # noqa: PLC0415
         from boxengine.engine.create import Creator  # noqa: PLC0415
 
         pipeline = _named(name, self._creating.written)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.errors import ConfigurationError, Problem, SchemaMismatch, StoreConflict, StoreUnavailable
 from boxengine.settings import Resolved
 from boxengine.settings.origin import dotted

@@ -20,9 +20,9 @@ from boxengine.adapters.kafka.consumer import KafkaSource
 from boxengine.adapters.kafka.consumer_config import consumer_config
 from boxengine.adapters.kafka.dead_letters import DeadLetterTopic
 from boxengine.adapters.kafka.pool import ProducerPool
-from boxengine.adapters.sql.engine import connect as connect_database
-from boxengine.adapters.sql.inbox import SqlInbox
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.connecting.engine import connect as connect_database
+from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.receiving.inbox import SqlInbox
 from boxengine.adapters.system import SystemClock
 from boxengine.adapters.telemetry.logs import report
 from boxengine.app.boxes import Boxes

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from functools import partial
 
-from boxengine.adapters.sql.comments import Traceparent
-from boxengine.adapters.sql.engine import connect as connect_database
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.connecting.engine import connect as connect_database
+from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.dialects.comments import Traceparent
 from boxengine.errors import BoxError
 from boxengine.settings import Settings
 from boxengine.settings.rules import fault_of_driver

@@ -16,7 +16,7 @@ from boxengine.domain.job_attributes import JobAttributes, NewJobAttributes
 
 if TYPE_CHECKING:
     from boxengine.adapters.sql.jobs.models import JobItem
-    from boxengine.adapters.sql.models import InboxItem, OutboxItem
+    from boxengine.adapters.sql.shape.models import InboxItem, OutboxItem
     from boxengine.app.boxes import AnyAsyncSession, AnySession
 
 

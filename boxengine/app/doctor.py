@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from string import Formatter
 
 from boxengine.adapters.kafka.checkup import KafkaCheckup
-from boxengine.adapters.sql.checkup import SqlCheckup
+from boxengine.adapters.sql.checking.checkup import SqlCheckup
 from boxengine.adapters.system import SystemClock
 from boxengine.app.boxes import Boxes
 from boxengine.app.job_office import JobOffice

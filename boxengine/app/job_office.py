@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from boxengine.adapters.sql.errors import blaming_the_row, translated
+from boxengine.adapters.sql.connecting.errors import blaming_the_row, translated
+from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.jobs.checkup import SqlJobCheckup
 from boxengine.adapters.sql.jobs.desk import SqlJobDesk
 from boxengine.adapters.sql.jobs.inspection import SqlJobInspector
 from boxengine.adapters.sql.jobs.pauses import SqlJobPauses
 from boxengine.adapters.sql.jobs.store import SqlJobs
-from boxengine.adapters.sql.store import SqlStore
 from boxengine.app.boxes import Boxes
 from boxengine.domain.jobs import JobBox
 from boxengine.errors import UnknownBox

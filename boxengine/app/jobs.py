@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 
-from boxengine.adapters.sql.engine import connect as connect_database
+from boxengine.adapters.sql.connecting.engine import connect as connect_database
 from boxengine.adapters.sql.jobs.pauses import SqlJobPauses
 from boxengine.adapters.sql.jobs.schedules import SqlSchedules
 from boxengine.adapters.sql.jobs.store import SqlJobs

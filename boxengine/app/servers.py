@@ -20,11 +20,11 @@ from boxengine.adapters.redis.trail import RedisTrail
 from boxengine.adapters.redis.wakeups import CHANNEL as WAKEUPS
 from boxengine.adapters.redis.wakeups import RedisNotifier, RedisWakeups
 from boxengine.adapters.redis.workers import RedisWorkers
-from boxengine.adapters.sql.census import SqlCensus
-from boxengine.adapters.sql.inspection import SqlInspector
-from boxengine.adapters.sql.items import SqlItems
-from boxengine.adapters.sql.listen import PostgresWakeups
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.looking.census import SqlCensus
+from boxengine.adapters.sql.looking.inspection import SqlInspector
+from boxengine.adapters.sql.looking.items import SqlItems
+from boxengine.adapters.sql.waking.listen import PostgresWakeups
 from boxengine.adapters.system import SystemClock
 from boxengine.app.database import connect_store
 from boxengine.app.redis_server import redis_client

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import combinations
 
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.domain.box import Box
 from boxengine.errors import ConfigurationError, SchemaMismatch
 from boxengine.settings import Resolved

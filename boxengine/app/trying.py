@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from boxengine.adapters.redis.connection import translated
+from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.jobs import schema as job_schema
-from boxengine.adapters.sql.store import SqlStore
 from boxengine.app.database import connect_store
 from boxengine.app.redis_server import redis_client
 from boxengine.app.shared_tables import refuse_shared_tables

@@ -144,14 +144,14 @@ class _Writer:
             InvalidItem: one of the items cannot be written, and so none is.
             StoreUnavailable: the database refused, or does not answer. Nothing is written then either.
         """
-        from boxengine.adapters.sql.errors import blaming_the_row, translated  # noqa: PLC0415 - see Globals.boxes
+        from boxengine.adapters.sql.connecting.errors import blaming_the_row, translated  # noqa: PLC0415 - see Globals.boxes
 
         with translated(self._engine), blaming_the_row(), self._engine.begin() as connection:
             return self._create(connection, items)
 
     def refused(self, items: list[Item]) -> dict[int, InvalidItem]:
         """The items that cannot be written, by position, with the reasons. Tries all one by one, and rolls them back."""
-        from boxengine.adapters.sql.errors import blaming_the_row, translated  # noqa: PLC0415 - see Globals.boxes
+        from boxengine.adapters.sql.connecting.errors import blaming_the_row, translated  # noqa: PLC0415 - see Globals.boxes
 
         refused = {}
         with translated(self._engine), self._engine.connect() as connection:

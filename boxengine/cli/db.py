@@ -24,8 +24,8 @@ BoxName = Annotated[str | None, typer.Argument(help="One box; all if left out.")
 @cli.command("create")
 def create(context: typer.Context, box: BoxName = None) -> None:
     """Make what is missing of tables and indexes. Doing it twice changes nothing."""
-    from boxengine.adapters.sql import schema, sizes  # noqa: PLC0415 - see Globals.boxes
     from boxengine.adapters.sql.jobs import schema as job_schema  # noqa: PLC0415
+    from boxengine.adapters.sql.making import schema, sizes  # noqa: PLC0415
     from boxengine.app.database import connect_store  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
@@ -49,9 +49,9 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,  # noqa: FBT002 - typer's way
 ) -> None:
     """Compare the database with what the boxes need, and warn of what slows deliveries down; exit 1 if a box cannot run."""
-    from boxengine.adapters.sql import schema  # noqa: PLC0415 - see Globals.boxes
-    from boxengine.adapters.sql.checkup import SqlCheckup  # noqa: PLC0415
+    from boxengine.adapters.sql.checking.checkup import SqlCheckup  # noqa: PLC0415
     from boxengine.adapters.sql.jobs import schema as job_schema  # noqa: PLC0415
+    from boxengine.adapters.sql.making import schema  # noqa: PLC0415 - see Globals.boxes
     from boxengine.adapters.system import SystemClock  # noqa: PLC0415
     from boxengine.app.database import connect_store  # noqa: PLC0415
 
@@ -93,8 +93,8 @@ def ddl(
     """Print tables and indexes as SQL, for a migration of your own."""
     from sqlalchemy import make_url  # noqa: PLC0415 - see Globals.boxes
 
-    from boxengine.adapters.sql import schema  # noqa: PLC0415
     from boxengine.adapters.sql.jobs import schema as job_schema  # noqa: PLC0415
+    from boxengine.adapters.sql.making import schema  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
     wanted = chosen(boxes, box)
@@ -124,7 +124,7 @@ def rebucket(
     Workers refuse a bucket_size that differs from the one their table was filled with. Exit 1 while the box has pending items, or
     failed ones in buckets that would be gone.
     """
-    from boxengine.adapters.sql import sizes  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.adapters.sql.making import sizes  # noqa: PLC0415 - see Globals.boxes
     from boxengine.app.database import connect_store  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
@@ -151,10 +151,10 @@ def upgrade(
     Each step is one statement and stays done: a run that was broken off goes on where it stopped.
     On PostgreSQL indexes are made concurrently, and no step waits more than 5 s for a table's lock.
     """
-    from boxengine.adapters.sql import sizes  # noqa: PLC0415 - see Globals.boxes
-    from boxengine.adapters.sql import upgrade as upgrading  # noqa: PLC0415 - see Globals.boxes
     from boxengine.adapters.sql.jobs import upgrade as job_upgrading  # noqa: PLC0415
     from boxengine.adapters.sql.log.tables import with_sources  # noqa: PLC0415
+    from boxengine.adapters.sql.making import sizes  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.adapters.sql.making import upgrade as upgrading  # noqa: PLC0415 - see Globals.boxes
     from boxengine.app.database import connect_store  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()

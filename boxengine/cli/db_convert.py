@@ -40,9 +40,9 @@ def convert(
 
     Each step can be repeated: one that was broken off goes on, one that is done changes nothing.
     """
-    from boxengine.adapters.sql import schema  # noqa: PLC0415 - see Globals.boxes
     from boxengine.adapters.sql.converting.conversion import Conversion, refuse  # noqa: PLC0415
     from boxengine.adapters.sql.converting.patience import Patience  # noqa: PLC0415
+    from boxengine.adapters.sql.making import schema  # noqa: PLC0415 - see Globals.boxes
     from boxengine.app.database import connect_store  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
@@ -85,7 +85,7 @@ def _show(sql: str) -> None:
 
 def _tell(box: Box, conversion: Conversion, to: Storage) -> None:
     """Says where the box is, and what comes next."""
-    from boxengine.adapters.sql.converting.stage import Stage  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.adapters.sql.log.stage import Stage  # noqa: PLC0415 - see Globals.boxes
 
     stage = conversion.stage()
     if stage is Stage.BOTH:

@@ -80,7 +80,7 @@ def _looked_at(context: typer.Context, name: str) -> Iterator[tuple[ItemsStore, 
     boxes = globals_of(context).boxes()
     box = boxes.box(name)
     with put_off():
-        from boxengine.adapters.sql.items import SqlItems  # noqa: PLC0415 - see Globals.boxes
+        from boxengine.adapters.sql.looking.items import SqlItems  # noqa: PLC0415 - see Globals.boxes
         from boxengine.app.database import connect_store  # noqa: PLC0415
 
         store = connect_store(boxes.resolved.settings)

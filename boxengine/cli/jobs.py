@@ -229,7 +229,7 @@ def job_attributes(
 
 def create_job(boxes: Boxes, box: str, task: str, attributes: Mapping[str, Any]) -> int:
     """Creates a job in its own transaction, and returns its id."""
-    from boxengine.adapters.sql.errors import blaming_the_row, translated  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.adapters.sql.connecting.errors import blaming_the_row, translated  # noqa: PLC0415 - see Globals.boxes
 
     store = connect_to_jobs(boxes)
     try:

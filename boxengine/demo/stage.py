@@ -9,7 +9,7 @@ from datetime import timedelta
 from importlib import resources
 from pathlib import Path
 
-from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.making import schema
 from boxengine.app.boxes import Boxes, load
 from boxengine.app.servers import Servers, connect
 from boxengine.demo import payments, shop

@@ -26,15 +26,16 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import DefaultClause, Index, MetaData, Table
 from sqlalchemy.types import TypeEngine
 
-from boxengine.adapters.sql import columns, now, schema, upgrade
-from boxengine.adapters.sql.index_names import index_names
 from boxengine.adapters.sql.jobs import schema as job_schema
 from boxengine.adapters.sql.log.partitions import is_partition_of
 from boxengine.adapters.sql.log.readers import READERS
 from boxengine.adapters.sql.log.tables import LOG, names_of, with_sources
-from boxengine.adapters.sql.planning import Step
-from boxengine.adapters.sql.sizes import without_size
-from boxengine.adapters.sql.tables import counters_of
+from boxengine.adapters.sql.making import schema, upgrade
+from boxengine.adapters.sql.making.planning import Step
+from boxengine.adapters.sql.making.sizes import without_size
+from boxengine.adapters.sql.shape import columns, now
+from boxengine.adapters.sql.shape.index_names import index_names
+from boxengine.adapters.sql.shape.tables import counters_of
 from boxengine.domain.box import Box, Storage
 from boxengine.settings import Resolved
 

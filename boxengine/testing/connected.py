@@ -17,8 +17,8 @@ from sqlalchemy.orm import Session
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.rows import Row
 from boxengine.adapters.memory.store import MemoryStore
-from boxengine.adapters.sql.handlers_session import HandlersSession
-from boxengine.adapters.sql.models import box_table
+from boxengine.adapters.sql.sessions.handlers_session import HandlersSession
+from boxengine.adapters.sql.shape.models import box_table
 from boxengine.app.boxes import Model
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status

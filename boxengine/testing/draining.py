@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.failures import MemoryFailures
 from boxengine.adapters.memory.rows import Row
-from boxengine.adapters.sql.async_session import lend
+from boxengine.adapters.sql.sessions.async_session import lend
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status
 from boxengine.engine.awaiting.event_loop import EventLoop

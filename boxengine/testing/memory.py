@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session, SessionTransaction
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.rows import Row
 from boxengine.adapters.memory.store import MemoryStore
-from boxengine.adapters.sql.insert import ENGINE_OWNED
+from boxengine.adapters.sql.creating.insert import ENGINE_OWNED
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 from boxengine.engine.create import Creator

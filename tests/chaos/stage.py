@@ -14,7 +14,7 @@ from types import MappingProxyType
 from redis import Redis
 from sqlalchemy import create_engine
 
-from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.making import schema
 from boxengine.app.boxes import load
 from boxengine.domain.box import Storage
 from boxengine.embedded import EmbeddedValkey

@@ -107,7 +107,7 @@ ONE_THING = {
 """Commands that look at one thing, and what each does without; none needs what is in ``NEVER``."""
 NEVER = {
     "boxengine.adapters.kafka",
-    "boxengine.adapters.sql.models",
+    "boxengine.adapters.sql.shape.models",
     "boxengine.adapters.telemetry.opentelemetry",
     "boxengine.cli.create",
     "boxengine.cli.items_acting",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.making import schema
 from tests.cli.project import Project
 from tests.eventually import eventually
 

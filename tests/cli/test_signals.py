@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.making import schema
 from tests.cli.project import Project, Worker
 from tests.eventually import eventually
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.making import schema
 from tests.cli.project import Project
 from tests.eventually import eventually
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.jobs import MemoryJobs
-from boxengine.adapters.sql.engine import connect
+from boxengine.adapters.sql.connecting.engine import connect
 from boxengine.adapters.sql.jobs import schema
 from boxengine.adapters.sql.jobs.desk import SqlJobDesk
 from boxengine.adapters.sql.jobs.insert import SqlNewJobs

@@ -12,9 +12,9 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 
-from boxengine.adapters.sql import schema
-from boxengine.adapters.sql.engine import connect
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.connecting.engine import connect
+from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.making import schema
 from boxengine.domain.box import Box
 from tests.conformance.stores import MAX_BATCH_BYTES, Harness
 

@@ -11,9 +11,9 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from boxengine.adapters.sql import schema
-from boxengine.adapters.sql.engine import connect
-from boxengine.adapters.sql.insert import SqlRows
+from boxengine.adapters.sql.connecting.engine import connect
+from boxengine.adapters.sql.creating.insert import SqlRows
+from boxengine.adapters.sql.making import schema
 from boxengine.domain.box import Box, BoxType
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Signal

@@ -17,8 +17,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 import boxengine
 from boxengine import InboxItem, OutboxItem, SequencedItem
-from boxengine.adapters.sql import schema, sizes, upgrade
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.making import schema, sizes, upgrade
 from boxengine.domain.box import Box
 from boxengine.settings import Resolved
 

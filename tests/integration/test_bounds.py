@@ -11,11 +11,11 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from boxengine.adapters.sql import schema
-from boxengine.adapters.sql.engine import connect
-from boxengine.adapters.sql.items import SqlItems
-from boxengine.adapters.sql.listen import PostgresWakeups
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.connecting.engine import connect
+from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.looking.items import SqlItems
+from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.waking.listen import PostgresWakeups
 from boxengine.domain.bounds import Pace
 from boxengine.domain.box import Box, BoxType, StrictOrder
 from boxengine.domain.item import Status

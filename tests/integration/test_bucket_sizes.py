@@ -11,10 +11,10 @@ import sqlalchemy as sa
 from sqlalchemy import orm
 
 from boxengine import OutboxItem
-from boxengine.adapters.sql import schema, sizes, upgrade
-from boxengine.adapters.sql.engine import connect
-from boxengine.adapters.sql.insert import SqlRows
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.connecting.engine import connect
+from boxengine.adapters.sql.creating.insert import SqlRows
+from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.making import schema, sizes, upgrade
 from boxengine.domain.box import Box, BoxType
 from boxengine.errors import SchemaMismatch
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from boxengine.adapters.sql.census import FIRST, SqlCensus
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.looking.census import FIRST, SqlCensus
 from boxengine.domain.box import Box
 from boxengine.ports import Count, Counts, Precision
 from tests.conformance.sql_stores import SqlHarness, mysql, postgresql

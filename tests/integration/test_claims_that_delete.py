@@ -9,7 +9,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from boxengine.adapters.sql.dialects.base import Cursor
+from boxengine.adapters.sql.connecting.cursors import Cursor
 from boxengine.adapters.sql.dialects.postgresql import PostgresStatements
 from boxengine.domain.box import Retention
 from boxengine.domain.item import Status

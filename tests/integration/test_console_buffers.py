@@ -15,14 +15,15 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from boxengine.adapters.sql import fronts, inspection
-from boxengine.adapters.sql.census import SqlCensus
-from boxengine.adapters.sql.engine import connect
-from boxengine.adapters.sql.fronts import LARGE
-from boxengine.adapters.sql.index_names import index_name
-from boxengine.adapters.sql.inspection import SqlInspector
-from boxengine.adapters.sql.items import SqlItems
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.connecting.engine import connect
+from boxengine.adapters.sql.delivering import fronts
+from boxengine.adapters.sql.delivering.fronts import LARGE
+from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.looking import inspection
+from boxengine.adapters.sql.looking.census import SqlCensus
+from boxengine.adapters.sql.looking.inspection import SqlInspector
+from boxengine.adapters.sql.looking.items import SqlItems
+from boxengine.adapters.sql.shape.index_names import index_name
 from boxengine.app.overview.looking import LOOKED_AT
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status

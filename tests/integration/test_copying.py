@@ -13,9 +13,9 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from boxengine.adapters.sql import schema
-from boxengine.adapters.sql.copying import WORTHWHILE
-from boxengine.adapters.sql.insert import SqlRows
+from boxengine.adapters.sql.creating.insert import SqlRows
+from boxengine.adapters.sql.dialects.copying import WORTHWHILE
+from boxengine.adapters.sql.making import schema
 from boxengine.domain.box import Box, BoxType
 
 BOX = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="order_outbox_items")

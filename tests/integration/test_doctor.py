@@ -18,9 +18,9 @@ import sqlalchemy as sa
 from boxengine.adapters.kafka.checkup import KafkaCheckup
 from boxengine.adapters.redis.checkup import RedisCheckup
 from boxengine.adapters.redis.connection import connect as connect_redis
-from boxengine.adapters.sql.checkup import SqlCheckup
-from boxengine.adapters.sql.engine import connect
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.checking.checkup import SqlCheckup
+from boxengine.adapters.sql.connecting.engine import connect
+from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.domain.box import Box
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
 from boxengine.errors import SourceUnavailable
@@ -97,7 +97,7 @@ def test_a_transaction_that_has_been_open_for_long_is_found_and_alarms(
     box, store = harness.make_box(), store_of(harness)
     harness.insert(box)
     checkup = SqlCheckup(store, now=now)
-    monkeypatch.setattr("boxengine.adapters.sql.checkup.LONG_TRANSACTION", timedelta(seconds=-5))
+    monkeypatch.setattr("boxengine.adapters.sql.checking.checkup.LONG_TRANSACTION", timedelta(seconds=-5))
     with open_transaction(store.engine.url, box.table) as session:
         ends = (f"pg_terminate_backend({session})", f"KILL {session}")
 
@@ -133,7 +133,7 @@ def test_privileges_that_are_missing_are_found(postgres_url: str) -> None:
 
 
 def test_dead_rows_that_nobody_clears_away_are_found(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("boxengine.adapters.sql.checkup.FEW", 100)
+    monkeypatch.setattr("boxengine.adapters.sql.checking.checkup.FEW", 100)
     harness = postgresql(postgres_url)
     box, store = harness.make_box(), store_of(harness)
     with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -155,7 +155,7 @@ def test_dead_rows_that_nobody_clears_away_are_found(postgres_url: str, monkeypa
 def test_where_dead_rows_lie_about_a_younger_transaction_is_suspicious(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("boxengine.adapters.sql.checkup.SUSPICIOUS", timedelta(0))
+    monkeypatch.setattr("boxengine.adapters.sql.checking.checkup.SUSPICIOUS", timedelta(0))
     harness = postgresql(postgres_url)
     box, store = harness.make_box(), store_of(harness)
     harness.insert(box)
@@ -167,7 +167,7 @@ def test_where_dead_rows_lie_about_a_younger_transaction_is_suspicious(
             return f"pg_terminate_backend({session})" in texts(checkup.alarms([box]))
 
         assert not told(), "ten minutes are not over"
-        monkeypatch.setattr("boxengine.adapters.sql.checkup._PostgreSql.dead_rows", lambda *_: iter([dead]))
+        monkeypatch.setattr("boxengine.adapters.sql.checking.checkup._PostgreSql.dead_rows", lambda *_: iter([dead]))
         assert told()
     harness.close()
 
@@ -176,7 +176,7 @@ def test_a_prepared_transaction_and_a_slot_that_nobody_reads_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require(PostgresFromWheel().offer(), promised_servers(os.environ))
-    monkeypatch.setattr("boxengine.adapters.sql.checkup.LONG_TRANSACTION", timedelta(0))
+    monkeypatch.setattr("boxengine.adapters.sql.checking.checkup.LONG_TRANSACTION", timedelta(0))
     settings = {"max_prepared_transactions": "2", "wal_level": "logical"}
     with EmbeddedPostgres(tmp_path / "own", durable=False, settings=settings) as server:
         store = SqlStore(connect(server.url(), connections=1))
@@ -221,7 +221,7 @@ def test_autovacuum_that_is_off_for_a_table_of_a_log_is_found(postgres_url: str)
 def test_room_that_no_row_needs_is_found_in_a_table_and_its_indexes(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("boxengine.adapters.sql.bloat.MUCH", 200_000)
+    monkeypatch.setattr("boxengine.adapters.sql.checking.bloat.MUCH", 200_000)
     harness = postgresql(postgres_url)
     box, store = harness.make_box(), store_of(harness)
     checkup = SqlCheckup(store, now=now)

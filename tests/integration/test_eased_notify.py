@@ -15,11 +15,11 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from boxengine.adapters.memory.clock import ManualClock
-from boxengine.adapters.sql import schema
-from boxengine.adapters.sql.eased_notify import BROKEN_FOR, FAR_APART, EasedNotify
-from boxengine.adapters.sql.engine import connect
-from boxengine.adapters.sql.insert import SqlRows
-from boxengine.adapters.sql.listen import PostgresWakeups
+from boxengine.adapters.sql.connecting.engine import connect
+from boxengine.adapters.sql.creating.insert import SqlRows
+from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.waking.eased_notify import BROKEN_FOR, FAR_APART, EasedNotify
+from boxengine.adapters.sql.waking.listen import PostgresWakeups
 from boxengine.domain.box import Box, BoxType
 from boxengine.ports import Signal
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from boxengine.adapters.sql import fronts
-from boxengine.adapters.sql.census import SqlCensus
-from boxengine.adapters.sql.errors import translated
-from boxengine.adapters.sql.fronts import EVERY, FROM_START, LARGE, Fronts
-from boxengine.adapters.sql.inspection import SqlInspector
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.connecting.errors import translated
+from boxengine.adapters.sql.delivering import fronts
+from boxengine.adapters.sql.delivering.fronts import EVERY, FROM_START, LARGE, Fronts
+from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.looking.census import SqlCensus
+from boxengine.adapters.sql.looking.inspection import SqlInspector
 from boxengine.domain.box import Box
 from boxengine.ports import Count, Precision
 from tests.conformance.sql_stores import SqlHarness, postgresql

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from boxengine.adapters.sql import inspection
-from boxengine.adapters.sql.inspection import SqlInspector
-from boxengine.adapters.sql.moments import Probes, place_of
-from boxengine.adapters.sql.store import SqlStore
-from boxengine.adapters.sql.windows import Windows
+from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.looking import inspection
+from boxengine.adapters.sql.looking.inspection import SqlInspector
+from boxengine.adapters.sql.looking.moments import Probes, place_of
+from boxengine.adapters.sql.looking.windows import Windows
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.ports import Count, ItemFilter, ItemRow, Precision

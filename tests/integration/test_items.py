@@ -12,9 +12,9 @@ import sqlalchemy as sa
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.failures import MemoryFailures
-from boxengine.adapters.sql.engine import connect
-from boxengine.adapters.sql.items import SqlItems
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.connecting.engine import connect
+from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.looking.items import SqlItems
 from boxengine.domain.box import Backoff, Box, BoxType, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.engine.item_actions import Action, ItemActions, Tally

@@ -12,11 +12,11 @@ from sqlalchemy import Engine, create_engine, inspect, text
 from sqlalchemy.orm import DeclarativeBase
 
 from boxengine import InboxItem, OutboxItem
-from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.connecting.cursors import cursor_of
 from boxengine.adapters.sql.dialects.mysql import MySqlStatements
 from boxengine.adapters.sql.dialects.postgresql import PostgresStatements
-from boxengine.adapters.sql.dialects.registry import cursor_of
-from boxengine.adapters.sql.tables import reflect
+from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.shape.tables import reflect
 from boxengine.domain.box import Box, BoxType, StrictOrder
 
 PLAIN = Box(name="plain_outbox_item", type=BoxType.OUTBOX, table="plain_outbox_items")

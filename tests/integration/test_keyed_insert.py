@@ -8,10 +8,10 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import Engine, NullPool, create_engine, event, text
 
-from boxengine.adapters.sql import schema
-from boxengine.adapters.sql.inbox import SqlInbox
-from boxengine.adapters.sql.insert import SqlRows
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.creating.insert import SqlRows
+from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.receiving.inbox import SqlInbox
 from boxengine.domain.box import Box, BoxType
 from boxengine.errors import InvalidItem, QueueUnavailable, SchemaMismatch
 from boxengine.ports import Signal

@@ -8,10 +8,10 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.connecting.engine import connect
+from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.dialects.postgresql import lock_space
-from boxengine.adapters.sql.engine import connect
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.making import schema
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.outcome import Settlement
 

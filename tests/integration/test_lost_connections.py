@@ -9,8 +9,8 @@ from contextlib import suppress
 import psycopg
 import pytest
 
-from boxengine.adapters.sql.engine import connect
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.connecting.engine import connect
+from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.errors import StoreUnavailable
 
 

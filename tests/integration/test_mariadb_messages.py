@@ -12,10 +12,10 @@ import pytest
 import sqlalchemy as sa
 
 from boxengine.adapters.memory.clock import ManualClock
-from boxengine.adapters.sql import schema
-from boxengine.adapters.sql.engine import connect
-from boxengine.adapters.sql.errors import sentence
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.connecting.engine import connect
+from boxengine.adapters.sql.connecting.errors import sentence
+from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.making import schema
 from boxengine.domain.box import Box, BoxType
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import StoreConflict, StoreUnavailable

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from boxengine.adapters.redis.wakeups import RedisWakeups
-from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.making import schema
 from boxengine.app import servers
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Failure

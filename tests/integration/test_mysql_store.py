@@ -11,11 +11,11 @@ import pymysql
 import pytest
 import sqlalchemy as sa
 
-from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.connecting.engine import connect
+from boxengine.adapters.sql.creating.insert import SqlRows
+from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.dialects.mysql import MySqlStatements
-from boxengine.adapters.sql.engine import connect
-from boxengine.adapters.sql.insert import SqlRows
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.making import schema
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Settlement

@@ -14,8 +14,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from boxengine import OutboxItem
-from boxengine.adapters.sql.copying import WORTHWHILE
-from boxengine.adapters.sql.insert import SqlRows
+from boxengine.adapters.sql.creating.insert import SqlRows
+from boxengine.adapters.sql.dialects.copying import WORTHWHILE
 from boxengine.domain.box import Box, BoxType
 
 BOX = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="order_outbox_items")

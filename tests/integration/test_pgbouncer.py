@@ -13,8 +13,8 @@ import psycopg
 import pytest
 from sqlalchemy import make_url, text
 
-from boxengine.adapters.sql.engine import connect
-from boxengine.adapters.sql.listen import PostgresWakeups
+from boxengine.adapters.sql.connecting.engine import connect
+from boxengine.adapters.sql.waking.listen import PostgresWakeups
 from boxengine.app import database, servers
 from boxengine.domain.item import Status
 from boxengine.errors import StoreUnavailable

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.making import schema
 from boxengine.domain.box import Box, BoxType, Retention
 
 BOX = Box(name="order_item", type=BoxType.OUTBOX, table="order_items")

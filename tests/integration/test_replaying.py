@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from boxengine.adapters.sql.items import SqlItems
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.looking.items import SqlItems
 from boxengine.domain.item import Status
 from boxengine.engine.replaying import HEADER, Contradiction, Replays, chosen
 from boxengine.errors import BoxError

@@ -10,10 +10,10 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from boxengine.adapters.sql import schema
 from boxengine.adapters.sql.dialects.base import LOOKED_THROUGH
 from boxengine.adapters.sql.dialects.postgresql import PostgresStatements
-from boxengine.adapters.sql.tables import reflect
+from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.shape.tables import reflect
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.item import Status
 

@@ -16,10 +16,10 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import DeclarativeBase, Session
 
 from boxengine import OutboxItem, SequencedItem
-from boxengine.adapters.sql import schema
-from boxengine.adapters.sql.insert import SqlRows
-from boxengine.adapters.sql.known_rows import KnownRows, Mark
-from boxengine.adapters.sql.numbered import NumberedRows
+from boxengine.adapters.sql.creating.insert import SqlRows
+from boxengine.adapters.sql.creating.known_rows import KnownRows, Mark
+from boxengine.adapters.sql.creating.numbered import NumberedRows
+from boxengine.adapters.sql.making import schema
 from boxengine.domain.box import Box, BoxType
 from boxengine.errors import SchemaMismatch, StoreUnavailable
 

@@ -13,12 +13,12 @@ import pymysql
 import pytest
 from sqlalchemy import create_engine
 
-from boxengine.adapters.sql import schema
-from boxengine.adapters.sql.checkup import SqlCheckup
-from boxengine.adapters.sql.engine import connect
-from boxengine.adapters.sql.listen import PostgresWakeups
-from boxengine.adapters.sql.store import SqlStore
-from boxengine.adapters.sql.writes import refuses_writes
+from boxengine.adapters.sql.checking.checkup import SqlCheckup
+from boxengine.adapters.sql.connecting.engine import connect
+from boxengine.adapters.sql.connecting.writes import refuses_writes
+from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.waking.listen import PostgresWakeups
 from boxengine.adapters.system import SystemClock
 from boxengine.embedded import EmbeddedPostgres
 from boxengine.engine.running.health import Health
@@ -79,7 +79,7 @@ def claims(store: SqlStore) -> bool:
 
 def test_a_query_on_a_standby_that_holds_back_vacuum_is_found(pair: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     primary, standby = pair
-    monkeypatch.setattr("boxengine.adapters.sql.checkup.BEHIND", 10)
+    monkeypatch.setattr("boxengine.adapters.sql.checking.checkup.BEHIND", 10)
     reports = {"hot_standby_feedback": "on", "wal_receiver_status_interval": "1s"}
     with (
         store_at(primary.url()) as store,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from boxengine.adapters.sql.engine import connect
-from boxengine.adapters.sql.errors import translated
+from boxengine.adapters.sql.connecting.engine import connect
+from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.errors import StoreUnavailable
 from tests.servers.pgbouncer import PgBouncer
 

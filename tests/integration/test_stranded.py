@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 
-from boxengine.adapters.sql import schema
-from boxengine.adapters.sql.engine import connect
-from boxengine.adapters.sql.insert import SqlRows
-from boxengine.adapters.sql.store import SqlStore
-from boxengine.adapters.sql.stranded import MOST
+from boxengine.adapters.sql.connecting.engine import connect
+from boxengine.adapters.sql.creating.insert import SqlRows
+from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.delivering.stranded import MOST
+from boxengine.adapters.sql.making import schema
 from boxengine.domain.box import Box, BoxType
 
 BOX = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="order_outbox_items", bucket_size=64)

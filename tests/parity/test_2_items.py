@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from boxengine.adapters.sql import schema
-from boxengine.adapters.sql.tables import OPTIONAL
+from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.shape.tables import OPTIONAL
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Failure
 from boxengine.errors import InvalidItem

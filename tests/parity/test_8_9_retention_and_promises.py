@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from boxengine.adapters.kafka.transport import KafkaTransport
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status
 from boxengine.engine.observation import NullObserver

@@ -16,8 +16,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from boxengine import ItemAttributes
-from boxengine.adapters.sql import schema
-from boxengine.adapters.sql.inbox import SqlInbox
+from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.receiving.inbox import SqlInbox
 from boxengine.app import database, servers
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Settlement

@@ -13,8 +13,8 @@ import pytest
 import sqlalchemy as sa
 
 import boxengine
-from boxengine.adapters.sql import schema
 from boxengine.adapters.sql.dialects.postgresql import _listed
+from boxengine.adapters.sql.making import schema
 from boxengine.app import servers
 from boxengine.domain.item import Status
 from boxengine.engine.item_actions import Action, ItemActions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from boxengine.adapters.sql.engine import address_of
+from boxengine.adapters.sql.connecting.engine import address_of
 
 
 @pytest.mark.parametrize(

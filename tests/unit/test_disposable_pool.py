@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from boxengine.adapters.sql.engine import connect
-from boxengine.adapters.sql.pool import DisposablePool
+from boxengine.adapters.sql.connecting.engine import connect
+from boxengine.adapters.sql.connecting.pool import DisposablePool
 
 
 class Site:

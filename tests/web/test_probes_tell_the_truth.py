@@ -15,7 +15,7 @@ import sqlalchemy
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.redis.connection import connect
 from boxengine.adapters.redis.queue import RedisJobQueue
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.system import SystemClock
 from boxengine.adapters.telemetry import logs
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey

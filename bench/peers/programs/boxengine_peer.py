@@ -16,7 +16,7 @@ from contest import BATCH, POSTGRES, REDIS, Arrivals, Program, message, ready, r
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 import boxengine
-from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.making import schema
 from boxengine.app.database import connect_store
 
 BOX = "order_outbox_item"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from datetime import timedelta
 
-from boxengine.adapters.sql.async_session import lend
+from boxengine.adapters.sql.sessions.async_session import lend
 from boxengine.adapters.telemetry.logs import report
 from boxengine.app.assembly.choosing import Choices, choose
 from boxengine.app.loops import LoopMaker

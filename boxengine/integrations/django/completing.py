@@ -7,8 +7,8 @@ from typing import Any, TextIO
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
-from boxengine.adapters.sql import upgrade
-from boxengine.adapters.sql.engine import connect
+from boxengine.adapters.sql.connecting.engine import connect
+from boxengine.adapters.sql.making import upgrade
 from boxengine.integrations.django import configuration
 from boxengine.integrations.django.addresses import database_url
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import IntegrityError, connections, router, transaction
 
-from boxengine.adapters.sql.listen import CHANNEL
-from boxengine.adapters.sql.size_in_force import QUESTIONS, SizeInForce
+from boxengine.adapters.sql.creating.size_in_force import QUESTIONS, SizeInForce
+from boxengine.adapters.sql.waking.listen import CHANNEL
 from boxengine.adapters.system import SystemClock
 from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer
 from boxengine.app.boxes import Boxes

@@ -18,7 +18,7 @@ import psycopg
 from redis import Redis
 from sqlalchemy import create_engine
 
-from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.making import schema
 from boxengine.app.boxes import Boxes, load
 from boxengine.embedded.process import free_port
 from tests.chaos.kafka.servers import Servers

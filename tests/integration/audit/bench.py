@@ -7,9 +7,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from boxengine.adapters.sql.audit import SqlAudit
-from boxengine.adapters.sql.items import SqlItems
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.looking.audit import SqlAudit
+from boxengine.adapters.sql.looking.items import SqlItems
 from boxengine.adapters.system import SystemClock
 from boxengine.domain.item import Status
 from boxengine.engine.audit.audit import Audit

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from boxengine.adapters.sql.audit import SqlAudit
-from boxengine.adapters.sql.items import SqlItems
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.looking.audit import SqlAudit
+from boxengine.adapters.sql.looking.items import SqlItems
 from boxengine.adapters.system import SystemClock
 from boxengine.engine.audit.audit import Audit
 from boxengine.engine.audit.table import TableAudit

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from boxengine.adapters.sql.audit import SqlAudit
-from boxengine.adapters.sql.items import SqlItems
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.looking.audit import SqlAudit
+from boxengine.adapters.sql.looking.items import SqlItems
 from boxengine.adapters.system import SystemClock
 from boxengine.adapters.telemetry.prometheus import PrometheusObserver
 from boxengine.engine.audit.audit import Audit

@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import pytest
 
-from boxengine.adapters.sql.audit import SqlAudit
-from boxengine.adapters.sql.insert import SqlRows
+from boxengine.adapters.sql.creating.insert import SqlRows
+from boxengine.adapters.sql.looking.audit import SqlAudit
 from boxengine.domain.box import Backoff, Retention, StrictOrder
 from boxengine.engine.audit.by_key import KEYS_AT_ONCE
 from tests.integration.audit.bench import DISCARDED, FAILED, Bench

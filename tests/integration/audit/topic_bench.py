@@ -14,8 +14,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from boxengine.adapters.kafka.topic_reader import TopicReader
 from boxengine.adapters.matching import SqliteMatching
-from boxengine.adapters.sql.audit import SqlAudit
-from boxengine.adapters.sql.items import SqlItems
+from boxengine.adapters.sql.looking.audit import SqlAudit
+from boxengine.adapters.sql.looking.items import SqlItems
 from boxengine.adapters.system import SystemClock
 from boxengine.domain.item import rfc3339
 from boxengine.engine.audit.audit import Audit

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import sqlalchemy as sa
 
-from boxengine.adapters.sql import schema, sizes
+from boxengine.adapters.sql.connecting.engine import connect
 from boxengine.adapters.sql.converting.conversion import Conversion
 from boxengine.adapters.sql.converting.patience import Patience
-from boxengine.adapters.sql.converting.stage import Stage
-from boxengine.adapters.sql.engine import connect
-from boxengine.adapters.sql.insert import SqlRows
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.creating.insert import SqlRows
+from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.log.stage import Stage
+from boxengine.adapters.sql.making import schema, sizes
 from boxengine.domain.box import Box, BoxType, Storage, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import FailedAttempt, Settlement

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from boxengine.adapters.sql.converting.stage import Stage
 from boxengine.adapters.sql.dialects.postgresql import lock_space
-from boxengine.adapters.sql.tables import reflect
+from boxengine.adapters.sql.log.stage import Stage
+from boxengine.adapters.sql.shape.tables import reflect
 from tests.integration.converting.bench import LOG, TABLE, Bench, bench
 
 _FUNCTION = "CREATE FUNCTION order_items_{}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'"

@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import pytest
 
-from boxengine.adapters.sql import schema
-from boxengine.adapters.sql.checkup import SqlCheckup
-from boxengine.adapters.sql.converting.stage import Stage
+from boxengine.adapters.sql.checking.checkup import SqlCheckup
+from boxengine.adapters.sql.log.stage import Stage
+from boxengine.adapters.sql.making import schema
 from boxengine.adapters.system import SystemClock
 from boxengine.domain.box import Storage
 from boxengine.domain.item import Status

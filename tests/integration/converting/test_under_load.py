@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from boxengine.adapters.sql import schema, sizes
 from boxengine.adapters.sql.converting.conversion import Conversion
 from boxengine.adapters.sql.converting.patience import Patience
-from boxengine.adapters.sql.converting.stage import Stage
+from boxengine.adapters.sql.log.stage import Stage
+from boxengine.adapters.sql.making import schema, sizes
 from tests.integration.converting.writers import Accepting, Writers
 from tests.integration.engine.rig import Rig
 from tests.integration.engine.watcher import Watcher

@@ -16,8 +16,8 @@ import sqlalchemy as sa
 import yaml
 
 import boxengine
-from boxengine.adapters.sql import schema
-from boxengine.adapters.sql.engine import connect as connect_database
+from boxengine.adapters.sql.connecting.engine import connect as connect_database
+from boxengine.adapters.sql.making import schema
 from boxengine.app import assembly, servers
 from boxengine.domain.box import Box
 from boxengine.engine.delivering.pipeline import Middlewares, TransportSpec

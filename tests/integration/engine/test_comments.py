@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.app import database
 from boxengine.domain.box import Box, Retention
 from boxengine.domain.item import Status

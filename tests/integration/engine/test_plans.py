@@ -15,10 +15,10 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from boxengine.adapters.sql import schema
-from boxengine.adapters.sql.bounding import first_stops
+from boxengine.adapters.sql.delivering.bounding import first_stops
 from boxengine.adapters.sql.dialects.postgresql import ONE_PLAN, PostgresStatements
-from boxengine.adapters.sql.tables import reflect
+from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.shape.tables import reflect
 from boxengine.domain.box import Backoff, Box, BoxType, StrictOrder
 
 ROWS = 50_000

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from boxengine.adapters.sql import schema
-from boxengine.adapters.sql.tables import OPTIONAL
+from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.shape.tables import OPTIONAL
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Failure
 from boxengine.errors import InvalidItem

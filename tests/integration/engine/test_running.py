@@ -14,7 +14,7 @@ from sqlalchemy import Engine, create_engine
 
 import boxengine
 from boxengine import errors
-from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.making import schema
 from tests.eventually import eventually
 
 CONFIGURATION = """

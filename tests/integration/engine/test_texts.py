@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import pytest
 import sqlalchemy as sa
 
-from boxengine.adapters.sql import schema
-from boxengine.adapters.sql.texts import TextColumn
+from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.shape.texts import TextColumn
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Failure
 from tests.integration.engine.rig import Rig

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner
 
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.domain.item import Status
 from tests.integration.engine.rig import Rig
 from tests.integration.engine.rigs import ON_MARIADB, ON_POSTGRESQL, MakeRig

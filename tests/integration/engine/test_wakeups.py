@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from redis import Redis
 
-from boxengine.adapters.sql.bounding import Opened, SqlBounds
-from boxengine.adapters.sql.items import SqlItems
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.delivering.bounding import Opened, SqlBounds
+from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.looking.items import SqlItems
 from boxengine.domain.bounds import Pace
 from boxengine.domain.item import Status
 from boxengine.domain.job import Job
@@ -158,7 +158,7 @@ def test_an_item_behind_the_bound_is_sent_again_once_people_retry_it(
         made.append(SqlBounds(opened, pace=replace(pace, items=1, slow=0.0, shortest=1e9)))
         return made[-1]
 
-    monkeypatch.setattr("boxengine.adapters.sql.store.SqlBounds", bounds)
+    monkeypatch.setattr("boxengine.adapters.sql.delivering.store.SqlBounds", bounds)
     rig, receiver = make_rig(wakeup="notify", poller={}), Receiver()
     rig.carry(receiver)
     failed = rig.insert(status=int(Status.FAILED), errors_count=1)

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 
-from boxengine.adapters.sql import upgrade
 from boxengine.adapters.sql.jobs import schema
 from boxengine.adapters.sql.jobs import upgrade as job_upgrade
 from boxengine.adapters.sql.jobs.insert import SqlNewJobs
 from boxengine.adapters.sql.jobs.store import SqlJobs
-from boxengine.adapters.sql.planning import Step
+from boxengine.adapters.sql.making import upgrade
+from boxengine.adapters.sql.making.planning import Step
 from boxengine.domain.jobs import JobBox
 from tests.conformance.jobs import new
 

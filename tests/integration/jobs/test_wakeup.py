@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from boxengine.adapters.sql.listen import PostgresWakeups
+from boxengine.adapters.sql.waking.listen import PostgresWakeups
 from boxengine.app.boxes import load
 from boxengine.domain.jobs import JobState
 from boxengine.ports import Signal

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it does not 
 from sqlalchemy import Engine, NullPool, create_engine, text
 
 import boxengine
-from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.making import schema
 from boxengine.app.boxes import Boxes
 from boxengine.app.consuming import Consuming
 from boxengine.domain.box import Box

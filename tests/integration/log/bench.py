@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from boxengine.adapters.sql import schema
-from boxengine.adapters.sql.engine import connect
-from boxengine.adapters.sql.insert import SqlRows
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.connecting.engine import connect
+from boxengine.adapters.sql.creating.insert import SqlRows
+from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.making import schema
 from boxengine.domain.box import Box, BoxType, Storage
 from boxengine.domain.item import Status
 from boxengine.domain.item_id import ItemId

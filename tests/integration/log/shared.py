@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.making import schema
 from boxengine.domain.box import Beginning, Box, StrictOrder, Subscription
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import FailedAttempt, Settlement

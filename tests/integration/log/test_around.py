@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from boxengine.adapters.sql import schema, sizes
-from boxengine.adapters.sql.census import SqlCensus
-from boxengine.adapters.sql.items import SqlItems
 from boxengine.adapters.sql.log.moved import reposition
+from boxengine.adapters.sql.looking.census import SqlCensus
+from boxengine.adapters.sql.looking.items import SqlItems
+from boxengine.adapters.sql.making import schema, sizes
 from boxengine.domain.item import Status
 from boxengine.errors import SchemaMismatch, StoreUnavailable
 from boxengine.ports import Count, ItemFilter

@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from boxengine.adapters.sql import schema
-from boxengine.adapters.sql.checkup import SqlCheckup
-from boxengine.adapters.sql.engine import connect
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.checking.checkup import SqlCheckup
+from boxengine.adapters.sql.connecting.engine import connect
+from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.making import schema
 from boxengine.domain.item import Status
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import Turnover

@@ -10,9 +10,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from boxengine.adapters.sql import schema
-from boxengine.adapters.sql.inbox import SqlInbox
-from boxengine.adapters.sql.insert import SqlRows
+from boxengine.adapters.sql.creating.insert import SqlRows
+from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.receiving.inbox import SqlInbox
 from boxengine.domain.box import BoxType, Storage
 from boxengine.domain.item import Status
 from boxengine.errors import SchemaMismatch

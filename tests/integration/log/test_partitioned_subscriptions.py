@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
-from boxengine.adapters.sql import schema
 from boxengine.adapters.sql.log import turnover
+from boxengine.adapters.sql.making import schema
 from boxengine.domain.box import Retention
 from tests.integration.log.parted import close
 from tests.integration.log.shared import NAMES, SharedLog, reader_of, shared_log

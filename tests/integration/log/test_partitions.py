@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
-from boxengine.adapters.sql import schema, upgrade
 from boxengine.adapters.sql.log import turnover
+from boxengine.adapters.sql.making import schema, upgrade
 from boxengine.domain.box import Retention
 from boxengine.domain.item import Status
 from boxengine.domain.item_id import ItemId

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from boxengine.adapters.sql import schema
 from boxengine.adapters.sql.log import sending
 from boxengine.adapters.sql.log.sending import Place, Sending, Sent, give_up
+from boxengine.adapters.sql.making import schema
 from boxengine.errors import SchemaMismatch, StoreConflict, StoreUnavailable
 from tests.integration.log.shared import SharedLog, reader_of, shared_log
 

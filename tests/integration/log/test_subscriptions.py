@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from boxengine.adapters.memory.leases import MemoryLeases
-from boxengine.adapters.sql import schema, sizes
 from boxengine.adapters.sql.log.moved import reposition
+from boxengine.adapters.sql.making import schema, sizes
 from boxengine.adapters.system import SystemClock
 from boxengine.domain.box import Beginning, Retention
 from boxengine.domain.item import Status

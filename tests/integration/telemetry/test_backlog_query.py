@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from boxengine.adapters.sql import schema
+from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.dialects.base import LOOKED_AT
 from boxengine.adapters.sql.dialects.postgresql import PostgresStatements
-from boxengine.adapters.sql.store import SqlStore
+from boxengine.adapters.sql.making import schema
 from boxengine.domain.box import Box, BoxType
 
 BUCKETS = 16

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from boxengine.adapters.sql.log.readers import Readers
 from boxengine.adapters.sql.log.tables import LogTable, is_logged
-from boxengine.adapters.sql.tables import OPTIONAL, REQUIRED, BoxTable
+from boxengine.adapters.sql.shape.tables import OPTIONAL, REQUIRED, BoxTable
 from boxengine.domain.box import Backoff, Box, BoxType, Retention, Storage, StrictOrder
 
 PLAIN = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="order_outbox_items", bucket_size=4)

@@ -10,14 +10,15 @@ from sqlalchemy import MetaData
 from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.engine.interfaces import Dialect
 
-from boxengine.adapters.sql import schema
-from boxengine.adapters.sql.bounding import first_stops
+from boxengine.adapters.sql.creating.choosing import inserts_for
+from boxengine.adapters.sql.creating.sequence import counters
+from boxengine.adapters.sql.delivering.bounding import first_stops
+from boxengine.adapters.sql.delivering.statements import statements_for
 from boxengine.adapters.sql.dialects.base import BoxStatements
 from boxengine.adapters.sql.dialects.postgresql_inserts import PostgresInserts
-from boxengine.adapters.sql.dialects.registry import inserts_for, statements_for
 from boxengine.adapters.sql.log.tables import IDENTITIES, log_table
-from boxengine.adapters.sql.models import box_table
-from boxengine.adapters.sql.sequence import counters
+from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.shape.models import box_table
 from boxengine.domain.box import BoxType
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import FailedAttempt, Settlement

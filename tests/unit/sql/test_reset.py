@@ -8,7 +8,7 @@ import pytest
 from psycopg import OperationalError
 from sqlalchemy import create_engine
 
-from boxengine.adapters.sql import engine as engines
+from boxengine.adapters.sql.connecting import engine as engines
 from boxengine.errors import JobLost, JobTimeout
 
 

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from boxengine.adapters.sql import fronts, inspection, schema
+from boxengine.adapters.sql.delivering import fronts
 from boxengine.adapters.sql.jobs import schema as job_schema
+from boxengine.adapters.sql.looking import inspection
+from boxengine.adapters.sql.making import schema
 from boxengine.app.boxes import Boxes, load
 from boxengine.app.servers import Patience, Servers, connect
 from boxengine.web.console import acting, pages

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from boxengine.adapters.sql import schema
 from boxengine.adapters.sql.jobs import schema as job_schema
+from boxengine.adapters.sql.making import schema
 from boxengine.app.boxes import load
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
 from boxengine.embedded.process import ServerProcess, free_port

@@ -9,12 +9,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Table
 
+from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.converting.patience import Patience
-from boxengine.adapters.sql.converting.stage import Stage, Standing, look
 from boxengine.adapters.sql.converting.steps import Steps
 from boxengine.adapters.sql.dialects.postgresql import lock_space
-from boxengine.adapters.sql.errors import translated
 from boxengine.adapters.sql.log.moved import is_foreign
+from boxengine.adapters.sql.log.stage import Stage, Standing, look
 from boxengine.adapters.sql.log.tables import missing_positions, reflect_log
 from boxengine.domain.box import Box, BoxType, Storage
 from boxengine.errors import SchemaMismatch, StoreUnavailable

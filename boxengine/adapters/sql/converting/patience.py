@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Engine, text
 
-from boxengine.adapters.sql.errors import translated
+from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.errors import StoreConflict
 
 _HOLDERS = text(

@@ -6,13 +6,10 @@ from collections.abc import Sequence
 
 from sqlalchemy.engine.interfaces import Dialect
 
-from boxengine.adapters.sql.tables import BoxTable, quoted
+from boxengine.adapters.sql.log.stage import TO_LOG, TO_TABLE
+from boxengine.adapters.sql.shape.tables import BoxTable, quoted
 from boxengine.domain.box import Storage
 
-TO_LOG = "boxengine_to_log"
-"""The trigger of the table."""
-TO_TABLE = "boxengine_to_table"
-"""The trigger of the log."""
 NOT_IN_A_LOG = ("available_at", "dedup_key")
 _BY_INDEX = "SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off"
 """The planner knows nothing of the few rows that a statement has written."""

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 from sqlalchemy import Connection, Table, text
 
-from boxengine.adapters.sql import sizes
-from boxengine.adapters.sql.converting.redirects import NOT_IN_A_LOG, TO_LOG, TO_TABLE, Redirects
-from boxengine.adapters.sql.converting.stage import Stage, Standing
+from boxengine.adapters.sql.converting.redirects import NOT_IN_A_LOG, Redirects
 from boxengine.adapters.sql.dialects.postgresql import lock_space
-from boxengine.adapters.sql.listen import CHANNEL
 from boxengine.adapters.sql.log import parts
+from boxengine.adapters.sql.log.stage import TO_LOG, TO_TABLE, Stage, Standing
 from boxengine.adapters.sql.log.tables import in_text, is_logged, refuse_old_servers
+from boxengine.adapters.sql.making import sizes
+from boxengine.adapters.sql.waking.listen import CHANNEL
 from boxengine.domain.box import Box, Storage
 from boxengine.errors import SchemaMismatch
 from boxengine.ports import Signal

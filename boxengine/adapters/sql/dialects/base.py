@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol, Self
 
+from boxengine.adapters.sql.connecting.cursors import Cursor
 from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Settlement
 from boxengine.ports import PendingRow
 
-Cursor = Any
-"""A DBAPI cursor of the driver: psycopg, PyMySQL, mysqlclient."""
 LOOKED_AT = 20
 """The row that has waited longest is looked for among so many of each bucket's first rows: they are in id order, and
 a delayed row may come before others that have waited longer."""

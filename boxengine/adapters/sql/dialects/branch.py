@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from boxengine.adapters.sql.dialects.base import Cursor, Row
+from boxengine.adapters.sql.connecting.cursors import Cursor
+from boxengine.adapters.sql.dialects.base import Row
 
 
 class Branch(NamedTuple):

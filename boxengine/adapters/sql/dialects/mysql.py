@@ -18,12 +18,13 @@ from functools import cached_property
 from typing import Any, Self, assert_never
 from uuid import UUID
 
-from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Cursor, Row, Taken
+from boxengine.adapters.sql.connecting.cursors import Cursor
+from boxengine.adapters.sql.connecting.writes import refusal
+from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Row, Taken
 from boxengine.adapters.sql.dialects.branch import Branch
-from boxengine.adapters.sql.payloads import MAX_BATCH_BYTES, light
-from boxengine.adapters.sql.tables import BoxTable
-from boxengine.adapters.sql.unreadable import EARLIEST, is_within_reach, legible, reason_of, without_values
-from boxengine.adapters.sql.writes import refusal
+from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light
+from boxengine.adapters.sql.dialects.unreadable import EARLIEST, is_within_reach, legible, reason_of, without_values
+from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.domain.box import JITTER_STRIDE, StrictOrder
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Settlement

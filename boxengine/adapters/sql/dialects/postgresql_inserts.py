@@ -9,10 +9,10 @@ from sqlalchemy import Connection, Insert, Select, String, Table, bindparam, fun
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import DBAPIError
 
-from boxengine.adapters.sql.copying import WORTHWHILE, Copying
+from boxengine.adapters.sql.dialects.copying import WORTHWHILE, Copying
 from boxengine.adapters.sql.dialects.inserts import Inserts
-from boxengine.adapters.sql.listen import CHANNEL
-from boxengine.adapters.sql.one_row import OneRow
+from boxengine.adapters.sql.dialects.one_row import OneRow
+from boxengine.adapters.sql.waking.listen import CHANNEL
 from boxengine.ports import Attributes
 
 TOLD = "boxengine_told"

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from sqlalchemy import func, select
 
-from boxengine.adapters.sql.errors import translated
+from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.jobs import schema
 from boxengine.adapters.sql.jobs.inspection import SqlJobInspector
 from boxengine.adapters.sql.jobs.moments import ago

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, and_, case, exist
 
 from boxengine.adapters.sql.jobs.moments import ago, clock_now
 from boxengine.adapters.sql.jobs.rows import JobRows
-from boxengine.adapters.sql.now import utc_now
+from boxengine.adapters.sql.shape.now import utc_now
 from boxengine.domain.jobs import FINAL, AfterFailure, EventKind, JobState, Waits, end_of_waiting, why_canceled
 from boxengine.errors import InvalidItem
 from boxengine.ports.jobs import NewJob

@@ -9,11 +9,11 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from boxengine.adapters.sql.callers_connection import callers_connection
 from boxengine.adapters.sql.jobs.followers import Predecessors
 from boxengine.adapters.sql.jobs.moments import later
 from boxengine.adapters.sql.jobs.rows import JobRows
 from boxengine.adapters.sql.jobs.wakeup import JobWakeup
+from boxengine.adapters.sql.sessions.callers_connection import callers_connection
 from boxengine.domain.jobs import EventKind, JobBox, Waits
 from boxengine.ports.jobs import NewJob
 

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Select, false, func, select
 
-from boxengine.adapters.sql.errors import translated
+from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.jobs import followers
 from boxengine.adapters.sql.jobs.moments import seconds_until
 from boxengine.adapters.sql.jobs.rows import JobRows
 from boxengine.adapters.sql.jobs.store import SqlJobs
-from boxengine.adapters.sql.moments import Probes, span_of
-from boxengine.adapters.sql.windows import Span
+from boxengine.adapters.sql.looking.moments import Probes, span_of
+from boxengine.adapters.sql.looking.windows import Span
 from boxengine.domain.jobs import JobBox, JobState, Waits
 from boxengine.ports.people.census import Count, Precision
 from boxengine.ports.people.inspection import Towards

@@ -21,9 +21,9 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, declared_attr, mapped_column
 from sqlalchemy.schema import SchemaItem
 
-from boxengine.adapters.sql.columns import Id, Json, Log, Moment, Name
-from boxengine.adapters.sql.index_names import index_name
-from boxengine.adapters.sql.now import utc_now
+from boxengine.adapters.sql.shape.columns import Id, Json, Log, Moment, Name
+from boxengine.adapters.sql.shape.index_names import index_name
+from boxengine.adapters.sql.shape.now import utc_now
 from boxengine.domain.jobs import JobBox
 
 

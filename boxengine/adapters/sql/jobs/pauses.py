@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from sqlalchemy import insert, select
 
-from boxengine.adapters.sql.errors import translated
+from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.jobs.rows import short
 from boxengine.adapters.sql.jobs.store import SqlJobs
 from boxengine.domain.jobs import JobBox

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, delete, func, select, update
 from boxengine.adapters.sql.jobs import followers
 from boxengine.adapters.sql.jobs.moments import ago, clock_now, seconds_until
 from boxengine.adapters.sql.jobs.rows import JobRows
-from boxengine.adapters.sql.now import utc_now
+from boxengine.adapters.sql.shape.now import utc_now
 from boxengine.domain.jobs import Due, EventKind, JobState, Reaped, Waits
 
 AT_ONCE = 1000

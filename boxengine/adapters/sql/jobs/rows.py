@@ -22,7 +22,7 @@ from sqlalchemy import (
     update,
 )
 
-from boxengine.adapters.sql.errors import translated
+from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.jobs.models import after_table, job_table, journal_table
 from boxengine.adapters.sql.jobs.moments import ago
 from boxengine.domain.jobs import EventKind, Held, JobBox, JobState, Waits

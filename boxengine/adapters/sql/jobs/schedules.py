@@ -8,12 +8,12 @@ from datetime import datetime
 from sqlalchemy import Connection, Row, insert, select, type_coerce, update
 from sqlalchemy.exc import IntegrityError
 
-from boxengine.adapters.sql.columns import Moment
 from boxengine.adapters.sql.jobs.insert import SqlNewJobs
 from boxengine.adapters.sql.jobs.models import schedule_table
 from boxengine.adapters.sql.jobs.moments import clock_now
 from boxengine.adapters.sql.jobs.rows import short
 from boxengine.adapters.sql.jobs.store import SqlJobs
+from boxengine.adapters.sql.shape.columns import Moment
 from boxengine.domain.jobs import JobBox
 from boxengine.ports.jobs import NewJob
 from boxengine.ports.schedules import Known

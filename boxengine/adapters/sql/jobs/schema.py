@@ -8,11 +8,11 @@ from typing import Any
 from sqlalchemy import DDL, Engine, Table, create_mock_engine, inspect
 from sqlalchemy.engine.interfaces import Dialect
 
-from boxengine.adapters.sql.errors import translated
+from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.jobs.models import schedule_table
 from boxengine.adapters.sql.jobs.rows import JobRows
-from boxengine.adapters.sql.schema import Finding
-from boxengine.adapters.sql.tables import unescaped
+from boxengine.adapters.sql.making.schema import Finding
+from boxengine.adapters.sql.shape.tables import unescaped
 from boxengine.domain.jobs import JobBox
 
 Models = Mapping[str, type]

@@ -9,7 +9,7 @@ from datetime import timedelta
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import IntegrityError
 
-from boxengine.adapters.sql.errors import blaming_the_row
+from boxengine.adapters.sql.connecting.errors import blaming_the_row
 from boxengine.adapters.sql.jobs import claims, followers, reaping, writes
 from boxengine.adapters.sql.jobs.claim_together import TogetherClaim
 from boxengine.adapters.sql.jobs.claims import in_order

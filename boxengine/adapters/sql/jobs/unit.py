@@ -10,12 +10,12 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from boxengine.adapters.sql.async_session import awaited
-from boxengine.adapters.sql.errors import blaming_the_row, translated
+from boxengine.adapters.sql.connecting.errors import blaming_the_row, translated
 from boxengine.adapters.sql.jobs import writes
 from boxengine.adapters.sql.jobs.ends import Ends
 from boxengine.adapters.sql.jobs.rows import SILENCE, JobRows, limit_silence, short
 from boxengine.adapters.sql.jobs.session import JobSession
+from boxengine.adapters.sql.sessions.async_session import awaited
 from boxengine.domain.jobs import ClaimedJob, Ending, JobOutcome, Succeeded
 
 

@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from boxengine.adapters.sql.jobs.schema import Models, tables, tuning
-from boxengine.adapters.sql.planning import Step, TablePlanner
+from boxengine.adapters.sql.making.planning import Step, TablePlanner
 from boxengine.domain.jobs import JobBox
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from sqlalchemy import Connection, func, select
 
-from boxengine.adapters.sql.after_commit import Send, send_after_commit
-from boxengine.adapters.sql.eased_notify import EasedNotify
-from boxengine.adapters.sql.listen import CHANNEL
+from boxengine.adapters.sql.waking.after_commit import Send, send_after_commit
+from boxengine.adapters.sql.waking.eased_notify import EasedNotify
+from boxengine.adapters.sql.waking.listen import CHANNEL
 from boxengine.ports import Signal
 
 

@@ -32,7 +32,9 @@ is measured once (``floor``, ``ceiling``) and then read by ``(bucket, id)``, a c
 delivered, however old ``passed`` is and whatever holds back vacuum.
 
 **Whose transactions.** Numbers of transactions mean something on one server only. Each position carries that server's own
-identifier. On another one (a restored dump, a logical copy), or where the numbers have gone back (``pg_resetwal``), the box
-is not delivered until somebody has said so (``moved``): then what may not have been delivered steps aside and goes out by id.
-A physical replica that was promoted keeps numbers and identifier: its positions are as old as its rows.
+identifier. On another server (a restored dump, a logical copy), or where the numbers have gone back (``pg_resetwal``), positions
+say nothing. The worker then brings the log over (``going_on``, ``moved``): what may not have been delivered steps aside, into the
+side table, and goes out by id; the log goes on behind it. Only what a worker cannot know is left to a person
+(``boxengine db reposition``). A physical replica that was promoted keeps numbers and identifier: its positions are as old as its
+rows.
 """

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, Engine, text
 
-from boxengine.adapters.sql.errors import translated
+from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.log.tables import BUCKET, LogTable, in_text, reflect_log
-from boxengine.adapters.sql.tables import BoxTable, reflect
+from boxengine.adapters.sql.shape.tables import BoxTable, reflect
 from boxengine.domain.box import Box
 from boxengine.errors import StoreUnavailable
 

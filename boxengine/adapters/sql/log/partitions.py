@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, text
 
-from boxengine.adapters.sql.index_names import LONGEST_IDENTIFIER
+from boxengine.adapters.sql.shape.index_names import LONGEST_IDENTIFIER
 from boxengine.domain.box import Box
 from boxengine.errors import SchemaMismatch
 

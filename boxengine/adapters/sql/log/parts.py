@@ -13,7 +13,6 @@ from sqlalchemy import Column, Connection, Table, text
 from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.schema import CreateColumn
 
-from boxengine.adapters.sql.index_names import index_name
 from boxengine.adapters.sql.log.partitions import default_of, first_of
 from boxengine.adapters.sql.log.readers import READERS
 from boxengine.adapters.sql.log.tables import (
@@ -27,7 +26,8 @@ from boxengine.adapters.sql.log.tables import (
     names_of,
     refuse_old_servers,
 )
-from boxengine.adapters.sql.tables import quoted
+from boxengine.adapters.sql.shape.index_names import index_name
+from boxengine.adapters.sql.shape.tables import quoted
 from boxengine.domain.box import Beginning, Box, BoxType, Subscription
 from boxengine.errors import SchemaMismatch
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, make_url, text
 
-from boxengine.adapters.sql.dialects.base import Cursor
-from boxengine.adapters.sql.tables import quoted
+from boxengine.adapters.sql.connecting.cursors import Cursor
+from boxengine.adapters.sql.shape.tables import quoted
 from boxengine.domain.box import Box
 from boxengine.errors import SchemaMismatch
 

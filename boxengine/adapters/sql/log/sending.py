@@ -14,12 +14,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
+from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.dialects.postgresql import lock_space
-from boxengine.adapters.sql.errors import translated
-from boxengine.adapters.sql.listen import CHANNEL
 from boxengine.adapters.sql.log.readers import Readers
 from boxengine.adapters.sql.log.tables import BUCKET, LogTable, in_text, reflect_log
-from boxengine.adapters.sql.tables import BoxTable, reflect
+from boxengine.adapters.sql.shape.tables import BoxTable, reflect
+from boxengine.adapters.sql.waking.listen import CHANNEL
 from boxengine.domain.box import Box
 from boxengine.domain.log_moves import sent_ahead, sent_back
 from boxengine.domain.log_progress import Position, has_gone_back

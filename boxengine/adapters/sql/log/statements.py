@@ -10,15 +10,16 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
-from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, ROW_FIELDS, Cursor, Row, Taken
+from boxengine.adapters.sql.connecting.cursors import Cursor
+from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, ROW_FIELDS, Row, Taken
+from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light
 from boxengine.adapters.sql.dialects.postgresql import ONE_PLAN, PostgresStatements
 from boxengine.adapters.sql.log.moved import REASON, ForeignPositions
 from boxengine.adapters.sql.log.partitions import span_of
 from boxengine.adapters.sql.log.reading import Reading as Questions
 from boxengine.adapters.sql.log.reading import array, item_columns
 from boxengine.adapters.sql.log.tables import BUCKET, LogTable
-from boxengine.adapters.sql.payloads import MAX_BATCH_BYTES, light
-from boxengine.adapters.sql.tables import BoxTable
+from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.domain.box import BoxType, StrictOrder
 from boxengine.domain.item import Item, Status
 from boxengine.domain.job import ANY_ID

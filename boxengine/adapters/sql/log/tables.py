@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import BigInteger, Column, Connection, FetchedValue, MetaData, Table, inspect, make_url, text
 
-from boxengine.adapters.sql.index_names import LONGEST_IDENTIFIER
 from boxengine.adapters.sql.log.readers import Readers, refuse_others
-from boxengine.adapters.sql.tables import BoxTable, quoted
+from boxengine.adapters.sql.shape.index_names import LONGEST_IDENTIFIER
+from boxengine.adapters.sql.shape.tables import BoxTable, quoted
 from boxengine.domain.box import Box, BoxType
 from boxengine.errors import SchemaMismatch
 
@@ -98,7 +98,7 @@ def with_sources(boxes: Iterable[Box]) -> list[Box]:
 
 def side_table(source: Table, box: Box) -> Table:
     """The side table of a subscription: it can take every column of the log, and takes its ids from there."""
-    from boxengine.adapters.sql.models import box_indexes  # noqa: PLC0415 - the ORM, which a look at an item does without
+    from boxengine.adapters.sql.shape.models import box_indexes  # noqa: PLC0415 - the ORM, which a look at an item does without
 
     columns = [column._copy() for column in source.columns if column.name != "id"]  # noqa: SLF001 - as above
     name = box.table.rpartition(".")[2]

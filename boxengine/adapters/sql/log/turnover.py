@@ -17,13 +17,12 @@ from typing import TypeVar
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from boxengine.adapters.sql.dialects.base import Cursor
-from boxengine.adapters.sql.dialects.registry import cursor_of
-from boxengine.adapters.sql.errors import CONFLICT_STATES, translated
+from boxengine.adapters.sql.connecting.cursors import Cursor, cursor_of
+from boxengine.adapters.sql.connecting.errors import CONFLICT_STATES, translated
 from boxengine.adapters.sql.log.partitions import Partitions, Range, look, name_of, note, span_of
 from boxengine.adapters.sql.log.readers import PassedByAll, Readers
 from boxengine.adapters.sql.log.tables import AUTOVACUUM, BUCKET, in_text, log_name, names_in
-from boxengine.adapters.sql.tables import BoxTable, quoted
+from boxengine.adapters.sql.shape.tables import BoxTable, quoted
 from boxengine.domain.box import Box
 from boxengine.ports import Turnover
 

@@ -1,0 +1,1 @@
+"""What ``boxengine doctor`` and ``db check`` find in a database: ``checkup`` asks ``autovacuum``, ``bloat`` and ``held_back``."""

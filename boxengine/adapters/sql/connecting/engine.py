@@ -1,0 +1,227 @@
+"""Sets up the worker's database connections, which differ from an application's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.pool import PoolResetState
+
+from boxengine.adapters.sql.connecting.pool import DisposablePool
+from boxengine.adapters.sql.connecting.pooler import is_pooled
+from boxengine.adapters.sql.connecting.writes import connect_arguments, demand
+from boxengine.errors import BoxError, JobLost, JobTimeout
+
+CONNECT_TIMEOUT = 5
+"""Seconds."""
+ROW_LOCK_WAIT = 10
+"""Seconds that a statement waits for rows locked by another transaction (MySQL)."""
+_POOLED = "boxengine_pooled"
+SILENCE_MS = 30_000
+"""Milliseconds without an acknowledgement from the peer after which a connection is closed."""
+
+
+def connect(
+    url: str,
+    *,
+    connections: int,
+    idle_timeout: timedelta = timedelta(seconds=180),
+    prepared: bool | None = None,
+    statement_limit: timedelta | None = None,
+    lock_limit: timedelta | None = None,
+    writes: bool = False,
+) -> Engine:
+    """An engine for the worker; no connection is made yet.
+
+    Args:
+        url: SQLAlchemy URL; ``postgresql://`` means psycopg, ``mysql://`` PyMySQL.
+        connections: how many are kept open at most; a few more may be open for a short while.
+        idle_timeout: MySQL closes a connection that has been silent for so long, which ends its claim.
+            On PostgreSQL each claim sets it.
+        prepared: whether statements are prepared on the server; None: only if there is no connection pooler before it,
+            which may send a statement to a server that has not prepared it.
+        statement_limit: the database cancels a statement after this time; None: its own setting applies.
+        lock_limit: a statement waits no longer for a table that somebody else has locked; MySQL counts whole seconds. Without
+            effect behind a pooler, which hands the session's settings to other clients.
+        writes: whether a read-only server counts as unavailable. The address is resolved again for each connection.
+
+    Raises:
+        BoxError: the URL makes no sense, or its driver is not installed.
+    """
+    try:
+        address = address_of(url)
+        silence = max(1, math.ceil(idle_timeout.total_seconds()))
+        engine = create_engine(
+            address,
+            # Rows must be read under a newer snapshot than the locks, whatever the database's default isolation level is.
+            isolation_level="READ COMMITTED",
+            poolclass=DisposablePool,
+            pool_size=connections,
+            max_overflow=4,
+            pool_timeout=30,
+            # MySQL's limit also closes idle connections in the pool, so the pool replaces them well before it.
+            pool_recycle=-1 if address.get_backend_name() == "postgresql" else silence / 2,
+            pool_reset_on_return=None,  # see ``_reset``
+            # Parameters may be confidential, and errors end up in logs.
+            hide_parameters=True,
+            connect_args=_connect_args(address.get_backend_name(), silence=silence)
+            | (connect_arguments(address) if writes else {}),
+        )
+    except (ArgumentError, NoSuchModuleError) as error:
+        raise BoxError(f"database.url: {error}") from error
+    except ModuleNotFoundError as error:
+        raise BoxError(f"database.url: the driver is not installed: {error.name}; pip install {error.name}") from error
+    if writes:
+        demand(engine)
+    event.listen(engine, "reset", partial(_reset, engine))
+    if engine.driver == "psycopg" and prepared is not True:
+        event.listen(engine, "connect", partial(_stop_preparing, found_out=prepared is None))
+    if statement_limit is not None:
+        _limit_statements(engine, statement_limit)
+    if lock_limit is not None:
+        event.listen(engine, "connect", partial(_limit_locks, engine, lock_limit))
+    return engine
+
+
+def _limit_locks(engine: Engine, limit: timedelta, connection: Any, _record: Any) -> None:
+    milliseconds = max(1, round(limit.total_seconds() * 1000))
+    seconds = max(1, round(limit.total_seconds()))
+    with _closed_on_error(connection):
+        if engine.dialect.name != "postgresql":
+            _run(connection, f"SET SESSION lock_wait_timeout = {seconds}")
+        elif not (engine.driver == "psycopg" and is_pooled(connection)):
+            _run(connection, f"SET lock_timeout = {milliseconds}")
+
+
+def _limit_statements(engine: Engine, limit: timedelta) -> None:
+    """Sets the limit for each transaction: behind a pooler, other clients share the session."""
+    milliseconds = max(1, round(limit.total_seconds() * 1000))
+
+    def on_connect(connection: Any, record: Any) -> None:
+        if engine.dialect.name == "postgresql":
+            with _closed_on_error(connection):
+                record.info[_POOLED] = engine.driver == "psycopg" and is_pooled(connection)
+                if not record.info[_POOLED]:
+                    _run(connection, f"SET statement_timeout = {milliseconds}")
+            return
+        mariadb = _run(connection, "SELECT VERSION() LIKE '%MariaDB%'")
+        seconds, selects = f"max_statement_time = {milliseconds / 1000}", f"max_execution_time = {milliseconds}"
+        _run(connection, f"SET SESSION {seconds if mariadb else selects}")
+
+    def on_begin(connection: Connection) -> None:
+        if connection.info.get(_POOLED):
+            connection.exec_driver_sql(f"SET LOCAL statement_timeout = {milliseconds}")
+
+    event.listen(engine, "connect", on_connect)
+    event.listen(engine, "begin", on_begin)
+
+
+def _run(connection: Any, statement: str) -> Any:
+    with closing(connection.cursor()) as cursor:
+        cursor.execute(statement)
+        row = cursor.fetchone() if cursor.description else None
+    connection.commit()
+    return row[0] if row else None
+
+
+def _reset(engine: Engine, connection: Any, record: Any, state: PoolResetState) -> None:
+    """Resets a connection as the pool itself would, but logs no traceback for one that has been lost.
+
+    Nor where a job's watchdog hits the thread just here: the pool keeps its error from the handler, and it rises again later.
+    """
+    if state.terminate_only or state.transaction_was_reset:
+        return
+    try:
+        connection.rollback()
+    except (engine.dialect.loaded_dbapi.Error, JobLost, JobTimeout):
+        record.invalidate()
+
+
+def address_of(url: str) -> URL:
+    """Parses the URL; uses the worker's driver if it names none, or one that only applications use.
+
+    Raises:
+        ArgumentError: the URL makes no sense.
+    """
+    try:
+        address = make_url(url)
+    except ValueError:
+        # The original message would quote a part of the URL that may be a password.
+        raise ArgumentError("the port is not a number, or a character of the password needs percent-encoding") from None
+    driver = _OURS.get(address.drivername)
+    if driver is None:
+        return address
+    return _translated(address).set(drivername=driver)
+
+
+def _translated(address: URL) -> URL:
+    """Renames asyncpg's options to libpq's; drops those that only asyncpg or SQLAlchemy's dialect knows."""
+    if not address.drivername.endswith("+asyncpg"):
+        return address
+    query = {_IN_LIBPQ.get(name, name): value for name, value in address.query.items() if name not in _ONLY_ASYNCPG}
+    return address.set(query=query)
+
+
+def _stop_preparing(connection: Any, _record: object, *, found_out: bool) -> None:
+    """Makes the driver ignore requests to prepare statements."""
+    with _closed_on_error(connection):
+        if not found_out or is_pooled(connection):
+            connection.prepare_threshold = None
+
+
+@contextmanager
+def _closed_on_error(connection: Any) -> Iterator[None]:
+    """Closes a new connection that cannot be set up; older versions of the pool would leave it open."""
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        raise
+
+
+_POSTGRESQL = ("", "+asyncpg", "+psycopg_async", "+psycopg2", "+psycopg2cffi", "+pg8000")
+_MYSQL = ("", "+aiomysql", "+asyncmy", "+mysqlconnector", "+mariadbconnector")
+_OURS = {
+    **{f"postgresql{driver}": "postgresql+psycopg" for driver in _POSTGRESQL},
+    **{f"{name}{driver}": f"{name}+pymysql" for name in ("mysql", "mariadb") for driver in _MYSQL},
+}
+_IN_LIBPQ = {"ssl": "sslmode", "timeout": "connect_timeout"}
+_ONLY_ASYNCPG = frozenset(
+    {
+        "async_fallback",
+        "command_timeout",
+        "max_cacheable_statement_size",
+        "max_cached_statement_lifetime",
+        "prepared_statement_cache_size",
+        "prepared_statement_name_func",
+        "statement_cache_size",
+    }
+)
+
+
+def _connect_args(backend: str, *, silence: int) -> dict[str, Any]:
+    if backend == "postgresql":
+        return {
+            "application_name": "boxengine",
+            # The server converts texts from its own encoding, and the driver returns text as str: from a database without
+            # an encoding (SQL_ASCII) it would otherwise return bytes.
+            "client_encoding": "utf8",
+            "connect_timeout": CONNECT_TIMEOUT,
+            "keepalives_idle": 15,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": SILENCE_MS,
+        }
+    return {
+        "connect_timeout": CONNECT_TIMEOUT,
+        # Longer than any of boxengine's statements takes, lock waits included: past it, the peer has gone.
+        "read_timeout": max(silence, 2 * ROW_LOCK_WAIT),
+        "write_timeout": max(silence, 2 * ROW_LOCK_WAIT),
+        "init_command": f"SET SESSION innodb_lock_wait_timeout = {ROW_LOCK_WAIT}, wait_timeout = {silence}",
+    }

@@ -1,0 +1,150 @@
+"""Translates the driver's errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError, SQLAlchemyError, StatementError
+
+from boxengine.adapters.sql.connecting.writes import refuses_writes
+from boxengine.errors import InvalidItem, StoreConflict, StoreUnavailable
+
+REFUSALS = ("P0001", "54", "42804", "42846")
+"""SQLSTATEs, or their classes, that PostgreSQL does not count to data and integrity though the row is to blame: a
+trigger's RAISE EXCEPTION, limits such as the size of an index entry, and values of a wrong type."""
+
+MYSQL_REFUSALS = frozenset({1292, 1366, 1411, 1441, 1644, 3140, 3819, 4025})
+"""The same for MySQL and MariaDB, by number: wrong moments and characters, a trigger's SIGNAL, no JSON, CHECK constraints."""
+
+CONFLICTS = frozenset({1205, 1213})
+"""MySQL and MariaDB: a lock wait that timed out, a deadlock."""
+CONFLICT_STATES = frozenset({"40001", "40P01", "55P03"})
+"""The same for PostgreSQL."""
+_GONE = (
+    "the server was restarted, it ended a connection that was silent for too long (wait_timeout), or it refused a packet over "
+    "its max_allowed_packet: see the server's log, and raise the limit that it names"
+)
+_LOCKED = "somebody has locked the table, a migration perhaps; tried again"
+_NEXT_STEPS = {
+    0: f"the connection was closed: {_GONE}",
+    1153: "raise max_allowed_packet on the server, or keep payloads below it with max_payload_bytes",
+    1205: "another transaction held the rows, or the table, for too long; tried again",
+    1213: "two transactions waited for each other; tried again",
+    1305: (
+        "a handler has ended the transaction of its batch (COMMIT, ROLLBACK, DDL, a deadlock): leave commit and rollback to the "
+        "engine"
+    ),
+    1927: "somebody ended the connection with KILL",
+    2006: _GONE,
+    2013: _GONE,
+    4031: "the server ended a connection that was silent for too long: raise wait_timeout",
+}
+"""By error number, advice that the messages of MySQL and MariaDB lack."""
+
+
+@contextmanager
+def translated(engine: Engine) -> Iterator[None]:
+    """Turns errors of the database driver into ``StoreUnavailable``, and forgets broken connections.
+
+    Statements run on the driver's own cursor, so SQLAlchemy does not see when a connection has gone; after one has,
+    the pool's idle ones are no better, and are dropped as SQLAlchemy itself would do.
+    """
+    driver_error = engine.dialect.loaded_dbapi.Error
+    try:
+        yield
+    except driver_error as error:
+        if connection_lost(engine, error):
+            engine.dispose()
+        raise _unavailable(error) from error
+    except SQLAlchemyError as error:
+        cause = getattr(error, "orig", None) or error
+        if refuses_writes(cause):
+            engine.dispose()
+        raise _unavailable(cause) from error
+
+
+def _unavailable(error: BaseException) -> StoreUnavailable:
+    number, state = next(iter(error.args), None), getattr(error, "sqlstate", None)
+    if number in CONFLICTS or state in CONFLICT_STATES:
+        return StoreConflict(sentence(error))
+    return StoreUnavailable(sentence(error))
+
+
+def blames_the_row(engine: Engine, error: Exception) -> bool:
+    """Whether the error is caused by a row's contents, so that the same statement can succeed for other rows."""
+    if isinstance(error, UnicodeError):
+        return True
+    driver = engine.dialect.loaded_dbapi
+    if connection_lost(engine, error):
+        return False
+    if isinstance(error, driver.IntegrityError | driver.DataError):
+        return True
+    state = getattr(error, "sqlstate", "")
+    number = next(iter(error.args), None)
+    return (
+        str(state).startswith(REFUSALS)
+        # A row security policy. A missing privilege has the same SQLSTATE.
+        or (state == "42501" and "row-level security" in str(error))
+        or number in MYSQL_REFUSALS
+    )
+
+
+@contextmanager
+def blaming_the_row() -> Iterator[None]:
+    """Turns errors that will recur however often the row is written into ``InvalidItem``."""
+    try:
+        yield
+    except DBAPIError as error:
+        if error.connection_invalidated or not _blames_the_row(error):
+            raise
+        raise InvalidItem(sentence(error.orig or error)) from error
+    except (StatementError, UnicodeError) as error:
+        # The driver cannot even send the value.
+        raise InvalidItem(sentence(getattr(error, "orig", None) or error)) from error
+
+
+def _blames_the_row(error: DBAPIError) -> bool:
+    if isinstance(error, IntegrityError | DataError):
+        return True
+    state = getattr(error.orig, "sqlstate", "")
+    if state is None:
+        # The error is the driver's, not the server's: it cannot send such a value.
+        return isinstance(error, ProgrammingError)
+    number = next(iter(error.orig.args), None) if error.orig is not None else None
+    return str(state).startswith(REFUSALS) or number in MYSQL_REFUSALS
+
+
+def connection_lost(engine: Engine, error: Exception) -> bool:
+    """Whether the error of the driver means that its connection, and with it probably the server, has gone.
+
+    A server that takes no writes counts as gone: another one has its place by now, or will have.
+    """
+    if refuses_writes(error) or engine.dialect.is_disconnect(error, None, None):  # type: ignore[arg-type]
+        return True
+    # psycopg's dialect wants to look at the connection; the error tells too: by PostgreSQL's classes "connection
+    # exception" and "operator intervention, shutdown", or by carrying no state, for it is not the server that speaks.
+    state = getattr(error, "sqlstate", "")
+    return isinstance(error, engine.dialect.loaded_dbapi.OperationalError) and (
+        state is None or state.startswith(("08", "57P"))
+    )
+
+
+def sentence(error: BaseException) -> str:
+    """The first line of what the driver says, without the statement and the parameters; for MySQL with what to do."""
+    if len(error.args) > 1 and isinstance(error.args[0], int):
+        return _sentence_of_mysql(error)
+    lines = str(error).strip().splitlines()
+    said = f"the database: {lines[0] if lines else type(error).__name__}"
+    return f"{said}; {_LOCKED}" if getattr(error, "sqlstate", None) == "55P03" else said
+
+
+def _sentence_of_mysql(error: BaseException) -> str:
+    number, words = error.args[0], str(error.args[1]).strip()
+    lines = words.splitlines()
+    parts = [lines[0]] if lines else []
+    if number in _NEXT_STEPS:
+        parts.append(_NEXT_STEPS[number])
+    said = "; ".join(parts) or type(error).__name__
+    return f"the database: {said} ({number})" if number else f"the database: {said}"

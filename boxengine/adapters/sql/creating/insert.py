@@ -1,0 +1,172 @@
+"""Inserts rows through the caller's own transaction: a ``Session``, a ``Connection``, or what ``run_sync`` passes on.
+
+The same call wakes the poller. On PostgreSQL the statement itself calls ``pg_notify``; the database sends the notification
+once per transaction, and only if it commits (``eased_notify`` describes when another thread notifies instead). On other databases
+the wake-up goes through Redis after the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnDefault, Connection, DateTime, Integer, MetaData, Table, func, select
+
+from boxengine.adapters.sql.creating.choosing import inserts_for
+from boxengine.adapters.sql.creating.known_rows import KnownRows
+from boxengine.adapters.sql.creating.size_in_force import SizeInForce, comment
+from boxengine.adapters.sql.dialects.inserts import Inserts, runs
+from boxengine.adapters.sql.dialects.postgresql_inserts import TOLD
+from boxengine.adapters.sql.log.tables import log_table
+from boxengine.adapters.sql.sessions.callers_connection import callers_connection
+from boxengine.adapters.sql.shape.columns import UtcMoment, stored_now
+from boxengine.adapters.sql.shape.models import box_table
+from boxengine.adapters.sql.shape.tables import reflect
+from boxengine.adapters.sql.waking.after_commit import Send, send_after_commit
+from boxengine.adapters.sql.waking.eased_notify import EasedNotify
+from boxengine.adapters.sql.waking.listen import CHANNEL
+from boxengine.domain.box import Box, BoxType, Storage
+from boxengine.errors import InvalidItem
+from boxengine.ports import Attributes, Inserted, Signal
+
+ENGINE_OWNED = frozenset({"id", "status", "errors_count", "error_log", "processed_at", "updated_at"})
+"""Columns that a caller must not set."""
+
+
+class SqlRows:
+    """``Rows`` of one box."""
+
+    def __init__(
+        self,
+        box: Box,
+        model: type | None = None,
+        *,
+        notify: bool = False,
+        signal: Callable[[list[Signal]], None] | None = None,
+        eased: EasedNotify | None = None,
+    ) -> None:
+        """Args:
+        notify: wakes the poller by the database's own notification, if the database has one.
+        eased: decides which transactions notify by themselves; None: all do.
+        signal: called after the commit if the database has no notification of its own.
+        """
+        self._box = box
+        self._size = SizeInForce(box)
+        self._notify = notify
+        self._signal = signal
+        self._eased = eased
+        table: Table = model.__table__ if model is not None else box_table(box, MetaData())  # type: ignore[attr-defined]
+        logged = box.storage is Storage.LOG
+        # In an inbox an item that stepped aside, or that was there before the log was, is known too.
+        self._aside = table if logged and box.type is BoxType.INBOX else None
+        self._use(log_table(table, box.type) if logged else table)
+        # boxengine made a log box's tables itself, so they need no adapting.
+        self._adapted = logged or model is not None
+
+    def _use(self, table: Table) -> None:
+        """Inserts into this table from now on. Computes once what every row needs to know about it."""
+        self._table = table
+        self._columns = frozenset(table.columns.keys()) - ENGINE_OWNED
+        self._known = KnownRows(self._box, table, aside=self._aside)
+        self._numeric = isinstance(table.c.event_key.type, Integer)
+        self._inserts: dict[str, Inserts] = {}
+        """Keyed by the name of the database's dialect."""
+
+    def _into(self, connection: Connection) -> Inserts:
+        """The statements for the database of this connection."""
+        dialect = connection.dialect.name
+        found = self._inserts.get(dialect)
+        if found is None:
+            inbox = self._box.type is BoxType.INBOX
+            found = inserts_for(dialect, self._table, identities=self._known.identities, inbox=inbox)
+            self._inserts[dialect] = found
+        return found
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return self._columns
+
+    def insert(self, session: Any, rows: Sequence[Attributes]) -> Inserted:
+        connection = callers_connection(session)
+        if not self._size.agreed:
+            self._size.demand(lambda: comment(connection, self._table))
+        if not self._adapted:
+            self._adapt(connection)
+        if self._numeric:
+            rows = [{**row, "event_key": self._number(row["event_key"])} for row in rows]
+        keyed = any(map(self._known.may_know, rows))
+        send = self._sender(connection)
+        notifies = send is None and self._notify and self._into(connection).notifies
+        riding = notifies and not keyed and len(rows) == 1
+        if riding:
+            rows = [{**rows[0], TOLD: self._signal_of(rows[0]).encode()}]
+        inserted = self._insert_rows(connection, rows, keyed=keyed)
+        if send is not None:
+            signal = self._signal_of(rows[0]) if len(rows) == 1 else Signal(self._box.name, None)
+            send_after_commit(connection, [signal], send)
+        elif notifies and not riding:
+            connection.execute(select(func.pg_notify(CHANNEL, self._box.name)))
+        return inserted
+
+    def _number(self, key: str) -> int:
+        try:
+            return int(key)
+        except ValueError:
+            message = f"event_key {key!r} is no number, and the table {self._table.fullname} stores its keys as numbers"
+            raise InvalidItem(f"box {self._box.name}: {message}") from None
+
+    # ── the statements ───────────────────────────────────────────────────────────────────────────────
+
+    def _insert_rows(self, connection: Connection, rows: Sequence[Attributes], *, keyed: bool) -> Inserted:
+        return self._insert_mixed(connection, rows) if keyed else self._insert_new(connection, rows)
+
+    def _insert_new(self, connection: Connection, rows: Sequence[Attributes]) -> Inserted:
+        inserts = self._into(connection)
+        if len(rows) == 1:
+            return Inserted([inserts.one(connection, rows[0])])
+        return Inserted([row_id for run in runs(rows) for row_id in inserts.run(connection, run)])
+
+    def _insert_mixed(self, connection: Connection, rows: Sequence[Attributes]) -> Inserted:
+        """Inserts rows, some of which the table may already have, and keeps their order."""
+        inserts = self._into(connection)
+        ids: list[int] = []
+        known: set[int] = set()
+        for keyed, part in groupby(rows, self._known.may_know):
+            run = list(part)
+            inserted = self._known.insert(connection, inserts, run) if keyed else self._insert_new(connection, run)
+            # A later part finds rows that an earlier part has just inserted; these do not count as known before.
+            known |= inserted.known.difference(ids)
+            ids += inserted.ids
+        return Inserted(ids, frozenset(known))
+
+    # ── the wake-up ──────────────────────────────────────────────────────────────────────────────────
+
+    def _signal_of(self, row: Attributes) -> Signal:
+        return Signal(self._box.name, row["bucket"], due=row.get("available_at") is None)
+
+    def _sender(self, connection: Connection) -> Send | None:
+        """The function to call after the commit. None: there is nothing to send, or the transaction notifies by itself."""
+        if not self._notify or not self._into(connection).notifies:
+            return self._signal
+        return None if self._eased is None else self._eased.sender(connection)
+
+    def _adapt(self, connection: Connection) -> None:
+        """Adapts to the existing table: one made by sbmt-outbox may lack columns and name the payload differently."""
+        found = reflect(connection, self._box)
+        columns = []
+        for column in self._table.columns:
+            name = found.payload if column.name == "payload" else column.name
+            if name in found.columns:
+                copy = column._copy()  # noqa: SLF001 - SQLAlchemy's way to take a column over
+                copy.name, copy.key = name, column.name
+                if name in ("created_at", "updated_at"):
+                    # Rails sets these two itself, so its tables have no default for them.
+                    copy.default = ColumnDefault(stored_now(connection.dialect, zoned=found.zoned))
+                if isinstance(copy.type, DateTime) and not found.zoned:
+                    copy.type = UtcMoment()
+                if name == "event_key" and found.numeric_keys:
+                    copy.type = BigInteger()
+                columns.append(copy)
+        self._use(Table(self._table.name, MetaData(), *columns, schema=self._table.schema))
+        self._adapted = True

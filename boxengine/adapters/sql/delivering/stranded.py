@@ -1,0 +1,60 @@
+"""Finds pending rows in buckets that the box does not have: nobody polls these, so the rows wait for ever."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from boxengine.adapters.sql.connecting.cursors import Cursor
+from boxengine.adapters.sql.log.tables import BUCKET, log_name
+from boxengine.adapters.sql.shape.tables import BoxTable
+from boxengine.domain.box import Storage
+from boxengine.domain.item import Status
+
+MOST = 10_000
+"""Rows counted at most, so that the query stays cheap."""
+
+
+class Stranded(NamedTuple):
+    """The pending rows outside a box's buckets."""
+
+    rows: int
+    """At most ``MOST``."""
+    highest: int | None
+    """Bucket; None where there are no such rows."""
+
+
+def stranded(cursor: Cursor, table: BoxTable) -> Stranded:
+    """Finds them in one round trip, at the beginning and the end of the indexes that polls use."""
+    cursor.execute(_outside(table))
+    rows, highest = cursor.fetchone() or (0, None)
+    return Stranded(min(int(rows), MOST), None if highest is None else int(highest))
+
+
+def _outside(table: BoxTable) -> str:
+    pending = f"SELECT bucket FROM {table.name} WHERE status = {Status.PENDING:d} AND bucket"
+    parts = _both_ends(pending, table.box.bucket_size, "bucket")
+    if table.box.storage is Storage.LOG:
+        # Such a bucket has no position in the log, so all of its rows are pending.
+        logged = f"SELECT t.bucket FROM {log_name(table)} AS t WHERE {BUCKET}"
+        parts += _both_ends(logged, table.box.bucket_size, BUCKET)
+    return f"SELECT count(*), max(bucket) FROM ({' UNION ALL '.join(parts)}) AS outside"
+
+
+def _both_ends(rows: str, size: int, bucket: str) -> list[str]:
+    return [f"({rows} >= {size:d} ORDER BY {bucket} DESC LIMIT {MOST})", f"({rows} < 0 ORDER BY {bucket} LIMIT {MOST})"]
+
+
+def told(table: BoxTable, found: Stranded) -> str:
+    """The sentence for people."""
+    count = f"{found.rows:,} or more" if found.rows == MOST else f"{found.rows:,}"
+    size = table.box.bucket_size
+    remedy = "set their bucket to one that is"
+    if found.highest is not None and found.highest >= size:
+        remedy = (
+            f"if bucket_size was made smaller, set it back to {found.highest + 1} or more, for workers and applications, "
+            "pause the writers, let the box run empty, and change it then"
+        )
+    return (
+        f"table {table.box.table}: {count} pending rows in buckets outside of 0 to {size - 1}, where no worker looks: "
+        f"{remedy}"
+    )

@@ -1,0 +1,180 @@
+"""One claim's transaction on its connection: locks, outcomes, and the connection's way back to the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sqlalchemy import Connection
+
+from boxengine.adapters.sql.connecting.cursors import Cursor
+from boxengine.adapters.sql.connecting.errors import blames_the_row
+from boxengine.adapters.sql.delivering.narrowing import Narrowing
+from boxengine.adapters.sql.dialects.base import BoxStatements, Taken
+from boxengine.adapters.sql.shape.changes import tells_of_a_change
+from boxengine.domain.outcome import Settlement, Unrecorded
+
+_BEFORE_OUTCOMES = "boxengine_outcomes"
+
+
+class ClaimTransaction:
+    """Holds the locks of a claim's buckets until it ends."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        cursor: Cursor,
+        statements: BoxStatements,
+        *,
+        renew: Callable[[], BoxStatements],
+        max_bytes: int,
+    ) -> None:
+        """Args:
+        renew: gives the statements of the table as it is now.
+        """
+        self._renew = renew
+        self.connection = connection
+        self.cursor = cursor
+        self.statements = statements
+        self._held: list[int] = []
+        self.max_bytes = max_bytes
+        """The most payload bytes in one claim."""
+        self.gone = 0
+        """Rows that the claim has already deleted."""
+        self._lent = False
+
+    def claim(self, wanted: Mapping[int, int], limit: int) -> Taken:
+        """Takes the free locks among those wanted, and reads the due rows of their buckets."""
+        return self._taken(self.statements.claim, wanted, limit)
+
+    def claim_plain(self, wanted: Mapping[int, int], limit: int) -> Taken:
+        """The same for a plain claim."""
+        return self._taken(self.statements.claim_plain, wanted, limit)
+
+    def lend(self) -> None:
+        """Hands the connection to handlers, which may do anything to it."""
+        self.statements.anchor(self.cursor)
+        self._lent = True
+
+    def commit(self) -> None:
+        """Commits and frees the locks."""
+        self.statements.seal(self.cursor)
+        if self.connection.in_transaction():
+            self.connection.commit()
+        else:
+            self.cursor.connection.commit()
+        self._let_go()
+
+    def finish(self, settlement: Settlement, buckets_of: Callable[[], Mapping[int, int]]) -> Unrecorded | None:
+        """Writes all outcomes, commits and frees the locks.
+
+        Args:
+            buckets_of: gives the buckets of the claimed items, by id; asked only where they are needed.
+        """
+        if self.gone and self.gone == len(settlement.delivered):
+            self.commit()
+            return None
+        if self.gone:
+            self.statements.bring_back(self.cursor)
+        problem: Exception | None = None
+        try:
+            written = self.statements.finish(self.cursor, settlement)
+        except self._errors as error:
+            written, problem = 0, self._excused(error)
+        unrecorded = None
+        if written < len(settlement):
+            unrecorded = self._row_by_row(settlement, buckets_of(), problem)
+        self._let_go()
+        return unrecorded if unrecorded is not None and (unrecorded.failed or unrecorded.left) else None
+
+    def finish_after_handlers(
+        self, settlement: Settlement, buckets_of: Callable[[], Mapping[int, int]]
+    ) -> Unrecorded | None:
+        """The same, together with what the handlers wrote. If a row refuses its outcome, all of it is undone."""
+        self.statements.take_back(self.cursor)
+        self.cursor.execute(f"SAVEPOINT {_BEFORE_OUTCOMES}")
+        problem: Exception | None = None
+        try:
+            written = self.statements.record(self.cursor, settlement)
+        except self._errors as error:
+            written, problem = 0, self._excused(error)
+        if written == len(settlement):
+            self.commit()
+            return None
+        self.cursor.execute(f"ROLLBACK TO SAVEPOINT {_BEFORE_OUTCOMES}")
+        refused = Narrowing(self.cursor, self.statements, self.connection.engine).refused(settlement, problem)
+        if not refused:
+            self.commit()
+            return None
+        self._undo()
+        unrecorded = self._row_by_row(settlement.only(refused), buckets_of(), problem)
+        self._let_go()
+        return Unrecorded(failed=unrecorded.failed, left=unrecorded.left, undone=True)
+
+    def end(self) -> None:
+        """Undoes what is not committed and frees the locks. A connection that cannot do both does not return to the pool."""
+        if self.connection.invalidated:
+            return
+        try:
+            self._undo()
+            self._unlock()
+            if self._lent and not self.statements.clean(self.cursor):
+                self.connection.invalidate()
+        except self.connection.dialect.loaded_dbapi.Error:
+            # Whatever ended the claim reports why the connection broke. An error raised here would hide that.
+            self.connection.invalidate()
+        except BaseException:
+            self.connection.invalidate()
+            raise
+
+    # ── steps ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _taken(self, take: Callable[..., Taken], wanted: Mapping[int, int], limit: int) -> Taken:
+        # A statement that fails halfway may have taken any of these locks.
+        self._held = list(wanted)
+        taken = take(self.cursor, wanted, limit)
+        self._held, self.gone = taken.granted, len(taken.rows) if taken.gone else 0
+        return taken
+
+    @property
+    def _errors(self) -> tuple[type[Exception], ...]:
+        # A text that the connection's encoding cannot carry is not the driver's error.
+        return (self.connection.dialect.loaded_dbapi.Error, UnicodeError)
+
+    def _excused(self, error: Exception) -> Exception:
+        """The error, if recording again may work: row by row, or with new statements for a changed table."""
+        if tells_of_a_change(error):
+            self.statements = self._renew()
+        elif not blames_the_row(self.connection.engine, error):
+            raise error
+        return error
+
+    def _undo(self) -> None:
+        self.connection.rollback()
+        # Also ends what the driver began without SQLAlchemy.
+        self.connection.connection.rollback()
+
+    def _row_by_row(self, settlement: Settlement, buckets: Mapping[int, int], problem: Exception | None) -> Unrecorded:
+        """Records in a new transaction, for the items whose buckets nobody else has taken meanwhile."""
+        self._undo()
+        granted = set(self.statements.hold_again(self.cursor, sorted({buckets[each] for each in settlement.ids})))
+        ids = [each for each in settlement.ids if buckets[each] in granted]
+        # The others are no longer pending: they have this outcome, or somebody else gave them another.
+        pending = set(self.statements.hold_pending(self.cursor, ids)) if ids else set()
+        narrowing = Narrowing(self.cursor, self.statements, self.connection.engine)
+        unrecorded = narrowing.record(settlement.only(pending), problem)
+        self.statements.seal(self.cursor)
+        self.cursor.connection.commit()
+        taken = {each: "another worker has its bucket" for each in settlement.ids if buckets[each] not in granted}
+        return Unrecorded(failed=unrecorded.failed, left={**unrecorded.left, **taken})
+
+    def _let_go(self) -> None:
+        try:
+            self._unlock()
+        except self.connection.dialect.loaded_dbapi.Error:
+            # Everything is written, and closing the connection frees the locks.
+            self.connection.invalidate()
+
+    def _unlock(self) -> None:
+        if self._held:
+            self.statements.unlock(self.cursor, self._held)
+            self._held = []

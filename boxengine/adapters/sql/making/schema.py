@@ -1,0 +1,242 @@
+"""Creates, checks and prints the tables and indexes of all boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Inspector, MetaData, Table, create_mock_engine, inspect
+from sqlalchemy.engine.interfaces import Dialect
+
+from boxengine.adapters.sql.connecting.errors import translated
+from boxengine.adapters.sql.creating.sequence import counters
+from boxengine.adapters.sql.log import parts as log_parts
+from boxengine.adapters.sql.log import tables as logs
+from boxengine.adapters.sql.log.partitions import look
+from boxengine.adapters.sql.shape.index_names import index_name
+from boxengine.adapters.sql.shape.models import box_table, storage_settings
+from boxengine.adapters.sql.shape.tables import BoxTable, counters_of, leads_to_keys, reflect, unescaped
+from boxengine.domain.box import Box, Storage, StrictOrder
+from boxengine.errors import SchemaMismatch
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing about a box's table that a person should know."""
+
+    box: str
+    severity: str
+    """``error``: the box cannot run; ``warning``: it runs, something is missing or slow."""
+    message: str
+    remedy: str = "boxengine db create makes it."
+    """What to do about it."""
+
+
+def tables(boxes: Iterable[Box], models: Iterable[type] = ()) -> list[Table]:
+    """The tables of the boxes: that of the user's model where there is one, else one made for the box."""
+    metadata = MetaData()
+    by_name = {model.__table__.fullname: model.__table__ for model in models if hasattr(model, "__table__")}
+
+    def table_of(box: Box) -> Table:
+        if box.subscription is not None:
+            return logs.side_table(table_of(box.source), box)
+        return by_name[box.table] if box.table in by_name else box_table(box, metadata)
+
+    return [table_of(box) for box in boxes]
+
+
+def create(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) -> list[str]:
+    """Creates missing tables and indexes; returns the names of the tables created. A second call changes nothing."""
+    made = []
+    boxes = logs.with_sources(boxes)
+    with translated(engine), engine.begin() as connection:
+        present = inspect(connection)
+        for table, box in zip(tables(boxes, models), boxes, strict=True):
+            known: set[str] = set()
+            keyed = False
+            if not present.has_table(table.name, schema=table.schema):
+                table.create(connection)
+                made.append(box.table)
+            else:
+                known, keyed = _known_indexes(present, table), _is_keyed(present, table)
+                for index in table.indexes:
+                    if keyed and index.name == index_name("ix", table.name, "key"):
+                        continue  # exists under another name; a second one would only cost
+                    if index.name not in known and {column.name for column in index.columns} <= {
+                        column["name"] for column in present.get_columns(table.name, schema=table.schema)
+                    }:
+                        index.create(connection, checkfirst=True)
+            if box.sequence:
+                _add_numbers(connection, table)
+            for statement in tuning(engine.dialect, table, box, known, keyed=keyed):
+                connection.exec_driver_sql(statement)
+            if box.storage is Storage.LOG:
+                log_parts.create(connection, table, box)
+    return made
+
+
+def ddl(dialect_name: str, boxes: Sequence[Box], models: Iterable[type] = ()) -> list[str]:
+    """The same as SQL text, one statement each, without their semicolons."""
+    statements: list[str] = []
+    boxes = logs.with_sources(boxes)
+    url = "mysql+pymysql://" if dialect_name in ("mysql", "mariadb") else "postgresql+psycopg://"
+
+    def keep(statement: Any, *_: Any, **__: Any) -> None:
+        statements.append(str(statement.compile(dialect=engine.dialect)).strip())
+
+    engine = create_mock_engine(url, keep)
+    for table, box in zip(tables(boxes, models), boxes, strict=True):
+        begin = len(statements)
+        table.create(engine, checkfirst=False)
+        # SQLAlchemy keeps indexes in a set: unsorted, the text would differ from call to call.
+        statements[begin + 1 :] = sorted(statements[begin + 1 :])
+        if box.sequence:
+            counters(table, MetaData()).create(engine, checkfirst=False)
+        statements.extend(tuning(engine.dialect, table, box))
+        if box.storage is Storage.LOG:
+            statements.extend(part.sql for part in log_parts.parts(engine.dialect, table, box))
+    # Doubled for the driver, which these do not go through.
+    return [statement.replace("%%", "%") for statement in dict.fromkeys(statements)]
+
+
+def check(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) -> list[Finding]:
+    """Compares the database with what the boxes need."""
+    findings = []
+    with translated(engine), engine.connect() as connection:
+        present = inspect(connection)
+        for table, box in zip(tables(boxes, models), boxes, strict=True):
+            try:
+                found = reflect(connection, box)
+            except SchemaMismatch as error:
+                findings.append(Finding(box.name, "error", str(error)))
+                continue
+            for refuse in (found.refuse_another_size, found.refuse_another_storage):
+                try:
+                    refuse()
+                except SchemaMismatch as error:
+                    findings.append(Finding(box.name, "error", str(error)))
+            findings += [
+                Finding(box.name, "warning", f"table {box.table} has no {what}: {loss}")
+                for what, loss in found.lacking.items()
+            ]
+            if found.has("error_log") and not found.log.takes_everything:
+                findings.append(
+                    Finding(
+                        box.name,
+                        "warning",
+                        f"table {box.table}: column error_log has the character set {found.log.charset}: characters that it "
+                        "lacks are replaced in the reasons of failures, and keys and options that hold them are refused",
+                    )
+                )
+            if box.storage is Storage.LOG:
+                findings += _check_log(connection, found)
+            if box.sequence and not found.numbered:
+                lack = "column seq" if not found.has("seq") else f"table {counters_of(table.name)} beside it"
+                message = (
+                    f"table {box.table} has no {lack}, which its sequence needs: no item can be created; db create"
+                )
+                findings.append(Finding(box.name, "error", message))
+            known = _known_indexes(present, table)
+            postgres, pending = engine.dialect.name == "postgresql", index_name("ix", table.name, "pending")
+            if (pending not in known) if postgres else (found.status_index is None):
+                index = pending if postgres else index_name("ix", table.name, "status")
+                findings.append(
+                    Finding(box.name, "warning", f"no index {index}: polls slow down as the table grows; db create")
+                )
+            if found.has("available_at") and found.delayed_index is None:
+                loss = f"no index {index_name('ix', table.name, 'delayed')}: delayed items may be up to 5 s late; db create"
+                findings.append(Finding(box.name, "warning", loss))
+    return findings
+
+
+def _check_log(connection: Connection, found: BoxTable) -> list[Finding]:
+    box = found.box
+    try:
+        log = logs.reflect_log(connection, found)
+    except SchemaMismatch as error:
+        return [Finding(box.name, "error", str(error))]
+    if not logs.may_read_positions(connection, log):
+        told = f"this account may not SELECT on {logs.names_in(box)[1]}"
+        return [Finding(box.name, "error", told, remedy=f"As its owner: GRANT SELECT ON {log.positions} to it.")]
+    absent = logs.missing_positions(connection, log, box.buckets)
+    told = f"{absent} buckets have no position in the log of table {box.table}: db create"
+    return [*([Finding(box.name, "error", told)] if absent else []), *_check_partitions(connection, box, log)]
+
+
+def _check_partitions(connection: Connection, box: Box, log: logs.LogTable) -> Iterator[Finding]:
+    if box.subscription is not None and box.name != box.readers[0].name:
+        return  # told of its first reader
+    name, _ = logs.names_in(box)
+    partitions = look(connection, log.log)
+    if partitions is None:
+        if box.source.log_partitions is not None:
+            told = f"{name} is one table, for good: log_partitions is for logs that are still to be made"
+            yield Finding(
+                box.name, "warning", told, remedy="Leave log_partitions out, and retention deletes rows as before."
+            )
+    elif partitions.reach == partitions.current:
+        told = f"{name} has no partition for what is written now: its default partition takes it"
+        remedy = (
+            f"As {partitions.owner}: boxengine cleanup makes partitions where nobody holds a lock on the log for long."
+        )
+        yield Finding(box.name, "warning", told, remedy=remedy)
+
+
+def _known_indexes(present: Inspector, table: Table) -> set[str]:
+    return {unescaped(index["name"] or "") for index in present.get_indexes(table.name, schema=table.schema)}
+
+
+def _is_keyed(present: Inspector, table: Table) -> bool:
+    """Whether the database has an index that leads to keys."""
+    return any(map(leads_to_keys, present.get_indexes(table.name, schema=table.schema)))
+
+
+def _add_numbers(connection: Connection, table: Table) -> None:
+    """Adds what gapless numbers need: a column, also in an existing table, and the table of counters."""
+    if "seq" not in {column["name"] for column in inspect(connection).get_columns(table.name, schema=table.schema)}:
+        name = connection.dialect.identifier_preparer.format_table(table)
+        connection.exec_driver_sql(f"ALTER TABLE {name} ADD COLUMN seq BIGINT")
+    counters(table, MetaData()).create(connection, checkfirst=True)
+
+
+def tuning(dialect: Dialect, table: Table, box: Box, known: Container[str] = (), *, keyed: bool = False) -> list[str]:
+    """What else the table needs on this database, besides the indexes that are known to be there.
+
+    Args:
+        keyed: whether one of them leads to keys.
+    """
+    statements = []
+    index = index_name("ix", table.name, "key")
+    # A model may have asked for it.
+    if box.key_index and not keyed and index not in {each.name for each in table.indexes}:
+        name = dialect.identifier_preparer.format_table(table)
+        statements.append(f"CREATE INDEX {dialect.identifier_preparer.quote(index)} ON {name} (event_key, id)")
+    if dialect.name == "postgresql":
+        return statements + _postgresql_tuning(dialect, table, box)
+    return statements + _mysql_tuning(dialect, table, box, known)
+
+
+def _mysql_tuning(dialect: Dialect, table: Table, box: Box, known: Container[str]) -> list[str]:
+    index = index_name("ix", table.name, "troubled")
+    if box.strict_order is not StrictOrder.KEY or index in known:
+        return []
+    # Every row that is read causes a search for its key's earlier, undelivered rows.
+    quote, name = dialect.identifier_preparer.quote, dialect.identifier_preparer.format_table(table)
+    return [f"CREATE INDEX {quote(index)} ON {name} (event_key, status, id)"]
+
+
+def _postgresql_tuning(dialect: Dialect, table: Table, box: Box) -> list[str]:
+    name = dialect.identifier_preparer.format_table(table)
+    statements = storage_settings(dialect, table, deletes_on_delivery=box.retention.deletes_on_delivery)
+    if box.strict_order is not StrictOrder.NONE:
+        index = dialect.identifier_preparer.quote(index_name("ix", table.name, "troubled"))
+        delayed = " OR available_at IS NOT NULL" if "available_at" in table.columns else ""
+        troubled = f"status = 0 AND (errors_count > 0{delayed})"
+        columns, rows = (
+            ("bucket, id", troubled)
+            if box.strict_order is StrictOrder.BUCKET
+            else ("bucket, event_key, id", f"status = 1 OR ({troubled})")
+        )
+        statements.append(f"CREATE INDEX IF NOT EXISTS {index} ON {name} ({columns}) WHERE {rows}")
+    return statements

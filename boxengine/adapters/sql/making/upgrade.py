@@ -1,0 +1,158 @@
+"""Compares a database with what this version of boxengine would create, and makes the statements that add what is missing.
+
+No step locks a table in use for long: on PostgreSQL indexes are created concurrently, and columns are added nullable,
+which rewrites nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from sqlalchemy import Column, Connection, Engine, Index, MetaData, Table
+from sqlalchemy.engine.interfaces import Dialect
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from boxengine.adapters.sql.connecting.errors import translated
+from boxengine.adapters.sql.creating.sequence import counters
+from boxengine.adapters.sql.log import parts as log_parts
+from boxengine.adapters.sql.log.tables import refuse_old_servers, with_sources
+from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.making.planning import Step, TablePlanner
+from boxengine.adapters.sql.shape.index_names import index_name
+from boxengine.adapters.sql.shape.tables import OPTIONAL, counters_of, leads_to_keys, unescaped
+from boxengine.domain.box import Box, Storage
+
+LOCK_PATIENCE = "5s"
+"""How long a step waits for a table's lock. While it waits, every later writer waits, too."""
+
+
+def plan(connection: Connection, boxes: Sequence[Box], models: Iterable[type] = ()) -> list[Step]:
+    """The steps still to take, in order; none if the database has all it needs. Changes nothing."""
+    steps: list[Step] = []
+    boxes = with_sources(boxes)
+    for table, box in zip(schema.tables(boxes, models), boxes, strict=True):
+        steps += _Planner(connection, table, box).steps()
+    return steps
+
+
+def apply(engine: Engine, steps: Iterable[Step]) -> Iterator[Step]:
+    """Runs the steps one by one, each independently, and yields each when it is done.
+
+    Raises:
+        StoreUnavailable, SchemaMismatch: a step failed; those before it stay done, and a new plan goes on from there.
+    """
+    with translated(engine), engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        if engine.dialect.name == "postgresql":
+            connection.exec_driver_sql(f"SET lock_timeout = '{LOCK_PATIENCE}'")
+        for step in steps:
+            connection.exec_driver_sql(step.sql)
+            yield step
+
+
+def is_ours(dialect: Dialect, index: Index) -> bool:
+    """Whether this database gets the index: MySQL has others than PostgreSQL (``models.box_indexes``)."""
+    table = index.table
+    if table is None:
+        return True
+    if dialect.name == "postgresql":
+        return index.name != index_name("ix", table.name, "status")
+    return index.name not in {index_name("ix", table.name, purpose) for purpose in ("pending", "failed")}
+
+
+class _Planner(TablePlanner):
+    def __init__(self, connection: Connection, table: Table, box: Box) -> None:
+        super().__init__(connection, table, box.name)
+        self._box = box
+
+    def steps(self) -> list[Step]:
+        if not self._is_there():
+            return [*self._whole_table(), *self._log()]
+        return [*self._columns(), *self._indexes(), *self._tuning(), *self._counters(), *self._log()]
+
+    # ── a table that is not there ────────────────────────────────────────────────────────────────────
+
+    def _whole_table(self) -> list[Step]:
+        statements = [self._compiled(CreateTable(self._table))]
+        statements += [
+            self._compiled(CreateIndex(index))
+            for index in sorted(self._table.indexes, key=lambda index: str(index.name))
+            if is_ours(self._dialect, index)
+        ]
+        statements += schema.tuning(self._dialect, self._table, self._box)
+        return [*self._table_steps(statements), *self._counters()]
+
+    # ── one that is ──────────────────────────────────────────────────────────────────────────────────
+
+    def _columns(self) -> Iterator[Step]:
+        known = self._known_columns()
+        wanted: list[Column[object]] = [self._table.c[name] for name in OPTIONAL if name in self._table.c]
+        if self._box.sequence and "seq" in self._table.c:
+            wanted.append(self._table.c.seq)
+        for column in wanted:
+            if column.name not in known:
+                loss = OPTIONAL.get(column.name, "its items have no numbers (sequence)")
+                yield self._column_step(f"add the column {column.name}: without it {loss}", column)
+
+    def _indexes(self) -> Iterator[Step]:
+        found = self._present.get_indexes(self._table.name, schema=self._table.schema)
+        known = {unescaped(index["name"] or "") for index in found}
+        broken = self._invalid_indexes() if self._postgres else frozenset()
+        keyed = any(map(leads_to_keys, found))
+        for index in sorted(self._table.indexes, key=lambda index: str(index.name)):
+            name = str(index.name)
+            there_by_another_name = keyed and name == index_name("ix", self._table.name, "key")
+            if not is_ours(self._dialect, index) or there_by_another_name:
+                continue
+            yield from self._missing_index_steps(index, known, broken)
+
+    def _tuning(self) -> Iterator[Step]:
+        found = self._present.get_indexes(self._table.name, schema=self._table.schema)
+        known = {unescaped(index["name"] or "") for index in found}
+        for statement in schema.tuning(
+            self._dialect, self._table, self._box, known, keyed=any(map(leads_to_keys, found))
+        ):
+            made = _index_made_by(statement)
+            if made is not None:
+                if made not in known:
+                    yield self._index_step(made, statement.replace("IF NOT EXISTS ", ""))
+            elif not self._is_set(statement):
+                of_index = statement.startswith("ALTER INDEX")
+                what = "fillfactor of the primary key's index" if of_index else "autovacuum settings"
+                yield self._step(f"{what} for a table whose every row changes once", statement)
+
+    def _counters(self) -> Iterator[Step]:
+        name = counters_of(self._table.name)
+        if self._box.sequence and not self._present.has_table(name, schema=self._table.schema):
+            table = counters(self._table, MetaData())
+            yield self._step(
+                "make the table that counts its numbers",
+                self._compiled(CreateTable(table)),
+                undo=f"DROP TABLE {self._dialect.identifier_preparer.format_table(table)}",
+            )
+
+    def _log(self) -> Iterator[Step]:
+        """What a log has beside its side table, which is there, or is made by the steps before these."""
+        if self._box.storage is not Storage.LOG:
+            return
+        refuse_old_servers(self._connection, self._table.name)
+        source = self._box.source.table.rpartition(".")[2]
+        numbered = self._present.has_table(source, schema=self._table.schema)
+        sequence = log_parts.sequence_of(self._connection, self._table, self._box) if numbered else None
+        partitioned = log_parts.has_partitions(self._connection, self._table, self._box)
+        for part in log_parts.parts(self._dialect, self._table, self._box, sequence=sequence):
+            if part.is_there(self._connection):
+                continue
+            # PostgreSQL makes no index over partitions concurrently.
+            if part.index is not None and not partitioned:
+                yield self._index_step(part.index, part.sql.replace("IF NOT EXISTS ", ""))
+            else:
+                undo = f"DROP TABLE {part.relation}" if part.is_table else None
+                yield self._step(part.purpose, part.sql, undo=undo)
+
+
+def _index_made_by(statement: str) -> str | None:
+    """The name of the index that a statement of ``schema.tuning`` makes; None where it makes none."""
+    if not statement.startswith("CREATE INDEX"):
+        return None
+    name = statement.removeprefix("CREATE INDEX ").removeprefix("IF NOT EXISTS ").partition(" ON ")[0]
+    return name.strip('"`').replace('""', '"').replace("``", "`")

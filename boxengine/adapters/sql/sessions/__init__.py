@@ -1,0 +1,1 @@
+"""Sessions of the users' code: the one a caller creates items in, and those that handlers write in."""

@@ -1,0 +1,81 @@
+"""Column types and defaults that differ between databases."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    CHAR,
+    BigInteger,
+    DateTime,
+    Dialect,
+    Integer,
+    LargeBinary,
+    String,
+    Text,
+    TypeDecorator,
+    Uuid,
+    func,
+)
+from sqlalchemy.dialects import mysql, postgresql
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import JSON, TypeEngine
+
+from boxengine.adapters.sql.shape.now import utc_now
+
+_MYSQL = ("mysql", "mariadb")
+
+
+class DashedUuid(TypeDecorator[UUID]):
+    """A UUID as its canonical text of 36 characters, as Rails applications keep it in MySQL."""
+
+    impl = CHAR(36)
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy passes it
+        """Takes a ``UUID``, or its text with dashes or without."""
+        return None if value is None else str(value if isinstance(value, UUID) else UUID(str(value)))
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> UUID | None:  # noqa: ARG002 - SQLAlchemy passes it
+        return value if value is None or isinstance(value, UUID) else UUID(str(value))
+
+
+class UtcMoment(TypeDecorator[datetime]):
+    """A moment in a column without a zone: converted to UTC before it is stored."""
+
+    impl = DateTime
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Asks MySQL for microseconds, which it does not store by default."""
+        return dialect.type_descriptor(mysql.DATETIME(fsp=6) if dialect.name in _MYSQL else DateTime())
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - see above
+        """Converts the moment to UTC; one without a zone counts as UTC."""
+        return value if value is None or value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - see above
+        return None if value is None else value.replace(tzinfo=UTC)
+
+
+def stored_now(dialect: Dialect, *, zoned: bool) -> FunctionElement[Any]:
+    """The database's clock in the form that a column with, or without, a zone stores."""
+    if dialect.name == "postgresql" and not zoned:
+        return func.timezone("UTC", func.now())
+    return utc_now()
+
+
+# Keys that differ only in case are different keys; MySQL's default collations would compare them as equal.
+_EXACT = mysql.VARCHAR(255, charset="utf8mb4", collation="utf8mb4_bin")
+
+# SQLite serves documentation examples and nothing else; it increments only plain INTEGER keys.
+Id = BigInteger().with_variant(Integer(), "sqlite")
+Identity = Uuid().with_variant(DashedUuid(), *_MYSQL)
+Name = String(255).with_variant(_EXACT, *_MYSQL)
+# None means no options (SQL NULL), not the JSON value null.
+Json = JSON(none_as_null=True).with_variant(postgresql.JSONB(none_as_null=True), "postgresql")
+Payload = LargeBinary().with_variant(mysql.MEDIUMBLOB(), *_MYSQL)
+Log = Text().with_variant(mysql.TEXT(charset="utf8mb4"), *_MYSQL)
+Moment = DateTime(timezone=True).with_variant(UtcMoment(), *_MYSQL)

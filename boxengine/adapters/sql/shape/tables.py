@@ -1,0 +1,275 @@
+"""Reads how a box's table really looks: tables of sbmt-outbox lack some columns and name one differently."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import BigInteger, Connection, Integer, SmallInteger, inspect, text
+from sqlalchemy.engine.interfaces import Dialect, ReflectedIndex
+from sqlalchemy.exc import NoSuchTableError
+
+from boxengine.adapters.sql.shape.texts import EVERY_TEXT, TextColumn, text_column
+from boxengine.domain.box import Box, Storage, StrictOrder
+from boxengine.errors import SchemaMismatch
+
+REQUIRED = ("id", "uuid", "event_key", "bucket", "status", "errors_count", "processed_at", "created_at", "updated_at")
+OPTIONAL = {
+    "event_name": "transports cannot be chosen by event name",
+    "options": "items carry no options, so no key and no headers of their own",
+    "error_log": "the reason of a failure is only in the logs",
+    "available_at": "items cannot be delayed (available_at)",
+    "dedup_key": "items cannot be deduplicated (dedup_key)",
+}
+"""Columns a table may lack, each with the feature that then does not work."""
+_NEEDED = frozenset({"uuid", "event_key", "errors_count", "created_at"})
+"""Columns without which a row cannot become an item."""
+_RECORDED_SIZE = re.compile(r"boxengine bucket_size=(\d{1,9})")
+_RECORDED_STORAGE = re.compile(r"boxengine bucket_size=\d+ storage=(table|log)\b")
+PENDING_BY_BUCKET = "ORDER BY bucket, id"
+"""The order in which the index that ``db create`` makes returns pending rows."""
+NO_KEY_INDEX = "who looks for a key's later items (latest_available) reads the whole table; db create makes it"
+NO_INDEX_OF_PARKED_KEYS = "strict_order: key reads the whole table at each poll; db create makes it"
+
+
+def counters_of(table: str) -> str:
+    """Name of the table that counts a table's numbers."""
+    return f"{table}_seqs"
+
+
+@dataclass(frozen=True, slots=True)
+class BoxTable:
+    """The table of one box: its quoted name, the columns it has, and the name of the payload's column."""
+
+    box: Box
+    name: str
+    """Quoted, always with its schema (in MySQL its database), so that no session setting can redirect it; percent signs are
+    not doubled."""
+    columns: frozenset[str]
+    """The usable columns: ``dedup_key`` is not usable without its unique index."""
+    payload: str
+    """``payload``, or ``proto_payload`` as in old tables of sbmt-outbox."""
+    zoned: bool
+    """Whether moments are stored with a zone; without one they are UTC, as ActiveRecord writes them."""
+    numeric_keys: bool = False
+    """Whether event keys are stored as numbers, as tables of sbmt-outbox may."""
+    schema: str = ""
+    """Its schema or database, unquoted."""
+    location: str = ""
+    """Database or schema, and table, unquoted."""
+    status_index: str | None = None
+    """Quoted name of an index that begins with status and bucket, which serves MySQL's polls."""
+    pending_first: str = ""
+    """The order in which an index returns pending rows: with it, stale statistics cannot lead to a walk over the table."""
+    ambiguous_dedup: bool = False
+    """Whether there is a column ``dedup_key``, but no unique index over it."""
+    delayed_index: str | None = None
+    """Quoted name of an index over ``available_at``, by which the next delayed row is found."""
+    numbered: bool = False
+    """Whether rows carry gapless numbers (``seq``), counted in a table beside this one."""
+    key_index: bool = False
+    """Whether an index finds all rows of a key."""
+    parked_index: bool = False
+    """Whether an index finds the rows that hold back others of their key."""
+    nullable: frozenset[str] = frozenset()
+    """Columns that every box needs and that may be NULL here."""
+    most_errors: int = 2**31 - 1
+    """The highest ``errors_count`` that its column can store."""
+    log: TextColumn = EVERY_TEXT
+    """What ``error_log`` can store."""
+    recorded_size: int | None = None
+    """The number of buckets in force, as recorded by ``db create``; None if it is not recorded."""
+    recorded_storage: Storage | None = None
+    """To which ``db convert`` has brought the box; None: either goes."""
+
+    @property
+    def in_text(self) -> str:
+        """The name escaped for SQLAlchemy's ``text``, where a colon begins a parameter."""
+        return self.name.replace(":", "\\:")
+
+    def has(self, column: str) -> bool:
+        return column in self.columns
+
+    @property
+    def lacking(self) -> dict[str, str]:
+        """The optional columns that the table lacks, with the feature that does not work without each."""
+        absent = {column: loss for column, loss in OPTIONAL.items() if column not in self.columns}
+        unique = "unique index over" if self.ambiguous_dedup else "column"
+        lost = {f"{unique if name == 'dedup_key' else 'column'} {name}": loss for name, loss in absent.items()}
+        if self.box.key_index and not self.key_index:
+            lost["index over event_key and id"] = NO_KEY_INDEX
+        if self.box.strict_order is StrictOrder.KEY and not (self.parked_index or self.key_index):
+            lost["index over event_key"] = NO_INDEX_OF_PARKED_KEYS
+        return lost
+
+    def refuse_another_size(self) -> None:
+        """Refuses a second size: it would put items of one key into two buckets, which are delivered concurrently.
+
+        Raises:
+            SchemaMismatch: the configured ``bucket_size`` is not the one in force.
+        """
+        refuse_another_size(self.box, self.recorded_size)
+
+    def refuse_another_storage(self) -> None:
+        """Refuses a worker that would leave alone what is written to the other storage.
+
+        Raises:
+            SchemaMismatch: the box was made with, or converted to, another storage than is configured.
+        """
+        there, here = self.recorded_storage, self.box.storage
+        if there not in (None, here):
+            raise SchemaMismatch(
+                f"box {self.box.name}: storage is {here.value}, but its items are in a {there.value}: set storage: "
+                f"{there.value}, or convert it with: boxengine db convert {self.box.name} --to {here.value}"
+            )
+
+
+def reflect(connection: Connection, box: Box) -> BoxTable:
+    """Looks the table up in the database.
+
+    Raises:
+        SchemaMismatch: there is no such table, or it lacks a column that every box needs.
+    """
+    schema, _, name = box.table.rpartition(".")
+    try:
+        found = inspect(connection).get_columns(name, schema=schema or None)
+    except NoSuchTableError as error:
+        raise SchemaMismatch(
+            f"box {box.name}: there is no table {box.table!r}; make it with: boxengine db create"
+        ) from error
+    types = {column["name"]: column["type"] for column in found}
+    payload = next((column for column in ("payload", "proto_payload") if column in types), None)
+    missing = [column for column in REQUIRED if column not in types] + ([] if payload else ["payload"])
+    if missing or payload is None:
+        raise SchemaMismatch(f"box {box.name}: table {box.table!r} lacks {', '.join(missing)}")
+    place = schema or _schema_of(connection, name)
+    indexes = inspect(connection).get_indexes(name, schema=schema or None)
+    ambiguous = "dedup_key" in types and not any(
+        index["unique"] and index["column_names"] == ["dedup_key"] for index in indexes
+    )
+    comment = comment_of(connection, place, name)
+    return BoxTable(
+        box=box,
+        name=quoted(connection.dialect, place, name),
+        columns=frozenset(types).difference(["dedup_key"] if ambiguous else ()),
+        payload=payload,
+        zoned=bool(getattr(types["processed_at"], "timezone", False)),
+        numeric_keys=isinstance(types["event_key"], Integer),
+        schema=place,
+        location=f"{place}.{name}",
+        status_index=_name_of(connection, indexes, ["status", "bucket"], ["status", "bucket", "id"]),
+        pending_first=_pending_first(connection, indexes),
+        ambiguous_dedup=ambiguous,
+        delayed_index=_name_of(connection, indexes, ["available_at"]),
+        # Without a table of counters, a column of that name belongs to the application.
+        numbered="seq" in types and inspect(connection).has_table(counters_of(name), schema=schema or None),
+        key_index=any(map(leads_to_keys, indexes)),
+        parked_index=any(_leads_to_parked(index, partial=connection.dialect.name == "postgresql") for index in indexes),
+        nullable=frozenset(column["name"] for column in found if column["nullable"] and column["name"] in _NEEDED),
+        most_errors=_highest(types["errors_count"]),
+        log=text_column(connection, place, name, "error_log", types["error_log"])
+        if "error_log" in types
+        else EVERY_TEXT,
+        recorded_size=size_in(comment),
+        recorded_storage=_storage_in(comment),
+    )
+
+
+def comment_of(connection: Connection, schema: str, name: str) -> str:
+    """A table's comment; empty where it has none."""
+    query = "SELECT table_comment FROM information_schema.tables WHERE table_schema = :schema AND table_name = :name"
+    if connection.dialect.name == "postgresql":
+        query = (
+            "SELECT obj_description(c.oid, 'pg_class') FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
+            "WHERE n.nspname = :schema AND c.relname = :name"
+        )
+    return str(connection.execute(text(query), {"schema": schema, "name": name}).scalar() or "")
+
+
+def refuse_another_size(box: Box, recorded: int | None) -> None:
+    """See ``BoxTable.refuse_another_size``."""
+    if recorded not in (None, box.bucket_size):
+        raise SchemaMismatch(
+            f"box {box.name}: bucket_size is {box.bucket_size}, but table {box.table!r} was filled with {recorded}: "
+            f"set it back to {recorded}, or change it once the box is empty, with: boxengine db rebucket {box.name}"
+        )
+
+
+def size_in(comment: str) -> int | None:
+    """The number of buckets that a table's comment records; None where it records none."""
+    found = _RECORDED_SIZE.search(comment)
+    return int(found[1]) if found else None
+
+
+def _storage_in(comment: str) -> Storage | None:
+    found = _RECORDED_STORAGE.search(comment)
+    return Storage(found[1]) if found else None
+
+
+def _pending_first(connection: Connection, indexes: Sequence[Any]) -> str:
+    if connection.dialect.name != "postgresql":
+        return ""  # MySQL finds an index that begins with the status by itself
+    own = any(index["column_names"][:2] == ["bucket", "id"] for index in indexes)
+    return PENDING_BY_BUCKET if own else "ORDER BY status, id"
+
+
+def _schema_of(connection: Connection, name: str) -> str:
+    """The schema in which the session's settings, those of the configured URL, find a table named without a schema."""
+    if connection.dialect.name != "postgresql":
+        return str(connection.dialect.default_schema_name or "")
+    query = text(
+        "SELECT n.nspname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(:name)"
+    )
+    return str(connection.execute(query, {"name": quoted(connection.dialect, name)}).scalar() or "")
+
+
+def _highest(column: Any) -> int:
+    """The highest number that an integer column of this type can store; no more than four bytes' worth is ever needed."""
+    bits = 31
+    # MySQL's own types by their names: their classes come with all of its dialect.
+    if column.__visit_name__ == "TINYINT":
+        bits = 7
+    elif isinstance(column, SmallInteger):
+        bits = 15
+    elif column.__visit_name__ == "MEDIUMINT":
+        bits = 23
+    elif isinstance(column, BigInteger) or not isinstance(column, Integer):
+        return 2**31 - 1
+    return int(min(2**31, 2 ** (bits + bool(getattr(column, "unsigned", False))))) - 1
+
+
+def _name_of(connection: Connection, indexes: Sequence[ReflectedIndex], *columns: list[str]) -> str | None:
+    """The quoted name of an index over one of these lists of columns."""
+    for index in indexes:
+        if index["column_names"] in columns and index["name"]:
+            return quoted(connection.dialect, unescaped(index["name"]))
+    return None
+
+
+def leads_to_keys(index: ReflectedIndex) -> bool:
+    """Whether the index has all rows, ordered by key and then by id."""
+    whole = index.get("dialect_options", {}).get("postgresql_where") is None
+    return whole and index["column_names"][:2] in (["event_key"], ["event_key", "id"])
+
+
+def _leads_to_parked(index: ReflectedIndex, *, partial: bool) -> bool:
+    columns = index["column_names"]
+    return columns[:2] == ["bucket", "event_key"] if partial else columns[:1] == ["event_key"]
+
+
+def quoted(dialect: Dialect, *parts: str) -> str:
+    """The name made of the non-empty parts, quoted where necessary, with percent signs not doubled.
+
+    SQLAlchemy doubles them for drivers that look for placeholders; a caller that passes a driver values beside the
+    statement must do so, too.
+    """
+    quote = dialect.identifier_preparer.quote
+    name = ".".join(quote(part) for part in parts if part)
+    return name.replace("%%", "%") if "%%" in quote("%") else name
+
+
+def unescaped(index: str) -> str:
+    """An index's real name; SQLAlchemy reads MySQL's from a statement and leaves doubled backticks in."""
+    return index.replace("``", "`")

@@ -1,0 +1,90 @@
+"""Wake-ups through PostgreSQL's LISTEN and NOTIFY: the database itself announces commits, and only commits.
+
+The listener needs a connection of its own that stays with one server process; behind a connection pooler that pools by
+transaction it would hear nothing. If it finds a pooler, it reports that and stops listening; the poller's own checks
+take over.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+from sqlalchemy import Engine
+
+from boxengine.adapters.sql.connecting.engine import CONNECT_TIMEOUT, address_of
+from boxengine.adapters.sql.connecting.pooler import is_pooled
+from boxengine.adapters.sql.connecting.writes import connect_arguments
+from boxengine.errors import StoreUnavailable
+from boxengine.ports import Signal
+
+CHANNEL = "boxengine"
+_POOLED = (
+    "database.url leads through a connection pooler, behind which LISTEN may hear nothing: set database.listen_url to the "
+    "server itself (or, where the pooler pools by session, to the same address), or wakeup: redis; until then the poller "
+    "looks by itself"
+)
+
+
+class PostgresWakeups:
+    """``Wakeups`` of one database. ``wait`` belongs to one thread."""
+
+    def __init__(self, engine: Engine, *, listen_url: str | None = None) -> None:
+        """Connects at the first ``wait``.
+
+        Args:
+            engine: of the database.
+            listen_url: another address of the same database, known to lead to a single server process.
+        """
+        self._may_be_pooled = listen_url is None
+        address = engine.url if listen_url is None else address_of(listen_url)
+        arguments, options = engine.dialect.create_connect_args(address)
+        self._connect_args: tuple[Any, ...] = tuple(arguments)
+        # A listener only reads, so without keepalives a dead network would leave it waiting for ever.
+        self._options = {
+            "connect_timeout": CONNECT_TIMEOUT,
+            # A standby sends no notifications, and refuses LISTEN.
+            **connect_arguments(address),
+            **options,
+            "keepalives_idle": 15,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+        }
+        self._connection: psycopg.Connection[Any] | None = None
+        self._closed = False
+        self.reliable = False
+
+    def wait(self, timeout: timedelta) -> list[Signal]:
+        if self._closed:
+            return []
+        try:
+            connection = self._connected()
+            arrived = [*connection.notifies(timeout=timeout.total_seconds(), stop_after=1)]
+        except psycopg.Error as error:
+            self._disconnect()
+            raise StoreUnavailable(
+                f"the database's notifications: {str(error).strip() or type(error).__name__}"
+            ) from error
+        return [Signal.decode(notice.payload) for notice in arrived]
+
+    def close(self) -> None:
+        self._closed = True
+        self._disconnect()
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        if self._connection is None:
+            # Stored at once, so that ``_disconnect`` closes it whatever fails from here on.
+            self._connection = psycopg.connect(*self._connect_args, **self._options, autocommit=True)
+            if self._may_be_pooled and is_pooled(self._connection):
+                self._disconnect()
+                raise StoreUnavailable(_POOLED)
+            self._connection.execute(f"LISTEN {CHANNEL}")
+            self.reliable = True
+        return self._connection
+
+    def _disconnect(self) -> None:
+        self.reliable = False
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
