@@ -95,29 +95,33 @@ def test_kill_9_loses_nothing_and_reorders_nothing_where_rows_are_deleted_as_the
 def test_two_workers_share_the_work_and_deliver_nothing_twice(
     tmp_path: Path, postgres_url: str, redis_url: str
 ) -> None:
-    # Each worker's transport writes to a file of its own.
+    # Each worker has a gate and a file of its own, in its folder. A quick worker would otherwise be done before the other begins.
     project = Project(
-        tmp_path, database=postgres_url, redis=redis_url, transports="file: {path: '${RECORD:-a.jsonl}', fsync: false}"
+        tmp_path,
+        database=postgres_url,
+        redis=redis_url,
+        transports="transports.Gate: {folder: .}, file: {path: a.jsonl, fsync: false}",
     )
     project.run("db", "create")
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
         folder.mkdir()
         (folder / "outbox.yml").write_text(project.config.read_text())
-    project.run("pause", "order_outbox_item")
-    project.fill(20_000)
+        (folder / "transports.py").write_text((tmp_path / "transports.py").read_text())
+    project.fill(2000)
     workers = [Worker(folder, ()) for folder in folders]
     try:
-        for worker in workers:
-            eventually(lambda worker=worker: any("started" in line["message"] for line in worker.lines()))  # type: ignore[misc]
-        project.run("resume", "order_outbox_item")
-        all_delivered(project, 20_000)
+        for folder in folders:
+            eventually((folder / "reached").exists)
+        for folder in folders:
+            (folder / "open").touch()
+        all_delivered(project, 2000)
         assert [worker.stop() for worker in workers] == [0, 0]
     finally:
         for worker in workers:
             worker.kill()
     shares = [len((folder / "a.jsonl").read_bytes().splitlines()) for folder in folders]
-    assert sum(shares) == 20_000
+    assert sum(shares) == 2000
     assert min(shares) > 0
 
 
