@@ -18,6 +18,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -53,6 +54,7 @@ class ServerLookup(Protocol):
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    _keep_bytecode()
     session = config.stash[_SESSION] = ServerSession(sources(os.environ))
     if hasattr(config, "workerinput"):
         return
@@ -60,6 +62,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if broken:
         raise pytest.UsageError("\n".join(broken))
     config.stash[_DESK] = Desk(session)
+
+
+def _keep_bytecode() -> None:
+    """Let Python keep what it compiles, whatever the environment says: without, each process compiles boxengine anew."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 
 @pytest.hookimpl(optionalhook=True)
