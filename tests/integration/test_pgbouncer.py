@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -11,6 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg._pipeline_base import BasePipeline
 from sqlalchemy import make_url, text
 
 from boxengine.adapters.sql.connecting.engine import connect
@@ -118,6 +120,27 @@ def test_nothing_of_a_worker_stays_with_the_pooled_connections(
         assert pooled.execute(text("SHOW idle_in_transaction_session_timeout")).scalar_one() == "0"
         assert pooled.execute(text("SELECT count(*) FROM pg_prepared_statements")).scalar_one() == 0
         assert pooled.execute(text("SELECT count(*) FROM pg_listening_channels()")).scalar_one() == 0
+
+
+@pytest.mark.parametrize("storage", ["table", "log"])
+def test_no_server_stays_with_a_worker_that_has_committed(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch, storage: str
+) -> None:
+    # The driver sends a Flush behind the last Sync of a pipeline. A busy machine may send it after the answers have come.
+    fetch = BasePipeline._fetch_gen
+
+    def late(self: Any, *, flush: bool) -> Any:
+        if flush and self.result_queue:
+            select.select([self.pgconn.socket], [], [], PATIENCE)
+        return fetch(self, flush=flush)
+
+    monkeypatch.setattr(BasePipeline, "_fetch_gen", late)
+    rig = make_rig(options={"pool_size": 1}, box={"storage": storage})
+    rig.carry(Receiver())
+    rig.create(*range(10))
+    rig.deliver(10)
+    with rig.engine.connect() as another:
+        assert another.execute(text("SELECT 1")).scalar_one() == 1
 
 
 # ── prepared statements ──────────────────────────────────────────────────────────────────────────────

@@ -80,8 +80,8 @@ def connect(
     if writes:
         demand(engine)
     event.listen(engine, "reset", partial(_reset, engine))
-    if engine.driver == "psycopg" and prepared is not True:
-        event.listen(engine, "connect", partial(_stop_preparing, found_out=prepared is None))
+    if engine.driver == "psycopg":
+        event.listen(engine, "connect", partial(_look_for_pooler, prepared=prepared))
     if statement_limit is not None:
         _limit_statements(engine, statement_limit)
     if lock_limit is not None:
@@ -168,10 +168,11 @@ def _translated(address: URL) -> URL:
     return address.set(query=query)
 
 
-def _stop_preparing(connection: Any, _record: object, *, found_out: bool) -> None:
-    """Makes the driver ignore requests to prepare statements."""
+def _look_for_pooler(connection: Any, _record: object, *, prepared: bool | None) -> None:
+    """Finds out whether a pooler stands before the server, and makes the driver ignore requests to prepare statements."""
     with _closed_on_error(connection):
-        if not found_out or is_pooled(connection):
+        pooled = is_pooled(connection)
+        if prepared is False or (pooled and prepared is None):
             connection.prepare_threshold = None
 
 

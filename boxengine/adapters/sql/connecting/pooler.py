@@ -1,22 +1,50 @@
-"""Whether a connection pooler such as PgBouncer stands between us and PostgreSQL."""
+"""Whether a connection pooler such as PgBouncer stands between us and PostgreSQL, and what must be different then."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import psycopg
 
+_FOUND: WeakKeyDictionary[psycopg.Connection[Any], bool] = WeakKeyDictionary()
+"""What ``is_pooled`` has found out."""
+
 
 def is_pooled(connection: psycopg.Connection[Any]) -> bool:
-    """Compares the server's process id with the one the client was given: a pooler gives clients invented ids.
+    """Compares the server's process id with the one the client was given: a pooler gives clients invented ids. Asks once.
 
     This cannot tell a pooler by session, which would be harmless, from one by transaction.
     """
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()", prepare=False)
-        row = cursor.fetchone()
-    connection.rollback()
-    return row is not None and row[0] != connection.info.backend_pid
+    known = _FOUND.get(connection)
+    if known is None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()", prepare=False)
+            row = cursor.fetchone()
+        connection.rollback()
+        known = _FOUND[connection] = row is not None and row[0] != connection.info.backend_pid
+    return known
+
+
+@contextmanager
+def committing(connection: psycopg.Connection[Any]) -> Iterator[None]:
+    """Sends the statements of the block together, and commits.
+
+    The commit travels with them, except where ``is_pooled`` has found a pooler. The driver ends a pipeline with a Sync and,
+    if answers are missing, a Flush. A pooler by transaction may read the commit's answer before that Flush. It has then given
+    the server away, gives the client another one for the Flush, which is never answered, and does not take it back: with few
+    servers, all other clients wait (seen with PgBouncer 1.18).
+    """
+    pooled = _FOUND.get(connection, False)
+    with connection.pipeline():
+        yield
+        if not pooled:
+            # The connection's own commit() would cost two round trips within a pipeline.
+            connection.execute("COMMIT", prepare=False)
+    if pooled:
+        connection.commit()
 
 
 def shares_servers(connection: psycopg.Connection[Any]) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, Self, assert_never
 from psycopg import DataError, pq
 
 from boxengine.adapters.sql.connecting.cursors import Cursor
+from boxengine.adapters.sql.connecting.pooler import committing
 from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Row, Taken
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light, payload_of
 from boxengine.adapters.sql.dialects.unreadable import EARLIEST, is_within_reach, legible, reason_of, without_values
@@ -177,10 +178,8 @@ class PostgresStatements:
         return used
 
     def finish(self, cursor: Cursor, settlement: Settlement) -> int:
-        with cursor.connection.pipeline():
+        with committing(cursor.connection):
             used = self._write(cursor, settlement)
-            # The connection's own commit() would cost two round trips.
-            cursor.connection.execute("COMMIT", prepare=False)
         return sum(each.rowcount for each in used)
 
     def seal(self, cursor: Cursor) -> None:

@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
 from boxengine.adapters.sql.connecting.cursors import Cursor
+from boxengine.adapters.sql.connecting.pooler import committing
 from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, ROW_FIELDS, Row, Taken
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light
 from boxengine.adapters.sql.dialects.postgresql import ONE_PLAN, PostgresStatements
@@ -338,11 +339,10 @@ class LogStatements(PostgresStatements):
     def finish(self, cursor: Cursor, settlement: Settlement) -> int:
         side, logged = self._parts(settlement)
         self._here.settled.update(logged.ids)
-        with cursor.connection.pipeline():
+        with committing(cursor.connection):
             used = self._write(cursor.connection.cursor(), side)
             used += self._step_aside(cursor, logged)
             self._move_on(cursor)
-            cursor.connection.execute("COMMIT", prepare=False)
         self._here.readings.clear()
         return sum(int(each.rowcount) for each in used) + len(logged.delivered)
 
