@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from boxengine.errors import BoxError
+from tests.servers.memory import parent_of_data
 from tests.servers.offer import How, Offer
 
 
@@ -72,7 +73,7 @@ class ServerSession:
     def _shared_folder(self) -> Path:
         with self._folder_lock:
             if self._folder is None:
-                self._folder = Path(tempfile.mkdtemp(prefix="boxengine-tests-"))
+                self._folder = Path(tempfile.mkdtemp(prefix="boxengine-tests-", dir=parent_of_data()))
                 self._folder.chmod(0o711)  # servers that refuse root run as somebody else
             return self._folder
 
