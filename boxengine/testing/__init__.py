@@ -52,10 +52,10 @@ _HOMES = {
 }
 
 
-if not TYPE_CHECKING:  # a checker would believe that there is every name
+if not TYPE_CHECKING:  # type checkers would otherwise accept any name
 
     def __getattr__(name: str) -> Any:
-        """The names above, each imported when it is first asked for.
+        """Imports each of the names above when it is first used.
 
         pytest imports this package with the plugin, in every project of an environment that has boxengine.
         """

@@ -1,4 +1,4 @@
-"""What boxes under test have in common: what was emitted, and its delivery."""
+"""What all boxes under test can do: show the items that were emitted, and deliver them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from boxengine.testing.emitted import Emitted
 class TestedBoxes(Boxes):
     """Boxes of a configuration whose items a test can look at and deliver."""
 
-    __test__ = False  # pytest would take it for a class of tests
+    __test__ = False  # otherwise pytest would collect it as a class of tests
 
     def __init__(self, resolved: Resolved, *, clock: ManualClock) -> None:
         super().__init__(resolved, tracer=NullTracer())
@@ -41,8 +41,8 @@ class TestedBoxes(Boxes):
 
         Args:
             model: the box's model class, or its name.
-            event_name: only those.
-            event_key: only those.
+            event_name: only items with this name.
+            event_key: only items with this key.
 
         Raises:
             UnknownBox: the configuration has no such box.
@@ -59,10 +59,10 @@ class TestedBoxes(Boxes):
         )
 
     def use_transport(self, model: Model, transport: Any, *, name: str = "transport") -> None:
-        """From now on this stands for all transports of the box, whatever the configuration says.
+        """Replaces all transports of the box with this one from now on.
 
         Args:
-            transport: an instance, called as any transport: see ``RecordingTransport``.
+            transport: an instance, called like any transport; see ``RecordingTransport``.
         """
         for box in self._readers(model):
             self._transports[box] = (TransportSpec(name=name, build=lambda: transport),)
@@ -74,17 +74,17 @@ class TestedBoxes(Boxes):
         until: datetime | timedelta | None = None,
         raise_failures: bool = True,
     ) -> Drained:
-        """Delivers everything that is due now, as the worker would; what transports create meanwhile, too.
+        """Delivers everything that is due now, as the worker would, including items that transports create meanwhile.
 
         Args:
             models: the boxes to drain; all of the configuration if none is named.
-            until: also what comes due up to then (a moment, or a span from now): retries after their pauses, delayed
-                items. ``clock`` is moved on to each in turn.
-            raise_failures: False: the failures are only in what is returned.
+            until: also delivers what comes due by then (a moment, or a span from now): retries after their pauses, and
+                delayed items. ``clock`` is advanced to each in turn.
+            raise_failures: False: failures are only returned, not raised.
 
         Raises:
-            Exception: whatever a transport raised for an item that is undelivered in the end, with a note that names it.
-            NotDelivered: an item is undelivered in the end, and its transport raised nothing.
+            Exception: what a transport raised for an item that is still undelivered, with a note that names the item.
+            NotDelivered: an item is still undelivered, and its transport raised nothing.
         """
         named = [reader for model in models for reader in self._readers(model)]
         names = named or list(self.resolved.pipelines)
@@ -109,7 +109,7 @@ class TestedBoxes(Boxes):
     def _drain_box(self, name: str, until: datetime | None) -> Drained:
         box = self.box(name)
         if not self._items(box):
-            return Drained()  # makes no transport, which may need a server that the test has not
+            return Drained()  # creates no transport, because one may need a server that the test does not have
         drain = self._drains.get(name)
         if drain is None:
             drain = self._drains[name] = Drain(
@@ -141,4 +141,4 @@ class TestedBoxes(Boxes):
 
     @abstractmethod
     def _items(self, box: Box) -> Sequence[Item]:
-        """The same as items."""
+        """The same rows as items."""

@@ -1,7 +1,7 @@
 """Boxes whose items are in the application's database, seen through the test's own connection.
 
 The engine claims from a copy in memory, so the clock can be moved and nothing else is locked; outcomes are written back
-through the connection. So a drain sees what the test's transaction has written, and everything goes when that rolls back.
+through the connection. So a drain sees what the test's transaction has written, and a rollback removes everything.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Bind: TypeAlias = "Session | AsyncSession | Connection | Engine"
 class DatabaseBoxes(TestedBoxes):
     """The boxes of a configuration, with their items in the database of ``bind``.
 
-    Any database that SQLAlchemy has and the application's models fit will do, SQLite included. Handlers that take
+    Works with any database that SQLAlchemy and the application's models support, SQLite included. Handlers that take
     ``session=`` get a session on the test's connection.
 
     Example::
@@ -55,8 +55,8 @@ class DatabaseBoxes(TestedBoxes):
     def __init__(self, resolved: Resolved, bind: Bind, *, clock: ManualClock | None = None) -> None:
         """Args:
         bind: a ``Session`` or ``Connection``, whose open transaction is used and left open; an ``AsyncSession``, for
-            ``aemitted`` and ``adrain``; or an ``Engine``, of which each look and each batch takes a transaction.
-        clock: starts at the present if None.
+            ``aemitted`` and ``adrain``; or an ``Engine``, on which each look and each batch opens its own transaction.
+        clock: None: one that starts at the present.
         """
         super().__init__(resolved, clock=clock or ManualClock(datetime.now(UTC)))
         self._bind: Bind | None = bind
@@ -98,7 +98,7 @@ class DatabaseBoxes(TestedBoxes):
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
-        """The test's connection, in its open transaction; of an engine one of its own, committed in the end."""
+        """The test's connection, in its open transaction. From an engine: a new connection, committed at the end."""
         match self._bind:
             case Session():
                 self._bind.flush()
@@ -112,7 +112,7 @@ class DatabaseBoxes(TestedBoxes):
                 raise BoxError("an AsyncSession goes with adrain and aemitted; drain and emitted take a Session")
 
     def table(self, box: Box) -> Table:
-        """The box's table, that of the user's model where there is one."""
+        """The box's table; if the user has a model class, its table."""
         known = self._tables.get(box.name)
         if known is None:
             model = self.pipeline(box.name).model
@@ -136,7 +136,7 @@ class _ConnectedClaims:
 
     @contextmanager
     def open(self, buckets: Mapping[int, ItemId | None], limit: int) -> Iterator[Claim]:
-        """See ``Claims.open``; what is not committed is undone to a savepoint."""
+        """See ``Claims.open``. Without a commit, everything is rolled back to a savepoint."""
         box = self._box
         with self._boxes.connection() as connection:
             copy = MemoryStore(self._boxes.clock)
@@ -212,7 +212,7 @@ class _ConnectedClaim:
     @contextmanager
     def savepoint(self) -> Iterator[None]:
         """See ``Claim.savepoint``."""
-        # The test's transaction must go on, so what the handler wrote through its connection is undone as well.
+        # The test's transaction must stay usable, so what the handler wrote through its connection is rolled back too.
         with self._connection.begin_nested(), self._handlers.savepoint():
             yield
 
@@ -250,7 +250,7 @@ class _ConnectedClaim:
 
 
 def _row(found: dict[str, Any]) -> Row:
-    """A row of the table; SQLite gives moments without a zone, which are UTC."""
+    """A row of the table. SQLite returns moments without a zone; they are in UTC."""
     fields: dict[str, Any] = {name: found.get(name) for name in Row.__dataclass_fields__}
     for name, value in fields.items():
         if isinstance(value, datetime) and value.tzinfo is None:

@@ -1,4 +1,4 @@
-"""Delivers what is due at once, by the worker's own engine, in the thread of the test."""
+"""Delivers what is due at once, with the worker's own engine, in the test's thread."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from boxengine.testing.emitted import describe
 
 FOREVER = float("inf")
 MOST_ROUNDS = 1_000
-"""After so many a drain gives up: a transport that creates an item for each that it takes would go on for ever."""
+"""A drain gives up after this many rounds: a transport that creates a new item for each delivered one would never end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endless:
-    """The ``Term`` of a drain that nobody else can interfere with."""
+    """The ``Term`` of a drain, which never ends because nobody else competes for the buckets."""
 
     valid_until: float = FOREVER
 
 
 @dataclass(frozen=True, slots=True)
 class Undelivered:
-    """An item that a drain has left undelivered after an attempt, and why."""
+    """An item that a drain tried and could not deliver, and why."""
 
     item: Item
     reason: str
     error: BaseException | None = None
-    """What the transport raised last; None where it returned ``False`` or a ``Failure``."""
+    """What the transport raised last; None if it returned ``False`` or a ``Failure``."""
 
     def __str__(self) -> str:
         return f"{describe(self.item)}: {self.reason}"
@@ -57,16 +57,16 @@ class Drained:
     """In the order of delivery."""
     discarded: tuple[Item, ...] = ()
     undelivered: tuple[Undelivered, ...] = ()
-    """Items whose last attempt failed: to be retried later, or failed for good."""
+    """Items whose last attempt failed; they are retried later, or have failed for good."""
 
 
 class NotDelivered(AssertionError):
-    """A drain left items undelivered whose transports raised nothing: they returned ``False`` or a ``Failure``."""
+    """A drain could not deliver some items, and no transport raised: they returned ``False`` or a ``Failure``."""
 
 
 @dataclass(slots=True)
 class _Log:
-    """Keeps what the engine tells of its batches."""
+    """Keeps what the engine reports about its batches."""
 
     delivered: dict[int, Item] = field(default_factory=dict)
     discarded: dict[int, Item] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class _Catcher(NullTracer):
 
     def __init__(self) -> None:
         self.raised: dict[int, BaseException] = {}
-        """By item id, the last."""
+        """By item id, the last exception."""
 
     @contextmanager
     def sending(self, box: Box, transport: str, items: Sequence[Item]) -> Iterator[None]:  # noqa: ARG002 - the port's shape
@@ -125,7 +125,7 @@ class Drain:
         )
 
     def run(self, *, rows: Callable[[], Sequence[Row]], until: datetime | None) -> Drained:
-        """Everything that is due, and with ``until`` whatever comes due up to then, the clock moved on to it.
+        """Delivers everything that is due. With ``until``, also moves the clock on to what comes due by then, and delivers it.
 
         Raises:
             Unavailable: a transport said that its receiver cannot be reached.
@@ -148,7 +148,7 @@ class Drain:
         self._event_loop.close()
 
     def _deliver_what_is_due(self) -> bool:
-        """One batch; whether anything became of it."""
+        """Delivers one batch; returns whether it changed anything."""
         buckets = dict.fromkeys(self._box.buckets)
         report = self._delivery.run(Errand(positions=buckets, rows=ROWS, until=FOREVER, term=Endless()))
         for error in report.unreachable.values():
@@ -181,7 +181,7 @@ class Drain:
 
 
 def combined(parts: Sequence[Drained]) -> Drained:
-    """What several boxes came to."""
+    """The results of several boxes in one."""
     return Drained(
         delivered=tuple(item for part in parts for item in part.delivered),
         discarded=tuple(item for part in parts for item in part.discarded),
@@ -206,5 +206,5 @@ def insist(drained: Drained) -> None:
 
 
 def horizon(until: datetime | timedelta | None, clock: ManualClock) -> datetime | None:
-    """Until when, as a moment."""
+    """``until`` as a moment."""
     return clock.now() + until if isinstance(until, timedelta) else until

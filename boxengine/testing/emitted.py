@@ -16,8 +16,8 @@ _LONGEST = 200
 class Emitted(Sequence[Item]):
     """Items in the order of their creation.
 
-    Equal to a list of mappings that each name what matters about one item; what a mapping leaves out is not compared.
-    A payload is compared as JSON where a dict, list, number, bool or None is expected, as text where a str is.
+    Equal to a list of mappings, one for each item, if every attribute that a mapping names is equal. A payload is compared
+    as JSON if a dict, list, number, bool or None is expected, and as text if a str is.
 
     Example::
 
@@ -58,7 +58,7 @@ class Emitted(Sequence[Item]):
         return "[" + ", ".join(map(describe, self._items)) + "]"
 
     def differences(self, expected: Sequence[Any]) -> list[str]:
-        """One sentence for each thing that is not as expected; none where all is.
+        """One sentence for each difference; empty if everything is as expected.
 
         Args:
             expected: a mapping for each item, or an ``Item`` that must be equal.
@@ -77,7 +77,7 @@ class Emitted(Sequence[Item]):
 
 
 def describe(item: Item) -> str:
-    """What tells one item from another, on one line."""
+    """What distinguishes the item from others, on one line."""
     parts = [f"event_key={item.event_key!r}", f"payload={_short(_readable(item.payload))}"]
     if item.event_name is not None:
         parts.insert(0, f"event_name={item.event_name!r}")
@@ -94,7 +94,7 @@ def _compared(item: Item, wanted: Mapping[str, Any]) -> list[str]:
         if name == "payload":
             actual = _as_expected(actual, expected)
         elif name in ("options", "headers") and isinstance(expected, Mapping):
-            # The engine's own headers are beside the point of a test that names its own.
+            # A test that names its own headers does not care about the engine's.
             actual = {key: actual[key] for key in expected if key in actual}
         elif name == "event_key":
             expected = str(expected)  # noqa: PLW2901 - as it is stored
@@ -120,7 +120,7 @@ def _unequal(path: str, actual: Any, expected: Any) -> list[str]:
 
 
 def _as_expected(payload: Any, expected: Any) -> Any:
-    """The payload in the form in which the test speaks of it; as it is where it has not that form."""
+    """The payload in the form that the test expects; unchanged if it cannot be converted."""
     if not isinstance(payload, bytes) or isinstance(expected, bytes):
         return payload
     try:

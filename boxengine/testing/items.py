@@ -15,7 +15,7 @@ from boxengine.errors import InvalidItem
 from boxengine.settings.names import box_name, default_table
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
-"""When a made item was created and is dispatched, unless the test says otherwise: tests should not depend on the day."""
+"""The default creation and dispatch time of a made item; fixed, so that tests do not depend on the date."""
 
 
 def make_item(
@@ -32,7 +32,7 @@ def make_item(
     """An item as a transport gets it, with sensible values for whatever the test does not care about.
 
     Args:
-        payload: bytes or str; what the model's codec encodes; else a dict or a list becomes JSON.
+        payload: bytes or str, or anything that the model's codec encodes; without a codec, a dict or a list becomes JSON.
         headers: the item's own, as if they stood in ``options["headers"]``.
         box: a ``Box``, a model class, or a name for one made here.
         box_type: ``"outbox"`` or ``"inbox"``, for a box made here.
@@ -40,7 +40,7 @@ def make_item(
             ``processed_at``, ``dispatched_at``, ``seq``. Moments take a datetime with a zone.
 
     Raises:
-        InvalidItem: there is no such field, or the payload is none of these types.
+        InvalidItem: ``columns`` names an unknown field, or the payload has none of these types.
 
     Example::
 
@@ -89,7 +89,7 @@ def _encoded(payload: Any, box: Box) -> bytes:
 
 
 def encoded(payload: Any) -> bytes:
-    """The bytes that a row would hold."""
+    """The bytes that a row would hold for this payload."""
     match payload:
         case bytes():
             return payload

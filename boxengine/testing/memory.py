@@ -29,8 +29,8 @@ COLUMNS = frozenset(
 class MemoryBoxes(TestedBoxes):
     """The boxes of a configuration, with everything that is created kept in memory.
 
-    ``create_outbox_item`` and its like take any session, ``None`` too. What is created through a SQLAlchemy ``Session``
-    or ``Connection`` disappears when that rolls back, to a savepoint too; nothing is ever written to its database.
+    ``create_outbox_item`` and the other create functions take any session, or ``None``. Items created through a SQLAlchemy
+    ``Session`` or ``Connection`` disappear when it rolls back, also to a savepoint. Nothing is ever written to its database.
     A transport that takes ``session=`` needs a database: see ``DatabaseBoxes``.
 
     Example::
@@ -77,7 +77,7 @@ class _MemoryRows:
     def __init__(self, readers: Sequence[Box], store: MemoryStore, *, own: frozenset[str]) -> None:
         """Args:
         readers: the box itself, or its subscriptions.
-        own: columns that the model adds; taken, and not kept.
+        own: columns that the model adds; accepted, but not kept.
         """
         self._own = own
         self._box, *self._others = readers
@@ -107,7 +107,7 @@ class _MemoryRows:
 
 
 def _own_columns(model: type | None) -> frozenset[str]:
-    """Those of the user's class that no box needs."""
+    """The columns of the user's class that no box needs."""
     if model is None:
         return frozenset()
     columns = model.__table__.columns  # type: ignore[attr-defined] # told by the settings: it is a model
@@ -115,7 +115,7 @@ def _own_columns(model: type | None) -> frozenset[str]:
 
 
 class _Undoing:
-    """Calls back when the transaction or savepoint that is open in a session just now is rolled back."""
+    """Calls back when the transaction or savepoint now open in a session is rolled back."""
 
     def watch(self, session: Any, undo: Callable[[], None]) -> None:
         match session:
@@ -124,7 +124,7 @@ class _Undoing:
             case Connection():
                 self._watch_connection(session, undo)
             case _:
-                pass  # None, or a stand-in of the test's own
+                pass  # None, or the test's own fake
 
     def _watch_session(self, session: Session, undo: Callable[[], None]) -> None:
         if not session.in_transaction():

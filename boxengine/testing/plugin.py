@@ -1,7 +1,7 @@
 """The pytest plugin, found by pytest wherever boxengine is installed.
 
 Fixtures: ``boxes`` (in memory), ``database_boxes`` (in the test's database), ``boxengine_servers`` (real servers).
-What a test does not use is not imported: a test run that never asks for a fixture pays nothing for the plugin.
+Everything is imported only when it is used, so a test run without these fixtures pays nothing for the plugin.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TestServers:
-    """Real servers, of this test alone as far as it can see."""
+    """Real servers that look to the test as if it alone used them."""
 
     __test__ = False
 
@@ -35,7 +35,7 @@ class TestServers:
 
 @dataclass(frozen=True, slots=True)
 class _Started:
-    """The servers of the session."""
+    """The servers of the test session."""
 
     postgres: Any
     valkey: Any
@@ -61,7 +61,7 @@ def boxengine_resolved(pytestconfig: pytest.Config) -> Resolved:
 
 @pytest.fixture
 def boxes(boxengine_resolved: Resolved) -> Iterator[MemoryBoxes]:
-    """The configured boxes in memory. ``create_outbox_item`` and its like write to them while the test runs."""
+    """The configured boxes in memory. ``create_outbox_item`` and the other create functions write to them while the test runs."""
     from boxengine.app import default  # noqa: PLC0415 - see above
     from boxengine.testing.memory import MemoryBoxes  # noqa: PLC0415
 
@@ -75,7 +75,7 @@ def boxes(boxengine_resolved: Resolved) -> Iterator[MemoryBoxes]:
 def database_boxes(boxengine_resolved: Resolved) -> Iterator[Callable[[Bind], DatabaseBoxes]]:
     """Called with a session, connection or engine: the configured boxes in its database.
 
-    From then on ``create_outbox_item`` and its like, too, write by this configuration while the test runs.
+    From then on, ``create_outbox_item`` and the other create functions also use this configuration while the test runs.
     """
     from boxengine.app import default  # noqa: PLC0415 - see above
     from boxengine.testing.connected import DatabaseBoxes  # noqa: PLC0415
@@ -106,7 +106,7 @@ def boxengine_started() -> Iterator[_Started]:
 
 @pytest.fixture
 def boxengine_servers(boxengine_started: _Started) -> Iterator[TestServers]:
-    """A database and a Redis of the test's own, on real servers that all tests of the session share."""
+    """A database and a Redis for this test alone, on real servers that all tests of the session share."""
     from uuid import uuid4  # noqa: PLC0415 - see above
 
     import psycopg  # noqa: PLC0415
@@ -124,7 +124,7 @@ def boxengine_servers(boxengine_started: _Started) -> Iterator[TestServers]:
 
 
 def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
-    """What is wrong with the items that were emitted, one line each."""
+    """The differences of emitted items from the expected ones, one line each."""
     import sys  # noqa: PLC0415
 
     emitted = sys.modules.get("boxengine.testing.emitted")

@@ -8,7 +8,7 @@ from boxengine.domain.item import Item
 
 
 class RecordingTransport:
-    """Stands for a transport that the test must not call; takes every item, or fails as it is told.
+    """Replaces a transport that the test must not call; takes every item, or fails as told by ``answers``.
 
     Example::
 
@@ -20,7 +20,7 @@ class RecordingTransport:
 
     def __init__(self, *, answers: list[Any] | None = None) -> None:
         """Args:
-        answers: what the next calls return, in order; an exception among them is raised. Used up, every item is taken.
+        answers: what the next calls return, in order; an exception is raised instead. After the last, every item is taken.
         """
         self.items: list[Item] = []
         """All items it was called with, refused ones too, in the order of the calls."""
