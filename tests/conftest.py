@@ -36,6 +36,7 @@ from tests.servers.offer import How, Offer
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresFromWheel
 from tests.servers.promised import ABSENT, broken_promises, promised_servers, require
+from tests.servers.pymysql_contexts import share_the_default_one
 from tests.servers.session import ServerSession
 from tests.servers.sources import sources
 from tests.servers.valkey import ValkeyFromWheel
@@ -55,6 +56,7 @@ class ServerLookup(Protocol):
 
 def pytest_configure(config: pytest.Config) -> None:
     _keep_bytecode()
+    share_the_default_one()
     session = config.stash[_SESSION] = ServerSession(sources(os.environ))
     if hasattr(config, "workerinput"):
         return
