@@ -17,8 +17,8 @@ it goes out first, also where nobody serialises the writers of a key. A batch mu
 transaction that got its id early may write its item late.
 
 **A claim** (``statements``) takes the buckets' locks as ever, and in the same round trip reads positions, the current
-snapshot, the rows (``reading``) and what is due in the side table. It asks for the snapshot before it writes anything: a
-transaction sees its own rows, and what a handler puts into the log must come with a later snapshot.
+snapshot, the rows (``reading``) and what is due in the side table (``texts``). It asks for the snapshot before it
+writes anything: a transaction sees its own rows, and what a handler puts into the log must come with a later snapshot.
 
 **A settlement** writes in one transaction: the outcomes of side rows; a copy in the side table of each item that failed,
 with its outcome; and the new positions (``domain/log_progress``). An item without an outcome that stands before a settled

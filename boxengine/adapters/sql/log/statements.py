@@ -20,8 +20,9 @@ from boxengine.adapters.sql.log.partitions import span_of
 from boxengine.adapters.sql.log.reading import Reading as Questions
 from boxengine.adapters.sql.log.reading import array, item_columns
 from boxengine.adapters.sql.log.tables import BUCKET, LogTable
+from boxengine.adapters.sql.log.texts import LogTexts
 from boxengine.adapters.sql.shape.tables import BoxTable
-from boxengine.domain.box import BoxType, StrictOrder
+from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item, Status
 from boxengine.domain.job import ANY_ID
 from boxengine.domain.log_progress import Move, Position, Reading, give, has_gone_back, move
@@ -83,21 +84,22 @@ class LogStatements(PostgresStatements):
         self._positions = found.positions.replace("%", "%%")
         self._partitioned = found.partitioned
         self._readers = found.readers
+        both = LogTexts(self._table, found, self._texts)
         columns = item_columns(found, light=light)
         self._parks = self.strict_order is StrictOrder.KEY
-        questions = Questions(found, f"{columns}, {self._is_parked()}" if self._parks else columns)
+        questions = Questions(found, f"{columns}, {both.is_parked()}" if self._parks else columns)
         share = "greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[])))"
-        self._where = questions.positions(blocked=self._is_blocked())
+        self._where = questions.positions(blocked=both.is_blocked())
         self._next = questions.next_rows(share)
         self._measure = questions.measure()
         self._measured = questions.measured_rows("%s")
         self._beyond = questions.beyond("t.created_at", limit="%s")
         self._waiting_buckets = (
             f"SELECT held.bucket FROM {self._positions} AS held, (SELECT pg_current_snapshot() AS snapshot) AS now "
-            f"WHERE held.bucket = ANY(%s::int[]) AND ({questions.is_pending()}) AND NOT ({self._is_blocked()})"
+            f"WHERE held.bucket = ANY(%s::int[]) AND ({questions.is_pending()}) AND NOT ({both.is_blocked()})"
         )
-        self._lock_alone = self._take_locks(_OF_A_CLAIM)
-        self._copy, self._move = self._copying(found), self._moving()
+        self._lock_alone = self._texts.take_locks(_OF_A_CLAIM)
+        self._copy, self._move = both.copying(), both.moving()
         self._claimed: _Claimed | None = None
 
     def for_claim(self) -> Self:
@@ -466,51 +468,6 @@ class LogStatements(PostgresStatements):
         if at_most is None or self._table.box.subscription is None:
             return ""
         return f" OR {row}.created_at < now() - interval '{at_most.total_seconds():f} seconds'"
-
-    # ── the texts ────────────────────────────────────────────────────────────────────────────────────
-
-    def _is_parked(self) -> str:
-        return (
-            f"EXISTS (SELECT 1 FROM {self._table.name} AS e WHERE e.bucket = t.bucket AND e.event_key = t.event_key "
-            f"AND (e.status = 1 OR (e.status = 0 AND ({self._troubled}))) AND (e.status = 1 OR NOT {self._is_due('e')}))"
-        )
-
-    def _is_blocked(self) -> str:
-        if self.strict_order is not StrictOrder.BUCKET:
-            return "false"
-        return (
-            f"EXISTS (SELECT 1 FROM {self._table.name} AS e WHERE e.status = 0 AND ({self._troubled}) "
-            f"AND (e.bucket, e.id) > (held.bucket, 0) AND e.bucket <= held.bucket AND NOT {self._is_due('e')})"
-        )
-
-    def _copying(self, found: LogTable) -> str:
-        columns = [name.replace("%", "%%") for name in found.shared]
-        log = ", error_log" if self._table.has("error_log") else ""
-        into = f"INSERT INTO {self._table.name} ({', '.join(columns)}, status, errors_count, processed_at, updated_at{log})"
-        rows = (
-            f"SELECT {', '.join(f't.{name}' for name in columns)}, coalesce(f.status, {Status.PENDING:d}), "
-            "coalesce(f.errors_count, 0), CASE WHEN f.status IS NOT NULL THEN statement_timestamp() END, "
-            f"statement_timestamp(){', f.error_log' if log else ''} "
-            "FROM unnest(%s::int[], %s::bigint[], %s::int[], %s::int[], %s::text[]) "
-            "AS f(bucket, id, status, errors_count, error_log) "
-            f"JOIN {self._log} AS t ON {BUCKET} = f.bucket AND t.id = f.id"
-        )
-        if self._table.box.type is BoxType.OUTBOX:
-            return f"{into} {rows}"
-        # An inbox item that somebody has put into the side table as well has its outcome there.
-        return f"WITH t AS ({rows}), copied AS ({into} SELECT * FROM t ON CONFLICT DO NOTHING) SELECT FROM t"
-
-    def _moving(self) -> str:
-        # A bucket that somebody else has moved meanwhile ends the transaction with an error: its locks are ours, so nobody can.
-        return (
-            f"WITH moved AS (UPDATE {self._positions} AS p SET passed = f.passed::pg_snapshot, batch = f.batch::pg_snapshot, "
-            "place = f.place, floor = f.floor, ceiling = f.ceiling, high = f.high, turn = p.turn + 1 "
-            "FROM unnest(%s::int[], %s::text[], %s::text[], "
-            "%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[]) "
-            "AS f(bucket, passed, batch, place, floor, ceiling, high, turn) "
-            "WHERE p.bucket = f.bucket AND p.turn = f.turn RETURNING 1) "
-            "SELECT 1 / (count(*) = %s)::int FROM moved"
-        )
 
 
 def _by_bucket(rows: Iterable[Row]) -> dict[int, list[Row]]:

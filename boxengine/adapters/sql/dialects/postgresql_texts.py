@@ -1,0 +1,205 @@
+"""The texts of PostgreSQL's statements over one box's table, made once for each box.
+
+Every query for pending rows goes bucket by bucket (``LATERAL``) and asks for the order of the index on pending rows: see
+``postgresql``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import assert_never
+
+from boxengine.adapters.sql.dialects.unreadable import is_within_reach
+from boxengine.adapters.sql.shape.tables import BoxTable
+from boxengine.domain.box import JITTER_STRIDE, StrictOrder
+from boxengine.domain.item import Status
+
+_MAX_EXPONENT = 64
+"""With this exponent every pause has long reached its maximum, and the power still fits a float."""
+_NO_ID = 2**63 - 1
+"""Greater than every id."""
+_LONG = 10**9
+"""Seconds; a cap for the time until a delayed row is due, which may be infinite."""
+
+
+class PostgresTexts:
+    """The texts of one box's statements. A ``%s`` in them is a value, in the order in which the statement has them."""
+
+    def __init__(self, table: BoxTable, *, light: int) -> None:
+        """Args:
+        table: with each ``%`` of its name doubled, because the driver looks for placeholders.
+        light: bytes up to which a payload is read with its row; a heavier one is returned as NULL.
+        """
+        self._table = table
+        self._light = light
+
+    def take_locks(self, settings: Mapping[str, str]) -> str:
+        """Takes a claim's locks; sets its limits, and these settings, for the transaction only."""
+        others = "".join(f"set_config('{name}', '{value}', true), " for name, value in settings.items())
+        return (
+            "SELECT coalesce(array_agg(wanted.bucket), '{}') AS granted, now(), "
+            "set_config('boxengine.held', coalesce(array_agg(wanted.bucket), '{}')::text, true), "
+            f"{others}set_config('idle_in_transaction_session_timeout', %s, true) "
+            "FROM unnest(%s::int[]) AS wanted(bucket) WHERE pg_try_advisory_xact_lock(%s, wanted.bucket)"
+        )
+
+    def pending(self, columns: str, *, extra: str = "", share: str = "%s", suffix: str = "", of: str = "") -> str:
+        condition, head = f"AND {self.is_due('t')}", ""
+        match self._table.box.strict_order:
+            case StrictOrder.NONE:
+                pass
+            case StrictOrder.KEY:
+                condition += f" AND NOT EXISTS ({self._holding_back_key()})"
+            case StrictOrder.BUCKET:
+                condition += " AND t.id < head.id"
+                head = f"CROSS JOIN LATERAL ({self._holding_back_bucket()}) AS head"
+            case never:
+                assert_never(never)
+        return (
+            f"SELECT i.* FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after) {head} CROSS JOIN LATERAL ("
+            f"SELECT {columns} FROM {self._table.name} AS t WHERE t.status = 0 "
+            f"AND (t.bucket, t.id) > (held.bucket, held.after) AND t.bucket <= held.bucket {condition} {extra} "
+            f"ORDER BY t.bucket, t.id LIMIT {share} {suffix}) AS i {of}"
+        )
+
+    def longest_waiting(self) -> str:
+        since, condition = "t.created_at", ""
+        if self._table.has("available_at"):
+            since = "greatest(t.created_at, t.available_at)"
+            condition = f"AND (t.available_at IS NULL OR t.available_at <= {self._now})"
+        return (
+            # If the condition were inside the limit, the planner would expect few rows to meet it and read the whole table.
+            f"SELECT min(i.since) FILTER (WHERE {is_within_reach('i.since')}) "
+            f"FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after) CROSS JOIN LATERAL ("
+            f"SELECT {since} AS since FROM {self._table.name} AS t WHERE t.status = 0 "
+            f"AND (t.bucket, t.id) > (held.bucket, held.after) AND t.bucket <= held.bucket {condition} "
+            f"ORDER BY t.bucket, t.id LIMIT %s) AS i"
+        )
+
+    def outlook(self) -> str:
+        due = self.pending("t.bucket, 0::float8")
+        if self._table.delayed_index is None:
+            return due
+        return (
+            # The difference itself may be infinite, or beyond what Python holds.
+            f"{due} UNION ALL (SELECT NULL, "
+            f"least(extract(epoch FROM t.available_at) - extract(epoch FROM {self._now}), {_LONG})::float8 "
+            f"FROM {self._table.name} AS t WHERE t.status = 0 AND t.available_at > {self._now} "
+            "ORDER BY t.available_at LIMIT 1)"
+        )
+
+    def item_columns(self) -> str:
+        table = self._table
+        return ", ".join(
+            (
+                "t.id",
+                "t.uuid::text",
+                "t.event_name" if table.has("event_name") else "NULL::text AS event_name",
+                "t.event_key::text",
+                "t.bucket",
+                "t.status",
+                "t.options::text AS options" if table.has("options") else "NULL::text AS options",
+                f"CASE WHEN octet_length(t.{table.payload}) <= {self._light} THEN t.{table.payload} END",
+                self.errors("t"),
+                # In UTC without its zone: the driver takes ten times as long to decode a moment with a zone.
+                "t.created_at AT TIME ZONE 'UTC'" if table.zoned else "t.created_at",
+                self._zoned("processed_at"),
+                *(["t.seq"] if table.numbered else []),
+            )
+        )
+
+    def is_due(self, row: str) -> str:
+        backoff = self._table.box.backoff
+        parts = []
+        if backoff is not None:
+            seconds = (
+                f"least({backoff.maximal.total_seconds()}, {backoff.minimal.total_seconds()} * "
+                f"power({backoff.multiplier}::float8, least({self.errors(row)} - 1, {_MAX_EXPONENT})))"
+            )
+            if backoff.jitter:
+                seconds += f" * (1 - {backoff.jitter} * ({row}.id * {JITTER_STRIDE} %% 1000) / 1000.0)"
+            parts.append(
+                f"({self.errors(row)} = 0 OR {row}.processed_at IS NULL OR "
+                f"{row}.processed_at <= {self._now} - make_interval(secs => {seconds}))"
+            )
+        if self._table.has("available_at"):
+            parts.append(f"({row}.available_at IS NULL OR {row}.available_at <= {self._now})")
+        return "(" + " AND ".join(parts or ["true"]) + ")"
+
+    def errors(self, row: str) -> str:
+        column = f"{row}.errors_count"
+        return f"coalesce({column}, 0)" if "errors_count" in self._table.nullable else column
+
+    def _holding_back_key(self) -> str:
+        """Earlier rows of the same key that are failed, or pending and not due: they park the key."""
+        return (
+            f"SELECT 1 FROM {self._table.name} AS e WHERE e.bucket = t.bucket AND e.event_key = t.event_key AND e.id < t.id "
+            f"AND (e.status = 1 OR (e.status = 0 AND ({self.troubled}))) AND (e.status = 1 OR NOT {self.is_due('e')})"
+        )
+
+    def _holding_back_bucket(self) -> str:
+        """The id of the bucket's first pending row that is not due. OFFSET 0 makes PostgreSQL look it up once per bucket."""
+        first = (
+            f"SELECT e.id FROM {self._table.name} AS e WHERE e.status = 0 AND ({self.troubled}) "
+            f"AND (e.bucket, e.id) > (held.bucket, 0) AND e.bucket <= held.bucket AND NOT {self.is_due('e')} "
+            "ORDER BY e.bucket, e.id LIMIT 1"
+        )
+        return f"SELECT coalesce(({first}), {_NO_ID}) AS id OFFSET 0"
+
+    @property
+    def troubled(self) -> str:
+        """The condition that every waiting row meets; also the predicate of the index that serves strict order."""
+        delayed = " OR e.available_at IS NOT NULL" if self._table.has("available_at") else ""
+        return f"e.errors_count > 0{delayed}"
+
+    def later_delivered(self) -> str:
+        # The stored keys are compared with each other: in old tables they are numbers.
+        name = self._table.name
+        same_event = "AND t.event_name IS NOT DISTINCT FROM i.event_name" if self._table.has("event_name") else ""
+        return (
+            f"SELECT i.id, later.id FROM {name} AS i CROSS JOIN LATERAL ("
+            f"SELECT t.id FROM {name} AS t WHERE t.event_key = i.event_key AND t.id > i.id "
+            f"AND t.status = {Status.DELIVERED:d} {same_event} LIMIT 1) AS later WHERE i.id = ANY(%s::bigint[])"
+        )
+
+    def outcomes(self) -> tuple[str, str]:
+        # One moment for all rows of a statement tells an audit that none of them overtook another. An undelivered row
+        # must still be pending: rows whose deletion was undone are not locked, and an operator may have discarded one.
+        name, now = self._table.name, self.moment("statement_timestamp()")
+        touched = f"processed_at = {now}, updated_at = {now}"
+        deliver = (
+            f"DELETE FROM {name} WHERE id = ANY(%s::bigint[])"
+            if self._table.box.retention.deletes_on_delivery
+            else f"UPDATE {name} SET status = {Status.DELIVERED:d}, {touched} WHERE id = ANY(%s::bigint[])"
+        )
+        log = ""
+        if self._table.has("error_log"):
+            discarded = "concat_ws(E'\\n', f.error_log, t.error_log)"
+            if (limit := self._table.log.always_fit) is not None:
+                discarded = f"left({discarded}, {limit})"
+            log = f", error_log = CASE f.status WHEN {Status.DISCARDED:d} THEN {discarded} ELSE f.error_log END"
+        fail = (
+            f"UPDATE {name} AS t SET status = f.status, errors_count = f.errors_count{log}, {touched} "
+            "FROM unnest(%s::bigint[], %s::int[], %s::int[], %s::text[]) AS f(id, status, errors_count, error_log) "
+            f"WHERE t.id = f.id AND {still_pending('t.')}"
+        )
+        return deliver, fail
+
+    @property
+    def _now(self) -> str:
+        return self.moment("now()")
+
+    def moment(self, expression: str) -> str:
+        """A zoned moment in the form of this table's columns."""
+        if expression == "%s":
+            expression = "%s::timestamptz"
+        return expression if self._table.zoned else f"({expression} AT TIME ZONE 'UTC')"
+
+    def _zoned(self, column: str) -> str:
+        return f"t.{column}" if self._table.zoned else f"t.{column} AT TIME ZONE 'UTC' AS {column}"
+
+
+def still_pending(row: str = "") -> str:
+    """Tests that a row found by its id is pending, in a form that keeps the planner from using the index on pending rows: it
+    would walk all of it for a few ids."""
+    return f"{row}status + 0 = {Status.PENDING:d}"
