@@ -5,12 +5,12 @@
 | ``process`` | the clock, services that run beside the loops, sister processes |
 | ``creating`` | new rows, written through the caller's transaction |
 | ``store`` | rows as the loops need them: due rows, claims, finished rows |
-| ``coordination`` | queue, leases, pauses, wakeups, workers, remembered failures: what may be lost at any time |
+| ``coordination`` | queue, leases, pauses, wakeups, workers, remembered failures: all of it may be lost at any time |
 | ``delivering`` | transports |
 | ``receiving`` | message sources, inboxes, dead letters |
 | ``observing`` | observers, tracers, error trackers |
-| ``events`` | what an observer is told: a frozen value for each thing that happened |
-| ``people`` | what people ask and do: items, counts, inspection, audit, history, trail, checkup |
+| ``events`` | what an observer is told: one frozen value per event |
+| ``people`` | questions and actions of people: items, counts, inspection, audit, history, trail, checkup |
 
 Every docstring here is a contract. ``tests/conformance`` holds each implementation to it, the in-memory twins and the real
 ones alike. Nothing in this package knows SQL, Redis commands or rows of one database.
@@ -157,10 +157,10 @@ _HOMES = {
 }
 
 
-if not TYPE_CHECKING:  # a checker would believe that there is every name
+if not TYPE_CHECKING:  # type checkers would otherwise accept any name
 
     def __getattr__(name: str) -> Any:
-        """The names above, each imported when it is first asked for: a command that needs one need not wait for all."""
+        """Imports each of the names above when it is first used, so that a command that needs one does not wait for all."""
         for home, names in _HOMES.items():
             if name in names:
                 return globals().setdefault(name, getattr(import_module(home), name))

@@ -1,4 +1,4 @@
-"""How arguments of a task are stored that are more than JSON."""
+"""How a task's arguments are stored if they are not plain JSON."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ class ArgsCodec(Protocol):
         """The arguments as they are stored, as JSON.
 
         Raises:
-            InvalidItem: they are not what the task takes.
+            InvalidItem: the task does not take these arguments.
         """
 
     def decode(self, stored: Any) -> Any:
         """The arguments again.
 
         Raises:
-            InvalidItem: these are not arguments of the task.
+            InvalidItem: the stored values are not arguments of this task.
         """

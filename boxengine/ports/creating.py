@@ -11,12 +11,12 @@ Attributes = dict[str, Any]
 
 
 class Inserted(NamedTuple):
-    """What came of an insertion."""
+    """The result of an insertion."""
 
     ids: list[ItemId]
-    """In the order given; of a row with a known ``dedup_key`` that of the first."""
+    """In the order given. For a row whose ``dedup_key`` is known: the id of the existing row."""
     known: frozenset[ItemId] = frozenset()
-    """Those of rows that were there already."""
+    """The ids of rows that existed already."""
 
 
 class NewRows(Protocol):
@@ -27,7 +27,7 @@ class NewRows(Protocol):
         """The columns a caller may set."""
 
     def insert(self, session: Any, rows: Sequence[Attributes]) -> Inserted:
-        """Inserts the rows, as far as they are not there already."""
+        """Inserts the rows that do not exist yet."""
 
 
 class CreateBatch(Protocol):
@@ -37,5 +37,5 @@ class CreateBatch(Protocol):
         self, session: Any, batch: Sequence[Mapping[str, Any]], /, *, known: set[ItemId] | None = None
     ) -> list[ItemId]:
         """Args:
-        known: takes in the ids of items that were there already.
+        known: a set to which the ids of items that existed already are added.
         """

@@ -8,9 +8,9 @@ from typing import Any, Protocol, runtime_checkable
 from boxengine.domain.item import Item
 
 Result = Any
-"""What a transport returns for one item. ``False``, a ``Failure`` or an exception is a failed attempt, and so is what cannot be
-understood: an awaitable, a generator, an exception that was returned. ``Unavailable``, raised or returned, is no attempt and
-leaves the item pending. Anything else: delivered."""
+"""What a transport returns for one item. ``False``, a ``Failure`` or a raised exception is a failed attempt, and so is a value
+that makes no sense: an awaitable, a generator, a returned exception. ``Unavailable``, raised or returned, is no attempt and
+leaves the item pending. Anything else means delivered."""
 
 
 class Transport(Protocol):

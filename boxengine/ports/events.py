@@ -1,6 +1,6 @@
 """What the engine tells its observer: one frozen value per event.
 
-An event describes a batch, a poll or a turn, never a single item of many, so what it costs does not grow with the
+An event describes a batch, a poll or a turn, never a single item of many, so its cost does not grow with the number of
 items. Durations and ages are in seconds.
 """
 
@@ -45,15 +45,15 @@ class Polled:
     partition: int
     _: KW_ONLY
     found: int
-    """Rows that are due."""
+    """How many due rows it found."""
     pushed: int
-    """Jobs."""
+    """How many jobs it queued."""
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Throttled:
-    """A throttler of the tactic put a poll off or let it pass."""
+    """One of the tactic's throttlers delayed, skipped or allowed a poll."""
 
     box: Box
     partition: int
@@ -77,7 +77,7 @@ class QueueMeasured:
 
 @dataclass(frozen=True, slots=True)
 class ForeignJobs:
-    """The queue held elements that are no jobs of the box. They were dropped."""
+    """The queue held elements that are not jobs of the box. They were dropped."""
 
     box: Box
     elements: Sequence[bytes]
@@ -88,7 +88,7 @@ class ForeignJobs:
 class NamesTwice:
     """Another worker shares this one's Redis and has boxes of the same names in another database.
 
-    Each takes the other's jobs, leases and pauses. Told once for each such worker.
+    Each takes the other's jobs, leases and pauses. Reported once for each such worker.
     """
 
     worker: WorkerInfo
@@ -128,7 +128,7 @@ class Transported:
 
 @dataclass(frozen=True, slots=True)
 class KeptBack:
-    """A middleware did not call on for these items, so they stay pending. Each item is told once."""
+    """A middleware did not call ``call_next`` for these items, so they stay pending. Each item is reported once."""
 
     box: Box
     _: KW_ONLY
@@ -180,7 +180,7 @@ class Ending(StrEnum):
 
     PROCESSED = "processed"
     TIMEOUT = "timeout"
-    """Its time was over: the buckets were left to others."""
+    """Its time ran out: the buckets were left to others."""
     SKIPPED = "skipped"
     """There was nothing to do."""
     FAILED = "failed"
@@ -188,7 +188,7 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HoldEnded:
-    """A processor thread is done with the buckets that it took."""
+    """A processor thread has finished with the buckets that it took."""
 
     box: Box
     buckets: Sequence[int]
@@ -210,7 +210,7 @@ class FetchFailed:
 
 @dataclass(frozen=True, slots=True)
 class DiscardedByHand:
-    """A person gave these items up."""
+    """A person discarded these items."""
 
     box: Box
     ids: Collection[ItemId]
@@ -228,7 +228,7 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True)
 class OldestPending:
-    """How old a box's oldest pending row is; 0 where nothing is pending."""
+    """How old a box's oldest pending row is; 0 if nothing is pending."""
 
     box: Box
     _: KW_ONLY
@@ -237,7 +237,7 @@ class OldestPending:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """The age of the oldest item in the log that a subscription has not passed; 0: it has passed all."""
+    """The age of the oldest item in the log that a subscription has not passed yet; 0: it has passed all."""
 
     box: Box
     _: KW_ONLY
@@ -246,17 +246,17 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class RetentionHeld:
-    """A subscription has not passed items that retention would delete otherwise."""
+    """Retention keeps items that it would otherwise delete, because a subscription has not passed them yet."""
 
     box: Box
     _: KW_ONLY
     age: timedelta
-    """Of the oldest of them."""
+    """The age of the oldest of these items."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stranded:
-    """How many pending rows lie in buckets that the box does not have; 10,000 at most."""
+    """How many pending rows lie in buckets that the box does not have; counted up to 10,000."""
 
     box: Box
     _: KW_ONLY
@@ -265,7 +265,7 @@ class Stranded:
 
 @dataclass(frozen=True, slots=True)
 class MessagesStored:
-    """A batch of messages is in the inbox for good."""
+    """A batch of messages has been committed to the inbox."""
 
     box: Box
     counts: Mapping[TopicPartition, Consumed]
@@ -276,7 +276,7 @@ class MessagesStored:
 
 @dataclass(frozen=True, slots=True)
 class Lagging:
-    """How many messages a consumer still has before it in the partitions that it owns."""
+    """How many messages a consumer has still to read in the partitions that it owns."""
 
     box: Box
     lags: Mapping[TopicPartition, int]
@@ -284,7 +284,7 @@ class Lagging:
 
 @dataclass(frozen=True, slots=True)
 class OutageBegan:
-    """A server, a box or a loop stopped working. Told once, not at every try."""
+    """A server, a box or a loop stopped working. Reported once, not at every try."""
 
     what: str
     reason: str
@@ -302,7 +302,7 @@ class OutageEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorSlow:
-    """Redis answers slowly, so leases last longer and items go out all the same. Told once."""
+    """Redis answers slowly, so leases last longer; items still go out. Reported once."""
 
     seconds: float
     """How long an answer takes."""

@@ -1,7 +1,7 @@
-"""Processes that run handlers, one job at a time each, and what they and the worker say to each other.
+"""Processes that run handlers, each one job at a time, and the messages between them and the worker.
 
-The worker sends an ``Order``; the process answers ``Begun``, asks with ``Call`` as often as its handler does, and ends with
-``Returned`` or ``Raised``. Values of users travel as JSON, so that neither side needs the other's classes.
+The worker sends an ``Order``. The process answers ``Begun``, sends a ``Call`` whenever its handler asks for something, and
+ends with ``Returned`` or ``Raised``. Users' values travel as JSON, so that neither side needs the other's classes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Order:
 
     job: ClaimedJob
     until: float
-    """Monotonic time at which the process ends itself, unless it hears of a later one: the lease is about to end."""
+    """Monotonic time at which the process ends itself, because the lease is about to end; ``Prolonged`` moves it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class Prolonged:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """To the process: what its ``Call`` came to."""
+    """To the process: the result of its ``Call``."""
 
     value: bool | None = None
     error: str | None = None
-    """The class of what was raised, one of ``boxengine.errors``."""
+    """The name of the raised exception's class, from ``boxengine.errors``."""
     text: str = ""
 
 
@@ -47,7 +47,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """From the process: the handler asks something of its job, and waits."""
+    """From the process: the handler asks its job for something, and waits."""
 
     what: str
     value: str = "null"
@@ -76,33 +76,32 @@ FromProcess = Begun | Call | Returned | Raised
 
 
 class ProcessGone(Exception):
-    """The process has ended; the message says how, as the end of a sentence that begins with "it"."""
+    """The process has ended. The message says how; it completes a sentence that begins with "it"."""
 
 
 class HandlerProcess(Protocol):
-    """One process. Belongs to the thread that borrowed it, but for ``kill``."""
+    """One process. Only the thread that borrowed it may use it, except for ``kill``."""
 
     def send(self, message: ToProcess) -> None:
         """Raises ``ProcessGone``."""
 
     def receive(self, within: float) -> FromProcess | None:
-        """The next message; None: none came within so many seconds.
+        """The next message; None: none came within this many seconds.
 
         Raises:
-            ProcessGone: none will come any more.
+            ProcessGone: no more messages will come.
         """
 
     def kill(self) -> None:
-        """Ends the process at once, and with it the processes that it has started. From any thread, as often as one likes."""
+        """Ends the process and the processes that it has started, at once. Any thread may call this, and repeatedly."""
 
 
 class HandlerProcesses(Protocol):
     """The processes of one box."""
 
     def borrow(self) -> AbstractContextManager[HandlerProcess]:
-        """A process that is idle, or a new one. It is kept for the next job, unless the block raises ``ProcessGone``, or has
-        killed it."""
+        """An idle process, or a new one. It is kept for the next job unless the block raises ``ProcessGone`` or kills it."""
 
     @property
     def closed(self) -> bool:
-        """Whether all have been ended, because the worker stops."""
+        """Whether all processes have been ended, because the worker stops."""

@@ -14,25 +14,25 @@ if TYPE_CHECKING:
 
 
 class Observer(Protocol):
-    """Told what happened; counts and logs as it likes. It must not raise and must not block."""
+    """Told what happened, to count or log it. It must not raise or block."""
 
     def see(self, event: Event) -> None:
         """Called from any thread, once per batch or less, never once per item of a batch.
 
-        A ``match`` over the event's class picks out what an observer cares about; see ``ports/events``.
+        An observer selects the events that it needs with a ``match`` over their classes; see ``ports/events``.
         """
 
 
 class Tracer(Protocol):
-    """Follows an item from its creation to its transport, across processes. Never raises; free where nothing listens.
+    """Follows an item from its creation to its transport, across processes. Never raises; costs nothing if nothing listens.
 
-    Each context manager makes its span the current one, so that what runs inside shows up under it.
+    Each context manager makes its span the current one, so that spans begun inside become its children.
     """
 
     def inject(self, headers: dict[str, str]) -> dict[str, str]:
-        """These headers with the current context added; the very same dict where there is none to add.
+        """These headers with the current context added; the same dict object if there is no context.
 
-        A context that the headers already carry stays. For a batch, call it once with ``{}`` and share what comes back.
+        A context that the headers already carry stays. For a batch, call it once with ``{}`` and share the result.
         """
 
     def creating(self, box: Box, count: int) -> AbstractContextManager[object]:
@@ -49,6 +49,6 @@ class Tracer(Protocol):
 
 
 class ErrorTracker(Protocol):
-    """Told of what a person should see: items that failed for good, loops that broke."""
+    """Told of errors that a person should see: items that failed for good, loops that broke."""
 
     def __call__(self, error: BaseException | str, /, **context: Any) -> None: ...

@@ -14,7 +14,7 @@ class Clock(Protocol):
         """Wall-clock time, with zone UTC."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back; goes on while the process is stopped."""
+        """Seconds that never go back, and that continue while the process is stopped."""
 
 
 class Service(Protocol):
@@ -29,10 +29,10 @@ class OtherProcesses(Protocol):
     """The loops of child processes, as their parent sees them."""
 
     def complaints(self, now: float) -> Iterable[str]:
-        """Each loop that is behind at ``now`` (monotonic seconds)."""
+        """A complaint about each loop that is behind at ``now`` (monotonic seconds)."""
 
     def not_started(self) -> Iterable[str]:
-        """Each process that runs no loop yet."""
+        """The processes that run no loop yet."""
 
     def missing(self, now: float) -> Iterable[str]:
-        """The servers that each process needs and does not reach at ``now`` (monotonic seconds)."""
+        """The servers that each process needs and cannot reach at ``now`` (monotonic seconds)."""

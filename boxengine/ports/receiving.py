@@ -27,29 +27,29 @@ class Consumed(NamedTuple):
 
 
 class MessageSource(Protocol):
-    """Messages out of a partitioned log, as one consumer of a group sees them. Used by one thread, ``check`` by any.
+    """Messages of a partitioned log, as one consumer of a group sees them. Used by one thread; any thread may call ``check``.
 
-    A message counts as done once it is acknowledged; until then it comes again after ``put_back``, after a restart, and
-    to whoever takes its partition over. Methods raise ``SourceUnavailable`` where the broker does not answer.
+    A message is done once it is acknowledged. Until then it is received again after ``put_back``, after a restart, and by
+    the consumer that takes over its partition. Methods raise ``SourceUnavailable`` if the broker does not answer.
     """
 
     def receive(self, limit: int, *, wait: timedelta) -> Sequence[ReceivedMessage]:
         """Up to ``limit`` messages, each partition in its order; waits up to ``wait`` for the first."""
 
     def acknowledge(self, messages: Sequence[ReceivedMessage]) -> None:
-        """These are stored for good. Those of partitions that others have taken over meanwhile are left to them."""
+        """These messages are stored for good. Messages of partitions that others have taken over meanwhile are left to them."""
 
     def put_back(self, messages: Sequence[ReceivedMessage]) -> None:
-        """These are not stored: they will be received again, before any later ones of their partitions.
+        """These messages are not stored. They are received again, before any later ones of their partitions.
 
-        A partition that was halted goes on from there.
+        A halted partition continues from there.
         """
 
     def halt(self, message: ReceivedMessage) -> None:
-        """Gives no more of the message's partition, from that message on, until it is put back or the partition moves."""
+        """Holds the message's partition back, from that message on, until it is put back or the partition moves."""
 
     def lags(self) -> Mapping[TopicPartition, int]:
-        """How many messages of each owned partition are not acknowledged yet, by what is known locally; contacts no broker."""
+        """How many messages of each owned partition are not acknowledged yet, as far as is known locally; contacts no broker."""
 
     def check(self) -> None:
         """Raises if the broker is known not to answer; does not contact it."""
@@ -65,20 +65,20 @@ class InboxTransaction(Protocol):
     """The object that items are created through (a SQLAlchemy ``Connection``)."""
 
     def savepoint(self) -> AbstractContextManager[None]:
-        """Undoes what its block has written if the block raises.
+        """Rolls back what its block wrote if the block raises.
 
         Raises:
-            InvalidItem: the database refuses what was written, and would do so again: a constraint, a value too long.
+            InvalidItem: the database refuses what was written, and always will: it breaks a constraint, or a value is too long.
         """
 
     def reject(self, item_id: ItemId, reason: str) -> None:
-        """Makes a pending row that was never tried a failed one, with this reason as its error log.
+        """Marks a pending row that was never tried as failed, with this reason as its error log.
 
-        Only for a row that this transaction inserted: one that was there before may be a good one.
+        Only for a row that this transaction inserted: an earlier row may be valid.
         """
 
     def stored_options(self, dedup_keys: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-        """The options of the rows with these keys, by key; nothing where the table has no such keys or no options."""
+        """The options of the rows with these keys, by key; empty if the table has no such keys or no options."""
 
     def stored_payloads(self, item_ids: Sequence[ItemId]) -> Mapping[ItemId, bytes]:
         """The payloads of these rows, as far as this transaction sees them."""
@@ -91,7 +91,7 @@ class Inbox(Protocol):
         """The columns of the box's table.
 
         Raises:
-            SchemaMismatch: there is no such table, or no column of it can identify a repeated message.
+            SchemaMismatch: the table does not exist, or none of its columns can identify a repeated message.
         """
 
     def transaction(self, box: Box) -> AbstractContextManager[InboxTransaction]:
@@ -102,12 +102,12 @@ class DeadLetters(Protocol):
     """Stores messages that cannot become items of their box."""
 
     def bury(self, transaction: InboxTransaction, message: ReceivedMessage, reason: str) -> bool:
-        """Puts the message away for good, or lets that commit with the transaction.
+        """Stores the message for good, at once or when the transaction commits.
 
-        False: there is a row with its ``dedup_key`` already, so it counts as a repetition and nothing was written.
+        False: a row with its ``dedup_key`` exists already, so it counts as a repetition and nothing was written.
 
         Raises:
-            InvalidItem: it cannot be put away either.
-            GraveUnavailable: the place for it does not answer, or refuses it. The caller must try again later.
+            InvalidItem: it cannot be stored as a dead letter either.
+            GraveUnavailable: the place for dead letters does not answer, or refuses it. The caller must try again later.
             StoreUnavailable: the database does not answer.
         """

@@ -1,4 +1,4 @@
-"""What processes share about schedules: up to which moment the runs have been created."""
+"""What processes share about schedules: the moment up to which runs have been created."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ class Known:
 
     now: datetime
     handled_until: Mapping[str, datetime]
-    """The schedules by name; one that no worker has seen yet is missing."""
+    """By the schedule's name; a schedule that no worker has seen yet is missing."""
 
 
 class Schedules(Protocol):
-    """Every method may raise ``StoreUnavailable``; then nothing has changed, or all of it."""
+    """Every method may raise ``StoreUnavailable``; then either everything has changed or nothing."""
 
     def fire(
         self, box: JobBox, name: str, rule: str, runs: Callable[[datetime, datetime], Sequence[NewJob]]
     ) -> datetime | None:
-        """Creates what is due, and remembers the store's now as handled, all or nothing; returns that now.
+        """Creates the due runs and records the store's present time as handled, all or nothing; returns that time.
 
-        ``runs`` is called with the moment until which the schedule was handled, and with now; perhaps twice. While its jobs are
-        created nobody else fires the schedule. One that is new, or has another rule than before, is handled until now, and
-        so is one that was handled until later than now because a clock was set back. None: somebody else has met the new
-        schedule at the same moment.
+        ``runs`` is called, perhaps twice, with the moment until which the schedule was handled, and with that time. While its
+        jobs are created, nobody else fires the schedule. A schedule that is new or whose rule has changed counts as handled
+        until now, and so does one whose moment lies in the future because a clock was set back. None: somebody else has
+        registered the new schedule at the same moment.
         """
 
     def known(self, box: JobBox) -> Known:
-        """What was handled until when."""
+        """The moments until which the schedules were handled."""

@@ -1,4 +1,4 @@
-"""The rows of all boxes, as the loops need them."""
+"""The rows of all boxes, as the worker's loops need them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Outlook(NamedTuple):
     """The result of a check of a box's buckets."""
 
     due: list[int]
-    """Those with at least one due row."""
+    """The buckets with at least one due row."""
     next_in: timedelta | None
-    """How long until the box's first delayed row reaches its ``available_at``; None if that is not known."""
+    """The time until the box's first delayed row reaches its ``available_at``; None: not known."""
 
 
 class PlainClaim(Protocol):
@@ -37,16 +37,16 @@ class PlainClaim(Protocol):
     """
 
     items: Sequence[Item]
-    """The due rows of the granted buckets, locked, in id order within each bucket, at most the limit asked for."""
+    """The due rows of the granted buckets, locked, in id order within each bucket; at most ``limit``."""
 
     refused: frozenset[int]
     """Buckets that somebody else holds; none of their rows are in ``items``."""
 
     exhausted: frozenset[int]
-    """Granted buckets of which ``items`` holds every row that was due."""
+    """Granted buckets whose due rows are all in ``items``."""
 
     unreadable: Mapping[ItemId, str]
-    """The items whose rows could not be read, by id, each with the reason. Such an item holds what could be read, and fails."""
+    """The reasons why rows could not be read, by item id. Such an item holds what could be read, and fails."""
 
     now: datetime
     """The store's clock when the claim was made, with zone UTC. Due times are computed against it."""
@@ -54,25 +54,25 @@ class PlainClaim(Protocol):
     def commit(self, settlement: Settlement) -> Unrecorded | None:
         """Writes all outcomes and ends the transaction, which frees the buckets.
 
-        Returns what could not be recorded of single rows: a refused row repeats none of its neighbours.
+        Returns what could not be recorded, row by row: a refused row does not make its neighbours go out again.
 
         Raises:
-            StoreUnavailable: nothing is known to be written; the rows count as pending.
+            StoreUnavailable: it is unknown whether anything was written; the rows count as pending.
         """
 
 
 class Claim(PlainClaim, Protocol):
-    """A claim whose transaction users' code may read and write in while it is open."""
+    """A claim in whose open transaction users' code may read and write."""
 
     @property
     def session(self) -> Any:
         """The user's session on this very transaction (a SQLAlchemy ``Session``), made at first use."""
 
     def savepoint(self) -> AbstractContextManager[None]:
-        """Undoes what the block has written through ``session`` if the block raises; the claim goes on."""
+        """Rolls back what the block wrote through ``session`` if the block raises; the claim stays usable."""
 
     def later_delivered(self, items: Sequence[Item]) -> Mapping[ItemId, ItemId]:
-        """The ids of those items of which a later one, of the same key and event name, has been delivered; each with its id."""
+        """For items with a later delivered one of the same key and event name: the id of that one, by the item's id."""
 
 
 ClaimT_co = TypeVar("ClaimT_co", bound=PlainClaim, covariant=True)
@@ -87,8 +87,8 @@ class Claims(Protocol[ClaimT_co]):
         Leaving the context without ``commit`` undoes everything.
 
         Args:
-            buckets: each with the id after which to read (None: from the start), which spares reading what was just settled.
-            limit: of rows; divided among the buckets.
+            buckets: each with the id after which to read, so that rows just settled are not read again; None: from the start.
+            limit: the most rows, divided among the buckets.
 
         Raises:
             StoreUnavailable: the database does not answer.
@@ -96,7 +96,7 @@ class Claims(Protocol[ClaimT_co]):
 
 
 class Store(Protocol):
-    """The rows of all boxes. Every method raises ``StoreUnavailable`` where the database does not answer."""
+    """The rows of all boxes. Every method raises ``StoreUnavailable`` if the database does not answer."""
 
     def poll(self, box: Box, buckets: Sequence[int], limit: int) -> list[PendingRow]:
         """Due rows of these buckets, about ``limit`` at most, each bucket getting its fair share, in id order.
@@ -106,22 +106,22 @@ class Store(Protocol):
         """
 
     def poll_regular(self, box: Box, buckets: Sequence[int], limit: int) -> list[PendingRow]:
-        """As ``poll``, without the rows that have failed before."""
+        """Like ``poll``, without the rows that have failed before."""
 
     def outlook(self, box: Box, buckets: Sequence[int]) -> Outlook:
-        """Where anything is due, and when something will be. One round trip, cheap enough to be asked every second."""
+        """Which buckets have due rows, and when the next row comes due. One round trip, cheap enough to be asked every second."""
 
     def pending(self, boxes: Sequence[Box]) -> frozenset[str]:
-        """Names of those with at least one pending row, due or not. Few round trips, however many boxes there are."""
+        """The names of the boxes with at least one pending row, due or not. Few round trips, however many boxes there are."""
 
     def claims(self, box: Box) -> Claims[Claim]:
-        """Claims in which users' code may take part: transports that take ``session=``, retry strategies."""
+        """Claims whose transaction users' code may use: transports that take ``session=``, retry strategies."""
 
     def plain_claims(self, box: Box) -> Claims[PlainClaim]:
-        """Claims in which no user's code takes part.
+        """Claims whose transaction no users' code uses.
 
-        As they open, the store may already write what a delivery of all rows would write, as long as ``commit`` and
-        leaving do what they always do.
+        When one opens, the store may already write what a delivery of all rows would write, as long as ``commit`` and leaving
+        the claim have their usual effects.
         """
 
     def ping(self) -> None:
@@ -129,19 +129,19 @@ class Store(Protocol):
 
 
 class Bounding(Protocol):
-    """How far the buckets of a box are done, so that looks and claims need not begin at the first row; see ``domain.bounds``."""
+    """How far a box's buckets are done, so that looks and claims need not begin at the first row; see ``domain.bounds``."""
 
     def advance(self, box: Box) -> Collection[int]:
-        """Notes what has been done, if it is time to. To be called several times a second; nearly always it returns at once.
+        """Records how far the buckets are done, if it is time to. Call it several times a second; it usually returns at once.
 
-        Returns buckets in which a row has come back where all was done: they are worth a look.
+        Returns the buckets in which a row has come back among those that were done: they are worth a look.
 
         Raises:
             StoreUnavailable: the database does not answer.
         """
 
     def bounded(self, box: Box) -> bool:
-        """Whether the store has bounds for such a box at all; if not, ``advance`` does nothing."""
+        """Whether the store has bounds for this kind of box; if not, ``advance`` does nothing."""
 
     def read_from_start(self, box_name: str) -> None:
         """Makes the next look and the next claim begin at the first row, because rows have come back."""
@@ -152,73 +152,73 @@ class Swept(NamedTuple):
 
     deleted: int
     last_id: ItemId | None
-    """The last id that was looked at; None: there was none, the table ends here."""
+    """The last id that was examined; None: there was none, because the table ends here."""
 
 
 class HistoryStore(Protocol):
-    """Looks at and deletes finished rows, for retention, status and metrics. Never in the path of a delivery."""
+    """Reads and deletes finished rows, for retention, status and metrics. Never in the path of a delivery."""
 
     def counts(self, box: Box) -> Mapping[int, int]:
         """Rows by status number. Counts the whole table: for people, not for metrics."""
 
     def oldest_pending(self, box: Box) -> datetime | None:
-        """Since when (zone UTC) the pending row that has waited longest has been there: since its creation, or since its
-        ``available_at`` where that is later. Rows that are delayed beyond now do not wait. None: nothing does.
+        """Since when (zone UTC) the pending row that has waited longest has waited: since its creation, or since its
+        ``available_at`` if that is later. Rows delayed beyond now do not count as waiting. None: no row waits.
 
-        Cheap enough to be asked every few seconds: it looks at the first rows of each bucket only.
+        Cheap enough to be asked every few seconds, because it reads only the first rows of each bucket.
         """
 
     def unread_since(self, box: Box) -> datetime | None:
-        """When (zone UTC) the oldest item was created that stands in the box's log and has not been passed. None: there is none,
-        or no log.
+        """The creation time (zone UTC) of the oldest item in the box's log that has not been passed. None: there is no such
+        item, or no log.
 
-        Cheap, as ``oldest_pending``.
+        As cheap as ``oldest_pending``.
         """
 
     def stranded_items(self, box: Box) -> int:
-        """Pending rows in buckets that the box does not have, where no worker looks; from 10,000 on it counts no further."""
+        """How many pending rows lie in buckets that the box does not have, where no worker looks; counts up to 10,000."""
 
     def oldest_finished(self, box: Box, statuses: Sequence[int]) -> datetime | None:
-        """``created_at`` of the first row, by id, with one of these statuses; may read a replica."""
+        """The ``created_at`` of the row with the lowest id among those with one of these statuses; may read a replica."""
 
     def delete_finished(
         self, box: Box, statuses: Sequence[int], *, created_from: datetime, created_before: datetime, limit: int
     ) -> int:
-        """Deletes, in one transaction, at most ``limit`` such rows of that span of creation; returns how many.
+        """Deletes at most ``limit`` rows with these statuses and creation times, in one transaction; returns how many.
 
-        It need not find rows that stand, by id, far behind many others of their statuses: ``sweep_finished`` does.
+        It need not find rows whose ids come after those of many others with their statuses: ``sweep_finished`` finds them.
         """
 
     def sweep_finished(self, box: Box, before: Mapping[int, datetime], *, after: ItemId | None, limit: int) -> Swept:
-        """Looks at the next rows by id, a bounded number of them, and deletes the old among them in one transaction.
+        """Examines a bounded number of the next rows by id, and deletes the old ones among them in one transaction.
 
         Args:
-            before: by status, the ``created_at`` from which on rows stay. Pending rows stay in any case.
-            after: the id after which to look; None: from the start.
-            limit: of rows to delete.
+            before: by status, the ``created_at`` from which on rows are kept. Pending rows are always kept.
+            after: the id after which to begin; None: from the start.
+            limit: the most rows to delete.
         """
 
 
 class Turnover(NamedTuple):
-    """What a pass did to the partitions of a log."""
+    """What one call of ``turn_over`` did to the partitions of a log."""
 
     made: Sequence[str] = ()
-    """Names of those made ahead."""
+    """The names of partitions created ahead."""
     dropped: Sequence[str] = ()
-    """Names of those dropped."""
+    """The names of dropped partitions."""
     deleted: int = 0
-    """Rows that were removed with their partitions."""
+    """How many rows were removed with their partitions."""
     trouble: str | None = None
-    """Why no partition of its own takes what is written now."""
+    """Why rows written now do not go to a partition of their own."""
 
 
 class Partitions(Protocol):
     """The partitions of boxes with ``storage: log``."""
 
     def turn_over(self, box: Box, *, created_before: datetime) -> Turnover | None:
-        """Makes partitions ahead, and removes those that every reader has passed and that hold no item created since.
+        """Creates partitions ahead; drops those that every reader has passed and that hold no item created since that moment.
 
-        Waits for nobody's lock longer than a moment. None: the box has no log, or one without partitions.
+        Never waits for a lock longer than a moment. None: the box has no log, or one without partitions.
         """
 
 
@@ -226,7 +226,7 @@ class Tables(Protocol):
     """The tables behind the boxes, which people may alter while a worker runs."""
 
     def look_again(self) -> Sequence[str]:
-        """Finds out which known tables have changed, and works with them as they are from here on; names of their boxes.
+        """Detects which known tables have changed, and uses their new shape from now on; returns the names of their boxes.
 
         Cheap enough to be asked every half minute.
 

@@ -1,1 +1,1 @@
-"""What workers share. Any of it may be lost at any time, which costs work, but never an item and never the order."""
+"""What workers share. Any of it may be lost at any time; that costs repeated work, but never an item or the order."""

@@ -18,7 +18,7 @@ class RememberedFailure:
     errors_count: int
     error_msg: str
     uuid: str | None = None
-    """The item's own: ids are used again after a TRUNCATE or a restore. None where sbmt-outbox wrote it."""
+    """The item's uuid, because ids are reused after a TRUNCATE or a restore. None if sbmt-outbox wrote the entry."""
 
 
 class FailureMemory(Protocol):
@@ -28,23 +28,23 @@ class FailureMemory(Protocol):
         """Stores them by item id."""
 
     def recall(self, box: Box, ids: Sequence[ItemId]) -> Mapping[ItemId, RememberedFailure]:
-        """Those that are remembered, by item id."""
+        """The remembered failures, by item id."""
 
     def forget(self, box: Box, ids: Sequence[ItemId]) -> None:
         """Drops them."""
 
 
 class InHand(Protocol):
-    """Which buckets whose worker died, and which single items of them, are being sent. Outlives the worker.
+    """Which buckets of dead workers, and which single items of such buckets, are being sent. Outlives the worker.
 
-    May lose anything at any time: an item that ends its worker is then found out a few deaths later.
+    May lose anything at any time; then it takes a few more deaths to find the item that kills its worker.
     """
 
     def put(self, box: Box, item: str) -> int:
         """Notes that this worker is about to send the item, or the first batch of the bucket that goes by this name.
 
-        Returns how many other workers have noted it before, one after the other, and never taken it out.
+        Returns how many other workers noted it before, one after the other, and never took it out.
         """
 
     def take_out(self, box: Box, item: str) -> None:
-        """The item's sending has ended, however it did."""
+        """The sending has ended, whatever the result."""

@@ -8,13 +8,13 @@ from boxengine.domain.jobs import JobBox
 
 
 class JobPauses(Protocol):
-    """Where the jobs are, for long jobs need no other server. Every method may raise ``StoreUnavailable``."""
+    """Kept in the jobs' own database, because long jobs need no other server. Every method may raise ``StoreUnavailable``."""
 
     def set(self, box: JobBox, *, running: bool, who: str) -> None:
-        """Remembers for all workers that the box is paused, or that it runs."""
+        """Remembers, for all workers, whether the box runs or is paused."""
 
     def forget(self, box: JobBox, *, who: str) -> None:
-        """Nobody has said anything about the box: it follows the configuration again."""
+        """Forgets what people decided about the box: it follows the configuration again."""
 
     def running(self, box: JobBox) -> bool | None:
-        """Whether it runs, as a person decided; None: nobody did."""
+        """Whether a person decided that the box runs; None: nobody decided anything."""

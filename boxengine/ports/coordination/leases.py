@@ -17,7 +17,7 @@ class Duty(StrEnum):
 
 
 class LeaseName(NamedTuple):
-    """Which lease is meant. How it is spelled is the adapter's business."""
+    """Identifies a lease. The adapter decides how to spell it."""
 
     duty: Duty
     box: str

@@ -12,10 +12,10 @@ class Pauses(Protocol):
     """Which boxes people have paused."""
 
     def set(self, box: Box, *, polling_enabled: bool) -> None:
-        """Remembers it for all workers."""
+        """Remembers, for all workers, whether the box is polled or paused."""
 
     def forget(self, box: Box) -> None:
-        """Nobody has said anything about the box: it follows the configuration again."""
+        """Forgets what people decided about the box: it follows the configuration again."""
 
     def polling_enabled(self, boxes: Sequence[Box]) -> Mapping[str, bool]:
         """The boxes that somebody paused or resumed, by name; the others follow the configuration."""

@@ -15,14 +15,14 @@ class Signal(NamedTuple):
 
     box_name: str
     bucket: int | None
-    """Where it is known."""
+    """None: not known."""
     due: bool = True
-    """Whether the row may go out at once; if not, its bucket is worth a look, no more."""
+    """Whether the row may go out at once; if not, its bucket is only worth a look."""
     again: bool = False
-    """Whether the row may be an old one that is pending again, before others that are done. Then no bucket is named."""
+    """Whether the row may be an old one, pending again, that comes before rows that are done. No bucket is named then."""
 
     def encode(self) -> str:
-        """``box``, ``box:again``, ``box:bucket``, or ``box:bucket?`` where the row is not due yet."""
+        """``box``, ``box:again``, ``box:bucket``, or ``box:bucket?`` if the row is not due yet."""
         if self.again:
             return f"{self.box_name}:{_AGAIN}"
         if self.bucket is None:
@@ -31,12 +31,12 @@ class Signal(NamedTuple):
 
     @classmethod
     def decode(cls, text: str) -> Signal:
-        """The signal in a message; what somebody else sends on the channel is the name of a box that nobody knows."""
+        """The signal in a message. A foreign message on the channel decodes to the name of a box that nobody knows."""
         box_name, colon, bucket = text.rpartition(":")
         if colon and bucket == _AGAIN:
             return cls(box_name, None, again=True)
         number = bucket.removesuffix("?")
-        # Longer ones are no buckets, and Python refuses to read thousands of digits.
+        # A longer number is no bucket, and Python refuses to convert thousands of digits.
         if colon and number.isascii() and number.isdigit() and len(number) < _TOO_LONG:
             return cls(box_name, int(number), due=number == bucket)
         return cls(text, None)
@@ -46,10 +46,10 @@ class Wakeups(Protocol):
     """Hints that rows were committed. Lossy by design: a lost one costs one poll interval."""
 
     reliable: bool
-    """Whether hints come at all just now (a listener is connected); the poller looks by itself more often if not."""
+    """Whether hints arrive at all now (a listener is connected). If not, the poller looks more often by itself."""
 
     def wait(self, timeout: timedelta) -> list[Signal]:
-        """Blocks until at least one signal came or the time is over; the signals so far, in order of arrival."""
+        """Blocks until at least one signal has come or the time is over; returns the signals so far, in order of arrival."""
 
     def close(self) -> None:
         """Lets a blocked ``wait`` return, and frees the connection."""

@@ -15,7 +15,7 @@ class OpenCircuit:
     transport: str
     since: datetime
     next_try: datetime | None
-    """Not before this moment; None: when the call that hangs comes back."""
+    """The transport is not tried before this moment; None: not before the hanging call returns."""
     reason: str
 
 
@@ -26,7 +26,7 @@ class Engagement:
     box: str
     threads: int
     since: datetime
-    """When the one began that has been at it for longest; a thread that has no end of work begins anew every second or so."""
+    """When the thread began that has been doing this for longest. A thread with endless work begins anew about every second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class WorkerInfo:
     """What a running worker process says about itself."""
 
     id: str
-    """Random; another one after each start."""
+    """Random; new at each start."""
     host: str
     pid: int
     boxes: tuple[str, ...]
@@ -45,11 +45,11 @@ class WorkerInfo:
     circuits: tuple[OpenCircuit, ...] = ()
     """The circuits that were open at the announcement."""
     version: str | None = None
-    """The version of boxengine; None: an earlier one, which did not say."""
+    """The version of boxengine; None: an earlier version, which did not announce it."""
     at_work: tuple[Engagement, ...] | None = None
-    """What its threads were doing at the announcement; None: not said."""
+    """What its threads were doing at the announcement; None: not announced."""
     database: str | None = None
-    """Tells its database from others; None: it does not know, or is of a version that did not say."""
+    """Distinguishes its database from others; None: unknown, or a version that did not announce it."""
 
 
 class Workers(Protocol):
@@ -62,4 +62,4 @@ class Workers(Protocol):
         """The worker has stopped."""
 
     def living(self) -> list[WorkerInfo]:
-        """Those that announced themselves in time, the longest running first."""
+        """The workers whose announcement has not expired, the longest running first."""

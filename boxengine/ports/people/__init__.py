@@ -1,1 +1,1 @@
-"""What people ask and do, on the command line and in the console. Never in the path of a delivery."""
+"""Questions and actions of people, on the command line and in the console. Never in the path of a delivery."""

@@ -1,4 +1,4 @@
-"""Failed attempts of items, for people who ask whether each failed the same way."""
+"""Failed attempts of items, for people who want to know whether all failed for the same reason."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ KEPT_ATTEMPTS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One attempt of an item that failed."""
+    """One failed attempt of an item."""
 
     item_id: ItemId
     uuid: str
-    """The item's own: ids are used again after a TRUNCATE or a restore."""
+    """The item's uuid, because ids are reused after a TRUNCATE or a restore."""
     at: datetime
     number: int
-    """How many of its attempts had failed with this one; a retry by hand counts anew."""
+    """How many of its attempts have failed, this one included; a retry by hand restarts the count."""
     reason: str
     """Which transport, and what it said; one line."""
 
 
 class Attempts(Protocol):
-    """Failed attempts of the last day, of the items of a box that failed last. Nothing depends on it.
+    """Failed attempts of the last day, for those items of a box that failed most recently. Nothing depends on it.
 
-    Raises ``QueueUnavailable`` where the server does not answer.
+    Raises ``QueueUnavailable`` if the server does not answer.
     """
 
     def add(self, failed: Mapping[str, Sequence[Attempt]]) -> None:
         """Keeps failed attempts, given by box name in the order in which they failed."""
 
     def of(self, box: str, item_id: ItemId, uuid: str) -> list[Attempt]:
-        """Those of one item, the oldest first."""
+        """The kept attempts of one item, the oldest first."""

@@ -1,4 +1,4 @@
-"""What the audit reads: a box's whole table, the topic it was sent to, and a place to match the two."""
+"""What the audit reads: a box's whole table, the topics it was sent to, and a place to match the two."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from boxengine.domain.message import ReceivedMessage
 
 
 class AuditedRow(NamedTuple):
-    """What the checks by key look at. Moments are UTC and do not say so: drivers make those soonest."""
+    """The columns that the checks by key read. Moments are UTC without a time zone, which drivers create fastest."""
 
     id: ItemId
     event_key: str
     bucket: int
     status: int
     may_wait: bool
-    """An attempt at it has failed, or it was delayed: without strict order later items may go first."""
+    """Whether an attempt has failed or the item was delayed: without strict order, later items may overtake it."""
     processed_at: datetime | None
     created_at: datetime
     seq: int | None
 
 
 class Twins(NamedTuple):
-    """Rows that share what should be unique."""
+    """Rows that share a value that should be unique."""
 
     column: str
     value: str
@@ -37,112 +37,112 @@ class Twins(NamedTuple):
 
 
 class LastDelivered(NamedTuple):
-    """Of one bucket: the highest id that was delivered, and when something last was (UTC, without saying so)."""
+    """For one bucket: the highest delivered id, and when a row was last delivered (UTC, without a time zone)."""
 
     id: ItemId
     at: datetime
 
 
 class RowMark(NamedTuple):
-    """What a row is compared with its message by."""
+    """The values by which a row is compared with its message."""
 
     id: ItemId
     uuid: str
     status: int
     event_name: str | None
     created_at: datetime
-    """UTC, without saying so."""
+    """UTC, without a time zone."""
 
 
 class AuditStore(Protocol):
-    """A box's whole table, in pages, each in a short transaction of its own. ``since`` leaves out what was created before.
+    """A box's whole table, in pages, each in a short transaction of its own. ``since`` leaves out rows created before it.
 
-    Every method raises ``StoreUnavailable`` where the database does not answer.
+    Every method raises ``StoreUnavailable`` if the database does not answer.
     """
 
     def numbered(self, box: Box) -> bool:
-        """Whether its rows carry gapless numbers per key."""
+        """Whether the rows have gapless numbers per key."""
 
     def by_key(self, box: Box, *, since: datetime | None) -> Iterator[Sequence[AuditedRow]]:
-        """All rows, those of a key together, the latest id first.
+        """All rows, grouped by key, the highest id of a key first.
 
-        So of two rows of a key the later one is read first: that it was delivered is then known of an earlier moment
-        than how the other one is. Keys that the database takes for equal may come mixed.
+        So of two rows of a key the later one is read first: what is known of its delivery is older than what is known of
+        the other one. Rows of keys that the database considers equal may be mixed.
 
         Raises:
-            BoxError: the rows cannot be sorted for want of temporary files.
+            BoxError: the rows cannot be sorted, because temporary files cannot be written.
         """
 
     def by_id(self, box: Box, *, since: datetime | None) -> Iterator[Sequence[RowMark]]:
         """All rows, the lowest id first."""
 
     def twins(self, box: Box, *, since: datetime | None, limit: int) -> list[Twins]:
-        """Rows that share a uuid or a dedup_key, at most so many groups of each."""
+        """Rows that share a uuid or a dedup_key, at most ``limit`` groups of each."""
 
     def last_delivered(self, box: Box, buckets: Sequence[int]) -> Mapping[int, LastDelivered]:
-        """Those of the buckets of which anything delivered is still there."""
+        """One for each bucket that still has delivered rows."""
 
 
 class TopicLosses(NamedTuple):
-    """What the broker may have deleted of the topics."""
+    """Which messages of the topics the broker may have deleted."""
 
     complete_from: datetime | None
-    """What was sent before this moment may be gone; None: nothing is."""
+    """Messages sent before this moment may be gone; None: none are."""
     compacted: bool
-    """Of a key's messages only the last is kept."""
+    """Whether only the last message of each key is kept."""
 
 
 class TopicLog(Protocol):
     """The messages of some topics from their beginning to their end. Used once, by one thread.
 
-    Methods raise ``SourceUnavailable`` where the broker does not answer.
+    Methods raise ``SourceUnavailable`` if the broker does not answer.
     """
 
     def measure(self) -> int:
-        """Takes note of the end; about how many messages there are.
+        """Notes where the topics end now; returns roughly how many messages there are.
 
         Raises:
-            BoxError: there is no such topic.
+            BoxError: a topic does not exist.
         """
 
     def read(self) -> Iterator[Sequence[ReceivedMessage]]:
-        """What was committed until ``measure``, in pages, each partition in its order."""
+        """The messages committed before ``measure``, in pages, each partition in its order."""
 
     def losses(self) -> TopicLosses:
-        """Known once all is read."""
+        """Known once everything has been read."""
 
     def close(self) -> None:
         """Frees what it holds."""
 
 
 class RowTrace(NamedTuple):
-    """A row as it is compared with messages."""
+    """The part of a row that is compared with messages."""
 
     uuid: str
     id: ItemId
     awaited: bool
-    """Whether there must be a message."""
+    """Whether the row must have a message."""
     created: int
     """Unix seconds."""
 
 
 class Trace(NamedTuple):
-    """One message of the box as it is compared with others."""
+    """The part of one of the box's messages that is compared with rows and other messages."""
 
     uuid: str
     """Its ``Idempotency-Key``."""
     id: ItemId | None
-    """Its ``Sequence-ID``; None where that is no number."""
+    """Its ``Sequence-ID``; None if that is not a number."""
     key: bytes | None
     partition: int
-    """Number of topic and partition among those that are read."""
+    """The number of its topic and partition among all that are read."""
     offset: int
     created: int
     """Unix seconds."""
 
 
 class Mismatch(NamedTuple):
-    """A uuid of which there is not one row and one message."""
+    """A uuid that does not have exactly one row and one message."""
 
     uuid: str
     row_id: ItemId | None
@@ -152,14 +152,14 @@ class Mismatch(NamedTuple):
     message_id: ItemId | None
     key: bytes | None
     created: int
-    """Of the row, else of the message; unix seconds."""
+    """When the row, or without a row the message, was created; unix seconds."""
     partition: int | None
     offset: int | None
-    """Of one of the messages."""
+    """The offset of one of the messages."""
 
 
 class FirstSending(NamedTuple):
-    """Where an item came first within one partition."""
+    """Where an item first appears in one partition."""
 
     key: bytes
     partition: int
@@ -168,7 +168,7 @@ class FirstSending(NamedTuple):
 
 
 class Matching(Protocol):
-    """Sorts rows and messages, which may be many more than memory holds. First everything goes in, then it comes out."""
+    """Sorts rows and messages, which may not fit into memory. Add everything first, then read the results."""
 
     def add_rows(self, rows: Iterable[RowTrace]) -> None:
         """Rows in any order."""
@@ -177,10 +177,10 @@ class Matching(Protocol):
         """Messages in any order."""
 
     def mismatches(self) -> Iterator[Mismatch]:
-        """All uuids of which there is a message and no row, no message though one is awaited, or several messages."""
+        """All uuids with a message but no row, with no message although one is awaited, or with several messages."""
 
     def first_sendings(self) -> Iterator[FirstSending]:
-        """Keys one after the other, within a key partition by partition, within that the highest id first.
+        """Sorted by key, within a key by partition, and within a partition by id, the highest first.
 
         Messages without a key or an id are left out.
         """

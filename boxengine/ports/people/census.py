@@ -15,7 +15,7 @@ class Precision(StrEnum):
     EXACT = "exact"
     AT_LEAST = "at_least"
     ABOUT = "about"
-    """By the database's statistics."""
+    """From the database's statistics."""
 
 
 class Count(NamedTuple):
@@ -27,11 +27,11 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """How many rows of each kind a box has; None where finding out would take a walk over a large table."""
+    """How many rows of each kind a box has; None if counting them would mean reading a large table."""
 
     pending: Count | None
     retrying: Count | None
-    """Of the pending ones those with failed attempts."""
+    """The pending rows with failed attempts."""
     failed: Count | None
     delivered: Count | None
     discarded: Count | None
@@ -41,11 +41,11 @@ class Census(Protocol):
     """Counts the rows of boxes, for people. Never in the path of a delivery."""
 
     def take(self, box: Box) -> Counts:
-        """Takes a moment even where the table is huge; the counts are as precise as that allows.
+        """Takes only a moment, even if the table is huge; the counts are as precise as that allows.
 
         Raises:
             StoreUnavailable: the database does not answer.
         """
 
     def take_exactly(self, box: Box) -> Counts:
-        """As ``take``, but counts every row, however long that takes."""
+        """Like ``take``, but counts every row, however long that takes."""

@@ -1,4 +1,4 @@
-"""Results of a look at the servers: facts that are as they should be, and findings that need action."""
+"""Results of a check of the servers: facts that are as they should be, and findings that need action."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from boxengine.domain.box import Box
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     area: str
     """database, jobs, redis, kafka or boxengine."""
@@ -20,7 +20,7 @@ class Remark:
     """What to do about it; None: nothing, all is well."""
     box: str | None = None
     alarming: bool = False
-    """Whether people should see it before they ask."""
+    """Whether people should see it without asking."""
 
     @property
     def is_finding(self) -> bool:
@@ -28,7 +28,7 @@ class Remark:
 
 
 class Checkup(Protocol):
-    """Looks at one kind of server. Raises ``Unavailable`` where it does not answer."""
+    """Checks one kind of server. Raises ``Unavailable`` if it does not answer."""
 
     def remarks(self, boxes: Sequence[Box]) -> list[Remark]:
-        """Everything."""
+        """The results of all checks."""

@@ -9,19 +9,19 @@ from enum import StrEnum
 from typing import Protocol
 
 LATENCIES = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
-"""Seconds: the upper bounds of the classes in which waits are counted; one more class holds what is longer."""
+"""Seconds: the upper bounds of the classes in which waits are counted. One more class holds the longer waits."""
 
 
 @dataclass(slots=True)
 class Calls:
-    """How a transport did in some span of time."""
+    """A transport's calls in some span of time."""
 
     calls: int = 0
     items: int = 0
     failed: int = 0
     """Items."""
     seconds: float = 0.0
-    """Spent in all calls together."""
+    """The duration of all calls together."""
 
     def __add__(self, more: Calls) -> Calls:
         return Calls(
@@ -30,7 +30,7 @@ class Calls:
 
     @property
     def per_call(self) -> float:
-        """Seconds that a call takes on average."""
+        """The average seconds per call."""
         return self.seconds / self.calls if self.calls else 0.0
 
 
@@ -42,7 +42,7 @@ class Happened:
     failed: int = 0
     """Attempts."""
     waits: dict[int, int] = field(default_factory=dict)
-    """How many of the sampled deliveries took so long from their creation, by class of ``LATENCIES``."""
+    """How many of the sampled deliveries took this long from their creation, by class of ``LATENCIES``."""
     transports: dict[str, Calls] = field(default_factory=dict)
     """By name."""
 
@@ -58,7 +58,7 @@ class Happened:
         )
 
     def wait(self, share: float) -> float | None:
-        """Seconds within which this share of the deliveries came, as the upper bound of a class; None: none was looked at."""
+        """Seconds within which this share of the deliveries arrived, as the upper bound of a class; None: none was sampled."""
         total, seen = sum(self.waits.values()), 0
         for position in sorted(self.waits):
             seen += self.waits[position]
@@ -75,7 +75,7 @@ class Slot:
     """Its beginning."""
     happened: Happened
     oldest_wait: float | None
-    """Seconds for which the oldest pending item had waited when somebody last looked; None: nobody did."""
+    """Seconds that the oldest pending item had waited when it was last measured; None: never measured."""
 
 
 class Span(StrEnum):
@@ -94,19 +94,19 @@ class Span(StrEnum):
 
 
 class History(Protocol):
-    """What happened lately, for charts: bounded, and nothing depends on it.
+    """Recent events, for charts. Its size is bounded, and nothing depends on it.
 
-    Raises ``QueueUnavailable`` where the server does not answer.
+    Raises ``QueueUnavailable`` if the server does not answer.
     """
 
     def add(self, happened: Mapping[str, Happened], *, now: datetime) -> None:
-        """Adds to the slots of this moment, by box name."""
+        """Adds to the current slots, by box name."""
 
     def measured(self, oldest_waits: Mapping[str, float], *, now: datetime) -> None:
-        """By box name: seconds for which the oldest pending item has waited."""
+        """Records, by box name, the seconds that the oldest pending item has waited."""
 
     def read(self, box: str, span: Span, *, now: datetime) -> list[Slot]:
         """The slots of the span, the oldest first; the last is still being filled."""
 
     def lately(self, boxes: Sequence[str], *, now: datetime) -> Mapping[str, Happened]:
-        """By box name: what happened in this minute and the last."""
+        """What happened in this minute and the one before, by box name."""

@@ -1,7 +1,7 @@
-"""Questions about the rows of a box that a person waits for.
+"""Questions about a box's rows, asked by a person who waits for the answer.
 
-Each is answered in milliseconds on a table of millions. Where no index leads to the answer, a question looks at a limited
-number of rows and says how far it came; the caller may go on from there.
+Each is answered in milliseconds on a table of millions of rows. If no index leads to the answer, a limited number of rows is
+searched, and the result says how far; the caller may continue from there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from boxengine.ports.people.items import ItemFilter, ItemRow
 
 
 class Towards(StrEnum):
-    """Which way a page lies from the id that it starts at."""
+    """In which direction a page extends from the id that it starts at."""
 
     OLDER = "older"
     NEWER = "newer"
@@ -28,25 +28,25 @@ class Found(NamedTuple):
     """The result of one look."""
 
     rows: Sequence[ItemRow]
-    """The highest id first, without payloads, at most as many as were asked for."""
+    """The highest id first, without payloads; at most ``limit``."""
     searched_to: int | None
-    """The id up to which rows were looked at and after which a next look goes on; None: there are no more rows."""
+    """The id up to which rows were searched, and where the next search continues; None: there are no more rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
-    """How a box's table lies on disk, as the database's statistics know it; None where they do not."""
+    """The state of a box's table on disk, from the database's statistics; None: not known."""
 
     bytes: int | None
     """The size with all indexes."""
     dead_rows: int | None
     live_rows: int | None
     vacuumed_at: datetime | None
-    """The last time, by whomever."""
+    """The last vacuum, automatic or not."""
 
 
 class Inspector(Protocol):
-    """Every method raises ``StoreUnavailable`` where the database does not answer, or not in time."""
+    """Every method raises ``StoreUnavailable`` if the database does not answer in time."""
 
     def find(
         self,
@@ -58,20 +58,20 @@ class Inspector(Protocol):
         limit: int,
         enough: Callable[[], bool] = lambda: True,
     ) -> Found:
-        """The rows that are meant on one side of ``start``, itself not among them, the nearest of them; None: from the end
-        that lies opposite of ``towards``.
+        """The matching rows nearest to ``start`` on one side of it, without ``start`` itself. None: from the end of the table
+        opposite to ``towards``.
 
-        It may come back with fewer rows than there are, and then says how far it searched.
+        It may return fewer rows than there are, and then says how far it searched.
 
         Args:
-            enough: asked after each part of the table that was searched and did not fill the page: whether to leave it at that.
+            enough: asked whether to stop, after each searched part of the table that did not fill the page.
         """
 
     def count(self, box: Box, which: ItemFilter, *, limit: int) -> Count:
-        """How many rows are meant, as far as one look tells; at most ``limit`` are counted."""
+        """How many rows match, as far as one search can tell; counts at most ``limit``."""
 
     def troubled(self, box: Box, *, limit: int) -> list[ItemRow]:
-        """Rows whose attempts failed: those that failed for good, the newest first, then those that will be tried again."""
+        """Rows with failed attempts: first those that failed for good, the newest first, then those that will be retried."""
 
     def holding_back(self, box: Box, row: ItemRow) -> ItemRow | None:
         """The first row before this one that failed and keeps it waiting under the box's strict order; None: none does."""
@@ -80,11 +80,10 @@ class Inspector(Protocol):
         """Pending rows of the same bucket with a smaller id."""
 
     def followers(self, box: Box, row: ItemRow, *, limit: int) -> Count:
-        """Pending rows that strict order keeps behind this one; of no more than ``limit`` rows of its bucket it is asked whether
-        they do."""
+        """Pending rows that strict order keeps behind this one. At most ``limit`` rows of its bucket are examined."""
 
     def neighbours(self, box: Box, row: ItemRow, *, limit: int) -> tuple[list[ItemRow], list[ItemRow]]:
-        """Rows of the same key close to this one, before and after, each list the highest id first."""
+        """Rows of the same key just before and just after this one; each list has the highest id first."""
 
     def table(self, box: Box) -> TableState:
         """The table as the database's statistics describe it."""

@@ -1,4 +1,4 @@
-"""What people do with items: which ones they mean, and what becomes of those."""
+"""What people do with items: how they select them, and what they can change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from boxengine.domain.item_id import ItemId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemFilter:
-    """Which rows of a box a person means; what is left out does not restrict."""
+    """Selects rows of a box. A field that is left out does not restrict the selection."""
 
     statuses: frozenset[int] = frozenset()
     ids: tuple[ItemId, ...] = ()
@@ -21,21 +21,21 @@ class ItemFilter:
     created_from: datetime | None = None
     created_before: datetime | None = None
     up_to: ItemId | None = None
-    """The highest id that is meant."""
+    """The highest id that matches."""
     tried: bool = False
-    """Of pending rows only those with failed attempts."""
+    """Leaves out pending rows without failed attempts."""
     uuid: str | None = None
     """In its canonical form."""
     event_name: str | None = None
     error: str | None = None
-    """Text that stands in the ``error_log``, in whatever case."""
+    """Text that the ``error_log`` contains, in any case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemRow:
-    """One row as people look at it; of a column that the table lacks, None. Moments have zone UTC.
+    """One row as people see it. A column that the table lacks is None. Moments have zone UTC.
 
-    What Python cannot hold (an infinite moment, options that are no JSON) is the text that the database has for it.
+    A value that Python cannot represent (an infinite moment, options that are not JSON) is the database's text for it.
     """
 
     id: ItemId
@@ -52,7 +52,7 @@ class ItemRow:
     options: Mapping[str, Any] | str | None
     error_log: str | None
     payload: bytes | None
-    """None in a page, where it would be much to carry."""
+    """None in a page, which would become too large."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,44 +60,44 @@ class _Replay:
     header: str
     """Name of the header that carries the uuid of the delivered row."""
     same_identity: bool = False
-    """Whether receivers are given the row's own ``Idempotency-Key``, so that those that know it drop what they get."""
+    """Whether receivers get the row's own ``Idempotency-Key``, so that those that know it drop the repetition."""
     transport: str | None = None
-    """The only one to deliver to; None: all that are for the row."""
+    """The only transport to deliver to; None: all that take the row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copying(_Replay):
-    """Delivered rows go out once more as copies, behind all rows of their keys."""
+    """Delivered rows go out again as copies, behind all rows of their keys."""
 
     event_name: str | None = None
-    """None: that of the row."""
+    """None: the row's own."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Set in the copies' options."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overtaking(_Replay):
-    """Delivered rows go out once more themselves, in their old places before all live rows of their keys."""
+    """Delivered rows themselves go out again, in their old places, before all live rows of their keys."""
 
 
 Replay = Copying | Overtaking
-"""How delivered rows go out once more."""
+"""How delivered rows go out again."""
 
 
 class ItemsStore(Protocol):
     """What people do with rows: look at them, and retry, discard or delete them. Never in the path of a delivery.
 
-    Each change is one transaction over the ids given, at most some thousands. It waits for nobody: rows that a worker has
-    locked stay as they are and are not among the ids returned, nor are rows that the filter does not mean (any more).
-    What lets other rows go on (a retry; under strict order a discard or a deletion too) wakes the workers.
-    Every method raises ``StoreUnavailable`` where the database does not answer.
+    Each change is one transaction over the given ids, at most a few thousand. It waits for nobody: rows that a worker has
+    locked stay as they are and are not among the returned ids, nor are rows that do not match the filter (any more).
+    A change that lets rows proceed (a retry; under strict order also a discard or a deletion) wakes the workers.
+    Every method raises ``StoreUnavailable`` if the database does not answer.
     """
 
     def count(self, box: Box, which: ItemFilter) -> int:
-        """How many rows are meant."""
+        """How many rows match."""
 
     def last_id(self, box: Box) -> ItemId | None:
-        """The highest id of the box's rows; None where there are none."""
+        """The highest id of the box's rows; None if there are none."""
 
     def ids(self, box: Box, which: ItemFilter, *, after: ItemId | None, limit: int) -> list[ItemId]:
         """The next ids, in order, that are greater than ``after``."""
@@ -115,20 +115,20 @@ class ItemsStore(Protocol):
         """
 
     def restart(self, box: Box, which: ItemFilter, ids: Sequence[ItemId]) -> frozenset[ItemId]:
-        """As ``retry``, but as if never tried: no retry strategy is asked before the next attempt."""
+        """Like ``retry``, but as if the rows had never been tried: no retry strategy is asked before the next attempt."""
 
     def discard(self, box: Box, which: ItemFilter, ids: Sequence[ItemId]) -> frozenset[ItemId]:
-        """Makes pending and failed rows discarded; their ``error_log`` begins with the time and "discarded by hand"."""
+        """Marks pending and failed rows as discarded; their ``error_log`` begins with the time and "discarded by hand"."""
 
     def delete(self, box: Box, which: ItemFilter, ids: Sequence[ItemId]) -> frozenset[ItemId]:
-        """Deletes rows; pending ones only where the filter names that status."""
+        """Deletes rows; pending ones only if the filter names that status."""
 
     def replay(self, box: Box, which: ItemFilter, ids: Sequence[ItemId], how: Replay) -> int:
-        """Lets the rows that are meant go out once more; returns how many.
+        """Makes the matching rows go out again; returns how many.
 
         ``Copying`` adds a pending copy of each row, in the order of their ids, in the same bucket. A copy has a uuid of its
         own and no ``dedup_key``. ``Overtaking`` makes the row itself pending, marked as its copy would be.
 
         Raises:
-            BoxError: the table has nowhere to put the header.
+            BoxError: the table has no column for the header.
         """

@@ -1,4 +1,4 @@
-"""Questions about long jobs that a person waits for: answered in milliseconds on a table of millions."""
+"""Questions about long jobs, asked by a person who waits: answered in milliseconds on a table of millions of rows."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ JobRow = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSearch:
-    """Which jobs a person looks for. All that is given must hold."""
+    """Selects jobs. A job must match everything that is given."""
 
     states: frozenset[JobState] = frozenset()
-    """None of them: any."""
+    """Empty: any state."""
     ids: tuple[int, ...] = ()
     task: str | None = None
     lock_key: str | None = None
     idempotency_key: str | None = None
     error: str | None = None
-    """Text in the error."""
+    """Text that the error contains."""
     created_from: datetime | None = None
     created_before: datetime | None = None
 
 
 class Awaited(NamedTuple):
-    """A job for which another one waits."""
+    """A job that another job waits for."""
 
     id: int
     status: str | None
-    """None: it is not in the table any more."""
+    """None: it is no longer in the table."""
 
 
 class JobsFound(NamedTuple):
-    """The result of one look."""
+    """The result of one search."""
 
     rows: Sequence[JobRow]
     """The highest id first, without arguments, checkpoints and results."""
     searched_to: int | None
-    """The id up to which jobs were looked at and after which a next look goes on; None: there are no more."""
+    """The id up to which jobs were searched, and where the next search continues; None: there are no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCounts:
-    """How many jobs a box has, each number counted up to a limit, or estimated."""
+    """How many jobs a box has; each number is counted up to a limit, or estimated."""
 
     ready: Count
     taken: Count
     delayed: Count
     blocked: Count
-    """Behind another job."""
+    """Waiting for another job."""
     ended: Mapping[JobState, Count] = field(default_factory=dict)
     """Ended jobs by state. In a large table the number of succeeded ones is the planner's estimate."""
     waits: timedelta | None = None
-    """How long the oldest of those jobs has waited that will be claimed next; None: none is ready."""
+    """How long the oldest of the jobs that will be claimed next has waited; None: none is ready."""
 
     @property
     def total(self) -> Count:
@@ -74,16 +74,16 @@ class JobCounts:
 
 
 class JobInspector(Protocol):
-    """Every method raises ``StoreUnavailable`` where the database does not answer, or not in time."""
+    """Every method raises ``StoreUnavailable`` if the database does not answer in time."""
 
     def get(self, box: JobBox, job_id: int) -> JobRow | None:
-        """One job with all its columns; None: there is none."""
+        """One job with all its columns; None: no such job."""
 
     def journal(self, box: JobBox, job_id: int, *, limit: int) -> Sequence[JobRow]:
-        """The latest events of a job, the oldest of them first."""
+        """The latest events of a job, in order, the oldest first."""
 
     def awaited(self, box: JobBox, job_id: int, *, limit: int) -> Sequence[Awaited]:
-        """The jobs for which a job still waits, the lowest ids first."""
+        """The jobs that a job still waits for, the lowest ids first."""
 
     def find(
         self,
@@ -95,21 +95,21 @@ class JobInspector(Protocol):
         limit: int,
         enough: Callable[[], bool] = lambda: True,
     ) -> JobsFound:
-        """The jobs that are meant on one side of ``start``, itself not among them, the nearest of them; None: from the end
-        that lies opposite of ``towards``.
+        """The matching jobs nearest to ``start`` on one side of it, without ``start`` itself. None: from the end of the table
+        opposite to ``towards``.
 
         Args:
-            enough: asked after each part of the table that was searched and did not fill the page: whether to leave it at that.
+            enough: asked whether to stop, after each searched part of the table that did not fill the page.
         """
 
     def count(self, box: JobBox, which: JobSearch, *, limit: int) -> Count:
-        """How many jobs are meant, as far as one look tells; at most ``limit`` are counted."""
+        """How many jobs match, as far as one search can tell; counts at most ``limit``."""
 
     def counts(self, box: JobBox, *, limit: int | None) -> JobCounts:
         """The box's jobs by what they wait for and how they ended, at most ``limit`` of each.
 
         Args:
-            limit: None: every job is counted, however long it takes.
+            limit: None: counts every job, however long that takes.
         """
 
 

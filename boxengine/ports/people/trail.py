@@ -9,22 +9,22 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deed:
-    """Something that a person did to a box or its items."""
+    """An action of a person on a box or its items."""
 
     at: datetime
     who: str
     action: str
     box: str
     what: str
-    """Which items, in words; empty where the whole box is meant."""
+    """Which items, in words; empty: the whole box."""
     outcome: str
 
 
 class Trail(Protocol):
-    """Remembers the latest deeds of people. Raises ``QueueUnavailable`` where the server does not answer."""
+    """Remembers the latest deeds of people. Raises ``QueueUnavailable`` if the server does not answer."""
 
     def add(self, deed: Deed) -> None:
-        """Remembers it."""
+        """Remembers the deed."""
 
     def latest(self, limit: int) -> list[Deed]:
-        """The latest first."""
+        """The remembered deeds, the latest first."""
