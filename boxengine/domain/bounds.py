@@ -1,4 +1,4 @@
-"""Up to which id each bucket is done, so that a look need not walk over what was delivered.
+"""The id up to which each bucket is done, so that a look need not walk over delivered rows.
 
 While somebody keeps an old snapshot open, the database can remove no index entry of a delivered row, and each look at a
 bucket walks over all of them. A look that begins behind the bucket's *bound* does not. A bound is a hint of one worker: it is
@@ -40,13 +40,13 @@ class Pace:
     rarely: float = 600.0
     """Seconds between two such looks while others deliver the items."""
     slow: float = 0.02
-    """Seconds that the walk over all buckets takes from which on bounds are used."""
+    """Bounds are used once the walk over all buckets takes this many seconds."""
     parts: int = 16
-    """A look from the start covers one of so many parts of the buckets."""
+    """The buckets are divided into this many parts; a look from the start covers one of them."""
     shortest: float = 1.0
     """Seconds between two looks from the start."""
     share: float = 50.0
-    """A look from the start is followed by a pause of so many times its duration."""
+    """The pause after a look from the start is this many times its duration."""
 
 
 PACE = Pace()
@@ -100,12 +100,12 @@ class Bounds:
         self._bounds: Mapping[int, int] = {}
         """Replaced, never changed."""
         self._forgotten = 0
-        """How often."""
+        """How often ``forget`` was called."""
         self._proposal: _Proposal | None = None
         self._claimed = pace.items - 1
-        """Items since the last move; while no bounds are used, since the walk was timed. The first item has it timed."""
+        """Items since the last move; while no bounds are used, since the walk was timed. The first item triggers a timing."""
         self._slow = False
-        """Whether the walk is."""
+        """Whether the walk is slow."""
         self._part = 0
         self._walked = 0.0
         """Seconds that looks from the start have taken in this round over all parts."""
@@ -127,12 +127,12 @@ class Bounds:
         return {bucket: self.after(bucket) for bucket in self._buckets} if self._bounds else {}
 
     def claimed(self, count: int) -> None:
-        """So many items have been claimed, nearly all of which are delivered now."""
+        """This many items have been claimed; nearly all of them are delivered now."""
         with self._lock:
             self._claimed += count
 
     def put_off(self) -> None:
-        """Nothing can be shown of the box now: it is due again after as many items as usual, or after a long while."""
+        """The box cannot be looked at now: the next move is due after the usual number of items, or after a long while."""
         self._count_anew()
         self._look_next = self._monotonic() + self._pace.rarely
 

@@ -179,7 +179,7 @@ class Box:
 
     @property
     def readers(self) -> tuple[Box, ...]:
-        """All readers of its log, as far as it matters where they keep what: itself, or every subscription."""
+        """All readers of its log, for code that must know where each keeps its position: itself, or every subscription."""
         own, log = self.subscription, self.source
         if own is None:
             return (self,)

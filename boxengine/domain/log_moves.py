@@ -1,7 +1,7 @@
 """Where a reader's position goes when a person sends it back or ahead in its log.
 
-Both make use of a batch that is under way: behind its place is what need not go out, whatever its transactions are. A
-transaction that is still open is in no snapshot yet, so its items are neither passed nor delivered twice.
+Both use a batch: rows up to its place need not go out, whichever transactions wrote them. A transaction that is still open
+is in no snapshot yet, so its items are neither passed nor delivered twice.
 """
 
 from __future__ import annotations
