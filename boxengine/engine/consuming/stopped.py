@@ -38,7 +38,7 @@ class Unburied(Exception):
 
 
 class StoppedPartitions:
-    """Those of one source. Used by the thread that consumes it."""
+    """The stopped partitions of one source. Used by the thread that consumes it."""
 
     def __init__(self, box: Box, source: MessageSource, *, outages: Outages, clock: Clock) -> None:
         self._box = box

@@ -20,14 +20,14 @@ from boxengine.ports.people.history import LATENCIES, Calls, Happened, History
 
 INTERVAL = timedelta(seconds=10)
 MOST_ATTEMPTS = 500
-"""Of a box that are handed on at once, the latest: where thousands fail, some tell why."""
+"""The most failed attempts of a box that are handed on at once, the latest ones: if thousands fail, some suffice to show why."""
 LONGEST_REASON = 300
 
 
 class Recorder:
     """Counts deliveries, failed attempts and transports' calls, and keeps why attempts failed.
 
-    Of a batch it looks at how long the first and the last item took.
+    From each batch it samples how long the first and the last item took.
     """
 
     def __init__(self, history: History, attempts: Attempts, *, clock: Clock) -> None:
@@ -48,7 +48,7 @@ class Recorder:
                 pass  # the console shows nothing else of the past
 
     def turn(self) -> timedelta:
-        """Hands on what was counted; returns the pause until the next time."""
+        """Hands on what was counted; returns the pause until the next turn."""
         self.flush()
         return INTERVAL
 
@@ -57,7 +57,7 @@ class Recorder:
         with self._lock:
             happened, self._happened = self._happened, {}
             failed, self._failed = self._failed, {}
-        # Charts with a gap while Redis is out are no reason to keep numbers.
+        # While Redis is out, charts have a gap: that is no reason to keep the numbers.
         with contextlib.suppress(QueueUnavailable):
             if happened:
                 self._history.add(happened, now=self._clock.now())

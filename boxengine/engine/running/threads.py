@@ -37,7 +37,7 @@ class ThreadGroup:
         randomness: random.Random,
     ) -> None:
         """Args:
-        limit: a turn that takes longer is taken for hanging.
+        limit: a turn that takes longer counts as hanging.
         """
         self.name = name
         self._turn = turn
