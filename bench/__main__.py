@@ -22,7 +22,7 @@ _WIDTH_OF_A_FILE = 180
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the works that were named, all if none; exit code 1 if one fell short of its bar."""
+    """Runs the named works, or all if none is named; exit code 1 if one misses its bar."""
     options = _parser().parse_args(arguments)
     console = Console(width=None if sys.stdout.isatty() else _WIDTH_OF_A_FILE)
     if options.list:
@@ -56,7 +56,7 @@ def _run(names: Sequence[str], scale: Scale, console: Console) -> list[Line]:
     lines: list[Line] = []
     with tempfile.TemporaryDirectory(prefix="boxengine-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        folder.chmod(0o755)  # PostgreSQL's own account must be able to walk in where the caller is root
+        folder.chmod(0o755)  # PostgreSQL runs under another account if the caller is root, and must be able to enter
         stand = Stand(folder, scale)
         with stand.running():
             for work in names:

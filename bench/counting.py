@@ -23,21 +23,21 @@ _STATEMENT = (b"LOG:  statement: ", b"LOG:  execute ")
 class StatementLog:
     """PostgreSQL's own log of the statements of one database, BEGIN and COMMIT included.
 
-    Counts what connections that call themselves ``boxengine`` send: the worker's, apart from those that only listen.
+    Counts only connections with the application name ``boxengine``: the worker's, except those that only listen.
     """
 
     def __init__(self, site: Site) -> None:
         self._path = site.stand.postgres_log
-        # Holds for connections made from now on.
+        # Applies to connections made from now on.
         site.execute(f"ALTER DATABASE {site.database} SET log_statement = 'all'")
         self._from = self._path.stat().st_size
 
     def restart(self) -> None:
-        """What was sent so far does not count."""
+        """Forgets the statements so far."""
         self._from = self._path.stat().st_size
 
     def statements(self) -> list[str]:
-        """The texts since the start, each once for every time it was sent."""
+        """The statements since the last ``restart``, repeated as often as they were sent."""
         return [line.decode(errors="replace") for line in self._lines()]
 
     def _lines(self) -> Iterator[bytes]:
@@ -51,7 +51,7 @@ class StatementLog:
 
 
 def redis_commands(client: redis.Redis) -> int:
-    """Commands since ``CONFIG RESETSTAT``, those within scripts included, those of this look excluded."""
+    """Commands since ``CONFIG RESETSTAT``, including those within scripts, without those that this function sends."""
     statistics: dict[str, dict[str, int]] = client.info("commandstats")
     looks = {"cmdstat_info", "cmdstat_config", "cmdstat_config|resetstat"}
     return sum(each["calls"] for name, each in statistics.items() if name not in looks)
@@ -62,16 +62,16 @@ def redis_commands(client: redis.Redis) -> int:
 
 @dataclass(slots=True)
 class JobTally:
-    """What became of the jobs of one drain."""
+    """The jobs of one drain, by what happened to them."""
 
     pushed: int = 0
-    """By pollers, and back by processors whose turn was over: at most so many were popped."""
+    """Pushed by pollers, or handed back by processors whose turn was over; no more than this can have been popped."""
     useful: int = 0
     """Buckets from which a hold delivered at least one item."""
 
 
 class JobObserver:
-    """Counts jobs; hears of each item's bucket in the thread that works on it."""
+    """Counts jobs; called with each item's bucket in the thread that works on it."""
 
     def __init__(self, tally: JobTally, then: Observer) -> None:
         self._tally = tally

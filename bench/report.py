@@ -18,12 +18,12 @@ from bench.rounds import Comparison, Spread
 
 
 class Verdict(StrEnum):
-    """How a figure stands to its bar."""
+    """How a figure compares with its bar."""
 
     REACHED = "reached"
     MISSED = "missed"
     NOTED = "noted"
-    """There is no bar; the figure helps to understand the others."""
+    """There is no bar; the figure helps to interpret the others."""
     SKIPPED = "skipped"
     """Not measured here; the note says why."""
 
@@ -57,11 +57,11 @@ class Line:
     figure: float | None
     """None: not measured."""
     unit: str = ""
-    """After the figure; empty for ratios."""
+    """Printed after the figure; empty for ratios."""
     bar: Bar | None = None
     spread: Spread | None = None
     details: Mapping[str, float] = field(default_factory=dict)
-    """Medians behind the figure, by what they are."""
+    """The medians behind the figure, by name."""
     note: str = ""
 
     @property
@@ -77,7 +77,7 @@ class Line:
 
 
 def ratio_line(work: str, comparison: Comparison, bar: Bar | None, *, unit_of_rates: str = "items/s") -> Line:
-    """A line of a ratio to the floor."""
+    """A line for a ratio to the floor."""
     return Line(
         work=work,
         figure=comparison.ratio,
@@ -99,7 +99,7 @@ _COLOURS = {Verdict.REACHED: "green", Verdict.MISSED: "red", Verdict.NOTED: "dim
 
 
 def sentence(line: Line) -> str:
-    """The line for somebody who waits for the next."""
+    """The line as text, shown while the next work runs."""
     figure = "not measured" if line.figure is None else f"{_number(line.figure)}{line.unit}"
     return f"{line.work}: {figure} ({_bar(line) or 'no bar'}) [{_COLOURS[line.verdict]}]{line.verdict}[/]"
 
@@ -146,7 +146,7 @@ def _bar(line: Line) -> str:
 
 
 def _number(value: float) -> str:
-    """Three significant digits, thousands set off."""
+    """Three significant digits, with thousands separators."""
     if value == 0:
         return "0"
     if abs(value) >= 100:

@@ -1,4 +1,4 @@
-"""Alternating rounds, and the statistics that are made of their figures."""
+"""Alternating rounds, and statistics of their figures."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Spread = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """boxengine's figures held against the fastest of the floors."""
+    """boxengine's figures compared with the fastest floor's."""
 
     ratio: float
     """Median of boxengine's rounds over the median of the floor's; both are rates, so more is better."""
     spread: Spread
-    """Lowest and highest ratio of one round to the floor's round beside it."""
+    """Lowest and highest ratio of one of boxengine's rounds to the floor's round next to it."""
     ours: float
     """Median."""
     floor: float
@@ -30,7 +30,7 @@ class Comparison:
 def alternate(programs: Mapping[str, Callable[[], float]], *, rounds: int) -> dict[str, list[float]]:
     """Runs every program once per round, each round in another order, and returns its figures by name.
 
-    A machine's fast and slow phases so fall on all programs alike.
+    So a machine's fast and slow phases affect all programs alike.
     """
     names = list(programs)
     figures: dict[str, list[float]] = {name: [] for name in names}
@@ -48,7 +48,7 @@ def compare(figures: Mapping[str, Sequence[float]], *, ours: str, without: str |
         without: a program that does not count as a floor.
 
     Raises:
-        ValueError: there is no floor, or somebody has another number of rounds.
+        ValueError: there is no floor, or a program has another number of rounds.
     """
     floors = {name: rates for name, rates in figures.items() if name not in (ours, without)}
     if not floors:

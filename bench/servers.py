@@ -1,4 +1,4 @@
-"""The servers of a run, and what every work sets up on them: a database of its own, a configuration, a table."""
+"""The servers of a run, and what every work sets up on them: its own database, a configuration, a table."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
 OUTBOX = "order_outbox_item"
 INBOX = "payment_inbox_item"
 LOG_PREFIX = "app=%a "
-"""Of PostgreSQL's log lines; ``bench.counting`` tells by it whose statements they are."""
+"""The prefix of PostgreSQL's log lines, by which ``bench.counting`` finds out who sent a statement."""
 BUFFERS = {"shared_buffers": "1GB", "max_wal_size": "8GB"}
-"""What anybody gives a server of such tables; with 128 MB and 1 GB of an untouched installation every program, the floors
-too, halves its rate at a million rows. Durability stays the default."""
+"""Usual settings for tables of this size. With an untouched installation's 128 MB and 1 GB, the rate of every program, the
+floors included, halves at a million rows. Durability stays the default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Scale:
         return quick if self.quick else full
 
     def long_rounds(self) -> int:
-        """Rounds of a work that takes minutes each."""
+        """The number of rounds of a work whose rounds take minutes each."""
         return max(1, self.rounds // 2 if not self.quick else 1)
 
 
@@ -55,7 +55,7 @@ class Stand:
         """Nothing is started yet.
 
         Args:
-            folder: empty; for data, configurations and sockets.
+            folder: an empty folder for data, configurations and sockets.
         """
         self.folder = folder
         self.scale = scale
@@ -67,7 +67,7 @@ class Stand:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """The servers, from start to stop."""
+        """The servers; they run while the block does."""
         with self._postgres, self._valkey:
             yield
 
@@ -89,18 +89,18 @@ class Stand:
         """A fresh database with the tables of the boxes, and their configuration; dropped afterwards.
 
         Args:
-            transport: of every box, as in the YAML file.
-            box_options: other keys of every box.
-            settings: other keys of the file.
+            transport: the transport of every box, as in the YAML file.
+            box_options: further keys of every box.
+            settings: further keys of the file.
         """
         name = f"bench_{secrets.token_hex(4)}"
         self._administer("CREATE DATABASE {}", name)
         try:
-            # Two sites may live at once, with boxes of one name.
+            # Two sites may exist at once, with boxes of the same name.
             redis_url = self._valkey.url(next(self._redis_databases))
             box = {"transports": dict(transport), **(box_options or {})}
             path = self.folder / f"{name}.yml"
-            # JSON is YAML.
+            # Every JSON document is YAML.
             path.write_text(
                 json.dumps(
                     {
@@ -125,7 +125,7 @@ class Stand:
 
 
 class Site:
-    """One database with one configuration over it."""
+    """One database and its configuration."""
 
     def __init__(self, stand: Stand, config: Path, boxes: Boxes, database: str, redis_url: str) -> None:
         self.stand = stand
@@ -149,13 +149,13 @@ class Site:
         return BenchTable(self.dsn, box.table, box.bucket_size)
 
     def forget_queues(self) -> None:
-        """What an earlier round left in Redis goes."""
+        """Deletes what an earlier round left in Redis."""
         with self.redis() as client:
             client.flushdb()
 
     @contextmanager
     def redis(self) -> Iterator[redis.Redis]:
-        """A client for looking at this site's logical database; statistics are the whole server's."""
+        """A client of this site's logical database; statistics cover the whole server."""
         with redis.Redis.from_url(self._redis_url, decode_responses=True) as client:
             yield client
 

@@ -17,14 +17,14 @@ class BenchTable:
     """One box's table."""
 
     dsn: str
-    """For psycopg."""
+    """The connection string for psycopg."""
     name: str
     buckets: int
 
     def fill(self, count: int, *, hot: bool = False) -> None:
         """Leaves ``count`` pending rows and nothing else, with fresh statistics and nothing left to write back.
 
-        They are spread evenly over the buckets; ``hot``: all of one key.
+        The rows are spread evenly over the buckets; ``hot``: all have the same key.
         """
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             connection.execute(SQL("TRUNCATE {}").format(Identifier(self.name)))
@@ -32,7 +32,7 @@ class BenchTable:
         self.settle_down()
 
     def add(self, count: int, *, hot: bool = False, delivered: bool = False, payload: int = PAYLOAD) -> None:
-        """Adds rows to those that are there. No writer's wake-up: nobody is told."""
+        """Adds rows to the existing ones, without a wake-up."""
         key, bucket = ("1", "1") if hot else ("n", f"n % {self.buckets}")
         columns, values = self._outcome(delivered=delivered)
         statement = SQL(
@@ -52,21 +52,21 @@ class BenchTable:
             connection.execute(statement)
 
     def _outcome(self, *, delivered: bool) -> tuple[LiteralString, LiteralString]:
-        """Further columns and their values."""
+        """The columns of a row's outcome and their values, to continue the lists of an INSERT."""
         return ", status, processed_at", ", 2, now()" if delivered else ", 0, NULL"
 
     def settle_down(self) -> None:
-        """Fresh statistics, and a checkpoint now rather than in the middle of a measurement."""
+        """Updates the statistics, and forces a checkpoint now rather than in the middle of a measurement."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             connection.execute(SQL("VACUUM ANALYZE {}").format(Identifier(self.name)))
             connection.execute("CHECKPOINT")
 
     def pending(self) -> int:
-        """Rows not delivered yet."""
+        """The number of rows not delivered yet."""
         return self._count("status = 0")
 
     def delivered(self) -> int:
-        """Rows that are."""
+        """The number of delivered rows."""
         return self._count("status = 2")
 
     def _count(self, condition: str) -> int:
@@ -77,7 +77,7 @@ class BenchTable:
 
 
 class BenchLog(BenchTable):
-    """The log of a box with ``storage: log``; what is added lies behind the positions."""
+    """The log of a box with ``storage: log``; added rows come after the readers' positions."""
 
     def _outcome(self, *, delivered: bool) -> tuple[LiteralString, LiteralString]:
         if delivered:

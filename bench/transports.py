@@ -1,4 +1,4 @@
-"""Transports that do as little as can be, named in the configurations of the benchmarks."""
+"""Transports that do as little as possible, for the configurations of the benchmarks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Singles:
 
 
 class Waits:
-    """Waits for as long as a receiver takes, in its thread."""
+    """Waits in its thread for as long as a receiver takes."""
 
     def __call__(self, item: Any, payload: Any) -> None:  # noqa: ARG002 - a transport's shape
         time.sleep(RECEIVER)
@@ -50,7 +50,7 @@ class Around:
 
 
 class Told:
-    """Takes whole batches and tells the benchmark, in another process, how many items each had."""
+    """Takes whole batches and reports to the benchmark, in another process, how many items each had."""
 
     def __init__(self, *, address: str) -> None:
         """Args:

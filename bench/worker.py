@@ -32,11 +32,11 @@ from boxengine.ports.events import Event, Settled
 PATIENCE = timedelta(minutes=15)
 ROOT = Path(__file__).parents[1]
 WARM_UP = 2_000
-"""Items."""
+"""The number of items that warm a worker up."""
 
 
 class SettledCounter:
-    """Knows when the last of so many items is settled: its outcome is committed."""
+    """Records when the last of a given number of items is settled, that is, its outcome is committed."""
 
     def __init__(self, count: int) -> None:
         self._left = count
@@ -54,16 +54,16 @@ class SettledCounter:
                 self._all.set()
 
     def expect(self, count: int) -> None:
-        """Starts anew."""
+        """Starts over with this number of items."""
         with self._lock:
             self._left = count
             self._all.clear()
 
     def wait(self) -> float:
-        """When the last item was settled, by ``time.perf_counter``.
+        """Returns when the last item was settled, by ``time.perf_counter``.
 
         Raises:
-            TimeoutError: it never was.
+            TimeoutError: it was not settled in time.
         """
         if not self._all.wait(PATIENCE.total_seconds()):
             raise TimeoutError(f"{self._left} items were not delivered within {PATIENCE}")
@@ -91,7 +91,7 @@ def inner_worker(site: Site, observer: Observer, servers: Servers) -> Iterator[N
 
 
 class GatedStore(SqlStore):
-    """A store in which polls find nothing while the gate is closed, as if the box were paused."""
+    """A store whose polls find nothing while the gate is closed, as if the box were paused."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -108,7 +108,7 @@ class GatedStore(SqlStore):
 
 
 class WarmWorker:
-    """A worker that is up, its connections made, and polls nothing between two drains."""
+    """A running worker with open connections, which polls nothing between two drains."""
 
     def __init__(self, store: GatedStore, counter: SettledCounter, tell: Callable[[], object]) -> None:
         self._store = store
@@ -116,7 +116,7 @@ class WarmWorker:
         self._tell = tell
 
     def drain_rate(self, count: int) -> float:
-        """Items per second, from the moment at which the pending rows may be polled to the commit of the last batch."""
+        """Items per second, from the moment when the pending rows may be polled to the commit of the last batch."""
         self._counter.expect(count)
         began = time.perf_counter()
         self._store.open.set()
@@ -130,10 +130,10 @@ class WarmWorker:
 def warm_worker(
     site: Site, name: str = OUTBOX, *, watching: Callable[[Observer], Observer] | None = None
 ) -> Iterator[WarmWorker]:
-    """A worker over a site's only box; its first items, not counted, have warmed it.
+    """A worker over a site's only box, warmed up by items that are not counted.
 
     Args:
-        watching: makes an observer that also hears everything, from the one it must pass it on to.
+        watching: called with the worker's observer; returns one that also sees every event, and passes it on to that one.
     """
     site.forget_queues()
     servers = connect(site.boxes.resolved.settings)
@@ -164,7 +164,7 @@ class Arrival:
 
 
 class Ear:
-    """Where ``Told`` transports report."""
+    """Receives the reports of ``Told`` transports."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -176,14 +176,14 @@ class Ear:
         """The next report.
 
         Raises:
-            TimeoutError: none came.
+            TimeoutError: no report came.
         """
         self._socket.settimeout(within.total_seconds())
         items, at = self._socket.recv(64).split()
         return Arrival(int(items), int(at) / 1e9)
 
     def hear_all(self, count: int) -> list[Arrival]:
-        """Reports until so many items have come."""
+        """The reports, until this many items have arrived."""
         arrivals: list[Arrival] = []
         left = count
         while left > 0:
@@ -215,10 +215,10 @@ class OuterWorker:
         return self._process.pid
 
     def wait_until_started(self, *, processes: int = 1) -> None:
-        """Returns when the log says that so many processes run.
+        """Returns when the log says that this many processes run.
 
         Raises:
-            RuntimeError: they do not within a minute; with the log.
+            RuntimeError: they do not run within a minute; the message includes the log.
         """
         stream = self._process.stderr
         assert stream is not None
@@ -232,14 +232,14 @@ class OuterWorker:
                     self._log += os.read(stream.fileno(), 65536)
 
     def resident_kib(self, field: str = "VmRSS") -> int:
-        """Memory that the process holds, or held at most (``VmHWM``)."""
+        """The process's resident memory, or its maximum so far (``VmHWM``)."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith(f"{field}:"):
                 return int(line.split()[1])
         raise RuntimeError(f"/proc knows no {field}")
 
     def cpu_seconds(self) -> float:
-        """Of the process so far, user and system."""
+        """The process's CPU time so far, user and system."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

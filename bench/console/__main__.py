@@ -24,7 +24,7 @@ _STATEMENT = re.compile(r".*duration: ([\d.]+) ms(?:  (?:statement|execute [^:]*
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 1 if a bound was missed."""
+    """Measures and reports; exit code 1 if a bound was missed."""
     parser = argparse.ArgumentParser(prog="python -m bench.console", description=__doc__)
     parser.add_argument("--rows", type=int, default=5_000_000, help="of the table; a tenth pending, a hundredth failed")
     parser.add_argument("--drain", type=int, default=10_000, help="items that the worker delivers a second, at most")
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stand = Stand(Path(folder), Scale(quick=False, rounds=options.rounds))
         with stand.running(), running(stand, rows=options.rows, per_second=options.drain) as load:
             out.print(f"{options.rows:,} rows, {options.tabs} tabs")
-            time.sleep(10)  # the worker and its queues have found their pace
+            time.sleep(10)  # lets the worker and its queues reach a steady state
             return _measure(load, options, out)
 
 
@@ -123,7 +123,7 @@ def _latencies(path: Path, began: float, ended: float) -> list[float]:
 
 
 def _statements(log: Path) -> dict[str, list[float]]:
-    """By text, without numbers: how long each took, milliseconds."""
+    """By statement text without numbers: the milliseconds that each execution took."""
     found: dict[str, list[float]] = defaultdict(list)
     for line in log.read_text(errors="replace").splitlines():
         match = _STATEMENT.match(line)

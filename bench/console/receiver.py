@@ -11,7 +11,7 @@ from boxengine.domain.item import Item
 
 
 class Swallow:
-    """Takes whole batches, as many items a second as it is told to, and does nothing with them."""
+    """Takes whole batches at the given rate of items per second, and does nothing with them."""
 
     def __init__(self, per_second: int) -> None:
         self._per_second = per_second
@@ -21,7 +21,7 @@ class Swallow:
     def call_batch(self, items: Sequence[Item]) -> list[None]:
         with self._lock:
             now = time.monotonic()
-            # What was not used within a tenth of a second is lost.
+            # Capacity that is not used within a tenth of a second is lost.
             begins = max(self._free_at, now - 0.1)
             self._free_at = begins + len(items) / self._per_second
         time.sleep(max(0.0, begins - now))
@@ -29,7 +29,7 @@ class Swallow:
 
 
 class Stopwatch:
-    """Writes down how long each item took from its creation; the clocks are one machine's."""
+    """Records how long each item took from its creation; all processes share one machine's clock."""
 
     def __init__(self, path: str) -> None:
         self._file = Path(path).open("a", buffering=1)  # noqa: SIM115 - as long as the transport

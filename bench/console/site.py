@@ -1,4 +1,4 @@
-"""The database, the worker and the console, each a process of its own."""
+"""The database, the worker and the console, each in its own process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """All of it, under load."""
+    """The running database, worker and console, under load."""
 
     site: Site
     port: int
@@ -37,11 +37,11 @@ class Running:
     log: Path
 
     def delivered(self) -> int:
-        """Rows of the large table that were delivered so far."""
+        """How many rows of the large table have been delivered so far."""
         return _delivered(self.site)
 
     def database_seconds(self, *, console: bool) -> float:
-        """Processor time of the console's sessions so far, or of all."""
+        """The processor time so far of the console's database sessions, or of all sessions."""
         where = "WHERE usename = 'console'" if console else "WHERE backend_type = 'client backend'"
         with psycopg.connect(self.site.dsn) as connection:
             pids = [row[0] for row in connection.execute(f"SELECT pid FROM pg_stat_activity {where}")]
@@ -50,7 +50,7 @@ class Running:
 
 @contextmanager
 def running(stand: Stand, *, rows: int, per_second: int) -> Iterator[Running]:
-    """A table of so many rows, kept a tenth pending under a worker; a second box, whose items are timed; and the console."""
+    """A table of this many rows, a tenth kept pending, with a worker; a second box, whose items are timed; and the console."""
     latencies = stand.folder / "latencies"
     latencies.touch()
     boxes = (OUTBOX, PROBE, IDLE)
@@ -98,7 +98,7 @@ def running(stand: Stand, *, rows: int, per_second: int) -> Iterator[Running]:
 
 
 def fill(site: Site, rows: int) -> None:
-    """Delivered rows over some hours, a hundredth failed, the youngest tenth pending."""
+    """Inserts delivered rows, created over some hours; a hundredth have failed, and the youngest tenth are pending."""
     with psycopg.connect(site.dsn, autocommit=True) as connection:
         connection.execute(
             f"INSERT INTO {OUTBOX}s (uuid, event_key, event_name, bucket, payload, status, errors_count, error_log, "
@@ -122,7 +122,7 @@ def _console_url(site: Site) -> str:
 
 
 def _top_up(site: Site, stop: threading.Event) -> None:
-    """What the worker has delivered is put in again as new rows, so that as many are pending all the time."""
+    """Inserts a new row for each that the worker has delivered, so that the number of pending rows stays the same."""
     insert = (
         f"INSERT INTO {OUTBOX}s (uuid, event_key, bucket, payload) SELECT gen_random_uuid(), (n %% 100003)::text, "
         "n %% 100003 %% 16, 'x' FROM generate_series(1, %s) AS n"
@@ -143,7 +143,7 @@ def _delivered(site: Site) -> int:
 
 
 def _probe(site: Site, stop: threading.Event) -> None:
-    """A steady trickle into the second box."""
+    """Writes items to the second box at a low, steady rate."""
     engine = sa.create_engine(f"postgresql+psycopg://{site.dsn.partition('://')[2]}")
     number = 0
     while not stop.wait(1 / PROBES_PER_SECOND):

@@ -1,4 +1,4 @@
-"""People at their tabs: each has a live page open, and clicks its way through the others every five seconds."""
+"""Simulated users: each has a live page open in a tab, and opens another page every five seconds."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ BOX, QUIET = OUTBOX.replace("_", "-"), IDLE.replace("_", "-")
 
 @dataclass
 class Timings:
-    """How long each kind of page and action took, seconds, and what went wrong."""
+    """The seconds that each kind of page and action took, and what went wrong."""
 
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     wrong: list[str] = field(default_factory=list)
     looks: int = 0
-    """Live looks that arrived."""
+    """How many live looks arrived."""
 
 
 class Tabs:
-    """So many of them, from ``start`` to ``stop``."""
+    """A number of tabs, from ``start`` to ``stop``."""
 
     def __init__(self, port: int, count: int, *, silent: bool = False) -> None:
         """Args:
-        silent: they click as often, but only on a page for which the console asks the database nothing.
+        silent: tabs click as often, but only on a page for which the console sends the database no query.
         """
         self.timings = Timings()
         self._port = port
@@ -69,7 +69,7 @@ class Tabs:
         clicks = _silent_clicks() if self._silent else itertools.islice(_clicks(self._port), number, None)
         self._stop.wait(number * PAUSE / 10)
         for kind, method, path, body in clicks:
-            # A server may close a connection that lies idle between two clicks.
+            # A server may close a connection that is idle between two clicks.
             connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
             began = time.perf_counter()
             sent = None if body is None else json.dumps(body)
@@ -89,12 +89,12 @@ Click = tuple[str, str, str, Mapping[str, Any] | None]
 
 
 def _silent_clicks() -> Iterator[Click]:
-    """The trail, which Redis keeps."""
+    """Requests the trail, which Redis keeps."""
     return itertools.repeat(("trail", "GET", "/trail", None))
 
 
 def _clicks(port: int) -> Iterator[Click]:
-    """Every page and every action, over and over, on other items each time."""
+    """Requests every page and action again and again, on other items each time."""
     failed = _ids(port, "failed", 200)
     delivered = _ids(port, "delivered", 200)
     items, api = f"/boxes/{BOX}/items", f"/api/boxes/{BOX}"

@@ -15,7 +15,7 @@ BATCH = 1_000
 
 
 def core_one_by_one(engine: Engine, table: Table, count: int, *, buckets: int) -> None:
-    """Each row in a transaction of its own; its id is read."""
+    """Each row in its own transaction; its id is read."""
     statement = insert(table).returning(table.c.id)
     for number in range(count):
         with engine.begin() as connection:
@@ -23,7 +23,7 @@ def core_one_by_one(engine: Engine, table: Table, count: int, *, buckets: int) -
 
 
 def insertmanyvalues(engine: Engine, table: Table, count: int, *, buckets: int) -> None:
-    """A thousand rows to a transaction; ids are read in the order given."""
+    """A thousand rows per transaction; ids are read in the order given."""
     statement = insert(table).returning(table.c.id, sort_by_parameter_order=True)
     for batch in batches(count):
         rows = [_row(number, buckets) for number in batch]
@@ -32,7 +32,7 @@ def insertmanyvalues(engine: Engine, table: Table, count: int, *, buckets: int) 
 
 
 def copy(engine: Engine, table: Table, count: int, *, buckets: int) -> None:
-    """A thousand rows to a transaction through COPY, which returns no ids: they are drawn from the sequence first."""
+    """A thousand rows per transaction through COPY. It returns no ids, so they are drawn from the sequence first."""
     draw = f"SELECT nextval(pg_get_serial_sequence('{table.name}', 'id')) FROM generate_series(1, %s)"
     target = f"COPY {table.name} (id, uuid, event_key, bucket, payload) FROM STDIN (FORMAT binary)"
     for batch in batches(count):

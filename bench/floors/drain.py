@@ -1,8 +1,8 @@
 """The floor of a drain: select pending rows, call the transport, mark them delivered. psycopg, threads, no ORM.
 
-Rows are shared out in one of two ways. *Skip locked*: every thread takes from the head of the table what no other has
-locked. *Own buckets*: each thread keeps to its own share of the buckets and locks nothing, so that a crash or a second
-copy of the program would break the order; it shows what the database can do, not what anybody should run.
+Threads share the rows in one of two ways. *Skip locked*: every thread takes the first rows that no other has locked. *Own
+buckets*: each thread keeps to its own share of the buckets and locks nothing, so a crash or a second copy of the program
+would break the order. It shows what the database can do, not what anybody should run.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ COLUMNS = (
     "id, uuid::text, event_name, event_key, bucket, status, options::text, payload, errors_count, "
     "created_at AT TIME ZONE 'UTC', processed_at"
 )
-"""What an item is made of, in the form that the driver reads soonest; ``EVENT_KEY`` and ``PAYLOAD`` are places in it."""
+"""The columns of an item, in the form that the driver reads fastest; ``EVENT_KEY`` and ``PAYLOAD`` are positions in it."""
 EVENT_KEY, PAYLOAD = 3, 7
 THREADS = 4
 UNBARRED = "own buckets of 500"
-"""Shown beside the others; the bars were set by a floor of batches of 200."""
+"""Shown for information: the bars were set with a floor that uses batches of 200."""
 Send = Callable[[Sequence[Any]], object]
 """Calls the transport with rows."""
 Share = tuple[Composed, tuple[Any, ...]]
@@ -35,10 +35,10 @@ Share = tuple[Composed, tuple[Any, ...]]
 def floors(
     table: BenchTable, send: Send, count: int, *, fill: Callable[[], object] | None = None, threads: int = THREADS
 ) -> dict[str, Callable[[], float]]:
-    """The floor programs of a drain, each as items per second; the strongest is found by running them all.
+    """The floor programs of a drain, each returning items per second. All are run; the fastest counts.
 
     Args:
-        fill: makes the rows before each run; ``count`` pending ones by default.
+        fill: creates the rows before each run; by default ``count`` pending ones.
     """
 
     def program(shares: Sequence[Share]) -> Callable[[], float]:
@@ -56,27 +56,27 @@ def floors(
 
 
 def skip_locked(table: BenchTable, *, threads: int, batch: int) -> list[Share]:
-    """Every thread the same query."""
+    """Every thread runs the same query."""
     query = SQL("SELECT {} FROM {} WHERE status = 0 ORDER BY bucket, id LIMIT {} FOR UPDATE SKIP LOCKED")
     return [(query.format(SQL(COLUMNS), Identifier(table.name), Literal(batch)), ())] * threads
 
 
 def own_buckets(table: BenchTable, *, threads: int, batch: int) -> list[Share]:
-    """Every thread its own buckets, in the order of the index on pending rows."""
+    """Every thread reads its own buckets, in the order of the index on pending rows."""
     query = SQL("SELECT {} FROM {} WHERE status = 0 AND bucket = ANY(%s) ORDER BY bucket, id LIMIT {}")
     statement = query.format(SQL(COLUMNS), Identifier(table.name), Literal(batch))
     return [(statement, (list(range(number, table.buckets, threads)),)) for number in range(threads)]
 
 
 def by_id(table: BenchTable, *, threads: int, batch: int) -> list[Share]:
-    """Every thread its own buckets, in the order of their ids, as the reference's index serves them."""
+    """Every thread reads its own buckets, in id order, as the reference's index supports it."""
     query = SQL("SELECT {} FROM {} WHERE status = 0 AND bucket = ANY(%s) ORDER BY id LIMIT {}")
     statement = query.format(SQL(COLUMNS), Identifier(table.name), Literal(batch))
     return [(statement, (list(range(number, table.buckets, threads)),)) for number in range(threads)]
 
 
 def drain(table: BenchTable, send: Send, count: int, shares: Sequence[Share]) -> float:
-    """Items per second of one thread per share, from when all are connected to the last commit.
+    """Items per second with one thread per share, from the moment when all are connected to the last commit.
 
     Raises:
         RuntimeError: rows were left behind.
@@ -114,5 +114,5 @@ def drain(table: BenchTable, send: Send, count: int, shares: Sequence[Share]) ->
 def against(
     ours: Callable[[], float], floor_programs: Mapping[str, Callable[[], float]]
 ) -> dict[str, Callable[[], float]]:
-    """The programs of one work, boxengine's among them."""
+    """The programs of one work, including boxengine's."""
     return {**floor_programs, "boxengine": ours}

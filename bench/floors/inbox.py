@@ -1,4 +1,4 @@
-"""The floor of an inbox: the same handler in a session, a hand-written savepoint around each item."""
+"""The floor of an inbox: the same handler in a session, with a hand-written savepoint around each item."""
 
 from __future__ import annotations
 

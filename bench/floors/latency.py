@@ -1,4 +1,4 @@
-"""The floor of the way from commit to transport: one thread that listens, reads what is pending, sends, marks."""
+"""The floor for the time from commit to transport: one thread listens, reads pending rows, sends them and marks them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from bench.table import BenchTable
 from boxengine.adapters.sql.waking.listen import CHANNEL
 
 _GLANCE = 0.2
-"""Seconds between two looks at whether to stop."""
+"""Seconds between two checks whether to stop."""
 
 
 @contextmanager
 def listener(table: BenchTable, send: Callable[[Sequence[Any]], object]) -> Iterator[None]:
-    """Runs until the block is left; rows are sent once each."""
+    """Runs until the block ends, and sends each row once."""
     stopping, listening = threading.Event(), threading.Event()
     thread = threading.Thread(target=_listen, args=(table, send, stopping, listening))
     thread.start()

@@ -34,7 +34,7 @@ UNFAIR = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the rounds, one system after the other, each round in another order."""
+    """Runs the rounds: one system after the other, in another order each round."""
     options = _parser().parse_args(arguments)
     console = Console(width=None if sys.stdout.isatty() else 140)
     systems = [system for system in SYSTEMS if not options.names or system.name in options.names]
@@ -64,7 +64,7 @@ def _rounds(systems: Sequence[System], count: int, sizes: Sizes, console: Consol
     results: dict[str, list[Round]] = {system.name: [] for system in systems}
     with tempfile.TemporaryDirectory(prefix="boxengine-peers-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        folder.chmod(0o755)  # PostgreSQL's own account must be able to walk in where the caller is root
+        folder.chmod(0o755)  # PostgreSQL runs under another account if the caller is root, and must be able to enter
         with (
             EmbeddedPostgres(folder / "postgres", durable=True, settings=BUFFERS) as postgres,
             EmbeddedValkey(folder / "valkey", durable=False) as valkey,

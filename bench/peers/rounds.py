@@ -1,4 +1,4 @@
-"""One round of one system: fresh tables, then what is asked of its program."""
+"""One round of one system: fresh tables, then each measurement."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from bench.peers.systems import PROGRAMS, System
 LIMIT = 600
 """Seconds that one program may take."""
 SETTLED = 2.0
-"""Seconds that a worker has after it said that it is ready, to fall idle."""
+"""Seconds that a worker gets to become idle after it has reported that it is ready."""
 RATE = 20
-"""Messages a second where the wait of single ones is measured."""
+"""Messages per second when the wait of single messages is measured."""
 WARM_UP = 10
 WRITERS = 16
 PASSES = 5
-"""Behind an open transaction."""
+"""How many passes run behind an open transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of one round, in messages."""
+    """The sizes of one round, in messages."""
 
     drain: int
     slow_drain: int
@@ -44,17 +44,17 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one round of one system gave."""
+    """The results of one round of one system."""
 
     drained: float
-    """Messages a second."""
+    """Messages per second."""
     p50: float
-    """Milliseconds from before the transaction to the handler."""
+    """Milliseconds from the moment before the transaction to the handler."""
     p99: float
     commits: float
-    """A second."""
+    """Commits per second."""
     behind: float | None
-    """The last pass behind an open transaction, as a share of the first; None: its messages are not in the database."""
+    """The rate of the last pass behind an open transaction, as a share of the first; None: messages are not in the database."""
 
 
 class Stand:
@@ -62,14 +62,14 @@ class Stand:
 
     def __init__(self, postgres: str, redis_url: str, sizes: Sizes) -> None:
         """Args:
-        postgres: ``postgresql://...``, of an account that may create databases.
+        postgres: ``postgresql://...``, with an account that may create databases.
         """
         self._postgres = postgres
         self._redis = redis_url
         self._sizes = sizes
 
     def round(self, system: System) -> Round:
-        """All measurements once, each on a database of its own."""
+        """Makes all measurements once, each on its own database."""
         count = self._sizes.slow_drain if system.slow else self._sizes.drain
         with self._contestant(system) as contestant:
             contestant.do("fill", count)
@@ -112,7 +112,7 @@ class Stand:
 
 
 class Contestant:
-    """One system with its tables made."""
+    """One system, with its tables created."""
 
     def __init__(self, system: System, database: str, redis_url: str) -> None:
         self.database = database
@@ -120,21 +120,21 @@ class Contestant:
         self._environment = {**os.environ, **system.settings, "POSTGRES_URL": database, "REDIS_URL": redis_url}
 
     def do(self, verb: str, *numbers: int) -> str:
-        """Runs the program; its standard output.
+        """Runs the program; returns its standard output.
 
         Raises:
-            RuntimeError: it failed; with what it said.
+            RuntimeError: it failed; the message includes its output.
         """
         process = self._start(verb, *numbers)
         return self._end_of(process)
 
     def worked(self, count: int) -> float:
-        """Messages a second of a worker that handles what is there."""
+        """Messages per second of a worker that handles the existing messages."""
         answer = self.do("work", count).splitlines()[-1]
         return float(json.loads(answer)["rate"])
 
     def waits(self, count: int) -> list[float]:
-        """Milliseconds of messages that are written one by one while a worker is idle."""
+        """The waits, in milliseconds, of messages that are written one by one while a worker is idle."""
         worker = self._start("work", count)
         assert worker.stdout is not None
         _read_ready(worker.stdout)
@@ -165,7 +165,7 @@ class Contestant:
 
 
 def _read_ready(output: IO[str]) -> None:
-    """Reads on until the worker says that it is ready. Some systems log to the same place before."""
+    """Reads until the worker reports that it is ready. Some systems log to the same stream before."""
     read: list[str] = []
     for line in output:
         if line == "ready\n":

@@ -1,4 +1,4 @@
-"""Who takes part, in which version, and how its environment is made."""
+"""Which systems take part, in which versions, and how their environments are created."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class System:
     program: str
     """In ``programs/``."""
     requirements: Sequence[str] = ()
-    """Pinned; empty: this environment."""
+    """Pinned packages; empty: this environment."""
     in_database: bool = True
-    """Whether its messages lie in PostgreSQL."""
+    """Whether its messages are stored in PostgreSQL."""
     slow: bool = False
-    """Whether a full drain would take minutes: it gets fewer messages."""
+    """Whether a full drain would take minutes, so that it gets fewer messages."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """More of its environment variables."""
+    """Its additional environment variables."""
 
     def python(self) -> str:
-        """The interpreter that runs it; makes its environment at the first use.
+        """The interpreter that runs it; creates its environment at the first use.
 
         Raises:
-            CalledProcessError: the packages cannot be installed; what pip said is on standard error.
+            CalledProcessError: the packages cannot be installed; pip's output is on standard error.
         """
         if not self.requirements:
             return sys.executable

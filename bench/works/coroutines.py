@@ -9,7 +9,7 @@ from bench.worker import warm_worker
 
 ITEMS = 10_000
 PLAIN_ITEMS = 1_000
-"""As many as four threads send in five seconds; the rate is the same for more."""
+"""As many as four threads send in five seconds; more items would give the same rate."""
 THREADS = 4
 
 

@@ -19,7 +19,7 @@ from boxengine.app.database import connect_store
 
 BUCKETS = 256
 TURNS = 20
-"""Of each program in a round of items one by one: most of their time is the disk's, whose moods last for seconds."""
+"""The turns of each program in a round of single items: most of their time is the disk's, whose speed drifts over seconds."""
 Program = Callable[[Engine, Table], None]
 
 
@@ -46,7 +46,7 @@ def one_by_one(stand: Stand) -> list[Line]:
 
 
 def in_batches(stand: Stand) -> list[Line]:
-    """A thousand items to a transaction, against insertmanyvalues; COPY beside it."""
+    """A thousand items per transaction, against insertmanyvalues, with COPY for comparison."""
     count = stand.scale.pick(30_000, 10_000)
 
     def ours(engine: Engine, boxes: Boxes) -> None:
@@ -85,7 +85,7 @@ def _rates(
     *,
     turns: int = 1,
 ) -> dict[str, list[float]]:
-    """Items per second by program and turn; the table is new, and emptied before each turn if a round has one."""
+    """Items per second by program and turn. The table is new, and is emptied before each turn of a round that has several."""
     with stand.site(buckets=BUCKETS, transport={"bench.transports.Batches": {}}) as site:
         store = connect_store(site.boxes.resolved.settings)
         table = schema.tables([site.boxes.box(OUTBOX)])[0]

@@ -1,4 +1,4 @@
-"""Draining a backlog into transports that cost nothing: a whole worker against the floor."""
+"""Draining a backlog into transports that do nothing: a whole worker against the floor."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _batches(stand: Stand, *, buckets: int) -> list[Line]:
 
 
 def _lines(work: str, figures: Mapping[str, Sequence[float]], bar: Bar) -> list[Line]:
-    """Against the floor, and for the record against the one that takes more at a time."""
+    """The ratio to the floor, and for information the ratio to the floor that takes larger batches."""
     larger = {name: figures[name] for name in ("boxengine", UNBARRED)}
     return [
         ratio_line(work, compare(figures, ours="boxengine", without=UNBARRED), bar),
@@ -75,7 +75,7 @@ def one_by_one(stand: Stand) -> list[Line]:
 
 
 def hot_key(stand: Stand) -> list[Line]:
-    """All items of one key, so of one bucket: no more than one thread can work."""
+    """All items have one key, and so one bucket: only one thread can work."""
     count = stand.scale.pick(50_000, 20_000)
     with stand.site(buckets=256, transport=_BATCHES) as site, warm_worker(site) as worker:
         table = site.table()
@@ -94,7 +94,7 @@ def hot_key(stand: Stand) -> list[Line]:
 
 
 def deletion(stand: Stand) -> list[Line]:
-    """Deleting on delivery against marking, both boxengine's."""
+    """Deleting on delivery against marking as delivered, both with boxengine."""
     count = stand.scale.pick(200_000, 50_000)
     deleting = {"retention_delivered_items": "PT0S", "delivered_min_retention_period": "PT0S"}
     with (

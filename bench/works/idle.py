@@ -1,4 +1,4 @@
-"""What a worker costs that has nothing to do."""
+"""What an idle worker costs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.worker import OuterWorker
 
 BOXES = ("order_outbox_item", "invoice_outbox_item", "shipment_outbox_item")
 CALM_AFTER = 25.0
-"""Seconds until a worker that finds nothing has come to rest: its checks grow rare step by step."""
+"""Seconds until an idle worker has settled, because its checks become rarer step by step."""
 
 
 MANY = tuple(f"box{number}_outbox_item" for number in range(300))

@@ -1,4 +1,4 @@
-"""An inbox whose handler writes through the engine's own transaction."""
+"""An inbox whose handler writes in the engine's own transaction."""
 
 from __future__ import annotations
 

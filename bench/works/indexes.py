@@ -16,7 +16,7 @@ _REFERENCE = "reference_items"
 
 
 def indexes(stand: Stand) -> list[Line]:
-    """Each set of indexes with the order of rows it serves best; one thread, batches of 1,000, so the database counts."""
+    """Each set of indexes with the row order that it serves best; one thread and batches of 1,000, so the database dominates."""
     count = stand.scale.pick(50_000, 20_000)
     with stand.site(buckets=256, transport={"bench.transports.Batches": {}}) as site:
         ours = site.table()

@@ -1,4 +1,4 @@
-"""Long jobs: how many empty ones, how soon, what their heartbeats cost, and what delayed ones cost the others."""
+"""Long jobs: throughput and latency of empty ones, the cost of heartbeats, and what delayed jobs cost the others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from boxengine.app.jobs import connect_jobs
 
 BOX = "bench_job"
 RATE = 20
-"""Jobs per second where the wait of single ones is measured."""
+"""Jobs per second when the latency of single jobs is measured."""
 WARM_UP = 10
 HELD = 500
 """Jobs that run at once."""
@@ -35,7 +35,7 @@ TASKS = {name: f"bench.works.jobs.{name}" for name in ("empty", "punch", "hold")
 
 
 class Tally:
-    """What handlers, which the worker finds by their names, tell of themselves."""
+    """Collects reports from handlers, which the worker finds by their names."""
 
     def __init__(self, count: int) -> None:
         self._left = count
@@ -55,17 +55,17 @@ class Tally:
                 self._all.set()
 
     def wait(self) -> None:
-        """Until all have come.
+        """Waits until all reports have come.
 
         Raises:
-            TimeoutError: some never did.
+            TimeoutError: some did not come in time.
         """
         if not self._all.wait(PATIENCE):
             raise TimeoutError(f"{self._left} jobs never began")
 
 
 _TALLIES: dict[int, Tally] = {}
-"""The one that is running."""
+"""The running tally, where handlers find it."""
 _numbers = itertools.count()
 
 
@@ -78,7 +78,7 @@ punch = empty
 
 
 def hold(job: Job[Any]) -> None:
-    """Runs until it is let go; one after the other, for each end takes a connection."""
+    """Runs until it is released. Handlers are released one after the other, because each end takes a connection."""
     tally = _TALLIES[0]
     tally.note(job.id)
     tally.release.wait()
@@ -118,7 +118,7 @@ def throughput(stand: Stand) -> list[Line]:
 
 
 def latency(stand: Stand) -> list[Line]:
-    """Commit to handler of single jobs, at a calm pace."""
+    """The time from commit to handler for single jobs, at a low rate."""
     count = stand.scale.pick(200, 60) + WARM_UP
     medians, every = [], []
     with _site(stand, concurrency=4) as (site, engine):
@@ -147,7 +147,7 @@ def latency(stand: Stand) -> list[Line]:
 
 
 def heartbeats(stand: Stand) -> list[Line]:
-    """Statements of a process that runs 500 jobs."""
+    """The statements of a process that runs 500 jobs."""
     seconds = float(stand.scale.pick(60, 20))
     with _site(stand, concurrency=HELD) as (site, _):
         tally = _TALLIES[0] = Tally(HELD)
@@ -172,7 +172,7 @@ def heartbeats(stand: Stand) -> list[Line]:
 
 
 def delayed(stand: Stand) -> list[Line]:
-    """A claim beside a million delayed jobs."""
+    """A claim in a table with a million delayed jobs."""
     count = stand.scale.pick(1_000_000, 100_000)
     with _site(stand, concurrency=2) as (site, engine), closing(SqlJobs(engine)) as store:
         alone = _claims(site, store)
@@ -195,7 +195,7 @@ def mixed(stand: Stand) -> list[Line]:
     with _site(stand, concurrency=1) as (site, engine), closing(SqlJobs(engine)) as store:
         alone = _claims(site, store)
         _fill(site, count, priority="n % 1000", age="n % 86400 * interval '1 second'")
-        # In turns, so that both meet the same moments of a busy machine.
+        # In turns, so that a busy machine affects both alike.
         taken = [(_claim(site, store), _claim(site, store, oldest=1)) for _ in range(CLAIMS)]
     by_priority, by_age = (statistics.median(each) for each in zip(*taken, strict=True))
     return [
@@ -210,13 +210,13 @@ def mixed(stand: Stand) -> list[Line]:
 
 
 def _claims(site: Site, store: SqlJobs) -> list[float]:
-    """Milliseconds of each."""
+    """The duration of each claim in milliseconds."""
     _fill(site, CLAIMS)
     return [_claim(site, store) for _ in range(CLAIMS)]
 
 
 def _claim(site: Site, store: SqlJobs, *, oldest: int = 0) -> float:
-    """Its milliseconds."""
+    """The duration of one claim in milliseconds."""
     box = site.boxes.resolved.jobs[BOX].box
     began = time.perf_counter()
     claimed = store.claim(box, 1, worker="bench", oldest=oldest)
@@ -248,10 +248,10 @@ def _fill(
     priority: str = "100",
     age: str = "interval '0'",
 ) -> None:
-    """Past the engine, with fresh statistics.
+    """Inserts jobs without the engine, and updates the statistics.
 
     Args:
-        priority: SQL over ``n``, the job's number; so with ``age``.
+        priority: an SQL expression over ``n``, the job's number; ``age`` likewise.
     """
     when = f"1, now() + interval '{delay}'" if delay else f"0, now() - {age}"
     site.execute(
@@ -262,7 +262,7 @@ def _fill(
 
 
 def _seconds_to_the_last_end(engine: Engine, count: int) -> float:
-    """From the first claim, by the database's clock."""
+    """The time from the first claim to the last end, by the database's clock."""
     with engine.begin() as connection:
         seconds, ended = connection.exec_driver_sql(
             f"SELECT extract(epoch FROM max(finished_at) - min(started_at)), count(finished_at) FROM {BOX}s"
@@ -273,7 +273,7 @@ def _seconds_to_the_last_end(engine: Engine, count: int) -> float:
 
 
 def _create(boxes: boxengine.Boxes, engine: Engine, count: int) -> dict[int, float]:
-    """When the commit of each began."""
+    """Creates jobs; returns when the commit of each began."""
     committed = {}
     pace, start = threading.Event(), time.perf_counter()
     with engine.connect() as connection:

@@ -1,4 +1,4 @@
-"""Draining into Kafka, every delivery report waited for."""
+"""Draining into Kafka, waiting for every delivery report."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ BAR = at_least(0.80)
 
 
 def mock_cluster(stand: Stand) -> list[Line]:
-    """Into librdkafka's mock cluster, whose brokers are threads of this process."""
+    """Drains into librdkafka's mock cluster, whose brokers are threads of this process."""
     with _mock() as bootstrap:
         return [_drain(stand, bootstrap, "mock cluster")]
 
 
 def real_broker(stand: Stand) -> list[Line]:
-    """Into a real broker: $BOXENGINE_TEST_KAFKA_BOOTSTRAP, else one started from its jars, if Java is there."""
+    """Drains into a real broker: $BOXENGINE_TEST_KAFKA_BOOTSTRAP, else one started from its jars, if Java is installed."""
     given = os.environ.get("BOXENGINE_TEST_KAFKA_BOOTSTRAP")
     if given:
         return [_drain(stand, given, "real broker")]
@@ -45,7 +45,7 @@ def real_broker(stand: Stand) -> list[Line]:
 
 
 def _drain(stand: Stand, bootstrap: str, broker: str) -> Line:
-    """boxengine against the floor with the same transport, so the same producer, headers and checks of reports."""
+    """boxengine against the floor with the same transport, and so the same producer, headers and checks of delivery reports."""
     count = stand.scale.pick(50_000, 20_000)
     topic = "bench"
     transport = KafkaTransport(topic=topic, bootstrap_servers=bootstrap)

@@ -1,4 +1,4 @@
-"""From the beginning of a commit to the transport, at a calm pace."""
+"""The time from the beginning of a commit to the transport, at a low rate."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from boxengine.engine.observation import NullObserver
 RATE = 20
 """Items per second."""
 WARM_UP = 10
-"""Items of each round that are not counted: connections are made, statements prepared."""
+"""The first items of each round are not counted: they open connections and prepare statements."""
 PUNCH: Mapping[str, Mapping[str, Any]] = {"bench.works.latency.Punch": {}}
 """The transport."""
 _CLOCKS: dict[int, Clock] = {}
-"""The one that is running; transports, which the worker makes by itself, find it here."""
+"""The running clock, where transports find it, because the worker creates them by itself."""
 
 
 class Clock:
@@ -50,10 +50,10 @@ class Clock:
             self._all.set()
 
     def milliseconds(self) -> list[float]:
-        """Of each item after the warm-up.
+        """The latency of each item after the warm-up.
 
         Raises:
-            TimeoutError: some never arrived.
+            TimeoutError: some items did not arrive in time.
         """
         if not self._all.wait(timeout=60):
             raise TimeoutError(f"{self._count - len(self._arrived)} items never reached the transport")
@@ -61,7 +61,7 @@ class Clock:
 
 
 class Punch:
-    """Takes whole batches and punches the clock."""
+    """Takes whole batches and records their arrival."""
 
     def call_batch(self, items: Sequence[Any]) -> list[None]:
         _CLOCKS[0].arrived([item.event_key for item in items])
@@ -91,7 +91,7 @@ def latency(stand: Stand) -> list[Line]:
 
 
 def run_round(site: Site, count: int) -> list[float]:
-    """Milliseconds from commit to transport of so many items, through a worker of this process."""
+    """Milliseconds from commit to transport for each of this many items, with a worker in this process."""
     store = connect_store(site.boxes.resolved.settings)
     try:
         return _round(site, store.engine, count + WARM_UP, lambda: _worker(site))
@@ -117,7 +117,7 @@ def _round(
 
 
 def _write(site: Site, engine: Engine, clock: Clock, count: int) -> None:
-    pace = threading.Event()  # never set: waiting for it is how a writer keeps its pace
+    pace = threading.Event()  # never set: waiting for it paces the writer
     start = time.perf_counter()
     with engine.connect() as connection:
         for number in range(count):

@@ -20,9 +20,9 @@ from bench.worker import WarmWorker, warm_worker
 _BATCHES: dict[str, dict[str, str]] = {"bench.transports.Batches": {}}
 _LOG = {"storage": "log"}
 PARTS = 10
-"""Of a run behind an open transaction; the last is held against the first."""
+"""The parts of a run behind an open transaction; the last is compared with the first."""
 FRESH = 100
-"""Items that come one by one after that."""
+"""The number of items that follow one by one."""
 
 
 def few_buckets(stand: Stand) -> list[Line]:
@@ -76,7 +76,7 @@ def _drains(stand: Stand, *, buckets: int) -> list[Line]:
 
 
 def old_transaction(stand: Stand) -> list[Line]:
-    """A transaction stays open from the start; the box gets its items in ten parts, and then some one by one."""
+    """A transaction stays open from the start; the box gets its items in ten parts, then some more one by one."""
     lines: list[Line] = []
     for name, options, kept_open in (("log", _LOG, READING), ("table", {}, READING), ("table", {}, WRITING)):
         with (

@@ -1,4 +1,4 @@
-"""What a poll costs in a table that is full of other rows."""
+"""What a poll costs in a table full of other rows."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from boxengine.domain.box import Box
 
 PARTITIONS = 6
 LIMIT = 300
-"""Rows of one poll: the defaults for regular and for retryable ones."""
+"""The rows of one poll: the sum of the defaults for regular and retryable rows."""
 POLLS = 120
 _BATCHES: dict[str, dict[str, str]] = {"bench.transports.Batches": {}}
 _SMALL_PAYLOAD = 50
-"""Bytes, of rows that no poll reads."""
+"""Payload bytes of rows that no poll reads."""
 
 
 def delivered_rows(stand: Stand) -> list[Line]:
@@ -64,7 +64,7 @@ def backlog(stand: Stand) -> list[Line]:
 
 
 def bloat(stand: Stand) -> list[Line]:
-    """The rate after five million items went through the same table, autovacuum on, against a fresh table's."""
+    """The rate after five million items have gone through the same table, with autovacuum, against the rate in a fresh table."""
     chunk, chunks = stand.scale.pick(100_000, 20_000), stand.scale.pick(50, 8)
     with (
         stand.site(buckets=256, transport=_BATCHES) as used_site,
@@ -85,7 +85,7 @@ def bloat(stand: Stand) -> list[Line]:
             return fresh_worker.drain_rate(chunk)
 
         on_the_way = [used() for _ in range(chunks)]
-        # The first ones were drained minutes ago, in what may have been another phase of the machine.
+        # The first drains were minutes ago, when the machine may have been faster or slower.
         figures = alternate({"used": used, "fresh": fresh}, rounds=stand.scale.rounds)
     work = f"rate after {chunk * chunks:,} items through one table"
     edge = max(1, chunks // 10)
@@ -97,11 +97,11 @@ def bloat(stand: Stand) -> list[Line]:
 
 
 def _polls(site: Site) -> list[float]:
-    """Milliseconds of each of many polls, partition after partition."""
+    """The duration in milliseconds of each of many polls, partition after partition."""
     store = connect_store(site.boxes.resolved.settings)
     box = site.boxes.box(OUTBOX)
     try:
-        _poll(store, box, 0)  # the connection is made, the table looked up
+        _poll(store, box, 0)  # opens the connection, and looks up the table
         return [_timed(partial(_poll, store, box, number % PARTITIONS)) for number in range(POLLS)]
     finally:
         store.close()

@@ -1,4 +1,4 @@
-"""Several processes over one box, started as people start them."""
+"""Several processes over one box, started as users start them."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def two_processes(stand: Stand) -> list[Line]:
             {"one process": lambda: _rate(site, ear, count, 1), "two": lambda: _rate(site, ear, count, 2)},
             rounds=stand.scale.rounds,
         )
-    # Two cores that also carry the database have little to give a second process; a twentieth is left to noise.
+    # Two cores that also run the database have little left for a second process; a twentieth is tolerance for noise.
     return [ratio_line(f"--processes 2 over one box, {count:,}", compare(figures, ours="two"), at_least(0.95))]
 
 
 def _rate(site: Site, ear: Ear, count: int, processes: int) -> float:
-    """Items per second of workers that are up and waiting when the rows are committed."""
+    """Items per second of workers that are already running and waiting when the rows are committed."""
     table = site.table()
     table.fill(0)
     site.forget_queues()
     with OuterWorker(site, "--processes", str(processes)) as worker:
         worker.wait_until_started(processes=processes)
-        # As in the other drains, some items go through first: connections are made then, and statements prepared.
+        # As in the other drains, some items go first, to open connections and prepare statements.
         table.add(WARM_UP)
         _tell(site)
         ear.hear_all(WARM_UP)
@@ -49,7 +49,7 @@ def _tell(site: Site) -> None:
 
 
 def start(stand: Stand) -> list[Line]:
-    """From the start of the command to its first delivery."""
+    """The time from the start of the command to its first delivery."""
     with (
         Ear(stand.folder / "ear") as ear,
         stand.site(buckets=256, transport={"bench.transports.Told": {"address": str(ear.path)}}) as site,

@@ -1,4 +1,4 @@
-"""What a wake-up costs: those who commit, and the item that waits for it."""
+"""What a wake-up costs those who commit, and the item that waits for it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def taxes(stand: Stand) -> list[Line]:
 
 
 def taxes_on_a_loop(stand: Stand) -> list[Line]:
-    """The same of coroutines on one event loop, with asyncpg."""
+    """The same for coroutines on one event loop, with asyncpg."""
     return _taxes(stand, "coroutines", _rate_on_a_loop, WAYS[:2])
 
 
@@ -59,7 +59,7 @@ def _taxes(
 
 
 def latencies(stand: Stand) -> list[Line]:
-    """Commit to transport at a calm pace, by ``wakeup``."""
+    """The time from commit to transport at a low rate, by ``wakeup``."""
     count = stand.scale.pick(200, 100)
     measured: Mapping[str, list[list[float]]] = {way: [] for way in WAYS[1:]}
     for _ in range(stand.scale.rounds):

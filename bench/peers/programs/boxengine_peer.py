@@ -21,7 +21,7 @@ from boxengine.app.database import connect_store
 
 BOX = "order_outbox_item"
 KEYS = 1000
-"""Different event keys."""
+"""The number of different event keys."""
 finished = threading.Event()
 lock = threading.Lock()
 arrivals = Arrivals()

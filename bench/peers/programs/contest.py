@@ -1,11 +1,11 @@
-"""What each program can do, and how it is asked: ``python PROGRAM.py VERB NUMBER... ``, answers as JSON on standard output.
+"""The interface of each program: ``python PROGRAM.py VERB NUMBER... ``, with answers as JSON on standard output.
 
 ====================  ===========================================================================================
 ``setup``             creates the tables
 ``fill N``            writes N messages in large batches
 ``work N``            runs a worker until it has handled N messages. Prints ``ready`` first
-``write N RATE``      writes N messages at so many a second, each in a transaction of its own
-``commits WRITERS N`` as many writers write N messages together, each in a transaction of its own
+``write N RATE``      writes N messages at this rate per second, each in its own transaction
+``commits WRITERS N`` this many writers together write N messages, each in its own transaction
 ====================  ===========================================================================================
 
 The servers are in the environment: ``POSTGRES_URL``, ``REDIS_URL``. Only the standard library is imported here, because
@@ -25,19 +25,19 @@ from typing import Any
 SIZE = 500
 """Bytes of a message."""
 BATCH = 1000
-"""Messages that are written at once to fill a queue."""
+"""How many messages are written at once to fill a queue."""
 POSTGRES = os.environ.get("POSTGRES_URL", "")
 """``postgresql://...``"""
 REDIS = os.environ.get("REDIS_URL", "")
 
 
 def message() -> str:
-    """It says when it was made; the clock is the same in all processes of a machine."""
+    """A message that holds its creation time; all processes of a machine share the clock."""
     return f"{time.perf_counter():.7f}".ljust(SIZE, "x")
 
 
 class Arrivals:
-    """When messages reached the handler."""
+    """Records when messages reached the handler."""
 
     def __init__(self) -> None:
         self._left = 0
@@ -46,11 +46,11 @@ class Arrivals:
         self._waits: list[float] = []
 
     def expect(self, count: int) -> None:
-        """So many messages are to come."""
+        """Starts over; this many messages are to come."""
         self._left = count
 
     def note(self, text: str) -> bool:
-        """Call it first thing in the handler; True: this was the last message."""
+        """Call it first in the handler; True: this was the last message."""
         self._last = time.perf_counter()
         if self._first is None:
             self._first = self._last
@@ -59,13 +59,13 @@ class Arrivals:
         return self._left == 0
 
     def tell(self) -> None:
-        """Prints rate and waits in milliseconds."""
+        """Prints the rate, and the waits in milliseconds."""
         rate = (len(self._waits) - 1) / max(self._last - (self._first or 0.0), 1e-9)
         print(json.dumps({"rate": rate, "waits": self._waits}), flush=True)
 
 
 class Program(ABC):
-    """One system, asynchronous; one that is not runs its threads inside."""
+    """One system, with asynchronous methods; a system that is not asynchronous runs its threads inside them."""
 
     @abstractmethod
     async def setup(self) -> None: ...
@@ -81,7 +81,7 @@ class Program(ABC):
         """An object with ``write(text)``, which writes and commits one message, and ``close()``; both are awaited."""
 
     async def write(self, count: int, rate: int) -> None:
-        """At a calm pace."""
+        """Writes messages at a low rate."""
         writer = await self.writer()
         for _ in range(count):
             await writer.write(message())
@@ -89,7 +89,7 @@ class Program(ABC):
         await writer.close()
 
     async def commits(self, writers: int, count: int) -> None:
-        """Prints how many messages a second the writers committed."""
+        """Prints how many messages per second the writers committed."""
         opened = [await self.writer() for _ in range(writers)]
         for each in opened:
             await each.write(message())
@@ -106,11 +106,11 @@ class Program(ABC):
 
 
 def ready() -> None:
-    """The worker takes messages from now on."""
+    """Reports that the worker takes messages from now on."""
     print("ready", flush=True)
 
 
 def run(program: Program) -> None:
-    """Does what the command line asks for."""
+    """Runs the verb on the command line."""
     verb, *numbers = sys.argv[1:]
     asyncio.run(getattr(program, verb)(*map(int, numbers)))

@@ -1,4 +1,4 @@
-"""dramatiq over Redis: no transaction, so a message can be lost, or sent though its transaction was rolled back."""
+"""dramatiq over Redis: without a transaction, so a message can be lost, or sent although the caller rolled back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pgqueuer: a pool of connections, and batches as large as its documentation goes."""
+"""pgqueuer: a pool of connections, and the largest batches in its documentation."""
 
 from __future__ import annotations
 
