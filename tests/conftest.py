@@ -1,4 +1,4 @@
-"""Servers for the tests (CONTRACT 1): each is started at its first use, shared, and stopped at the end.
+"""Servers for the tests (CONTRACT 1): each is started at its first use, shared by the tests, and stopped at the end.
 
 =====================  ==========================================================================================
 ``postgres_url``       an empty database of the test's own on the session's PostgreSQL
@@ -46,7 +46,7 @@ _DESK = pytest.StashKey[Desk]()
 
 
 class ServerLookup(Protocol):
-    """How a fixture asks for a server by name; skips or fails the test where there is none."""
+    """Finds a server by name for a fixture; skips or fails the test if it is not available."""
 
     def __call__(self, name: str) -> Offer: ...
 
@@ -67,14 +67,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _keep_bytecode() -> None:
-    """Let Python keep what it compiles, whatever the environment says: without, each process compiles boxengine anew."""
+    """Let Python keep compiled modules, whatever the environment says: otherwise each process compiles boxengine anew."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell an xdist worker where to ask."""
+    """Tell an xdist worker where to ask for servers."""
     node.workerinput["server_desk"] = node.config.stash[_DESK].ticket
 
 
@@ -87,7 +87,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuse to run grouped tests side by side: pytest-xdist writes a group into the test's id, or has ignored it."""
+    """Refuse to run a group's tests side by side: unless pytest-xdist wrote the group into a test's id, it ignored the group."""
     if not getattr(config.option, "loadgroup", False):
         return
     for item in items:
@@ -96,7 +96,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Keep the garbage collector from looking again and again at all that was imported and collected: it stays."""
+    """Keep the garbage collector from searching imported modules and collected tests again and again: they stay."""
     gc.collect()
     gc.freeze()
 
@@ -106,7 +106,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name the servers whose absence cost tests, and how many."""
+    """Name the servers whose absence caused skipped tests, and count those tests."""
     reasons: dict[str, int] = {}
     for report in terminalreporter.stats.get("skipped", []):
         reason = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else ""
@@ -126,7 +126,7 @@ def server_lookup(pytestconfig: pytest.Config) -> ServerLookup:
     worker: dict[str, Any] = getattr(pytestconfig, "workerinput", {})
 
     def look_up(name: str) -> Offer:
-        # Redis is the one server that each worker has for itself; tests/servers/valkey.py says why.
+        # Redis is the only server that each worker has for itself; tests/servers/valkey.py says why.
         shared = worker and name != "redis"
         return require(ask(worker["server_desk"], name) if shared else session.obtain(name), promised)
 
@@ -138,7 +138,7 @@ def server_lookup(pytestconfig: pytest.Config) -> ServerLookup:
 
 @pytest.fixture(autouse=True)
 def loggers_left_as_found() -> Iterator[None]:
-    """Give each logger back its level and handlers: commands that run within the process configure logging."""
+    """Restore each logger's level and handlers, because commands that run in this process configure logging."""
     found = {name: _state(logger) for name, logger in _loggers().items()}
     yield
     for name, logger in _loggers().items():
@@ -192,13 +192,13 @@ def worker_number() -> int:
 
 @pytest.fixture(scope="session")
 def kafka_bootstrap(server_lookup: ServerLookup) -> str:
-    """Bootstrap servers of the session's Kafka; use topics of your own."""
+    """Bootstrap servers of the session's Kafka. Tests share it, so each must use its own topics."""
     return server_lookup("kafka").address
 
 
 @pytest.fixture(scope="session")
 def real_kafka(server_lookup: ServerLookup) -> str:
-    """The same, for a test that a mock cannot bear."""
+    """The same, for a test that does not work with a mock."""
     offer = server_lookup("kafka")
     if offer.how is How.MOCK:
         pytest.skip(f"{ABSENT}: kafka: a mock stands in for it")
@@ -207,14 +207,14 @@ def real_kafka(server_lookup: ServerLookup) -> str:
 
 @pytest.fixture
 def kafka_topic(server_lookup: ServerLookup) -> str:
-    """A topic of the test's own with four partitions."""
+    """The test's own topic, with four partitions."""
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewTopic
 
     name = f"t-{uuid.uuid4().hex[:16]}"
     offer = server_lookup("kafka")
     if offer.how is How.MOCK:
-        return name  # it knows no request for a new topic, and makes one with four partitions at first use
+        return name  # the mock does not support requests for new topics; it creates a topic with four partitions at the first use
     admin = AdminClient({"bootstrap.servers": offer.address})
     admin.create_topics([NewTopic(name, num_partitions=4, replication_factor=1)])[name].result(timeout=30)
     return name
@@ -233,7 +233,7 @@ def own_postgres(tmp_path: Path) -> Iterator[EmbeddedPostgres]:
 
 @pytest.fixture
 def own_redis(tmp_path: Path) -> Iterator[EmbeddedValkey]:
-    """A private Valkey, in memory only: ``kill`` loses what it held."""
+    """A private Valkey, in memory only: ``kill`` loses its data."""
     require(ValkeyFromWheel().offer(), promised_servers(os.environ))
     with EmbeddedValkey(tmp_path / "own", durable=False) as server:
         yield server

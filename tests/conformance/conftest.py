@@ -1,4 +1,4 @@
-"""The stores of jobs, for each suite that puts them to the test."""
+"""The stores of jobs, for every suite that tests them."""
 
 from __future__ import annotations
 

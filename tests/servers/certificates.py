@@ -1,4 +1,4 @@
-"""Certificates of a test's own authority, made with the ``openssl`` command."""
+"""Certificates from a test's own authority, made with the ``openssl`` command."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.servers.promised import ABSENT
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What a server shows, and whom a client has to trust to believe it."""
+    """A server's certificate, and the authority that a client must trust to accept it."""
 
     certificate: Path
     key: Path
@@ -22,7 +22,7 @@ class Certificate:
 
 
 def certify(folder: Path, *, names: str = "DNS:localhost,IP:127.0.0.1") -> Certificate:
-    """A new authority, and a certificate by it for these names; skips the test where there is no openssl."""
+    """A new authority, and its certificate for these names; skips the test if openssl is not installed."""
     openssl = find_program("openssl")
     if openssl is None:
         pytest.skip(f"{ABSENT}: openssl: no such program on PATH")

@@ -15,7 +15,7 @@ from sqlalchemy.engine import URL, make_url
 
 @contextmanager
 def fresh_postgres_database(server_url: str) -> Iterator[str]:
-    """Create an empty database, yield its URL, drop it with whatever is still connected."""
+    """Create an empty database, yield its URL, and drop it even if clients are still connected."""
     server = make_url(server_url)
     name = _name()
     with psycopg.connect(_conninfo(server), autocommit=True) as admin:
@@ -29,7 +29,7 @@ def fresh_postgres_database(server_url: str) -> Iterator[str]:
 
 @contextmanager
 def fresh_mysql_database(server_url: str) -> Iterator[str]:
-    """Create an empty database, yield its URL, drop it."""
+    """Create an empty database, yield its URL, and drop it."""
     server = make_url(server_url)
     name = _name()
     _execute(server, f"CREATE DATABASE {name} CHARACTER SET utf8mb4")

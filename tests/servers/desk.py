@@ -22,7 +22,7 @@ class Desk:
 
     @property
     def ticket(self) -> tuple[str, bytes]:
-        """What a worker needs in order to ask."""
+        """What a worker needs to ask questions."""
         return str(self._listener.address), self._key
 
     def close(self) -> None:
@@ -47,7 +47,7 @@ class Desk:
 
 
 def ask(ticket: tuple[str, bytes], name: str) -> Offer:
-    """A worker's side: the server with its address; waits while it is being started."""
+    """Ask for a server, from a worker: returns it with its address, and waits while it is being started."""
     address, key = ticket
     with Client(address, authkey=key) as connection:
         connection.send(name)

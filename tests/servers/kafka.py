@@ -1,4 +1,4 @@
-"""Apache Kafka for the session: one KRaft node from jars that Maven resolved."""
+"""Apache Kafka for the session: one KRaft node from jars that Maven has fetched."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _OLDEST_JAVA = 17
 
 
 class KafkaFromJars:
-    """A real broker, if Java is there and the jars are, or Maven can fetch them."""
+    """A real broker, if Java is installed and the jars exist or Maven can fetch them."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._jars = jar_folder(environ)
 
     def offer(self) -> Offer:
-        """To be started, if Java 17 or newer is there, and the jars or Maven."""
+        """To be started, if Java 17 or newer is installed, and the jars or Maven are."""
         java = java_version()
         if java < _OLDEST_JAVA:
             return Offer("kafka", How.ABSENT, f"needs Java {_OLDEST_JAVA} or newer, found {java or 'none'}")
@@ -42,7 +42,7 @@ class KafkaFromJars:
         return Offer("kafka", How.STARTED, f"Apache Kafka {kafka_version()}, Java {java}")
 
     def start(self, folder: Path, stack: ExitStack) -> Offer:
-        """Start it; its address is the bootstrap server. Jars that cannot be fetched make it absent."""
+        """Start it; its address is the bootstrap server. It is absent if the jars cannot be fetched."""
         offer = self.offer()
         try:
             resolve_jars(self._jars)
@@ -53,14 +53,14 @@ class KafkaFromJars:
 
 
 class KafkaBroker:
-    """One node, broker and controller in one, on 127.0.0.1; topics are made at first use, with four partitions.
+    """One node on 127.0.0.1, both broker and controller; topics are created at first use, with four partitions.
 
     As a context manager it starts on entry, and on exit stops and deletes its data.
     """
 
     def __init__(self, folder: Path, *, jars: Path, settings: Mapping[str, str] | None = None) -> None:
         """Args:
-        settings: of the broker, over ours; ``{port}`` in a value is replaced by its port.
+        settings: broker settings, which override ours; ``{port}`` in a value is replaced by the broker's port.
         """
         self._folder = folder
         self._jars = jars
@@ -70,11 +70,11 @@ class KafkaBroker:
 
     @property
     def bootstrap(self) -> str:
-        """``host:port``, the same over restarts."""
+        """``host:port``; it stays the same across restarts."""
         return f"127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        """Start and return when it serves clients."""
+        """Start, and return when it serves clients."""
         self._folder.mkdir(parents=True, exist_ok=True)
         properties = self._folder / "server.properties"
         if not properties.exists():
@@ -86,7 +86,7 @@ class KafkaBroker:
         self._process.wait_until(_Probe(self.bootstrap).answers, patience=timedelta(seconds=90))
 
     def stop(self) -> None:
-        """Controlled shutdown. Harmless when it is not running."""
+        """Shut down in a controlled way. Harmless when it is not running."""
         if self._process is not None:
             self._process.stop(signal.SIGTERM, patience=timedelta(seconds=20))
 
@@ -105,7 +105,7 @@ class KafkaBroker:
         if self._process is not None:
             self._process.send_signal(number)
             if number is signal.SIGSTOP:
-                # Its threads stop one after the other, and until the last has, messages are still acknowledged.
+                # Its threads stop one after the other, and messages are still acknowledged until the last one has stopped.
                 os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def __enter__(self) -> Self:
@@ -131,7 +131,7 @@ class KafkaBroker:
             "-Xms128m",
             "-Xmx512m",
             "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",  # starts in half the time; a test broker never gets warm
+            "-XX:TieredStopAtLevel=1",  # halves the start time; a test broker does not run long enough to warm up
             "-Djava.awt.headless=true",
             "-cp",
             f"{self._jars}/*",
@@ -141,7 +141,7 @@ class KafkaBroker:
 
 
 class _Probe:
-    """Asks a broker for its metadata; one client asks again and again, for each costs threads."""
+    """Asks a broker for its metadata. The same client asks repeatedly, because each client costs threads."""
 
     def __init__(self, bootstrap: str) -> None:
         from confluent_kafka.admin import AdminClient
@@ -149,7 +149,7 @@ class _Probe:
         self._client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})  # a refused connection is expected
 
     def answers(self) -> bool:
-        """Whether it does, within a second."""
+        """Whether the broker answers within a second."""
         from confluent_kafka import KafkaException
 
         try:
@@ -159,7 +159,7 @@ class _Probe:
 
 
 def jar_folder(environ: Mapping[str, str]) -> Path:
-    """Where the jars are kept between sessions: below ``$BOXENGINE_CACHE``, else the user's cache folder."""
+    """Where the jars are kept between sessions: below ``$BOXENGINE_CACHE``, or else the user's cache folder."""
     cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "boxengine"
     return Path(environ.get("BOXENGINE_CACHE") or cache) / f"kafka-{kafka_version()}"
 
@@ -172,7 +172,7 @@ def kafka_version() -> str:
 
 
 def java_version() -> int:
-    """Feature version of the ``java`` on PATH (17, 21, ...); 0 if there is none."""
+    """Feature version of the ``java`` on PATH (17, 21, ...); 0 if Java is missing."""
     if shutil.which("java") is None:
         return 0
     said = subprocess.run(["java", "-version"], check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
@@ -181,7 +181,7 @@ def java_version() -> int:
 
 
 def resolve_jars(target: Path) -> None:
-    """Fetch the broker's jars with Maven, unless they are there; several processes may do so at once.
+    """Fetch the broker's jars with Maven unless they exist; several processes may do so at once.
 
     :raises subprocess.CalledProcessError: Maven failed; ``stdout`` says why.
     """
@@ -206,7 +206,7 @@ def resolve_jars(target: Path) -> None:
 
 
 def _properties(log: Path, port: int, controller_port: int) -> str:
-    """One replica of everything; a short session, for a killed broker may only return when its old session has ended."""
+    """One replica of everything; a short session, because a killed broker may return only when its old session has ended."""
     return f"""\
 process.roles=broker,controller
 node.id=1
@@ -234,7 +234,7 @@ broker.heartbeat.interval.ms=500
 
 
 def prepare(environ: Mapping[str, str]) -> str | None:
-    """Fetch what the session will need; the reason, if a real broker cannot be had."""
+    """Fetch what the session will need; returns the reason if a real broker is not available."""
     offer = KafkaFromJars(environ).offer()
     if offer.how is How.ABSENT:
         return offer.detail

@@ -1,4 +1,4 @@
-"""librdkafka's own mock cluster, where no real Kafka can be had."""
+"""librdkafka's own mock cluster, for when no real Kafka is available."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.servers.offer import How, Offer
 
 
 class KafkaMock:
-    """Brokers inside the controlling process: they listen on loopback, keep nothing and know few of Kafka's rules."""
+    """Brokers inside the controlling process: they listen on loopback, store nothing and enforce few of Kafka's rules."""
 
     def offer(self) -> Offer:
         """A mock, if confluent-kafka is installed."""
@@ -25,7 +25,7 @@ class KafkaMock:
 
         producer = Producer(
             {"test.mock.num.brokers": 3, "log_level": 4}
-        )  # its notice that it is a mock is in the header
+        )  # otherwise it logs that it is a mock, which the header of the session says already
         stack.callback(producer.close)
         try:
             brokers = producer.list_topics(timeout=10).brokers.values()

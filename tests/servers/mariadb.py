@@ -1,4 +1,4 @@
-"""MariaDB for the session: given, or started from the system's ``mariadbd``."""
+"""MariaDB for the session: given by the environment, or started from the system's ``mariadbd``."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from tests.servers.programs import find_program
 
 
 class MariaDBFromSystem:
-    """The server that the system has installed, on a port and data of its own."""
+    """The server installed on the system, with its own port and data."""
 
     def offer(self) -> Offer:
-        """To be started, if its two programs are there."""
+        """To be started, if its two programs are installed."""
         server, installer = find_program("mariadbd"), find_program("mariadb-install-db")
         if server is None or installer is None:
             return Offer("mariadb", How.ABSENT, "no mariadbd and mariadb-install-db on PATH; Debian: mariadb-server")
         return Offer("mariadb", How.STARTED, server)
 
     def start(self, folder: Path, stack: ExitStack) -> Offer:
-        """Start it; its address is a SQLAlchemy URL without database."""
+        """Start it; its address is a SQLAlchemy URL without a database."""
         offer = self.offer()
         server = stack.enter_context(MariaDBServer(folder))
         return Offer(offer.server, offer.how, offer.detail, server.url())
@@ -39,7 +39,7 @@ class MariaDBFromSystem:
 class MariaDBServer:
     """A server that a test may stop, kill, freeze and start again, on the same port with the same data.
 
-    As a context manager it runs on entry, and on exit it is gone with its data.
+    As a context manager it starts on entry, and on exit stops and deletes its data.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -56,9 +56,9 @@ class MariaDBServer:
         return f"{address}/{database}" if database else address
 
     def start(self) -> None:
-        """Start and return when connections are served.
+        """Start, and return when it accepts connections.
 
-        :raises ServerNotStarted: with the end of the log.
+        :raises ServerNotStarted: the message contains the end of the log.
         """
         if not any(self._data.iterdir()):
             _initialise(self._data, self._account)
@@ -70,22 +70,22 @@ class MariaDBServer:
         self._process.wait_until(lambda: _answers(self._port, self._data), patience=timedelta(seconds=60))
 
     def stop(self) -> None:
-        """Shut down in good order. Harmless when it is not running."""
+        """Shut down cleanly. Harmless when it is not running."""
         if self._process is not None:
             self._process.stop(signal.SIGTERM, patience=timedelta(seconds=20))
 
     def crash(self) -> None:
-        """End with SIGKILL; what was committed is there after ``start``. Harmless when it is not running."""
+        """End with SIGKILL; committed data is there after ``start``. Harmless when it is not running."""
         if self._process is not None:
             self._process.kill()
 
     def freeze(self) -> None:
-        """Keep connections open and answer nothing."""
+        """Keep connections open, but answer nothing."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Go on where ``freeze`` stopped it."""
+        """Continue where ``freeze`` stopped it."""
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
 
@@ -113,14 +113,14 @@ def _command(program: str, data: Path, temporary: Path, port: int) -> list[str]:
         program,
         "--no-defaults",
         f"--datadir={data}",
-        f"--tmpdir={temporary}",  # a server deletes the temporary tables of others there when it starts
+        f"--tmpdir={temporary}",  # its own, because a starting server deletes the temporary tables of others in a shared one
         "--bind-address=127.0.0.1",
         f"--port={port}",
-        "--socket=socket",  # relative to the data folder, for the path of a socket is limited to 107 bytes
+        "--socket=socket",  # relative to the data folder, because a socket's path is limited to 107 bytes
         f"--pid-file={data}/pid",
         "--skip-name-resolve",
         "--skip-log-bin",
-        "--innodb-flush-log-at-trx-commit=2",  # a power cut may take the last second; tests do not mind
+        "--innodb-flush-log-at-trx-commit=2",  # a power cut may lose the last second; tests do not mind
         "--innodb-buffer-pool-size=128M",
     ]
 
@@ -150,7 +150,7 @@ def _initialise(data: Path, account: Account | None) -> None:
 
 
 def _answers(port: int, data: Path) -> bool:
-    """Whether the server on the port is the one with this data."""
+    """Whether the server that answers on the port is the one with this data."""
     try:
         with (
             pymysql.connect(host="127.0.0.1", port=port, user="root", connect_timeout=1) as connection,

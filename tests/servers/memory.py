@@ -11,7 +11,7 @@ SHARED_MEMORY = Path("/dev/shm")
 ROOM = 4 * 2**30
 """Bytes that must be free there. The whole suite needs about one GiB."""
 SPARE = 8 * 2**30
-"""Bytes of memory that the machine must have to spare: the programs need some, too."""
+"""Bytes of memory that must be available on the machine, because the programs need some, too."""
 
 
 def parent_of_data(shared: Path = SHARED_MEMORY, memory: Path = Path("/proc/meminfo")) -> Path | None:

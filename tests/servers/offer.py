@@ -1,4 +1,4 @@
-"""What a test session has to say about one server."""
+"""What a test session knows about one server."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 
 class How(enum.Enum):
-    """How the session comes by a server."""
+    """How the session gets a server."""
 
     GIVEN = "given"
     EMBEDDED = "embedded"
     STARTED = "started"
     MOCK = "mock"
     ABSENT = "absent"
-    BROKEN = "broken"  # there, but it did not start: a failure, never a skip
+    BROKEN = "broken"  # it exists but did not start: a failure, never a skip
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One server: how it was got, what it is, and where it answers once it runs."""
+    """One server: how it is obtained, what it is, and where it answers once it runs."""
 
     server: str
     how: How

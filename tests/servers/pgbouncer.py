@@ -18,7 +18,7 @@ from tests.servers.certificates import Certificate
 
 
 class PgBouncer:
-    """On 127.0.0.1, for every database of the server behind it; users need no password.
+    """A PgBouncer on 127.0.0.1, for every database of the server behind it; users need no password.
 
     As a context manager it starts on entry and stops on exit.
     """
@@ -37,8 +37,8 @@ class PgBouncer:
         Args:
             server_url: SQLAlchemy URL of the PostgreSQL behind it.
             pool_mode: transaction or session.
-            pool_size: connections to the server, for each database and user.
-            certificate: clients must use TLS, and are shown this; None: without TLS.
+            pool_size: connections to the server for each database and user.
+            certificate: presented to clients, which must use TLS; None: without TLS.
         """
         self._server = make_url(server_url)
         self._account = unprivileged_account()
@@ -69,7 +69,7 @@ class PgBouncer:
         self._process: ServerProcess | None = None
 
     def url(self, url: str, *, host: str = "127.0.0.1") -> str:
-        """``url`` of a database of the server, led through here."""
+        """``url``, the URL of one of the server's databases, changed to go through this PgBouncer."""
         return make_url(url).set(host=host, port=self._port).render_as_string(hide_password=False)
 
     def __enter__(self) -> Self:

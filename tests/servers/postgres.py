@@ -1,4 +1,4 @@
-"""PostgreSQL for the session: given, or from the wheel."""
+"""PostgreSQL for the session: given by the environment, or from the wheel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that the system has installed, which a test starts for itself."""
+"""Programs installed on the system, which a test starts for itself."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from pathlib import Path
 
 from tests.servers.offer import How, Offer
 
-_SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # not on the PATH of an ordinary user
+_SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # not on an ordinary user's PATH
 
 
 def find_program(name: str) -> str | None:
-    """Where it is installed."""
+    """Where the program is installed."""
     return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), *_SBIN)))
 
 
 class SystemProgram:
-    """Not one server for the session, but whether tests can have servers of their own of this kind."""
+    """Tells whether tests can start servers of this kind for themselves; there is no shared one for the session."""
 
     def __init__(self, name: str, *, package: str) -> None:
         self._name = name
         self._package = package
 
     def offer(self) -> Offer:
-        """To be started, if the program is there; its address is the program."""
+        """To be started, if the program is installed; its address is the program."""
         program = find_program(self._name)
         if program is None:
             return Offer(self._name, How.ABSENT, f"no {self._name} on PATH; Debian: {self._package}")
         return Offer(self._name, How.STARTED, program, program)
 
     def start(self, folder: Path, stack: ExitStack) -> Offer:
-        """Nothing yet: tests start it."""
+        """Does nothing: tests start the program."""
         return self.offer()
 
 
 class PythonPackage:
-    """A tool that a wheel brings, which a test runs as a program; its address is this interpreter."""
+    """A tool from a wheel, which a test runs as a program; its address is this interpreter."""
 
     def __init__(self, name: str, *, module: str) -> None:
         self._name = name
@@ -52,5 +52,5 @@ class PythonPackage:
         return Offer(self._name, How.STARTED, self._module, sys.executable)
 
     def start(self, folder: Path, stack: ExitStack) -> Offer:
-        """Nothing yet: tests run it."""
+        """Does nothing: tests run the tool."""
         return self.offer()

@@ -1,4 +1,4 @@
-"""What ``.ci/run`` promised to have: there, an absent server is a failure and not a skip."""
+"""The servers that ``.ci/run`` promises: if one is absent there, its tests fail and are not skipped."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ ABSENT = "server absent"
 
 
 def promised_servers(environ: Mapping[str, str]) -> frozenset[str]:
-    """Names in ``BOXENGINE_CI_PROMISES``, which counts only under ``CI=true``."""
+    """The names in ``BOXENGINE_CI_PROMISES``, which counts only with ``CI=true``."""
     if environ.get("CI", "").lower() != "true":
         return frozenset()
     return frozenset(name.strip() for name in environ.get("BOXENGINE_CI_PROMISES", "").split(",") if name.strip())
 
 
 def broken_promises(offers: Mapping[str, Offer], promised: frozenset[str]) -> list[str]:
-    """One sentence for each promised server that the session cannot have for real."""
+    """One sentence for each promised server that the session does not have for real."""
     return [
         f"{name} was promised by .ci/run, but is {offers[name].how.value}: {offers[name].detail}"
         if name in offers
@@ -30,7 +30,7 @@ def broken_promises(offers: Mapping[str, Offer], promised: frozenset[str]) -> li
 
 
 def require(offer: Offer, promised: frozenset[str]) -> Offer:
-    """Return the offer of a server that is there; else skip the test, or fail it where the server was due."""
+    """Return the offer of an available server; otherwise skip the test, or fail it if the server was promised."""
     if offer.how is How.BROKEN:
         pytest.fail(f"{offer.server} did not start: {offer.detail}", pytrace=False)
     if offer.server in promised and offer.how in {How.ABSENT, How.MOCK}:

@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback that a test makes fail in the ways networks fail."""
+"""A TCP proxy on loopback, which a test can make fail in the ways in which networks fail."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class _Mode(enum.Enum):
 class FaultProxy:
     """Forwards connections to one server, until told otherwise.
 
-    ``cut`` resets what is open and what comes; ``stall`` keeps connections open and lets nothing through, as when a
-    cable is pulled; ``slow`` delays every piece of data; ``heal`` passes again, and lets out what was held back;
-    ``redirect`` and ``lead_new_to`` lead to another server.
+    ``cut`` resets open and new connections; ``stall`` keeps connections open but lets nothing through, as when a cable is
+    pulled; ``slow`` delays every piece of data; ``heal`` passes everything again, including what was held back;
+    ``redirect`` and ``lead_new_to`` connect to another server.
 
-    As a context manager it listens on entry and on exit closes everything.
+    As a context manager it listens on entry, and closes everything on exit.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -46,19 +46,19 @@ class FaultProxy:
 
     @property
     def port(self) -> int:
-        """Where it listens on 127.0.0.1."""
+        """The port on which it listens on 127.0.0.1."""
         return int(self._listener.getsockname()[1])
 
     @classmethod
     def before(cls, url: str) -> Self:
-        """A proxy in front of the server of a SQLAlchemy or Redis URL that names host and port."""
+        """A proxy in front of a server, given by a SQLAlchemy or Redis URL with host and port."""
         parsed = make_url(url)
         assert parsed.host is not None
         assert parsed.port is not None
         return cls(parsed.host, parsed.port)
 
     def url(self, url: str) -> str:
-        """``url``, led through the proxy."""
+        """``url``, changed to go through the proxy."""
         return make_url(url).set(host="127.0.0.1", port=self.port).render_as_string(hide_password=False)
 
     def heal(self) -> None:
@@ -66,11 +66,11 @@ class FaultProxy:
         self._switch(_Mode.PASS)
 
     def slow(self, delay: timedelta) -> None:
-        """Pass every piece of data ``delay`` later, in each direction."""
+        """Delay every piece of data by ``delay``, in each direction."""
         self._switch(_Mode.PASS, delay=delay)
 
     def stall(self) -> None:
-        """Hold everything back; nobody is told."""
+        """Hold everything back, without notice to either side."""
         self._switch(_Mode.STALL)
 
     def cut(self) -> None:
@@ -79,12 +79,12 @@ class FaultProxy:
         self._reset_all()
 
     def redirect(self, url: str) -> None:
-        """Lead what comes from now on to another server, and reset what is open, as a failover does."""
+        """Connect new clients to another server, and reset open connections, as a failover does."""
         self.lead_new_to(url)
         self._reset_all()
 
     def lead_new_to(self, url: str) -> None:
-        """Lead what comes from now on to another server, and leave what is open where it is, as a moved address does."""
+        """Connect new clients to another server, and leave open connections alone, as a moved address does."""
         parsed = make_url(url)
         assert parsed.host is not None
         assert parsed.port is not None
@@ -128,7 +128,7 @@ class FaultProxy:
             self._connect(client)
 
     def _connect(self, client: socket.socket) -> None:
-        """Join a client to the server; a client that comes during a stall is held at its first byte."""
+        """Connect a client to the server; during a stall, a new client is held at its first byte."""
         if not self._admit(client):
             return
         try:
@@ -166,7 +166,7 @@ class FaultProxy:
         self._reset(sink)
 
     def _end(self, source: socket.socket, sink: socket.socket) -> None:
-        """Note that one direction has come to its end in good order; the second closes both sides."""
+        """Note that one direction has ended cleanly; when the second has, close both sides."""
         with self._changed:
             if sink not in self._ended:
                 self._ended.add(source)
@@ -177,7 +177,7 @@ class FaultProxy:
         sink.close()
 
     def _may_pass(self, source: socket.socket) -> bool:
-        """Wait out a delay and a stall; ``False`` if the connection is to end instead, or has been reset."""
+        """Wait until a delay and a stall are over; ``False`` if the connection is to end instead, or has been reset."""
         with self._changed:
             if self._delay:
                 self._changed.wait_for(
@@ -194,7 +194,7 @@ class FaultProxy:
             self._reset(end)
 
     def _reset(self, end: socket.socket) -> None:
-        """End a connection at once; the other pump of it wakes with an error."""
+        """End a connection at once; the pump of its other direction wakes up with an error."""
         with self._changed:
             self._open.discard(end)
             self._ended.discard(end)

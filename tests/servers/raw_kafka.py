@@ -1,6 +1,6 @@
-"""Writes records that no client library would let pass: any bytes as key, value and header names, any timestamp.
+"""Writes records that no client library would accept: any bytes as key, value and header names, any timestamp.
 
-It speaks just enough of Kafka's protocol (Produce, version 3, record batches of format 2) to one broker.
+It speaks just enough of Kafka's protocol with one broker: Produce, version 3, with record batches of format 2.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SECONDS = 30
 _STARTED = int(time.time() * 1000)
 _TRIES = 200
 _NOT_YET = frozenset({3, 5, 6})
-"""Codes of a topic that is only being made: unknown, and without a leader yet."""
+"""Error codes of a topic that is still being created: unknown, or without a leader."""
 
 
 class RawRecord(NamedTuple):
@@ -27,11 +27,11 @@ class RawRecord(NamedTuple):
     value: bytes | None = None
     headers: tuple[tuple[bytes, bytes | None], ...] = ()
     timestamp: int = _STARTED
-    """Milliseconds, as far as Kafka knows. One that is a week old would be deleted by the broker's retention."""
+    """Kafka reads it as milliseconds. The broker's retention would delete a record that is a week old."""
 
 
 def write(bootstrap: str, topic: str, partition: int, records: Sequence[RawRecord]) -> None:
-    """Writes one record batch, and raises ``AssertionError`` with the error code where the broker refuses it."""
+    """Writes one record batch, and raises ``AssertionError`` with the error code if the broker refuses it."""
     batch = _batch(records)
     code = _sent(bootstrap, topic, partition, batch)
     for _ in range(_TRIES):

@@ -1,4 +1,4 @@
-"""The system's redis-server, which has TLS built in, on a port of its own."""
+"""The system's redis-server, which has TLS built in, on its own port."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.servers.certificates import Certificate
 
 
 class TlsRedis:
-    """On 127.0.0.1, TLS only, in memory only. As a context manager it starts on entry and stops on exit."""
+    """A server on 127.0.0.1, TLS only, in memory only. As a context manager it starts on entry and stops on exit."""
 
     def __init__(self, folder: Path, *, program: str, certificate: Certificate, client_certificates: bool) -> None:
         """
         Args:
-            client_certificates: whether a client must show one by the same authority.
+            client_certificates: whether a client must present a certificate from the same authority.
         """
         self.port = free_port()
         self._command = [

@@ -1,4 +1,4 @@
-"""Owner of the servers that all tests of a session share."""
+"""The owner of the servers that all tests of a session share."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.servers.offer import How, Offer
 
 
 class Source(Protocol):
-    """One way to come by one server."""
+    """One way to get one server."""
 
     def offer(self) -> Offer:
-        """What there will be, found out without starting anything."""
+        """What will be available, found out without starting anything."""
 
     def start(self, folder: Path, stack: ExitStack) -> Offer:
-        """Start it, leave its end on ``stack``, and say where it answers.
+        """Start it, register its stop on ``stack``, and return where it answers.
 
         :raises BoxError: it did not start.
         """
@@ -44,7 +44,7 @@ class ServerSession:
         self._folder_lock = threading.Lock()
 
     def offers(self) -> dict[str, Offer]:
-        """What there is or will be, by name; starts nothing."""
+        """What is or will be available, by name; starts nothing."""
         return {name: self._started.get(name) or source.offer() for name, source in self._sources.items()}
 
     def obtain(self, name: str) -> Offer:
@@ -55,7 +55,7 @@ class ServerSession:
             return self._started[name]
 
     def close(self) -> None:
-        """Stop what was started and delete its files. Harmless when done twice."""
+        """Stop all started servers and delete their files. A second call is harmless."""
         self._stack.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -74,12 +74,12 @@ class ServerSession:
         with self._folder_lock:
             if self._folder is None:
                 self._folder = Path(tempfile.mkdtemp(prefix="boxengine-tests-", dir=parent_of_data()))
-                self._folder.chmod(0o711)  # servers that refuse root run as somebody else
+                self._folder.chmod(0o711)  # servers that refuse to run as root use another account
             return self._folder
 
 
 class Given:
-    """A server whose address the environment gives."""
+    """A server whose address is in the environment."""
 
     def __init__(self, server: str, *, variable: str, address: str) -> None:
         self._offer = Offer(server, How.GIVEN, variable, address)
@@ -89,25 +89,25 @@ class Given:
         return self._offer
 
     def start(self, folder: Path, stack: ExitStack) -> Offer:
-        """Somebody else has started it."""
+        """Does nothing: somebody else has started it."""
         return self._offer
 
 
 class FirstOf:
-    """The first source that is not absent; if all are, the reasons of all."""
+    """The first source that is not absent; if all are absent, the reasons of all."""
 
     def __init__(self, server: str, sources: Sequence[Source]) -> None:
         self._server = server
         self._sources = sources
 
     def offer(self) -> Offer:
-        """The best there is."""
+        """The first available offer."""
         offers = [source.offer() for source in self._sources]
         present = [offer for offer in offers if offer.how is not How.ABSENT]
         return present[0] if present else Offer(self._server, How.ABSENT, "; ".join(o.detail for o in offers))
 
     def start(self, folder: Path, stack: ExitStack) -> Offer:
-        """Start the best; where it turns out to be absent after all, the next."""
+        """Start the first available source; if it turns out to be absent after all, the next one."""
         offer = self.offer()
         for source in self._sources:
             if source.offer().how is How.ABSENT:

@@ -1,4 +1,4 @@
-"""Every server the tests know, and where it may come from, best first."""
+"""Every server that the tests know, and where it may come from, best first."""
 
 from __future__ import annotations
 

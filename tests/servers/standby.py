@@ -36,7 +36,7 @@ def standby_of(primary: EmbeddedPostgres, folder: Path) -> EmbeddedPostgres:
 
 
 def wait_until_followed(primary: EmbeddedPostgres, standby: EmbeddedPostgres) -> None:
-    """Returns when the standby has all that the primary has committed."""
+    """Returns when the standby has everything that the primary has committed."""
     with (
         psycopg.connect(_plain(primary), autocommit=True) as here,
         psycopg.connect(_plain(standby), autocommit=True) as there,
@@ -48,7 +48,7 @@ def wait_until_followed(primary: EmbeddedPostgres, standby: EmbeddedPostgres) ->
 
 
 def promote(standby: EmbeddedPostgres) -> None:
-    """The standby takes writes once this returns."""
+    """Promotes the standby; it accepts writes once this returns."""
     with psycopg.connect(_plain(standby), autocommit=True) as connection:
         assert connection.execute("SELECT pg_promote()").fetchone() == (True,)
 

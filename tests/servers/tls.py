@@ -1,4 +1,4 @@
-"""TLS in front of a server that has none: the wheels' PostgreSQL and Valkey are built without it."""
+"""TLS in front of a server without it: the wheels' PostgreSQL and Valkey are built without TLS."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CHUNK = 65_536
 
 
 class TlsTerminator:
-    """What a load balancer does: takes TLS off connections and hands them on to a server on loopback.
+    """Ends TLS as a load balancer does: decrypts connections and forwards them to a server on loopback.
 
     As a context manager it listens on entry and closes everything on exit.
     """
@@ -40,7 +40,7 @@ class TlsTerminator:
 
     @property
     def port(self) -> int:
-        """Where it listens on 127.0.0.1."""
+        """The port on which it listens on 127.0.0.1."""
         return int(self._listener.getsockname()[1])
 
     def __enter__(self) -> Self:
@@ -75,7 +75,7 @@ class TlsTerminator:
             thread.start()
 
     def _serve(self, client: socket.socket) -> None:
-        # A client that distrusts the certificate ends the handshake; that is its business.
+        # A client that distrusts the certificate ends the handshake, as it should.
         with suppress(OSError), client:
             if not self._postgres or _tls_is_wanted(client):
                 with self._context.wrap_socket(client, server_side=True) as secured:
@@ -86,7 +86,7 @@ class TlsTerminator:
 
 
 def _tls_is_wanted(client: socket.socket) -> bool:
-    """What a client of PostgreSQL asks for first; one that asks for nothing is turned away."""
+    """Whether PostgreSQL's client, in its first message, asks for TLS; one that does not ask is refused."""
     while len(request := client.recv(_REQUEST.size)) == _REQUEST.size:
         answer = _ENCRYPTION_REQUESTS.get(_REQUEST.unpack(request)[1])
         if answer is None:
@@ -98,7 +98,7 @@ def _tls_is_wanted(client: socket.socket) -> bool:
 
 
 def _forward(client: ssl.SSLSocket, server: socket.socket) -> None:
-    """Both ways, in one thread, for a TLS connection must not be read and written at once; until either side ends."""
+    """Forwards both ways until either side ends, in one thread: a TLS connection must not be read and written at once."""
     other: dict[socket.socket, socket.socket] = {client: server, server: client}
     while True:
         readable = [client] if client.pending() else select.select([client, server], [], [])[0]

@@ -1,7 +1,7 @@
-"""Valkey for the session: given, or from the wheel.
+"""Valkey for the session: given by the environment, or from the wheel.
 
-Each xdist worker starts one of its own instead of sharing: pub/sub, CLIENT PAUSE, INFO and FLUSHALL know no walls
-between databases.
+Each xdist worker starts its own instead of sharing one: pub/sub, CLIENT PAUSE, INFO and FLUSHALL affect all databases of a
+server.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 ALLOCATIONS = 50_000
-"""Between two collections. A history makes many objects and few cycles: at the usual 700, looking takes a fifth of its time."""
+"""Allocations between two collections. A history makes many objects and few cycles; at the usual 700, collecting takes a fifth of
+the time."""
 
 
 @pytest.fixture(autouse=True)

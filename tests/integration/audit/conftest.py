@@ -14,7 +14,7 @@ MakeBench = Callable[..., Bench]
 
 @pytest.fixture(params=["postgresql", "mysql"])
 def make_bench(request: pytest.FixtureRequest) -> Iterator[MakeBench]:
-    """Makes a box of a policy, with its empty table, on PostgreSQL and on MariaDB."""
+    """Makes a box with a given policy and an empty table, on PostgreSQL and on MariaDB."""
     make_harness, url = (postgresql, "postgres_url") if request.param == "postgresql" else (mysql, "mysql_url")
     with closing(make_harness(request.getfixturevalue(url))) as harness:
         yield partial(Bench, harness)

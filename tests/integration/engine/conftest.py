@@ -1,4 +1,4 @@
-"""A rig on the session's servers: on each database in turn, unless a test or its module is marked for one of them."""
+"""A rig on the session's servers: on each database in turn, unless a test or its module is marked for one database."""
 
 from __future__ import annotations
 

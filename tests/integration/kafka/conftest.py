@@ -11,7 +11,7 @@ MakeInbox = Callable[..., Inbox]
 
 @pytest.fixture
 def make_inbox(tmp_path: Path, postgres_url: str, real_kafka: str, kafka_topic: str) -> MakeInbox:
-    """An inbox on the session's servers; arguments are keys of its source."""
+    """Makes an inbox on the session's servers; the arguments are keys of its source."""
 
     def make(**source: Any) -> Inbox:
         return Inbox(tmp_path, database=postgres_url, bootstrap=real_kafka, topic=kafka_topic, source=source)

@@ -1,4 +1,4 @@
-"""Workers with everything that watches them, on the session's PostgreSQL and Redis."""
+"""Workers with their observers, metrics and traces, on the session's PostgreSQL and Redis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MakeSite = Callable[..., Site]
 
 @pytest.fixture
 def make_site(tmp_path: Path, postgres_url: str, redis_url: str) -> Iterator[MakeSite]:
-    """Makes a site of a configuration; ``database`` and ``redis`` may name servers of the test's own."""
+    """Makes a site from a configuration; ``database`` and ``redis`` may name the test's own servers."""
     with ExitStack() as stack:
 
         def make(*, database: str = postgres_url, redis: str = redis_url, **config: Any) -> Site:

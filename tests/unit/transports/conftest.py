@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture
 def mock_kafka() -> Iterator[str]:
-    """Bootstrap servers of a mock cluster of one broker; it lives as long as the client that holds it."""
+    """Bootstrap servers of a mock cluster of one broker, which lives as long as the client that holds it."""
     from confluent_kafka import Producer
 
     host = Producer({"test.mock.num.brokers": 1, "log_level": 0})

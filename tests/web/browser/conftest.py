@@ -1,4 +1,4 @@
-"""One Chromium for all tests, a console on a port of loopback, and pages that tell what went wrong in them."""
+"""One Chromium for all tests, a console on a loopback port, and pages that report what went wrong in them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PHONE, DESK = 375, 1440
 
 @pytest.fixture(scope="package")
 def chromium(server_lookup: ServerLookup) -> Iterator[Any]:
-    """The browser that the system has installed; nothing is downloaded.
+    """The browser installed on the system; nothing is downloaded.
 
     It ends with this folder's tests: Playwright's event loop runs in their thread, where no other test could start one.
     """
@@ -54,7 +54,7 @@ class Tab:
     page: Any
     url: str
     complaints: list[str] = field(default_factory=list)
-    """What the browser's own console said was wrong."""
+    """The errors in the browser's own console."""
 
     def go(self, path: str) -> Tab:
         self.page.goto(self.url + path, wait_until="load")
@@ -72,7 +72,7 @@ class Tab:
         """What axe finds serious or worse, and whether the page is wider than the screen.
 
         Args:
-            rules: of axe, if not all.
+            rules: the axe rules to check; all if none is given.
         """
         self.page.evaluate(AXE)
         options = {"resultTypes": ["violations"], **({"runOnly": list(rules)} if rules else {})}
@@ -86,7 +86,7 @@ class Tab:
         return faults + ([f"{wide} pixels too wide"] if wide > 0 else []) + self.complaints
 
     def shoot(self, name: str) -> None:
-        """A picture, where pictures are asked for, if some page of the documentation shows it."""
+        """Takes a picture, if pictures are requested and a page of the documentation shows this one."""
         folder = os.environ.get("BOXENGINE_SCREENSHOTS")
         if folder and f"images/{name}.png" in DOCUMENTATION:
             Path(folder).mkdir(parents=True, exist_ok=True)
@@ -103,14 +103,14 @@ class Running:
     contexts: list[Any] = field(default_factory=list)
 
     def tab(self, *, width: int = DESK, scheme: str = "light", **options: Any) -> Tab:
-        """A tab of a browser of its own."""
+        """A tab in its own browser."""
         tab = open_tab(self.chromium, self.url, width=width, scheme=scheme, **options)
         self.contexts.append(tab.page.context)
         return tab
 
 
 def open_tab(chromium: Any, url: str, *, width: int = DESK, scheme: str = "light", **options: Any) -> Tab:
-    """A tab of a browser of its own, at a console."""
+    """A tab in its own browser, opened at a console."""
     height = 900 if width == DESK else 740
     context = chromium.new_context(
         viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce", **options
@@ -124,7 +124,7 @@ def open_tab(chromium: Any, url: str, *, width: int = DESK, scheme: str = "light
 
 @pytest.fixture
 def serve(chromium: Any) -> Iterator[Callable[[Console], Running]]:
-    """Puts consoles on ports."""
+    """Serves consoles, each on its own port."""
     import uvicorn
 
     ends: list[Callable[[], None]] = []

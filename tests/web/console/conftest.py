@@ -49,7 +49,7 @@ job_items:
 
 @dataclass
 class Console:
-    """The application, and ways around it."""
+    """The application under test, with means to use it and to change its rows directly."""
 
     boxes: Boxes
     servers: Servers
@@ -57,11 +57,11 @@ class Console:
     app: Any
 
     def client(self, token: str | None = OPERATE, **options: Any) -> Client:
-        """A program with this token; None: with none."""
+        """A client that acts as a program with this token; None: without a token."""
         return Client(self.app, {"authorization": f"Bearer {token}"} if token else {}, **options)
 
     def browser(self, token: str = OPERATE, **options: Any) -> Client:
-        """A browser in which somebody has signed in."""
+        """A client that acts as a browser in which somebody has signed in."""
         client = Client(self.app, **options)
         assert client.sign_in(token).status == 303
         return client
@@ -78,7 +78,7 @@ class Console:
             return getattr(self.boxes, f"create_{side}_batch")(connection, box, batch)  # type: ignore[no-any-return]
 
     def change(self, item_id: int, *, box: str = "order_outbox_item", **columns: Any) -> None:
-        """Changes a row behind the console's back."""
+        """Changes a row directly, without the console."""
         sets = ", ".join(f"{name} = :{name}" for name in columns)
         table = self.boxes.box(box).table
         with self.engine.begin() as connection:
@@ -87,7 +87,7 @@ class Console:
     def fail(
         self, item_id: int, log: str = "http: Timeout: no answer", *, errors: int = 4, box: str = "order_outbox_item"
     ) -> None:
-        """Its attempts are used up."""
+        """Marks the item as failed, with its attempts used up."""
         text = f"2026-01-31T12:00:00.000000Z {log}"
         self.change(item_id, box=box, status=1, errors_count=errors, error_log=text)
 
@@ -97,7 +97,7 @@ class Console:
             return self.boxes.create_job(connection, box, task=task, **attributes)
 
     def change_jobs(self, which: str = "true", **columns: Any) -> None:
-        """Changes long jobs behind the console's back."""
+        """Changes long jobs directly, without the console."""
         sets = ", ".join(f"{name} = :{name}" for name in columns)
         with self.engine.begin() as connection:
             connection.execute(sa.text(f"UPDATE report_jobs SET {sets} WHERE {which}"), columns)
@@ -110,7 +110,7 @@ class Console:
 
 @pytest.fixture
 def make_console(tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Console]]:
-    """Makes consoles over a database, whose actions are over when they answer, however slow the machine is."""
+    """Makes consoles over a database. Their actions have ended when they answer, however slow the machine is."""
     monkeypatch.setattr(acting, "SOON", timedelta(minutes=2))
     monkeypatch.setattr(pages, "PATIENCE", 120)
     for each in (fronts, inspection):
@@ -139,14 +139,14 @@ def console(make_console: Callable[..., Console], postgres_url: str) -> Console:
 
 @pytest.fixture(params=["postgresql", "mysql"])
 def each_console(request: pytest.FixtureRequest, make_console: Callable[..., Console]) -> Console:
-    """On every kind of database."""
+    """A console on every kind of database in turn."""
     name = "postgres_url" if request.param == "postgresql" else "mysql_url"
     return make_console(request.getfixturevalue(name))
 
 
 @pytest.fixture
 def job_console(make_console: Callable[..., Console], postgres_url: str) -> Console:
-    """With a box of long jobs."""
+    """A console with a box of long jobs."""
     return make_console(postgres_url, JOBS)
 
 

@@ -28,7 +28,7 @@ class AsyncBench(Bench):
         self.cutoff = timedelta(seconds=90)
 
     def deliver(self, *specs: TransportSpec, middlewares: Middlewares = NONE, **options: Any) -> Report:
-        """One batch of all buckets."""
+        """Delivers one batch from all buckets."""
         awaiting = self.awaiting()
         wrapped = awaiting.pipeline(Pipeline(box=self.box, transports=specs, retry_strategies=()))
         return super().deliver(*wrapped.transports, middlewares=awaiting.middlewares(middlewares), **options)
