@@ -1,4 +1,4 @@
-"""Waiting for an effect, bounded: for tests whose effect another process or thread brings about."""
+"""Waits, for a limited time, for an effect that another process or thread causes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's project in an empty folder: configuration, own transports, and ``boxengine`` as a process."""
+"""A user's project in an empty folder: a configuration, custom transports, and ``boxengine`` as a process."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Project:
         self.config = folder / "outbox.yml"
         (folder / "transports.py").write_text(TRANSPORTS)
         self.config.write_text(self._configuration(database, redis, transports, more))
-        # The writing side imports no transport of the worker's.
+        # The writing side does not import the worker's transports.
         self._writer = folder / "writer.yml"
         self._writer.write_text(self._configuration(database, redis, "log: {}", more))
 
@@ -99,7 +99,7 @@ outbox_items:
 """
 
     def run(self, *arguments: str, stdin: bytes = b"", expect: int = 0) -> str:
-        """A command's standard output, its exit code checked; standard error is in ``errors``."""
+        """Runs a command, checks its exit code, and returns its standard output; standard error is in ``errors``."""
         done = subprocess.run(
             [sys.executable, "-m", "boxengine", *arguments],
             cwd=self.folder,
@@ -114,7 +114,7 @@ outbox_items:
         return done.stdout.decode()
 
     def call(self, *arguments: str, expect: int = 0) -> str:
-        """The same in this process, in a tenth of the time. Not where it needs a module of the folder, or to run in it."""
+        """The same in this process, in a tenth of the time. Not for commands that import from the folder or must run in it."""
         out, err = io.StringIO(), io.StringIO()
         wide = patch.dict(os.environ, {"COLUMNS": "200"})
         with wide, redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
@@ -138,7 +138,7 @@ outbox_items:
         return load(self._writer)
 
     def fill(self, count: int, *, keys: int = 100, box: str = "order_outbox_item") -> dict[str, list[int]]:
-        """Commits items; their ids by event key, in order."""
+        """Commits items; returns their ids by event key, in order."""
         boxes, by_key = self.boxes(), dict[str, list[int]]()
         with self.engine() as engine:
             for start in range(0, count, 1000):
@@ -154,7 +154,7 @@ outbox_items:
 
     @contextmanager
     def engine(self) -> Iterator[Engine]:
-        """A connection pool of the test's own."""
+        """The test's own connection pool."""
         engine = create_engine(self.database)
         try:
             yield engine
@@ -181,7 +181,7 @@ outbox_items:
 
 
 class Worker:
-    """A running ``boxengine start``, in a process group of its own, as a shell starts it."""
+    """A running ``boxengine start`` in its own process group, as a shell starts it."""
 
     def __init__(self, folder: Path, options: Sequence[str]) -> None:
         self.log = folder / f"worker-{os.urandom(3).hex()}.log"
@@ -198,21 +198,21 @@ class Worker:
         self.process.send_signal(number)
 
     def signal_group(self, number: Signals) -> None:
-        """To the process and its children, as a terminal or systemd does."""
+        """Sends a signal to the process and its children, as a terminal or systemd does."""
         os.killpg(self.process.pid, number)
 
     def ended_after(self, send: Callable[[Signals], None], number: Signals) -> bool:
-        """Sends once more unless it has ended; whether it has. A repetition within a moment is not taken for a second signal."""
+        """Sends the signal again unless it has ended; returns whether it has. A quick repetition does not count as a second one."""
         if self.process.poll() is None:
             send(number)
         return self.process.poll() is not None
 
     def logged(self, text: str) -> list[dict[str, Any]]:
-        """The lines whose message has the text."""
+        """The log lines whose message contains the text."""
         return [line for line in self.lines() if text in line["message"]]
 
     def kill(self) -> None:
-        """As a crash would end it."""
+        """Ends the process as a crash would."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
@@ -220,17 +220,17 @@ class Worker:
             self.signal_group(signal.SIGKILL)
 
     def stop(self) -> int:
-        """SIGTERM; the exit code."""
+        """Sends SIGTERM; returns the exit code."""
         self.signal(signal.SIGTERM)
         return self.process.wait(timeout=60)
 
     def lines(self) -> list[dict[str, Any]]:
-        """What it logged so far."""
+        """The log lines so far."""
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
 
 
 def first_deliveries_in_order(deliveries: list[dict[str, Any]], committed: dict[str, list[int]]) -> bool:
-    """Whether the first deliveries of each key came in the order of their commits, each item among them."""
+    """Whether every item was delivered, and the first deliveries of each key came in commit order."""
     seen: dict[str, dict[int, None]] = {}
     for line in deliveries:
         seen.setdefault(line["event_key"], {})[int(line["id"])] = None

@@ -20,21 +20,21 @@ from boxengine.errors import StoreUnavailable
 from boxengine.ports import HistoryStore, Store
 
 MAX_BATCH_BYTES = 1_000_000
-"""Of every store's claims."""
+"""The limit of bytes in one batch, for every store's claims."""
 TABLES = ("memory", "memory with text for ids", "postgresql", "mysql")
 LOGS = ("memory log", "postgresql log")
 INBOX_LOG = "postgresql inbox log"
 NAMES = (*TABLES, *LOGS)
 of_tables = pytest.mark.parametrize("harness", TABLES, indirect=True)
-"""Of what a log box refuses, does not write, or leaves to its side table, which is a table like any other."""
+"""For behaviour that a log box refuses, does not have, or leaves to its side table, which is a table like any other."""
 
 
 class FullStore(Store, HistoryStore, Protocol):
-    """What every store of boxengine is."""
+    """The ports that every store of boxengine implements."""
 
 
 class Harness(ABC):
-    """One store under test, and the ways around it that applications, operators and other workers have."""
+    """One store under test, and access to its rows as applications, operators and other workers have it."""
 
     store: FullStore
     """One process's handle."""
@@ -47,7 +47,7 @@ class Harness(ABC):
         self._boxes: list[Box] = []
 
     def make_box(self, **policy: Any) -> Box:
-        """A box of its own, with an empty table; buckets default to four."""
+        """Makes a new box with an empty table; it has four buckets by default."""
         number = len(self._boxes) + 1
         box = Box(
             name=f"order_{number}_item",
@@ -86,7 +86,7 @@ class Harness(ABC):
 
     @abstractmethod
     def refuse(self, box: Box, row_id: ItemId, *, even_failed: bool = False) -> None:
-        """From here on the row takes no outcome, or none but to be made failed."""
+        """Makes the row refuse every outcome from now on, or every one except a failure."""
 
     @abstractmethod
     def add_effect(self, session: Any, text: str) -> None:
@@ -94,11 +94,11 @@ class Harness(ABC):
 
     @abstractmethod
     def effects(self) -> list[str]:
-        """The business rows that are committed."""
+        """The committed business rows."""
 
     @abstractmethod
     def break_open_claims(self) -> None:
-        """The connection of every open claim is lost."""
+        """Breaks the connection of every open claim."""
 
     @abstractmethod
     def close(self) -> None:
@@ -108,13 +108,13 @@ class Harness(ABC):
     def _box_added(self, box: Box) -> None: ...
 
     def statuses(self, box: Box, *ids: ItemId) -> list[int | None]:
-        """The status of each row; None where there is none."""
+        """The status of each row; None for a row that does not exist."""
         status_of = {row["id"]: row["status"] for row in self.rows(box)}
         return [status_of.get(row_id) for row_id in ids]
 
 
 class MemoryHarness(Harness):
-    """Over ``MemoryStore``."""
+    """The harness of ``MemoryStore``."""
 
     kind: ClassVar[type[MemoryStore]] = MemoryStore
 
@@ -155,14 +155,14 @@ class MemoryHarness(Harness):
         self._broken = True
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: nothing is open."""
 
     def _box_added(self, box: Box) -> None:
-        """Its table comes with the first row."""
+        """Does nothing: the first row creates the table."""
 
 
 class MemoryLogHarness(MemoryHarness):
-    """Over ``MemoryLogStore``."""
+    """The harness of ``MemoryLogStore``."""
 
     storage = Storage.LOG
     kind = MemoryLogStore
@@ -170,7 +170,7 @@ class MemoryLogHarness(MemoryHarness):
 
 @contextmanager
 def open_harness(name: str, request: pytest.FixtureRequest) -> Iterator[Harness]:
-    """The harness of that name; its server comes from the fixture, so an absent one skips or fails as the others do."""
+    """The harness of that name. Its server comes from the fixture, so a test without it is skipped or fails as usual."""
     harness: Harness
     match name:
         case "memory":

@@ -1,4 +1,4 @@
-"""Counts what code costs in instructions, which no machine's mood changes."""
+"""Counts the cost of code in instructions, which does not depend on how busy the machine is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Django project in a folder of its own, run as its developer runs it."""
+"""A Django project in its own folder, run as its developer runs it."""
 
 from __future__ import annotations
 
@@ -171,12 +171,12 @@ class DjangoProject:
         file.write_text(textwrap.dedent(text), encoding="utf-8")
 
     def configure(self, boxes: str) -> None:
-        """Puts these lines into the settings in place of the boxes that are there."""
+        """Replaces the boxes in the settings with these lines."""
         head = (self.folder / "settings.py").read_text().partition("BOXENGINE = {")[0].rstrip()
         self.write("settings.py", f"{head}\n{textwrap.dedent(boxes)}")
 
     def manage(self, *arguments: str, expect: int = 0) -> str:
-        """What the command printed, on both outputs."""
+        """Runs a command; returns what it printed on both outputs."""
         done = subprocess.run(
             [sys.executable, "manage.py", *arguments],
             cwd=self.folder,
@@ -190,7 +190,7 @@ class DjangoProject:
         return done.stdout + done.stderr
 
     def set_up(self) -> None:
-        """Makes migrations and runs them, in one process: each costs a second."""
+        """Makes migrations and runs them, in one process, because each process costs a second."""
         self.migrated = self.manage(
             "shell",
             "--no-imports",
@@ -201,17 +201,17 @@ class DjangoProject:
         )
 
     def migrate(self, *arguments: str) -> str:
-        """What ``manage.py migrate`` printed, also kept in ``migrated``."""
+        """Runs ``manage.py migrate``; returns its output, which is also kept in ``migrated``."""
         self.migrated = self.manage("migrate", *arguments)
         return self.migrated
 
     def python(self, code: str, *, head: str = IMPORTS) -> str:
-        """Runs code after the head's imports; what it printed."""
+        """Runs code after the head's imports; returns what it printed."""
         return self.manage("shell", "--no-imports", "--command", textwrap.dedent(head) + textwrap.dedent(code))
 
     @contextmanager
     def worker(self, *arguments: str) -> Iterator[None]:
-        """``manage.py boxengine start``, stopped by SIGTERM."""
+        """Runs ``manage.py boxengine start``, and stops it with SIGTERM."""
         worker = self.start_worker(*arguments)
         try:
             yield
@@ -222,11 +222,11 @@ class DjangoProject:
             worker.wait()
 
     def start_worker(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """``manage.py boxengine start``, to be stopped or killed by the caller."""
+        """Starts ``manage.py boxengine start``; the caller stops or kills it."""
         return self.start("boxengine", *arguments, "start")
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """``manage.py`` with these arguments, left running; what it says goes to ``worker.log``."""
+        """Starts ``manage.py`` with these arguments and leaves it running; its output goes to ``worker.log``."""
         with (self.folder / "worker.log").open("a") as log:
             return subprocess.Popen(
                 [sys.executable, "manage.py", *arguments], cwd=self.folder, env=self._environ, stderr=log

@@ -1,4 +1,4 @@
-"""One configuration over real servers: its tables, its rows, its workers."""
+"""One configuration on real servers: its tables, its rows, its workers."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ QUICK: Mapping[str, Any] = {
 
 
 class Rig:
-    """What a test holds of an installation. One box called ``order_outbox_item`` if the configuration names none."""
+    """An installation for a test. It has one box, ``order_outbox_item``, if the configuration names none."""
 
     def __init__(self, folder: Path, *, database: str, redis: str, **config: Any) -> None:
         """Args:
-        config: top-level keys of the configuration, over ``QUICK``; ``box`` is short for the one outbox box's keys,
-            ``connection`` and ``coordinator`` for further keys of ``database`` and ``redis``.
+        config: top-level keys of the configuration, which override ``QUICK``; ``box`` stands for the keys of the one outbox
+            box, ``connection`` and ``coordinator`` for further keys of ``database`` and ``redis``.
         """
         box, connection, coordinator = (config.pop(key, {}) for key in ("box", "connection", "coordinator"))
         if not {"outbox_items", "inbox_items"} & config.keys():
@@ -57,7 +57,7 @@ class Rig:
         self.boxes = boxengine.load(self.path)
         self.engine = connect_database(database, connections=4)
         self.tracked: list[tuple[BaseException | str, dict[str, Any]]] = []
-        """What the error tracker was told."""
+        """What was reported to the error tracker."""
         self._change(error_tracker=self._track)
 
     # ── configuration ────────────────────────────────────────────────────────────────────────────────
@@ -66,7 +66,7 @@ class Rig:
         return self.boxes.box(name)
 
     def carry(self, *transports: Any, box: str = BOX, **named: Any) -> None:
-        """Sends the box's items through these; each a transport, or a ``TransportSpec``."""
+        """Sets the box's transports; each is a transport or a ``TransportSpec``."""
         specs = [spec_of(transport, name=type(transport).__name__) for transport in transports]
         specs += [spec_of(transport, name=name) for name, transport in named.items()]
         pipelines = dict(self.boxes.resolved.pipelines)
@@ -97,7 +97,7 @@ class Rig:
         schema.create(self.engine, [pipeline.box for pipeline in resolved.pipelines.values()], models)
 
     def create(self, *keys: object, box: str = BOX, **attributes: Any) -> list[int]:
-        """One committed item per key, through the library's own functions."""
+        """Commits one item per key, through the library's own functions."""
         items: list[Any] = [{"event_key": key, "payload": b"{}", **attributes} for key in keys]
         side = self.box(box).type
         put = self.boxes.create_outbox_batch if side == "outbox" else self.boxes.create_inbox_batch
@@ -105,7 +105,7 @@ class Rig:
             return put(connection, box, items)
 
     def insert(self, *, box: str = BOX, **columns: Any) -> int:
-        """A committed row by plain SQL, as another program would write it; it wakes nobody."""
+        """Commits a row by plain SQL, as another program would; this wakes no worker."""
         now = self.now()
         values = {
             "uuid": str(uuid4()),
@@ -121,7 +121,7 @@ class Rig:
         return self.put(values, box=box)
 
     def put(self, values: Mapping[str, Any], *, box: str = BOX) -> int:
-        """The same with these columns and no others."""
+        """Commits a row with these columns and no others."""
         names, places = ", ".join(values), ", ".join(f":{name}" for name in values)
         statement = sa.text(f"INSERT INTO {self.box(box).table} ({names}) VALUES ({places})")
         with self.engine.begin() as connection:
@@ -141,7 +141,7 @@ class Rig:
             connection.execute(sa.text(sql), values)
 
     def ask(self, sql: str, **values: Any) -> list[Any]:
-        """Rows of a query."""
+        """The rows of a query."""
         with self.engine.connect() as connection:
             return list(connection.execute(sa.text(sql), values))
 
@@ -157,11 +157,11 @@ class Rig:
         return self.rows(box)[row_id]
 
     def statuses(self, box: str = BOX) -> list[int]:
-        """In id order."""
+        """The statuses of the rows, in id order."""
         return [row.status for row in self.rows(box).values()]
 
     def cut_connections(self, *, of_claims: bool = False) -> None:
-        """The server ends all connections to this database but ours, or only those with an open transaction."""
+        """Makes the server end all other connections to this database, or only those with an open transaction."""
         if self.engine.dialect.name == "postgresql":
             cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
             self.ask(f"{cut} AND pid <> pg_backend_pid()" + (" AND state = 'idle in transaction'" if of_claims else ""))
@@ -169,14 +169,14 @@ class Rig:
         claims = " AND id IN (SELECT trx_mysql_thread_id FROM information_schema.innodb_trx)" if of_claims else ""
         found = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
         for connection in self.ask(found + claims):
-            with suppress(sa.exc.DBAPIError):  # it may have gone by itself
+            with suppress(sa.exc.DBAPIError):  # the connection may have ended by itself
                 self.execute(f"KILL CONNECTION {connection.id}")
 
     # ── workers ──────────────────────────────────────────────────────────────────────────────────────
 
     @contextmanager
     def worker(self, watcher: Watcher | None = None, **choices: Any) -> Iterator[Watcher]:
-        """A worker at work; stopped in good order at the end."""
+        """A running worker, stopped cleanly at the end."""
         watching = watcher or Watcher()
         worker = self.assemble(watching, **choices)
         worker.start()
@@ -198,7 +198,7 @@ class Rig:
         )
 
     def deliver(self, count: int, **choices: Any) -> Watcher:
-        """Runs a worker until so many outcomes are settled."""
+        """Runs a worker until this many outcomes are settled."""
         with self.worker(**choices) as watcher:
             watcher.wait_for_settled(count)
         return watcher
@@ -211,14 +211,14 @@ class Rig:
 
 
 def plain(value: Any, name: str) -> Any:
-    """A column's value, the same whatever the driver makes of it."""
+    """A column's value in one form, whichever driver returned it."""
     if isinstance(value, datetime):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
     return json.loads(value) if name == "options" and isinstance(value, str) else value
 
 
 def spec_of(transport: Any, *, name: str) -> TransportSpec:
-    """A line of ``transports`` that leads to this very object."""
+    """An entry of ``transports`` that yields this very object."""
     if isinstance(transport, TransportSpec):
         return transport
     return TransportSpec(name=name, build=constant(transport))

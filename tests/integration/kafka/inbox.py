@@ -1,4 +1,4 @@
-"""An inbox fed from a real Kafka, as the tests of consuming need it."""
+"""An inbox fed from a real Kafka, for the tests of consuming."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from boxengine.engine.running.worker import Worker
 from boxengine.ports.events import Event, OutageBegan
 
 STEP = 0.05
-"""Seconds between two looks at what is being waited for."""
+"""Seconds between two checks of the awaited condition."""
 BOX = "order_inbox_item"
 DEAD = "dead_inbox_item"
 
@@ -64,9 +64,9 @@ class Inbox:
         self.bootstrap = bootstrap
         self.group = f"group-{topic}"
         kafka = {"topics": [topic], "group": self.group, "bootstrap_servers": bootstrap} | dict(source)
-        # A member that died stands in the way no longer than this.
+        # A dead member blocks its partitions no longer than this.
         own = dict(kafka.get("config", {}))
-        if own.get("group.protocol") != "consumer":  # there it is the broker's setting
+        if own.get("group.protocol") != "consumer":  # in that protocol it is the broker's setting
             own = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500} | own
         kafka["config"] = own
         settings: dict[str, Any] = {
@@ -101,7 +101,7 @@ class Inbox:
             assert worker.stop(within=timedelta(seconds=60)) == []
 
     def rows(self, box: Box | None = None) -> list[Any]:
-        """All rows in id order, with ``kafka`` and ``headers`` out of their options."""
+        """All rows in id order."""
         with self.engine.connect() as connection:
             found = connection.execute(text(f"SELECT * FROM {(box or self.box).table} ORDER BY id")).all()
         return list(found)
@@ -111,20 +111,20 @@ class Inbox:
             return int(connection.execute(text(f"SELECT count(*) FROM {self.box.table}")).scalar_one())
 
     def committed(self) -> int:
-        """How many messages the group has behind it, over all partitions of the topic."""
+        """How many messages the group has committed, over all partitions of the topic."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group})
         try:
             partitions = consumer.list_topics(self.topic, timeout=20).topics[self.topic].partitions
             wanted = [TopicPartition(self.topic, number) for number in partitions]
             return sum(max(0, each.offset) for each in consumer.committed(wanted, timeout=20))
         except KafkaException:
-            return 0  # the group's coordinator is only being made
+            return 0  # the group's coordinator is still being created
         finally:
             consumer.close()
 
 
 def until(condition: Callable[[], bool], *, within: float = 120, said: Callable[[], object] = lambda: "") -> None:
-    """Waits for the condition, on an event that never comes."""
+    """Waits for the condition, by waiting on an event that is never set."""
     never = threading.Event()
     for _ in range(int(within / STEP)):
         if condition():
@@ -134,13 +134,13 @@ def until(condition: Callable[[], bool], *, within: float = 120, said: Callable[
 
 
 def set_topic(bootstrap: str, topic: str, **config: str) -> None:
-    """Changes settings of a topic, underscores for dots."""
+    """Changes settings of a topic; underscores stand for dots."""
     entries = [
         ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
         for name, value in config.items()
     ]
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
-    admin = AdminClient({"bootstrap.servers": bootstrap})  # a client that nobody holds answers no more
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # a client without a reference stops answering
     admin.incremental_alter_configs([resource])[resource].result(30)
 
 
@@ -161,7 +161,7 @@ def produce(bootstrap: str, topic: str, messages: Sequence[Mapping[str, Any]]) -
 
 
 def numbered(count: int, *, keys: int = 50, start: int = 0) -> list[dict[str, Any]]:
-    """Messages with payload ``{"n": 0}`` and so on, dealt out to the keys in turn."""
+    """Messages with payloads ``{"n": 0}`` and so on, assigned to the keys in turn."""
     return [{"key": f"key-{n % keys}", "value": json.dumps({"n": n})} for n in range(start, start + count)]
 
 
@@ -178,7 +178,7 @@ def by_key(rows: Sequence[Any]) -> dict[str, list[int]]:
 
 
 def assert_each_once_in_order(rows: Sequence[Any], count: int) -> None:
-    """Every number below ``count`` is there once, and each key's in ascending order."""
+    """Asserts that every number below ``count`` is there once, and that each key's numbers ascend."""
     assert sorted(numbers(rows)) == list(range(count))
     for key, seen in by_key(rows).items():
         assert seen == sorted(seen), key

@@ -1,4 +1,4 @@
-"""A box over memory, and transports that do as they are told."""
+"""A box in memory, and transports that do what a test tells them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def spec(transport: Any, *, name: str = "receiver", event_name: str | None = Non
 
 
 def usual(lease: timedelta) -> LeaseLength:
-    """Leases of the same length at any pace."""
+    """A lease length that never changes, however slow the coordinator is."""
     return LeaseLength(lease, round_trips=0, observer=NullObserver())
 
 
@@ -57,7 +57,7 @@ def accept(_item: Item) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """A term that nobody prolongs."""
+    """A term with a fixed end."""
 
     valid_until: float = 1e9
 
@@ -88,7 +88,7 @@ class Single:
 
 
 class Batches:
-    """Takes batches; what ``answer`` raises is raised for the whole batch."""
+    """Takes batches; if ``answer`` raises, the whole batch does."""
 
     def __init__(self, answer: Callable[[Item], Any] = accept) -> None:
         self.answer = answer
@@ -104,7 +104,7 @@ class Batches:
 
 
 class Transports:
-    """Keeps what the engine tells about calls and batches."""
+    """Keeps what the engine reports about calls and batches."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, int, int]] = []
@@ -112,9 +112,9 @@ class Transports:
         self.kept: list[list[int]] = []
         self.throttlings: list[tuple[str, str]] = []
         self.seconds: dict[str, float] = defaultdict(float)
-        """In each transport."""
+        """By transport, the seconds spent in it."""
         self.circuits: list[tuple[str, bool]] = []
-        """Those that opened (True) and closed."""
+        """The circuits that opened (True) and closed (False)."""
 
     def see(self, event: Event) -> None:
         match event:
@@ -137,7 +137,7 @@ NONE = Middlewares()
 
 
 class Bench:
-    """A box, its rows, and the pieces of the engine over them."""
+    """A box, its rows, and the parts of the engine that deliver them."""
 
     def __init__(self, *, fault: Callable[[str], None] = lambda _step: None, **policy: Any) -> None:
         self.clock = ManualClock()
@@ -160,7 +160,7 @@ class Bench:
         middlewares: Sequence[Any] = (),
         expired: Callable[[bool], bool] = lambda _begun: False,
     ) -> Sent:
-        """All pending rows through these transports."""
+        """Sends all pending rows through these transports."""
         with self.store.claims(self.box).open(dict.fromkeys(self.box.buckets), 1000) as claim:
             sending = Sending(
                 claim,
@@ -194,7 +194,7 @@ class Bench:
         )
 
     def deliver(self, *specs: TransportSpec, **options: Any) -> Report:
-        """One batch of all buckets."""
+        """Delivers one batch from all buckets."""
         return self.run(self.delivery(*specs, **options))
 
     def run(self, delivery: Delivery, *, until: float = 1e9, valid_until: float = 1e9, rows: int = ROWS) -> Report:
