@@ -35,7 +35,7 @@ class AuditChoices:
     """Only items created since this moment, which has a time zone."""
     stuck_after: timedelta = timedelta(minutes=10)
     own_buckets: bool = False
-    """The application chooses buckets by something else than the event key."""
+    """Whether the application chooses buckets by something other than the event key."""
     kafka: bool = False
     """Whether to read the box's topics too."""
     topics: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""Refuses a changed ``bucket_size`` or ``storage`` before anything is delivered with it: only the table knows what holds."""
+"""Refuses a changed ``bucket_size`` or ``storage`` before anything is delivered with it. The table knows what is in force."""
 
 from __future__ import annotations
 

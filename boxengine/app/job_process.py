@@ -1,4 +1,4 @@
-"""What a child process of a job box does: it loads the box's handlers, and runs one job after the other."""
+"""What a child process of a job box does: loads the box's handlers, and runs one job after the other."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class Setup:
 
     box: str
     handlers: Mapping[str, str]
-    """Dotted paths by task; so with the contracts."""
+    """Dotted paths by task; the contracts likewise."""
     contracts: Mapping[str, str]
     log_format: str | None
-    """None: the worker does not show log lines of its own making."""
+    """None: the worker does not configure how log lines look."""
     log_level: int
 
 
 def run(connection: Connection[Any, Any], lifeline: int) -> None:
-    """Runs jobs until the worker ends the process, or is gone."""
+    """Runs jobs until the worker ends the process, or the worker itself is gone."""
     stand_by()
     faulthandler.enable()
     try:
@@ -64,7 +64,7 @@ def _run(
     job: ProcessJob[Any] = ProcessJob(box, order.job, codec=codec, ask=ask)
     try:
         return Returned(_written(handler(job)))
-    except BaseException as error:  # whatever users' code raises fails its attempt
+    except BaseException as error:  # anything that users' code raises fails its attempt
         return _raised(error)
     finally:
         job.close()
@@ -82,20 +82,20 @@ def _written(result: object) -> str:
 
 
 def _loaded(path: str, contract: str | None) -> tuple[Handler, ArgsCodec | None] | Exception:
-    """The handler and the codec of its arguments; or what its attempts fail with.
+    """The handler and the codec of its arguments; or the error with which its attempts fail.
 
-    The worker has checked the paths. Without the settings' own loader, and all that it imports, a process starts twice as fast.
+    The worker has checked the paths already. Without the settings' own loader and its imports, a process starts twice as fast.
     """
     try:
         found = pkgutil.resolve_name(path)
         handler = found().handle if isinstance(found, type) else found
         return handler, None if contract is None else MsgpackArgs(pkgutil.resolve_name(contract))
-    except Exception as error:  # of users' modules and classes
+    except Exception as error:  # errors of users' modules and classes
         return error
 
 
 def _log(setup: Setup) -> None:
-    """As the worker does. At once, for a process that is killed writes nothing later."""
+    """Sets up logging as in the worker. Lines are written at once, because a killed process writes nothing later."""
     if setup.log_format is not None:
         from boxengine.adapters.telemetry import logs  # noqa: PLC0415 - not needed by applications with logs of their own
 

@@ -202,7 +202,7 @@ class Worker:
         os.killpg(self.process.pid, number)
 
     def ended_after(self, send: Callable[[Signals], None], number: Signals) -> bool:
-        """Sends the signal again unless it has ended; returns whether it has. A quick repetition does not count as a second one."""
+        """Sends the signal again unless it has ended; returns whether it has. A quick repetition does not count as a second."""
         if self.process.poll() is None:
             send(number)
         return self.process.poll() is not None

@@ -31,7 +31,7 @@ item in hand. Every other thread's round trip may come before the renewal of the
 
 
 class Ground:
-    """What the loops stand on: the settings, the servers, the boxes and who watches them. Made once per worker."""
+    """Everything that the loops share: the settings, the servers, the boxes and their observers. Made once per worker."""
 
     def __init__(
         self,

@@ -31,7 +31,7 @@ class Housekeeping:
         self._backlog = self._make_backlog()
 
     def loops(self) -> list[Loop]:
-        """Without the lease keeper's and the event loop's, which other rooms have."""
+        """The loops, without the lease keeper's and the event loop's, which are made elsewhere."""
         ground = self._ground
         # Without metrics nobody would see the measurements.
         measuring = [ground.loops.make("backlog", self._backlog.turn)] if ground.settings.metrics.enabled else []
@@ -45,7 +45,7 @@ class Housekeeping:
         ]
 
     def release(self) -> list[Closing]:
-        """What it holds in Redis is given up."""
+        """Gives up everything that it holds in Redis."""
         return [
             left_in_redis("the backlog's leases", self._backlog.release),
             left_in_redis("the worker's entry", self._heartbeat.withdraw),
@@ -115,5 +115,5 @@ class Housekeeping:
 
 
 def left_in_redis(what: str, release: Callable[[], object]) -> Closing:
-    """Something in Redis that runs out by itself, should Redis not answer in time."""
+    """The closing of something in Redis that expires by itself if Redis does not answer in time."""
     return Closing(what, release, late=f"Redis does not answer in time for the stop; left to run out by itself: {what}")

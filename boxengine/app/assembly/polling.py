@@ -22,7 +22,7 @@ class Polling:
         self.poller = self._poller(queue_jobs)
 
     def loops(self) -> list[Loop]:
-        """All that looks for rows that are due, and listens for them."""
+        """All loops that look for due rows, or listen for hints of them."""
         poller = self.poller
         threads = self._ground.choices.poller_threads or self._ground.settings.poller.threads_count
         loops = [self._ground.loops.make("poller", poller.turn, count=threads, interrupt=self._ground.schedule.stop)]

@@ -14,7 +14,7 @@ from boxengine.ports.people.jobs import Awaited, JobInspector, JobRow, JobSearch
 
 MOST_AWAITED = 100
 NAMED = 10
-"""Of the jobs that it waits for, in the sentence."""
+"""How many of the jobs that it waits for the sentence names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,7 @@ BLOCKERS = 5
 """For how many items that hold others back the followers are counted."""
 FOLLOWERS = 500
 _JOBS, _SERVERS = "all job boxes", "all servers"
-"""Whom questions are about that are about no box alone; no box has such a name."""
+"""The names under which questions that concern more than one box are asked; no box has such a name."""
 SHOWN_FROM = timedelta(seconds=5)
 """People are told the age of figures that are older than this."""
 

@@ -34,7 +34,7 @@ class Severity(IntEnum):
     SLOW = 2
     """Delivery continues, but worse than it should."""
     QUIET = 3
-    """Somebody wanted it so."""
+    """A person chose this state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

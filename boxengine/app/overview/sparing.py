@@ -1,4 +1,4 @@
-"""How often questions are asked, so that however many look, the database spends no more than a share of its time on them."""
+"""Limits how often questions are asked: however many people look, the database spends only a share of its time on them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ T = TypeVar("T")
 SHARE = 0.005
 """The share of one processor's time that the database may spend on all questions together."""
 SELDOM = 60.0
-"""The longest time in seconds until a question is asked again: with older figures nobody on call could work. The share is
-exceeded only where one round of all questions takes more than 0.3 s."""
+"""The longest time in seconds until a question is asked again: older figures would be useless to people on call. The share is
+exceeded only if one round of all questions takes more than 0.3 s."""
 AFTER_FAILURE = 10.0
 """The longest time in seconds until a question that failed is asked again, so that a recovery shows soon."""
 
@@ -54,7 +54,7 @@ class Sparing:
         return timedelta(0) if known is None else timedelta(seconds=monotonic() - known.at)
 
     def forget(self, about: str) -> None:
-        """Asks every question about it anew when it next comes up, because something has changed."""
+        """Makes every question about it be asked anew when it next comes up, because something has changed."""
         self._changes[about] += 1
 
     def _interval(self, known: _Answer) -> float:
