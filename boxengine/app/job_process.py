@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import json
 import logging
 import pkgutil
 import sys
@@ -14,11 +13,13 @@ from typing import Any
 
 from boxengine.adapters.contracts import MsgpackArgs
 from boxengine.adapters.processes.inside import WorkerLine, stand_by
+from boxengine.domain.json_values import json_text
+from boxengine.domain.outcome import Failure
 from boxengine.engine.attempt import frames_of, reason_of
 from boxengine.engine.jobs.process_job import ProcessJob
 from boxengine.errors import InvalidItem
 from boxengine.ports.contracts import ArgsCodec
-from boxengine.ports.job_processes import Answer, Begun, Call, Order, Raised, Returned
+from boxengine.ports.job_processes import Answer, Begun, Call, Order, Raised, Refused, Returned
 
 Handler = Callable[[ProcessJob[Any]], object]
 
@@ -57,13 +58,13 @@ def run(connection: Connection[Any, Any], lifeline: int) -> None:
 
 def _run(
     box: str, order: Order, loaded: tuple[Handler, ArgsCodec | None] | Exception, ask: Callable[[Call], Answer]
-) -> Returned | Raised:
+) -> Returned | Refused | Raised:
     if isinstance(loaded, Exception):
         return _raised(loaded)
     handler, codec = loaded
     job: ProcessJob[Any] = ProcessJob(box, order.job, codec=codec, ask=ask)
     try:
-        return Returned(_written(handler(job)))
+        return _answer(handler(job))
     except BaseException as error:  # anything that users' code raises fails its attempt
         return _raised(error)
     finally:
@@ -74,10 +75,14 @@ def _raised(error: BaseException) -> Raised:
     return Raised(type(error).__name__, reason_of(error), frames_of(error))
 
 
-def _written(result: object) -> str:
+def _answer(result: object) -> Returned | Refused | Raised:
+    if isinstance(result, BaseException):
+        return _raised(result)
+    if isinstance(result, Failure):
+        return Refused(result.reason)
     try:
-        return json.dumps(result, allow_nan=False)
-    except (TypeError, ValueError) as error:
+        return Returned(json_text(result))
+    except ValueError as error:
         raise InvalidItem(f"the handler's result: expected what JSON can hold: {error}") from None
 
 

@@ -71,8 +71,15 @@ class Raised:
     frames: str
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """From the process: the handler returned a ``Failure``."""
+
+    reason: str
+
+
 ToProcess = Order | Prolonged | Answer
-FromProcess = Begun | Call | Returned | Raised
+FromProcess = Begun | Call | Returned | Refused | Raised
 
 
 class ProcessGone(Exception):

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 from boxengine.domain.jobs import Canceled, Ending, Requeued
-from boxengine.domain.outcome import Failure
 from boxengine.engine.answers import discard
 from boxengine.engine.attempt import ends_the_worker
 from boxengine.engine.jobs.batch_handle import BatchJob, Retry
@@ -67,9 +66,7 @@ class Batch:
             return Canceled()
         if isinstance(answer, Retry):
             return Requeued(pause=answer.pause)
-        if isinstance(answer, Failure | BaseException):
-            return self._endings.failure(run, answer)
-        return self._endings.success(run, answer)
+        return self._endings.answered(run, answer)
 
     def _raised(self, runs: Sequence[Run], error: BaseException) -> None:
         held = [run for run in runs if not run.is_lost()]

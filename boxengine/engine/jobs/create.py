@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
 from boxengine.domain.jobs import AfterFailure, JobBox
+from boxengine.domain.json_values import json_text
 from boxengine.engine.jobs.timing import SHORTEST_LEASE
 from boxengine.errors import InvalidItem
 from boxengine.ports.contracts import ArgsCodec
@@ -83,8 +83,8 @@ class JobChecks:
             except InvalidItem as error:
                 raise self._refused(f"args of {task}: {error}") from error
         try:
-            json.dumps(args, allow_nan=False)
-        except (TypeError, ValueError) as error:
+            json_text(args)
+        except ValueError as error:
             raise self._refused(f"args: expected what JSON can hold: {error}") from error
         return {} if args is None else args
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import timedelta
 
 from boxengine.domain.jobs import Canceled, Ending, Failed, JobBox, Requeued, Succeeded
+from boxengine.domain.json_values import json_text
+from boxengine.domain.outcome import Failure
 from boxengine.engine.answers import discard, unfinished
 from boxengine.engine.attempt import error_log
 from boxengine.engine.jobs.run import Run
@@ -22,16 +23,18 @@ class Endings:
         self._clock = clock
         self._track = error_tracker
 
-    def success(self, run: Run, result: object) -> Ending:
-        """The job is done, unless its result cannot be kept."""
+    def answered(self, run: Run, result: object) -> Ending:
+        """The job is done, unless the handler has returned a failure, or a result that cannot be kept."""
+        if isinstance(result, Failure | BaseException):
+            return self.failure(run, result)
         if unfinished(result):
             discard(result)
             return self.failure(
                 run, InvalidItem(f"the handler returned a {type(result).__name__}, whose work nobody does")
             )
         try:
-            json.dumps(result, allow_nan=False)
-        except (TypeError, ValueError) as error:
+            json_text(result)
+        except ValueError as error:
             return self.failure(run, InvalidItem(f"the handler's result: expected what JSON can hold: {error}"))
         return Succeeded(result=result)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NoReturn
 
+from boxengine.domain.json_values import json_text
 from boxengine.engine.jobs.facts import A, JobFacts
 from boxengine.engine.jobs.run import Run
 from boxengine.errors import InvalidItem, JobLost, JobRetry
@@ -155,6 +155,6 @@ Handler = Callable[[Any], object]
 def demand_json(value: Any, what: str) -> None:
     """Raises ``InvalidItem`` unless the value can be JSON."""
     try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError) as error:
+        json_text(value)
+    except ValueError as error:
         raise InvalidItem(f"{what}: expected what JSON can hold: {error}") from error

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, assert_never
 
+from boxengine.domain.outcome import Failure
 from boxengine.engine.jobs.handle import Job
 from boxengine.engine.jobs.interrupting import Interrupt
 from boxengine.engine.jobs.run import Run
@@ -21,6 +22,7 @@ from boxengine.ports.job_processes import (
     ProcessGone,
     Prolonged,
     Raised,
+    Refused,
     Returned,
 )
 from boxengine.ports.jobs import JobUnit
@@ -82,7 +84,7 @@ class _Talk:
             switch.leave()
         return _result(end)
 
-    def _until_its_end(self, process: HandlerProcess, stop: Interrupt) -> Returned | Raised:
+    def _until_its_end(self, process: HandlerProcess, stop: Interrupt) -> Returned | Refused | Raised:
         told = self._run.until
         process.send(Order(self._run.job, told))
         while True:
@@ -98,7 +100,7 @@ class _Talk:
                     self._run.begin(stop)
                 case Call():
                     process.send(self._answer(message))
-                case Returned() | Raised():
+                case Returned() | Refused() | Raised():
                     return message
                 case _:
                     assert_never(message)
@@ -127,9 +129,11 @@ class _Talk:
         return None
 
 
-def _result(end: Returned | Raised) -> object:
+def _result(end: Returned | Refused | Raised) -> object:
     if isinstance(end, Returned):
         return json.loads(end.result)
+    if isinstance(end, Refused):
+        return Failure(end.reason)
     for known in (JobLost, JobRetry):
         if end.kind == known.__name__:
             raise known(end.reason)

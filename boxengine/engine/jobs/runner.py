@@ -142,7 +142,7 @@ class Runner:
             return self._retry(job)
         if run.saw_cancel:
             return Canceled()
-        return self._endings.success(run, result)
+        return self._endings.answered(run, result)
 
     def _raised(self, run: Run, job: JobHandle[Any], error: BaseException) -> Ending | None:
         if isinstance(error, JobRetry):

@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from boxengine import Contract, Int64, ProcessJob
+from boxengine import Contract, Failure, Int64, ProcessJob
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +27,10 @@ def tell_pids(job: ProcessJob[Any]) -> None:
 
 def who(job: ProcessJob[Any]) -> dict[str, int]:
     return {"pid": os.getpid(), "parent": os.getppid()}
+
+
+def refusing(job: ProcessJob[Any]) -> object:
+    return Failure("no good") if job.args["what"] == "failure" else ValueError("no good")
 
 
 def in_two_attempts(job: ProcessJob[Any]) -> dict[str, Any]:

@@ -15,12 +15,26 @@ from boxengine.adapters.processes.child import Child, Start
 from boxengine.adapters.processes.pool import ProcessPool
 from boxengine.app import job_process
 from boxengine.domain.jobs import ClaimedJob, Held
-from boxengine.ports.job_processes import Answer, Begun, Call, FromProcess, Order, ProcessGone, Prolonged, Raised
+from boxengine.ports.job_processes import (
+    Answer,
+    Begun,
+    Call,
+    FromProcess,
+    Order,
+    ProcessGone,
+    Prolonged,
+    Raised,
+    Refused,
+)
 from tests.eventually import PATIENCE
 
 SETUP = job_process.Setup(
     box="report_job",
-    handlers={"spin": "tests.integration.jobs.computing.until_cancelled", "no": "tests.integration.jobs.nowhere.no"},
+    handlers={
+        "spin": "tests.integration.jobs.computing.until_cancelled",
+        "refuse": "tests.integration.jobs.computing.refusing",
+        "no": "tests.integration.jobs.nowhere.no",
+    },
     contracts={},
     log_format=None,
     log_level=30,
@@ -29,8 +43,10 @@ START = Start(module=job_process.__name__, name="report-job", path=sys.path.copy
 LATER = time.monotonic() + 1_000_000
 
 
-def job(task: str = "spin") -> ClaimedJob:
-    return ClaimedJob(id=7, token=3, task=task, args={}, attempt=1, max_attempts=1, lease_ttl=timedelta(seconds=60))
+def job(task: str = "spin", args: Any = None) -> ClaimedJob:
+    return ClaimedJob(
+        id=7, token=3, task=task, args=args or {}, attempt=1, max_attempts=1, lease_ttl=timedelta(seconds=60)
+    )
 
 
 @contextmanager
@@ -65,6 +81,16 @@ def test_a_process_ends_itself_where_the_lease_of_its_job_ends_and_its_worker_do
         child.send(Prolonged(job().held, 0.0))
         with pytest.raises(ProcessGone, match="was killed by SIGKILL"):
             hear(child, Call)
+
+
+@pytest.mark.parametrize(
+    ("what", "said"), [("failure", Refused("no good")), ("error", Raised("ValueError", "ValueError: no good", ""))]
+)
+def test_a_failure_that_a_handler_returns_is_told_as_one(what: str, said: FromProcess) -> None:
+    with begun() as child:
+        child.send(Order(job("refuse", {"what": what}), LATER))
+        hear(child, Begun)
+        assert child.receive(PATIENCE) == said
 
 
 def test_a_handler_that_cannot_be_loaded_fails_its_attempts_alone() -> None:

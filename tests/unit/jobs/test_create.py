@@ -65,6 +65,7 @@ def test_each_job_that_is_waited_for_counts_once() -> None:
         ({"lock": "k"}, "unknown attribute 'lock'; known: after, after_failure, args, "),
         ({"args": {1, 2}}, "args: expected what JSON can hold"),
         ({"args": float("inf")}, "args: expected what JSON can hold"),
+        ({"args": {"name": "a\0b"}}, "args: expected what JSON can hold: a text with NUL"),
         ({"delay": 1, "available_at": datetime(2026, 1, 1, tzinfo=UTC)}, "exclude each other"),
         ({"delay": -1}, "delay: expected"),
         ({"delay": True}, "delay: expected"),

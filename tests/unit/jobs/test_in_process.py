@@ -17,6 +17,7 @@ from boxengine.ports.job_processes import (
     ProcessGone,
     Prolonged,
     Raised,
+    Refused,
     Returned,
     ToProcess,
 )
@@ -82,6 +83,13 @@ def test_what_the_process_returns_is_the_result_and_the_order_has_the_job() -> N
     assert isinstance(order, Order)
     assert (order.job.id, order.job.task) == (1, "report")
     assert process.killed == 0
+
+
+def test_a_failure_that_the_handler_returned_fails_the_attempt() -> None:
+    crew = crew_of(Scripted(Begun(), Refused("no good")))
+    crew.work()
+    assert crew.ends() == ["requeued"]
+    assert "no good" in str(crew.row().error)
 
 
 def test_a_process_that_died_before_it_began_is_replaced_and_costs_no_attempt() -> None:

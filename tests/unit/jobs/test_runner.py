@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from boxengine import Failure
 from boxengine.adapters.memory.jobs import MemoryJobs
 from boxengine.domain.jobs import JobState, Succeeded
 from boxengine.engine.jobs.handle import Job
 from boxengine.errors import InvalidItem, JobLost, JobTimeout, StoreUnavailable
 from boxengine.ports.jobs import JobEnded, JobFilter
 from tests.unit.jobs.crew import BOX, Crew
+from tests.unit.test_json_values import nested
 
 
 def test_what_the_handler_returns_is_the_result() -> None:
@@ -47,12 +49,23 @@ def test_a_task_without_a_handler_fails_the_attempt() -> None:
     assert "has no task 'export'; known: report" in str(crew.row().error)
 
 
-def test_a_result_that_is_no_json_fails_the_attempt() -> None:
-    crew = Crew(lambda _job: object())
+@pytest.mark.parametrize("result", [object(), "a\0b", "half \ud83d", nested(100_000)])
+def test_a_result_that_is_no_json_fails_the_attempt(result: object) -> None:
+    crew = Crew(lambda _job: result)
     crew.create()
     crew.work()
     assert crew.row().status is JobState.QUEUED
     assert "expected what JSON can hold" in str(crew.row().error)
+
+
+@pytest.mark.parametrize("failure", [Failure("no good"), ValueError("no good")])
+def test_a_failure_that_is_returned_fails_the_attempt(failure: object) -> None:
+    crew = Crew(lambda _job: failure)
+    crew.create()
+    crew.work()
+    assert (crew.row().status, crew.ends()) == (JobState.QUEUED, ["requeued"])
+    assert "no good" in str(crew.row().error)
+    assert "JSON" not in str(crew.row().error)
 
 
 @pytest.mark.parametrize("error", [SystemExit(1), KeyError("x"), MemoryError()])

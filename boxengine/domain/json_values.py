@@ -1,0 +1,38 @@
+"""Values that JSON can hold, in Python as well as in the databases."""
+
+from __future__ import annotations
+
+import json
+import re
+
+# A backslash of the text itself is doubled, so an odd number of them begins an escape.
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+_SURROGATE = re.compile(r"(?<!\\)(?:\\\\)*\\ud[89a-f]")
+_PAIR = re.compile(r"\\ud[89ab][0-9a-f]{2}\\ud[c-f]")
+
+
+def json_text(value: object) -> str:
+    """The value as JSON.
+
+    PostgreSQL's ``jsonb`` holds neither NUL nor half a surrogate pair. Both are refused for every database, so that an
+    application may change its database.
+
+    Raises:
+        ValueError: JSON cannot hold it; the message says why.
+
+    Example::
+
+        json_text({"done": 3})           # '{"done": 3}'
+        json_text("a\\0b")                # ValueError: a text with NUL (\\x00)
+    """
+    try:
+        text = json.dumps(value, allow_nan=False)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if "\\u0000" in text and _NUL.search(text):
+        raise ValueError(r"a text with NUL (\x00), which PostgreSQL does not store")
+    if "\\ud" in text and _SURROGATE.search(_PAIR.sub("", text)):
+        raise ValueError("a text with half a surrogate pair, which is no character")
+    return text
