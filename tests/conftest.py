@@ -15,19 +15,22 @@
 
 from __future__ import annotations
 
+import compileall
 import gc
 import logging
 import os
-import sys
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
+from unittest.mock import patch
 
 import pytest
 from redis import Redis
 
+import boxengine
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
 from tests.servers.databases import fresh_mysql_database, fresh_postgres_database, numbered
 from tests.servers.desk import Desk, ask
@@ -55,21 +58,20 @@ class ServerLookup(Protocol):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    _keep_bytecode()
     share_the_default_one()
     session = config.stash[_SESSION] = ServerSession(sources(os.environ))
     if hasattr(config, "workerinput"):
         return
+    _compile_once()
     broken = broken_promises(session.offers(), promised_servers(os.environ))
     if broken:
         raise pytest.UsageError("\n".join(broken))
     config.stash[_DESK] = Desk(session)
 
 
-def _keep_bytecode() -> None:
-    """Let Python keep compiled modules, whatever the environment says: otherwise each process compiles boxengine anew."""
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    sys.dont_write_bytecode = False
+def _compile_once() -> None:
+    """Compile boxengine, but not the kits, which are copied: otherwise each process that a test starts would do it anew."""
+    compileall.compile_dir(Path(boxengine.__file__).parent, quiet=2, rx=re.compile("/kits/"))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -134,6 +136,13 @@ def server_lookup(pytestconfig: pytest.Config) -> ServerLookup:
 
 
 # ── what a test may not leave behind ─────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(autouse=True, scope="session")
+def modules_of_projects_are_compiled_anew() -> Iterator[None]:
+    """Keep no bytecode of what tests write: of a module written twice within a second, Python may take the old one."""
+    with patch.dict(os.environ, {"PYTHONDONTWRITEBYTECODE": "1"}):
+        yield
 
 
 @pytest.fixture(autouse=True)
