@@ -65,7 +65,7 @@ class Announcer:
 
 
 class TaskAnnouncer:
-    """The same on the event loop of whoever commits: a task sends what was told meanwhile.
+    """The same on the committing code's event loop: a task sends the signals gathered meanwhile.
 
     A loop that ends right after the commit cancels the task; the hint is lost, which costs one poll interval.
     """
@@ -91,7 +91,7 @@ class TaskAnnouncer:
 
 
 def _joined(waiting: dict[Signal, None], signals: list[Signal]) -> dict[Signal, None]:
-    """What waits, with these; where that is too much, the boxes alone."""
+    """The waiting signals joined with these; if there are too many, one for each box."""
     waiting.update(dict.fromkeys(signals))
     return (
         waiting if len(waiting) <= MOST else dict.fromkeys(signal._replace(bucket=None, due=True) for signal in waiting)

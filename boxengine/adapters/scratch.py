@@ -45,7 +45,7 @@ class Scratch:
             raise self._unwritable(error) from error
 
     def select(self, query: str) -> Generator[Any, None, None]:
-        """The rows, one by one. To be closed first by whoever does not read to the end."""
+        """The rows, one by one. A caller that does not read to the end closes the iterator."""
         try:
             yield from self._connection.execute(query)
         except sqlite3.Error as error:

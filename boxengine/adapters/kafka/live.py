@@ -40,9 +40,9 @@ class LiveProducer:
         self._thread.start()
 
     def connect(self, topic: str, seconds: float) -> Any:
-        """None once a broker has answered, else the ``KafkaError``; asks only where that is not known already.
+        """None once a broker has answered, else the ``KafkaError``. Asks only if that is not known already.
 
-        What is handed to librdkafka while no broker is there may be given up on only after the whole delivery timeout.
+        Without a broker, librdkafka may keep a message for the whole delivery timeout before it gives up.
         """
         if self._answered:
             return None

@@ -31,7 +31,7 @@ class MemoryFailures:
                 self._failures[box.type, box.name, item_id] = (cut, until)
 
     def recall(self, box: Box, ids: Sequence[ItemId]) -> Mapping[ItemId, RememberedFailure]:
-        """Those that are remembered, by item id."""
+        """The remembered failures, by item id."""
         now = self._clock.monotonic()
         recalled = {}
         with self._lock:

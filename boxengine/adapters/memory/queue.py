@@ -26,7 +26,7 @@ class _Lane:
     leases: dict[int, tuple[str, float]] = field(default_factory=dict)
     """Bucket to token and end."""
     in_work: dict[int, str] = field(default_factory=dict)
-    """Bucket to the token of whoever took it and has not let go of it."""
+    """By bucket, the token of the holder that took it and has not released it."""
 
 
 class MemoryJobQueue:

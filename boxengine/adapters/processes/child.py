@@ -102,7 +102,7 @@ class Child:
         with self._lock:
             if not self._killed:
                 self._killed = True
-                # One that has ended by itself keeps its status, and leaves here what it has started.
+                # A process that ended by itself keeps its status. Programs that it started are still here.
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -113,7 +113,7 @@ class Child:
         return ProcessGone(self.end())
 
     def end(self) -> str:
-        """Kills what is left of it, and closes the connection. How it ended: ``was killed by SIGSEGV``."""
+        """Kills what is left of the process, and closes the connection. Returns how it ended: ``was killed by SIGSEGV``."""
         self.kill()
         if self._how is None:
             try:

@@ -81,7 +81,7 @@ class TagFilter(logging.Filter):
 
 
 class LogTracer(NullTracer):
-    """Not a trace: notes what is at work, for the tags of what is logged meanwhile, and for who asks what a thread does."""
+    """Not a trace: notes what is at work, for the tags of log lines, and for the question what a thread is doing."""
 
     def __init__(self) -> None:
         self._in_hand: dict[int, Work] = {}

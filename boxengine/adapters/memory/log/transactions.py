@@ -30,7 +30,7 @@ class Snapshot(NamedTuple):
 
 
 class Transactions:
-    """Those of one server. Not thread-safe: its owner holds a lock."""
+    """The transactions of one server. Not thread-safe: its owner holds a lock."""
 
     def __init__(self) -> None:
         self.server = 1
@@ -53,7 +53,7 @@ class Transactions:
         return number in self._running
 
     def snapshot(self) -> str:
-        """What has ended by now."""
+        """A snapshot of the transactions that have ended by now."""
         beyond = self._last_ended + 1
         running = sorted(number for number in self._running if number < beyond)
         return f"{running[0] if running else beyond}:{beyond}:{','.join(map(str, running))}"

@@ -133,7 +133,8 @@ def _run(connection: Any, statement: str) -> Any:
 def _reset(engine: Engine, connection: Any, record: Any, state: PoolResetState) -> None:
     """Resets a connection as the pool itself would, but logs no traceback for one that has been lost.
 
-    Nor where a job's watchdog hits the thread just here: the pool keeps its error from the handler, and it rises again later.
+    The same if a job's watchdog stops the thread just here: the pool keeps that error from the handler, and it is raised again
+    later.
     """
     if state.terminate_only or state.transaction_was_reset:
         return

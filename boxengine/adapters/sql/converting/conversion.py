@@ -129,7 +129,7 @@ class Conversion:
             turn.run(turn.steps.switch_to_table())
 
     def _copy(self, bucket: int) -> None:
-        """Most of it: so little is left to be copied while nobody can write."""
+        """Copies most of the log beforehand, so that little is left to copy while nobody can write."""
         with self._turn() as turn:
             if turn.found.stage is not Stage.LOG:
                 return

@@ -1,4 +1,4 @@
-"""Waits for the locks of a switch, so that those who write never wait long for it."""
+"""Waits for the locks of a switch in such a way that writers never wait long."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Patience:
     for it."""
     attempts: int
     pause: float = 1.0
-    """Seconds between two of them, in which writers go on."""
+    """Seconds between two attempts, in which writers go on."""
     wait: Callable[[float], object]
     """Waits so many seconds."""
     tell: Callable[[str], object]
@@ -39,8 +39,8 @@ class Patience:
         """Takes the step, again and again while somebody else holds a lock that it needs.
 
         Args:
-            tables: quoted, those that it locks.
-            readers: whether those who only read are in its way, too.
+            tables: those that it locks, quoted.
+            readers: whether mere readers are in its way, too.
 
         Raises:
             StoreConflict: after the last attempt, with the transaction in the way.

@@ -30,7 +30,7 @@ class Redirects:
         self._held_here = [each for each in NOT_IN_A_LOG if side.has(each)]
 
     def functions(self) -> list[str]:
-        """Both functions. They run with the rights of who made them, so that no writer needs more than it has."""
+        """Both functions. They run with their owner's rights, so that writers need no further privileges."""
         return [self._function(self.to_log, self._into_log()), self._function(self.to_table, self._into_table())]
 
     def trigger_of_log(self) -> str:
@@ -40,7 +40,7 @@ class Redirects:
         return self._trigger(TO_LOG, self.side, self.to_log)
 
     def turn(self, trigger: str, *, on: bool) -> str:
-        """Turns a trigger on or off. Unlike dropping it, that does not wait for those who read."""
+        """Turns a trigger on or off. Unlike dropping it, this does not wait for readers."""
         table = self.side if trigger == TO_LOG else self.log
         return f"ALTER TABLE {table} {'ENABLE' if on else 'DISABLE'} TRIGGER {trigger}"
 
@@ -48,14 +48,14 @@ class Redirects:
         """Keeps writers out.
 
         Args:
-            first: where items are moved away from at the moment. Their writers lock it first, too: in the other order, one that
-                comes now would hold what the switch still needs, and wait for what the switch has.
+            first: the table that items are moved away from at the moment. Writers lock it first, too. In the other order, a new
+                writer would hold a lock that the switch still needs, and wait for one that the switch holds.
         """
         tables = [self.side, self.log] if first is Storage.TABLE else [self.log, self.side]
         return f"LOCK TABLE {', '.join(tables)} IN SHARE ROW EXCLUSIVE MODE"
 
     def begin_now(self) -> str:
-        """Lets the positions pass what was redirected, for a log without rows."""
+        """Moves the positions past what was redirected, for a log without rows."""
         return f"UPDATE {self.positions} SET passed = pg_current_snapshot(), turn = turn + 1 WHERE batch IS NULL"
 
     def copy(self, bucket: int | None = None) -> str:
@@ -127,4 +127,4 @@ PASSED = (
     "pg_visible_in_snapshot(t.xact, p.passed) "
     "OR (p.batch IS NOT NULL AND t.id <= p.place AND pg_visible_in_snapshot(t.xact, p.batch))"
 )
-"""Of the log's row ``t``, by its bucket's position ``p``."""
+"""Whether the position ``p`` of its bucket has passed the log's row ``t``."""

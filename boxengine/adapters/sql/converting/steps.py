@@ -18,7 +18,7 @@ from boxengine.errors import SchemaMismatch
 from boxengine.ports import Signal
 
 FOR_DELIVERIES = 30
-"""Seconds for which a step waits until the delivery of a bucket has ended. Nobody who writes waits for that."""
+"""Seconds for which a step waits until the delivery of a bucket has ended. Writers do not wait for that."""
 
 
 class Steps:
@@ -51,7 +51,7 @@ class Steps:
 
     def switch_to_log(self) -> list[str]:
         found, texts = self._found, self._texts
-        # A function takes no lock of the tables; who writes after us uses the new one.
+        # Replacing a function takes no lock on the tables; later writers use the new one.
         statements = [self._limit, *texts.functions(), texts.lock(first=Storage.LOG)]
         statements.append(texts.turn(TO_LOG, on=True) if found.has_trigger else texts.trigger_of_table())
         if found.stage is Stage.BOTH:

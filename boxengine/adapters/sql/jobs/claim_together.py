@@ -37,7 +37,7 @@ from boxengine.domain.jobs import ClaimedJob, EventKind
 
 
 class TogetherClaim:
-    """Takes those of the next jobs that have no ``lock_key``. The others need several steps: ``claims.claim``."""
+    """Takes the next jobs that have no ``lock_key``. Jobs with one need several steps: ``claims.claim``."""
 
     def __init__(self, rows: JobRows) -> None:
         self._by_priority = _statement(rows, None)

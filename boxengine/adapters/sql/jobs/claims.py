@@ -75,7 +75,7 @@ def _ready(connection: Connection, query: Select[Any], limit: int) -> list[Found
 
 
 def _split(connection: Connection, rows: JobRows, candidates: Sequence[Found]) -> tuple[list[int], list[int]]:
-    """Those that may run, one of each key, and those behind a lock."""
+    """Splits candidates into jobs that may run, one of each key, and jobs behind a lock."""
     keys = {key for _, key in candidates if key is not None}
     held = _held_keys(connection, rows, sorted(keys)) if keys else set()
     free: list[int] = []
@@ -88,7 +88,7 @@ def _split(connection: Connection, rows: JobRows, candidates: Sequence[Found]) -
 
 
 def _held_keys(connection: Connection, rows: JobRows, keys: Sequence[str]) -> set[str | None]:
-    """Keys of running jobs, which cannot end before this transaction: so whoever ends finds what is set aside here."""
+    """Keys of running jobs. These jobs cannot end before this transaction does, so their end finds the jobs set aside here."""
     jobs = rows.jobs.c
     held = select(jobs.holds).where(jobs.holds.in_(keys)).order_by(jobs.id)
     return set(connection.scalars(held.with_for_update(read=True, key_share=True)))
@@ -130,7 +130,7 @@ def candidates(rows: JobRows) -> Select[Any]:
 
 
 def aged_candidates(rows: JobRows, aging: timedelta) -> Select[Any]:
-    """Those that have waited for longer, the longest wait first, locked."""
+    """Jobs that have waited for longer, the longest wait first. Their rows are locked."""
     jobs = rows.jobs.c
     query = select(jobs.id, jobs.lock_key, jobs.priority).where(rows.queued(Waits.NOTHING))
     query = query.where(jobs.available_at < ago(aging.total_seconds())).order_by(jobs.available_at)
@@ -172,7 +172,7 @@ def previous_start(rows: JobRows, job_id: ColumnElement[Any], attempt: ColumnEle
 
 
 def jobs_of(found: Iterable[RowMapping], aged: Collection[int]) -> list[ClaimedJob]:
-    """The jobs in the order in which they are to begin; ``aged``: ids of those that were looked for because of their wait."""
+    """The jobs in the order in which they begin. ``aged``: the ids of jobs chosen for their long wait."""
     return in_order(
         ClaimedJob(
             **{

@@ -1,4 +1,4 @@
-"""``JobDesk`` over PostgreSQL and MariaDB: what people look at and do."""
+"""``JobDesk`` over PostgreSQL and MariaDB: people's questions and actions."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Ends(Protocol):
     """Writes the ends of one box's attempts."""
 
     def write(self, connection: Connection, outcomes: Sequence[JobOutcome]) -> set[int]:
-        """The ids of those that were held. Whoever waits for one of their ``lock_key`` may be claimed."""
+        """Returns the ids of the jobs that were still held. Jobs that wait for their ``lock_key`` may be claimed now."""
 
 
 class TogetherEnds:
@@ -120,7 +120,7 @@ def ends_of(dialect_name: str, rows: JobRows) -> Ends:
 
 
 def keys_of(outcomes: Sequence[JobOutcome], written: Any) -> set[str | None]:
-    """The ``lock_key`` of those that were written."""
+    """The lock keys of the jobs that were written."""
     return {each.job.lock_key for each in outcomes if each.job.lock_key is not None and each.job.id in written}
 
 

@@ -113,7 +113,7 @@ def release(connection: Connection, rows: JobRows, seen_to: int) -> Released:
 
 
 def forget(connection: Connection, rows: JobRows, old: Sequence[int]) -> Sequence[int]:
-    """Those of the jobs to be deleted for which nobody waits any more; what they themselves waited for is deleted."""
+    """Returns the jobs among these that nobody waits for any more. Deletes the record of what they waited for."""
     after = rows.after
     _settle(connection, rows, _over(connection, rows, after.c.after_id.in_(old)))
     still = set(connection.scalars(select(after.c.after_id).where(after.c.waiting == 1, after.c.after_id.in_(old))))
@@ -124,7 +124,7 @@ def forget(connection: Connection, rows: JobRows, old: Sequence[int]) -> Sequenc
 
 
 def wait_again(connection: Connection, rows: JobRows, ids: Sequence[int]) -> None:
-    """These finished jobs were queued again by hand: they wait for those of their predecessors that have not ended."""
+    """Makes finished jobs that were queued again by hand wait for their predecessors that have not ended."""
     after, jobs = rows.after, rows.jobs.c
     open_pairs = select(after.c.job_id, after.c.after_id).join(rows.jobs, jobs.id == after.c.after_id)
     found = connection.execute(
@@ -152,7 +152,7 @@ def _over(connection: Connection, rows: JobRows, which: ColumnElement[bool]) -> 
 
 
 def _settle(connection: Connection, rows: JobRows, over: Sequence[Row[Any]]) -> int:
-    """How many followers were let go or canceled. Those that another worker is looking at are left to it."""
+    """Returns how many followers were let go or canceled. Followers that another worker is looking at are left to it."""
     if not over:
         return 0
     jobs, after = rows.jobs.c, rows.after
@@ -166,7 +166,8 @@ def _settle(connection: Connection, rows: JobRows, over: Sequence[Row[Any]]) -> 
     }
     connection.execute(update(after).where(_these(rows, over)).values(waiting=0))
     _cancel(connection, rows, failed)
-    # Only who has the follower's row locked may look whether this was the last pair, so of two workers the later one sees it.
+    # Only the worker that has locked the follower's row may check whether this was the last pair, so the later of two workers
+    # sees it.
     hopeful = sorted(mine - failed.keys())
     held = set(connection.scalars(select(after.c.job_id).where(after.c.waiting == 1, after.c.job_id.in_(hopeful))))
     free = [each for each in hopeful if each not in held]

@@ -18,7 +18,7 @@ from boxengine.domain.jobs import EventKind, JobBox, Waits
 from boxengine.ports.jobs import NewJob
 
 SOON = timedelta(seconds=2)
-"""A job with a shorter delay is told of too: a worker that is idle learns of the others at a look before their time."""
+"""A job with a shorter delay is announced, too. An idle worker finds the others at a look before their time."""
 
 
 class SqlNewJobs:

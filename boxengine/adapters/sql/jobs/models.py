@@ -108,7 +108,7 @@ def job_indexes(table: str) -> tuple[Index, ...]:
             "available_at",
             postgresql_where=_queued("= 2"),
         ),
-        # Beside what runs, what people look for afterwards: few jobs end in one of these.
+        # Beside running jobs, the jobs that people look for afterwards: few end in one of these states.
         Index(
             index_name("ix", table, "running"),
             "status",
@@ -122,7 +122,7 @@ def job_indexes(table: str) -> tuple[Index, ...]:
             postgresql_where=text("finished_at IS NOT NULL"),
         ),
         Index(index_name("ux", table, "idempotency"), "idempotency_key", unique=True),
-        # Not partial: only then does PostgreSQL's FOR KEY SHARE stand in the way of whoever lets go, and of no heartbeat.
+        # Not partial: only then does PostgreSQL's FOR KEY SHARE block the statement that lets go, and no heartbeat.
         Index(index_name("ux", table, "holds"), "holds", unique=True),
     )
 

@@ -67,8 +67,8 @@ class JobRows:
     def by_id(self, query: Select[Any]) -> Select[Any]:
         """Has MySQL and MariaDB find the rows by their ids.
 
-        By another index they would lock its entry, and then the row. Whoever changes an indexed column of a row that it has
-        locked takes the same two locks the other way around, and one of both transactions is ended for the deadlock.
+        By another index they would lock its entry, and then the row. A transaction that changes an indexed column of a row it
+        has locked takes the same two locks in the other order, and the server ends one of the two for the deadlock.
         """
         for dialect in ("mysql", "mariadb"):
             query = query.with_hint(self.jobs, "FORCE INDEX (PRIMARY)", dialect)

@@ -60,7 +60,7 @@ class JobSession(Session):
 
 
 def _connected(session: Session, _transaction: SessionTransaction, connection: Connection) -> None:
-    # However long a handler is silent between two statements: the lease tells whether it lives.
+    # However long a handler stays silent between two statements, the lease decides whether it is alive.
     limit_silence(connection, timedelta(0))
     own = cast("JobSession", session)
     own.connected = True

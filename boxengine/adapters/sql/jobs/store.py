@@ -31,7 +31,7 @@ class _Collision(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Tables:
-    """Those of one box, and the statements that were made for them."""
+    """The tables of one box, and the statements made for them."""
 
     rows: JobRows
     ends: Ends

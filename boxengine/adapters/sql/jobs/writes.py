@@ -13,7 +13,7 @@ from boxengine.domain.jobs import Beat, EventKind, Held, JobState
 
 
 def beat(connection: Connection, rows: JobRows, beats: Sequence[Beat]) -> dict[int, bool]:
-    """Prolongs all these leases; by id whether the job is to be canceled, for those that are still held."""
+    """Prolongs these leases. Returns, by id, whether each job that is still held is to be canceled."""
     jobs = rows.jobs.c
     values: dict[str, Any] = {"heartbeat_at": clock_now(), "lease_expires_at": later(jobs.lease_ttl)}
     told = {each.held.id: each.progress for each in beats if each.progress is not None}

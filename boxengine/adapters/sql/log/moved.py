@@ -20,21 +20,21 @@ REASON = (
     "its positions are in the numbers of another server's transactions (a restored dump, a logical copy, pg_resetwal)"
 )
 _PATIENCE = 5
-"""Seconds to wait for writers' transactions; those that come later wait as long."""
+"""Seconds to wait for writers' transactions. Writers that come later wait as long."""
 _BEFORE_ALL = "'3'::xid8"
 """The first number that a server gives to a transaction: visible in every snapshot."""
 
 
 class ForeignPositions(StoreUnavailable):
-    """The positions of a log do not tell what was delivered."""
+    """The positions of a log do not say what was delivered."""
 
 
 def reposition(engine: Engine, box: Box, *, anyway: bool = False) -> int | None:
-    """Lets all that may not have been delivered step aside, and begins a new count; returns how many items stepped aside.
+    """Moves every item that may not have been delivered to the side table, and begins a new count. Returns how many.
 
-    Where old numbers tell nothing any more, the highest id that was passed does, and the time at which its item was created: what
-    was written since has a higher id, or was created later. Nobody writes to the log meanwhile. All readers of the log are
-    brought over together, since its rows get other numbers.
+    The old numbers mean nothing here. The highest id that was passed still does, and so does the time at which its item was
+    created: items written since have a higher id, or were created later. Nobody writes to the log meanwhile. All readers of the
+    log are brought over together, because its rows get other numbers.
 
     Args:
         anyway: also where nothing tells that the numbers are another server's.

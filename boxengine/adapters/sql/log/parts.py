@@ -56,7 +56,7 @@ class Part:
     """What its statement does, as a plan says it."""
     sql: str
     relation: str
-    """Quoted: what it is, or what it is a part of."""
+    """Quoted: the part itself, or the relation that it belongs to."""
     check: str | None = None
     """A query for whether it is there, if the relation is; None: the relation is all there is to it."""
     settings: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class Part:
 
 
 def create(connection: Connection, side: Table, box: Box) -> None:
-    """Makes what is missing beside a side table that is there.
+    """Makes the missing parts beside an existing side table.
 
     Raises:
         SchemaMismatch: the server cannot keep a log, or the box's table has no sequence.

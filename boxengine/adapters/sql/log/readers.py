@@ -21,7 +21,7 @@ _TRUSTED = (
     "server = (SELECT system_identifier FROM pg_control_system()) "
     "AND pg_snapshot_xmax(coalesce(batch, passed)) <= pg_snapshot_xmax(pg_current_snapshot())"
 )
-"""A position in the numbers of this server's transactions: no other tells what was passed."""
+"""A position in the numbers of this server's transactions. No other says what was passed."""
 
 
 @dataclass(frozen=True, slots=True)

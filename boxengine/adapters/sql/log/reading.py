@@ -16,7 +16,7 @@ LAST = 2**63 - 1
 NOW = "current_setting('boxengine.snapshot')::pg_snapshot"
 """The snapshot in which the claim's transaction has read its positions."""
 _BEHIND = "t.id <= held.place AND held.batch IS NOT NULL AND pg_visible_in_snapshot(t.xact, held.batch)"
-"""Of the batch under way, what has been passed."""
+"""The part of the current batch that has been passed."""
 HELD = "current_setting('boxengine.held')::int[]"
 _CLAIMED = (">= current_setting('boxengine.lowest')::xid8", f"< pg_snapshot_xmax({NOW})")
 """Of the transactions whose rows a claim reads."""

@@ -46,7 +46,7 @@ class Standing:
     """Quoted, as are the positions."""
     positions: str
     columns: list[str] | None
-    """Quoted, those of the log but for the transaction; None where there is none."""
+    """The log's columns without the transaction, quoted. None: there is no log."""
     log_has_trigger: bool
     """Whether the log has the trigger that moves items to the table, on or off."""
     has_trigger: bool

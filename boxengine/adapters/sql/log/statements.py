@@ -51,7 +51,7 @@ class _Claimed:
     bucket_of: dict[int, int] = field(default_factory=dict)
     """Of the log's rows among those claimed, by id."""
     settled: set[int] = field(default_factory=set)
-    """Those of them with an outcome in the transaction under way."""
+    """The rows among them that have an outcome in the current transaction."""
 
 
 class _Held(NamedTuple):
@@ -69,12 +69,12 @@ class _Found(NamedTuple):
     limit: int
     side: list[Row]
     logged: list[Row]
-    """Without those that must wait for others of their key."""
+    """Without rows that must wait for others of their key."""
     unreadable: dict[int, str]
 
 
 class LogStatements(PostgresStatements):
-    """The statements of one log box. What is said of rows holds for those of the side table, unless the log is named."""
+    """The statements of one log box. "Rows" means those of the side table, unless the log is named."""
 
     def __init__(
         self, table: BoxTable, found: LogTable, *, idle_timeout_ms: int, light: int = light(MAX_BATCH_BYTES)
@@ -103,7 +103,7 @@ class LogStatements(PostgresStatements):
         self._claimed: _Claimed | None = None
 
     def for_claim(self) -> Self:
-        """The same for one claim: what it has read decides where its settlement takes the positions."""
+        """A copy for one claim, because what the claim has read decides how far its settlement moves the positions."""
         own = copy(self)
         own._claimed = _Claimed()  # noqa: SLF001 - of this very class
         return own
@@ -117,7 +117,7 @@ class LogStatements(PostgresStatements):
         return super().poll_regular(cursor, buckets, share) + self._unread(cursor, buckets)
 
     def _unread(self, cursor: Cursor, buckets: Iterable[int]) -> list[PendingRow]:
-        """One for each bucket with rows waiting in the log. Nobody has looked at these: a job for the bucket is all they need."""
+        """One row for each bucket with rows waiting in the log. These are not read: a job for the bucket is all they need."""
         return [PendingRow(ANY_ID[0], bucket, 0) for bucket in self._waiting_in_log(cursor, buckets)]
 
     def outlook(self, cursor: Cursor, buckets: Mapping[int, int]) -> list[tuple[int | None, float]]:
@@ -191,7 +191,7 @@ class LogStatements(PostgresStatements):
     def _reading(
         self, position: Position, now: str, rows: list[Row], bounds: Mapping[int, tuple[int, int]], share: int
     ) -> Reading:
-        """What these rows of a bucket are; leaves of them those that a claim may give."""
+        """Describes the rows that were read of a bucket, and cuts them down to those that a claim may give."""
         rows.sort(key=_id_of)
         floor, ceiling = bounds.get(position.bucket, (position.floor, position.ceiling))
         # Of a batch that was not measured one more was asked for.
@@ -307,7 +307,7 @@ class LogStatements(PostgresStatements):
         return found
 
     def _apart(self, ids: Iterable[int]) -> tuple[list[int], list[int]]:
-        """Those of the side table, and those of the log."""
+        """Splits ids into those of the side table and those of the log."""
         known = self._here.bucket_of
         side: list[int] = []
         logged: list[int] = []
@@ -385,7 +385,7 @@ class LogStatements(PostgresStatements):
         return 0 if item_id in self._here.bucket_of else super().errors_count(cursor, item_id)
 
     def _parts(self, settlement: Settlement) -> tuple[Settlement, Settlement]:
-        """The outcomes of side rows, and those of the log's."""
+        """Splits outcomes into those of side rows and those of the log's rows."""
         logged = self._here.bucket_of.keys()
         if not logged:
             return settlement, Settlement()
@@ -451,7 +451,8 @@ class LogStatements(PostgresStatements):
 
     @property
     def _grace(self) -> timedelta:
-        """How much longer a row stays, to go with its partition. One by one go those whose partition takes too long for that."""
+        """How much longer a row stays, so that it goes with its partition. A row whose partition takes too long is deleted by
+        itself."""
         return 2 * span_of(self._table.box) if self._partitioned else timedelta(0)
 
     def _passed(self, cursor: Cursor) -> str:
@@ -471,7 +472,7 @@ class LogStatements(PostgresStatements):
 
 
 def _by_bucket(rows: Iterable[Row]) -> dict[int, list[Row]]:
-    # Rows of one bucket come together, but for those of transactions that ended late.
+    # Rows of one bucket are adjacent, except rows of transactions that ended late.
     found: dict[int, list[Row]] = {}
     for bucket, together in groupby(rows, _bucket_of):
         found.setdefault(bucket, []).extend(together)

@@ -1,4 +1,4 @@
-"""The tables of a log box, beside the side table: what they are called, made of and found as."""
+"""A log box's tables beside its side table: their names, their columns, and how they are found."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class _Turn:
         return None
 
     def trouble(self) -> str | None:
-        """Why nothing takes what is written now but the default partition; None: a partition does."""
+        """Why new rows go to the default partition; None: another partition takes them."""
         found = look(self._connection, self._place.quoted_log)
         self._connection.rollback()
         return None if found is None or found.reach > found.current else _uncovered(found, self._place)
@@ -171,7 +171,7 @@ class _Turn:
 
     @staticmethod
     def _is_young(cursor: Cursor, part: Range, passed: PassedByAll, created_before: datetime) -> bool:
-        """Whether a bucket's last row says so. Cheap, as what is asked after it reads the whole partition."""
+        """Whether a bucket's last row is young. This is cheap; the question after it reads the whole partition."""
         cursor.execute(_some_young(part.name, passed), (created_before,))
         return bool(cursor.fetchone()[0])
 

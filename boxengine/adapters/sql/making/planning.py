@@ -101,7 +101,7 @@ class TablePlanner:
         return self._step(purpose, f"ALTER TABLE {self._name} ADD COLUMN {definition}", column=column.name)
 
     def _missing_index_steps(self, index: Index, known: Collection[str], broken: Collection[str]) -> Iterator[Step]:
-        """Those that make the index; none where it is there, and whole."""
+        """The steps that make the index; none if it is there and valid."""
         name = str(index.name)
         if name in broken:
             quoted = self._dialect.identifier_preparer.format_index(index)
@@ -113,7 +113,7 @@ class TablePlanner:
         yield self._index_step(name, self._compiled(CreateIndex(index)))
 
     def _table_steps(self, statements: Sequence[str]) -> list[Step]:
-        """Those that make the table, of which the first statement does, and what belongs to it."""
+        """The steps that make the table (its first statement) and what belongs to it."""
         first, *others = statements
         return [
             self._step("make the table", first, creates_table=True, undo=f"DROP TABLE {self._name}"),

@@ -63,7 +63,7 @@ def change(engine: Engine, box: Box, *, dry: bool = False, patience: int = _PATI
 
     Args:
         dry: only look.
-        patience: seconds to wait for writers' transactions; those that come later wait as long.
+        patience: seconds to wait for writers' transactions; writers that come later wait as long.
 
     Raises:
         SchemaMismatch: there are rows that would lose their order or their worker.
