@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -12,11 +12,25 @@ from boxengine.app.garbage import put_off
 from boxengine.cli.context import globals_of, notes, output, print_json, say
 from boxengine.cli.item_options import AsJson, BoxName, EventKey, From, Ids, Statuses, To, item_filter
 from boxengine.cli.item_view import as_json, details, listing
+from boxengine.domain.item import Status
 from boxengine.errors import BoxError
 
 if TYPE_CHECKING:
+    from boxengine.adapters.sql.looking.log_rows import LogRows
     from boxengine.domain.box import Box
     from boxengine.ports import ItemsStore
+
+IN_LOG = {
+    Status.PENDING: "this item waits in the log: no delivery has passed it yet",
+    Status.DELIVERED: "this item has been passed in the log, which keeps no outcome of single items",
+}
+
+
+class _Looked(NamedTuple):
+    """Where items are looked for."""
+
+    items: ItemsStore
+    log: LogRows
 
 
 def list_(
@@ -37,12 +51,16 @@ def list_(
     Examples: boxengine items list order_outbox_item --status failed; boxengine items list order_outbox_item --from P1D --json
     """
     which = item_filter(status, ids, event_key, since, until)
-    with _looked_at(context, box) as (items, found):
-        rows = items.page(found, which, after=after, limit=limit)
+    with _looked_at(context, box) as (looked, found):
+        rows = looked.items.page(found, which, after=after, limit=limit)
     if json:
         print_json([as_json(row) for row in rows])
         return
     output().print(listing(rows) if rows else "no such items")
+    if found.storage == "log" and not {int(each) for each in which.statuses} - {int(Status.PENDING)}:
+        notes().print(
+            f"items that wait in the log are not listed: boxengine status {box} counts them, items show shows one"
+        )
     if len(rows) == limit:
         notes().print(f"there may be more: --after {rows[-1].id}")
 
@@ -64,8 +82,12 @@ def show(
     wanted = item_id if item_id is not None else ids
     if wanted is None:
         raise typer.BadParameter("is needed", param_hint="ID")
-    with _looked_at(context, box) as (items, found):
-        row = items.get(found, wanted)
+    with _looked_at(context, box) as (looked, found):
+        row = looked.items.get(found, wanted)
+        if row is None:
+            row = looked.log.get(found, wanted)
+            if row is not None:
+                notes().print(IN_LOG[Status(row.status)])
     if row is None:
         raise BoxError(f"{box} has no item {wanted}")
     if json:
@@ -75,16 +97,17 @@ def show(
 
 
 @contextmanager
-def _looked_at(context: typer.Context, name: str) -> Iterator[tuple[ItemsStore, Box]]:
+def _looked_at(context: typer.Context, name: str) -> Iterator[tuple[_Looked, Box]]:
     """The items of a box, for reading only: this wakes no worker and needs no Redis."""
     boxes = globals_of(context).boxes()
     box = boxes.box(name)
     with put_off():
         from boxengine.adapters.sql.looking.items import SqlItems  # noqa: PLC0415 - see Globals.boxes
+        from boxengine.adapters.sql.looking.log_rows import LogRows  # noqa: PLC0415
         from boxengine.app.database import connect_store  # noqa: PLC0415
 
         store = connect_store(boxes.resolved.settings)
     try:
-        yield SqlItems(store), box
+        yield _Looked(SqlItems(store), LogRows(store)), box
     finally:
         store.close()

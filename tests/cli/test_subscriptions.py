@@ -62,6 +62,18 @@ def test_one_is_sent_ahead_and_back_and_the_other_stays(project: Project, redis_
     ]
 
 
+def test_an_item_in_the_log_is_shown_with_what_each_has_done_of_it(project: Project) -> None:
+    project.call("subscriptions", "skip-to", SEARCH, "--yes")
+    assert "event_key     2" in project.call("items", "show", BILLING, "2")
+    assert "waits in the log" in project.errors
+    assert json.loads(project.call("items", "show", SEARCH, "2", "--json"))["status"] == "delivered"
+    assert "has been passed" in project.errors
+    assert "no such items" in project.call("items", "list", BILLING)
+    assert "items that wait in the log are not listed" in " ".join(project.errors.split())
+    project.call("items", "show", BILLING, "99", expect=1)
+    assert "has no item 99" in project.errors
+
+
 def test_without_a_terminal_nothing_is_done_unasked(project: Project) -> None:
     project.call("subscriptions", "skip-to", SEARCH, expect=2)
     assert "--yes" in project.errors

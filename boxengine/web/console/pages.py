@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from boxengine.app.overview import reasons
-from boxengine.domain.box import Box
+from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Status
 from boxengine.errors import BoxError, QueueUnavailable
 from boxengine.ports import ItemFilter
@@ -92,7 +92,7 @@ def item(call: Call) -> Response:
     found, item_id = call.site.box(call.path["box"]), parsing.id_of("id", call.path["item"])
     row = call.site.servers.items.get(found, item_id or 0)
     if row is None:
-        raise Refused(HTTPStatus.NOT_FOUND, f"{found.name} has no item {item_id}. It may have been deleted.")
+        raise Refused(HTTPStatus.NOT_FOUND, _absent(found, item_id))
     look = call.site.live.latest()
     inspector = call.site.servers.inspector
     why = reasons(look.box(found.name), row, inspector, now=call.site.servers.clock.now())
@@ -110,6 +110,15 @@ def item(call: Call) -> Response:
         attempts=_part(lambda: call.site.servers.attempts.of(found.name, row.id, row.uuid)) or [],
         actions=[action for action in acting.DONE if acting.takes(action, row.status)],
     )
+
+
+def _absent(box: Box, item_id: int | None) -> str:
+    if box.storage is Storage.LOG:
+        return (
+            f"{box.name} has no item {item_id} that failed or waits for a retry. "
+            f"For one in its log: boxengine items show {box.name} {item_id}"
+        )
+    return f"{box.name} has no item {item_id}. It may have been deleted."
 
 
 def workers(call: Call) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from boxengine.adapters.sql.log.moved import reposition
 from boxengine.adapters.sql.looking.census import SqlCensus
 from boxengine.adapters.sql.looking.items import SqlItems
+from boxengine.adapters.sql.looking.log_rows import LogRows
 from boxengine.adapters.sql.making import schema, sizes
+from boxengine.domain.box import Storage
 from boxengine.domain.item import Status
 from boxengine.errors import SchemaMismatch, StoreUnavailable
 from boxengine.ports import Count, ItemFilter
@@ -63,6 +66,35 @@ def test_buckets_without_a_position_are_told_and_not_passed_over(bench: Bench) -
     assert "1 buckets have no position" in finding.message
     with pytest.raises(StoreUnavailable, match="no position"):
         bench.take(buckets=(0, 1))
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_people_find_an_item_in_the_log_and_whether_a_delivery_has_passed_it(
+    postgres_url: str, partitioned: bool
+) -> None:
+    span = {"log_partitions": timedelta(days=1)} if partitioned else {}
+    bench = Bench(postgres_url, **span)
+    passed, failed, skipped, waits = [bench.commit(key=str(n), bucket=n % 2, payload=b"%d" % n) for n in range(4)]
+    with bench.engine.connect() as slow, slow.begin():
+        unseen = bench.put(slow)
+        assert bench.take(limit=2, fail=(failed,), buckets=(0, 1)) == [passed, failed]
+        log = LogRows(bench.store)
+        found = {each: log.get(bench.box, each) for each in (passed, skipped, waits, unseen, waits + 100)}
+    bench.engine.dispose()
+    assert {each: row and row.status for each, row in found.items()} == {
+        passed: Status.DELIVERED,
+        skipped: Status.PENDING,
+        waits: Status.PENDING,
+        unseen: None,
+        waits + 100: None,
+    }
+    row = found[waits]
+    assert row is not None
+    assert (row.event_key, row.bucket, row.payload, row.errors_count) == ("3", 1, b"3", 0)
+
+
+def test_a_box_without_a_log_has_nothing_in_it(bench: Bench) -> None:
+    assert LogRows(bench.store).get(replace(bench.box, storage=Storage.TABLE), bench.commit()) is None
 
 
 def test_pending_items_of_log_and_side_table_are_counted_together(bench: Bench) -> None:

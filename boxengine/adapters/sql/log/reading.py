@@ -15,7 +15,7 @@ LAST = 2**63 - 1
 """Beyond every id."""
 NOW = "current_setting('boxengine.snapshot')::pg_snapshot"
 """The snapshot in which the claim's transaction has read its positions."""
-_BEHIND = "t.id <= held.place AND held.batch IS NOT NULL AND pg_visible_in_snapshot(t.xact, held.batch)"
+BEHIND = "t.id <= held.place AND held.batch IS NOT NULL AND pg_visible_in_snapshot(t.xact, held.batch)"
 """The part of the current batch that has been passed."""
 HELD = "current_setting('boxengine.held')::int[]"
 _CLAIMED = (">= current_setting('boxengine.lowest')::xid8", f"< pg_snapshot_xmax({NOW})")
@@ -85,7 +85,7 @@ class Reading:
             f"SELECT i.* FROM (SELECT p.bucket, p.passed, now.snapshot AS upto, p.place, p.batch "
             f"FROM {self._positions} AS p, (SELECT pg_current_snapshot() AS snapshot) AS now "
             f"WHERE p.bucket = ANY(%s::int[])) AS held CROSS JOIN LATERAL ("
-            f"{self._between(columns, limit=limit, unless=_BEHIND)} LIMIT {limit}) AS i"
+            f"{self._between(columns, limit=limit, unless=BEHIND)} LIMIT {limit}) AS i"
         )
 
     def is_pending(self) -> str:
