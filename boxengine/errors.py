@@ -61,11 +61,15 @@ class ConfigurationError(BoxError):
 
 
 class UnknownBox(BoxError):
-    """A box that the configuration does not name."""
+    """A box that the configuration does not name, or one that only its subscriptions can stand for."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
         self.name = name
         self.known = tuple(sorted(known))
+        subscriptions = ", ".join(each for each in self.known if each.startswith(f"{name}."))
+        if subscriptions:
+            super().__init__(f"box {name!r} has subscriptions: name one of them: {subscriptions}")
+            return
         choices = ", ".join(self.known) or "none is configured"
         super().__init__(f"unknown box {name!r}; known boxes: {choices}")
 

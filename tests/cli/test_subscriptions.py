@@ -74,6 +74,11 @@ def test_an_item_in_the_log_is_shown_with_what_each_has_done_of_it(project: Proj
     assert "has no item 99" in project.errors
 
 
+def test_where_one_box_is_needed_its_subscriptions_are_named(project: Project) -> None:
+    project.call("items", "list", BOX, expect=2)
+    assert f"box '{BOX}' has subscriptions: name one of them: {BILLING}, {SEARCH}" in " ".join(project.errors.split())
+
+
 def test_without_a_terminal_nothing_is_done_unasked(project: Project) -> None:
     project.call("subscriptions", "skip-to", SEARCH, expect=2)
     assert "--yes" in project.errors
