@@ -28,7 +28,7 @@ def json_text(value: object) -> str:
     try:
         text = json.dumps(value, allow_nan=False)
     except TypeError as error:
-        raise ValueError(str(error)) from error
+        raise ValueError(str(error)) from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if "\\u0000" in text and _NUL.search(text):

@@ -34,6 +34,6 @@ class BatchJob(HeldJob[A]):
             in_: a timedelta, or seconds; None: as after a failed attempt.
 
         Raises:
-            InvalidItem: it is below zero.
+            InvalidItem: it is below zero, or longer than 100 years.
         """
         return Retry(self._pause(in_))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from boxengine.domain.jobs import AfterFailure, JobBox
 from boxengine.domain.json_values import json_text
+from boxengine.engine.jobs.spans import moment, span
 from boxengine.engine.jobs.timing import SHORTEST_LEASE
 from boxengine.errors import InvalidItem
 from boxengine.ports.contracts import ArgsCodec
 from boxengine.ports.jobs import NewJob, NewJobs
 
+_T = TypeVar("_T")
 LONGEST_TEXT = 255
 _LARGEST = 2**31 - 1
 _LARGEST_ID = 2**63
@@ -46,6 +48,8 @@ class JobChecks:
         Raises:
             InvalidItem: it cannot be a job.
         """
+        if not isinstance(given, Mapping):
+            raise self._refused(f"expected a list of dicts with the attributes of a job each; got {given!r:.80}")
         unknown = sorted(given.keys() - _KNOWN)
         if unknown:
             raise self._refused(f"unknown attribute {unknown[0]!r}; known: {', '.join(sorted(_KNOWN))}")
@@ -70,10 +74,10 @@ class JobChecks:
 
     def _task(self, given: Mapping[str, Any]) -> str:
         task = given.get("task")
-        if task not in self._tasks:
+        if not isinstance(task, str) or task not in self._tasks:
             known = ", ".join(sorted(self._tasks)) or "none is configured"
             raise self._refused(f"no task {task!r}; known: {known}")
-        return str(task)
+        return task
 
     def _args(self, task: str, args: Any) -> Any:
         codec = self._codecs.get(task)
@@ -89,29 +93,27 @@ class JobChecks:
         return {} if args is None else args
 
     def _times(self, given: Mapping[str, Any]) -> tuple[timedelta | None, datetime | None]:
-        delay, moment = given.get("delay"), given.get("available_at")
-        if delay is not None and moment is not None:
+        delay, available_at = given.get("delay"), given.get("available_at")
+        if delay is not None and available_at is not None:
             raise self._refused("delay and available_at exclude each other")
-        if isinstance(delay, int | float) and not isinstance(delay, bool):
-            try:
-                delay = timedelta(seconds=delay)
-            except (OverflowError, ValueError):  # infinite, longer than a timedelta may be, or not a number
-                raise self._refused(f"delay: expected a timedelta, or seconds, not below zero; got {delay!r}") from None
-        if delay is not None and (not isinstance(delay, timedelta) or delay < timedelta(0)):
-            raise self._refused(f"delay: expected a timedelta, or seconds, not below zero; got {delay!r}")
-        if moment is not None and (not isinstance(moment, datetime) or moment.tzinfo is None):
-            raise self._refused(f"available_at: expected a datetime with a zone; got {moment!r}")
-        return delay, moment
+        return self._within("delay", span, delay), self._within("available_at", moment, available_at)
+
+    def _within(self, name: str, read: Callable[[Any], _T], given: Any) -> _T | None:
+        try:
+            return None if given is None else read(given)
+        except ValueError as error:
+            raise self._refused(f"{name}: {error}") from None
 
     def _after(self, given: Any) -> tuple[int, ...]:
         if given is None:
             return ()
         if isinstance(given, str | bytes) or not isinstance(given, Iterable):
             raise self._refused(f"after: expected a list of jobs' ids; got {given!r:.80}")
-        ids = tuple(dict.fromkeys(given))
-        for each in ids:
+        listed = tuple(given)
+        for each in listed:
             if not isinstance(each, int) or isinstance(each, bool) or not 0 < each < _LARGEST_ID:
                 raise self._refused(f"after: expected jobs' ids; got {each!r:.80}")
+        ids = tuple(dict.fromkeys(listed))
         if len(ids) > MOST_PREDECESSORS:
             raise self._refused(f"after: {len(ids)} jobs; expected {MOST_PREDECESSORS} at most")
         return ids
@@ -141,14 +143,23 @@ class JobChecks:
         return self._text(name, value)
 
     def _text(self, name: str, value: Any) -> str | None:
-        if value is not None and (not isinstance(value, str) or len(value) > LONGEST_TEXT or "\0" in value):
+        if value is not None and (not isinstance(value, str) or len(value) > LONGEST_TEXT or not _storable(value)):
             raise self._refused(
-                f"{name}: expected text of at most {LONGEST_TEXT} characters, without NUL; got {value!r:.80}"
+                f"{name}: expected text of at most {LONGEST_TEXT} characters, without NUL and halves of surrogate pairs;"
+                f" got {value!r:.80}"
             )
         return value
 
     def _refused(self, message: str) -> InvalidItem:
         return InvalidItem(f"box {self.box.name}: {message}")
+
+
+def _storable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair
+        return False
+    return "\0" not in text
 
 
 class JobCreator(JobChecks):

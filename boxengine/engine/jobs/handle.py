@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from boxengine.domain.json_values import json_text
 from boxengine.engine.jobs.facts import A, JobFacts
 from boxengine.engine.jobs.run import Run
+from boxengine.engine.jobs.spans import span
 from boxengine.errors import InvalidItem, JobLost, JobRetry
 from boxengine.ports.jobs import JobUnit
 
@@ -73,10 +74,10 @@ class HeldJob(JobFacts[A]):
     def _pause(self, in_: timedelta | float | None) -> timedelta:
         if in_ is None:
             return self._run.box.pause_after(self.attempt)
-        pause = in_ if isinstance(in_, timedelta) else timedelta(seconds=in_)
-        if pause < timedelta(0):
-            raise InvalidItem(f"retry: in_ is {pause}; expected nothing below zero")
-        return pause
+        try:
+            return span(in_)
+        except ValueError as error:
+            raise InvalidItem(f"retry: in_: {error}") from None
 
 
 class JobHandle(HeldJob[A]):

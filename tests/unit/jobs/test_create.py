@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -71,6 +71,21 @@ def test_each_job_that_is_waited_for_counts_once() -> None:
         ({"delay": True}, "delay: expected"),
         ({"delay": math.inf}, "delay: expected"),
         ({"delay": math.nan}, "delay: expected"),
+        ({"delay": timedelta(days=36_501)}, "delay: expected a timedelta, or seconds, not below zero and not beyond"),
+        (
+            {"delay": "5m"},
+            "delay: expected a timedelta, or seconds, not below zero and not beyond 36,500 days; got '5m'",
+        ),
+        (
+            {"available_at": datetime.max.replace(tzinfo=UTC)},
+            "available_at: expected a moment from 1000-01-02 to 9999-12-30",
+        ),
+        (
+            {"available_at": datetime.min.replace(tzinfo=timezone(timedelta(hours=5)))},
+            "available_at: expected a moment",
+        ),
+        ({"available_at": "2026-01-01"}, "available_at: expected a datetime with a zone; got '2026-01-01'"),
+        ({"task": ["report"]}, "no task ['report']; known: export, report"),
         ({"lease_ttl": math.inf}, "lease_ttl: expected"),
         ({"lease_ttl": math.nan}, "lease_ttl: expected"),
         ({"available_at": datetime(2026, 1, 1)}, "available_at: expected a datetime with a zone"),  # noqa: DTZ001
@@ -82,10 +97,12 @@ def test_each_job_that_is_waited_for_counts_once() -> None:
         ({"lock_key": ""}, "lock_key: expected text that is not empty"),
         ({"lock_key": "k" * 256}, "lock_key: expected text of at most 255"),
         ({"idempotency_key": 42}, "idempotency_key: expected text"),
+        ({"lock_key": "half \ud83d"}, "lock_key: expected text of at most 255 characters, without NUL and halves"),
         ({"producer": "a\0b"}, "producer: expected text"),
         ({"after": 7}, "after: expected a list of jobs' ids"),
         ({"after": "7"}, "after: expected a list of jobs' ids"),
         ({"after": [0]}, "after: expected jobs' ids; got 0"),
+        ({"after": [{"id": 7}]}, "after: expected jobs' ids; got {'id': 7}"),
         ({"after": [True]}, "after: expected jobs' ids; got True"),
         ({"after": [2**63]}, "after: expected jobs' ids"),
         ({"after": range(1, 1002)}, "after: 1001 jobs; expected 1000 at most"),
@@ -103,3 +120,10 @@ def test_of_a_batch_with_a_mistake_nothing_is_inserted() -> None:
     with pytest.raises(InvalidItem):
         JobCreator(BOX, kept, tasks={"report"}).create(None, [{"task": "report"}, {"task": "nope"}])
     assert kept.jobs == []
+
+
+def test_a_batch_is_a_list_of_dicts() -> None:
+    creator = JobCreator(BOX, Kept(), tasks={"report"})
+    batch: Any = {"task": "report"}  # the list around it was forgotten
+    with pytest.raises(InvalidItem, match="expected a list of dicts with the attributes of a job each; got 'task'"):
+        creator.create(None, batch)

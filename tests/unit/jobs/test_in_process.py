@@ -168,7 +168,10 @@ def test_errors_of_the_job_are_raised_in_the_process_and_it_may_go_on() -> None:
     crew = crew_of(process)
     crew.work()
     assert answers(process) == [
-        Answer(error="InvalidItem", text="retry: in_ is -1 day, 23:59:59; expected nothing below zero"),
+        Answer(
+            error="InvalidItem",
+            text="retry: in_: expected a timedelta, or seconds, not below zero and not beyond 36,500 days; got -1",
+        ),
         Answer(),
     ]
     assert (crew.row().status, crew.row().checkpoint) == (JobState.SUCCEEDED, {"at": 3})

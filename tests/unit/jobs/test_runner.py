@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from typing import Any
 
@@ -83,6 +84,15 @@ def test_retry_asks_for_another_attempt_beyond_max_attempts() -> None:
     crew.work()
     assert crew.row().status is JobState.QUEUED
     assert crew.row().available_at - crew.clock.now() == timedelta(seconds=7)
+
+
+@pytest.mark.parametrize("pause", [-1, math.nan, math.inf, "5", True, timedelta(days=36_501)])
+def test_a_pause_that_cannot_be_kept_fails_the_attempt(pause: Any) -> None:
+    crew = Crew(lambda job: job.retry(in_=pause))
+    crew.create()
+    crew.work()
+    assert crew.ends() == ["requeued"]
+    assert "retry: in_: expected a timedelta, or seconds" in str(crew.row().error)
 
 
 def test_retry_holds_where_the_handler_catches_it() -> None:
