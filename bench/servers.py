@@ -19,7 +19,7 @@ from bench.table import BenchLog, BenchTable
 from boxengine.adapters.sql.log.tables import names_of
 from boxengine.adapters.sql.making import schema
 from boxengine.app.boxes import Boxes, load
-from boxengine.app.database import connect_store
+from boxengine.app.servers.database import connect_store
 from boxengine.domain.box import Storage
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
 

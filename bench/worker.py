@@ -22,8 +22,9 @@ from sqlalchemy import Engine
 from bench.servers import OUTBOX, Site
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.waking.listen import CHANNEL
-from boxengine.app import assembly, garbage
-from boxengine.app.servers import Servers, connect
+from boxengine.app import assembly
+from boxengine.app.running import garbage
+from boxengine.app.servers.connected import Servers, connect
 from boxengine.domain.box import Box
 from boxengine.engine.observation import NullTracer
 from boxengine.ports import Observer, Outlook, PendingRow

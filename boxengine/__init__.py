@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from boxengine.adapters.sql.jobs.models import JobItem
     from boxengine.adapters.sql.shape.models import InboxItem, OutboxItem, SequencedItem
     from boxengine.app.boxes import Boxes, load
-    from boxengine.app.default import (
+    from boxengine.app.boxes.default import (
         acreate_inbox_batch,
         acreate_inbox_item,
         acreate_job,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         create_outbox_batch,
         create_outbox_item,
     )
-    from boxengine.app.running import running
+    from boxengine.app.running.in_application import running
     from boxengine.domain.attributes import BatchAttributes, ItemAttributes
     from boxengine.domain.contracts import Contract, Int, Int64
     from boxengine.domain.item import Item, Status
@@ -98,7 +98,7 @@ _HOMES = {
     "boxengine.adapters.sql.jobs.models": ("JobItem",),
     "boxengine.adapters.sql.shape.models": ("InboxItem", "OutboxItem", "SequencedItem"),
     "boxengine.app.boxes": ("Boxes", "load"),
-    "boxengine.app.default": (
+    "boxengine.app.boxes.default": (
         "acreate_inbox_batch",
         "acreate_inbox_item",
         "acreate_job",
@@ -113,7 +113,7 @@ _HOMES = {
         "create_outbox_batch",
         "create_outbox_item",
     ),
-    "boxengine.app.running": ("running",),
+    "boxengine.app.running.in_application": ("running",),
     "boxengine.domain.attributes": ("BatchAttributes", "ItemAttributes"),
     "boxengine.domain.contracts": ("Contract", "Int", "Int64"),
     "boxengine.domain.item": ("Item", "Status"),

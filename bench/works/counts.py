@@ -10,7 +10,7 @@ from bench.report import Line, at_most
 from bench.rounds import spread_of
 from bench.servers import Site, Stand
 from bench.worker import SettledCounter, inner_worker
-from boxengine.app.servers import connect
+from boxengine.app.servers.connected import connect
 
 
 def counts(stand: Stand) -> list[Line]:

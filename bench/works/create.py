@@ -15,7 +15,7 @@ from bench.servers import OUTBOX, Stand
 from boxengine import BatchAttributes
 from boxengine.adapters.sql.making import schema
 from boxengine.app.boxes import Boxes
-from boxengine.app.database import connect_store
+from boxengine.app.servers.database import connect_store
 
 BUCKETS = 256
 TURNS = 20

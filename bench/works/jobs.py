@@ -21,7 +21,7 @@ from boxengine import Job
 from boxengine.adapters.sql.jobs import schema
 from boxengine.adapters.sql.jobs.store import SqlJobs
 from boxengine.app.boxes import load_for_worker
-from boxengine.app.jobs import connect_jobs
+from boxengine.app.jobs.connecting import connect_jobs
 
 BOX = "bench_job"
 RATE = 20

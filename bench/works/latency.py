@@ -16,8 +16,8 @@ from bench.report import Line, at_most
 from bench.rounds import percentile, spread_of
 from bench.servers import OUTBOX, Site, Stand
 from bench.worker import inner_worker
-from boxengine.app.database import connect_store
-from boxengine.app.servers import connect
+from boxengine.app.servers.connected import connect
+from boxengine.app.servers.database import connect_store
 from boxengine.engine.observation import NullObserver
 
 RATE = 20

@@ -11,7 +11,7 @@ from bench.rounds import alternate, compare, percentile, spread_of
 from bench.servers import OUTBOX, Site, Stand
 from bench.worker import warm_worker
 from boxengine.adapters.sql.delivering.store import SqlStore
-from boxengine.app.database import connect_store
+from boxengine.app.servers.database import connect_store
 from boxengine.domain.box import Box
 
 PARTITIONS = 6

@@ -15,7 +15,7 @@ from bench.rounds import alternate, compare, percentile, spread_of
 from bench.servers import OUTBOX, Stand
 from bench.works.latency import PUNCH, RATE, run_round
 from boxengine.app.boxes import Boxes
-from boxengine.app.database import connect_store
+from boxengine.app.servers.database import connect_store
 
 WAYS = ("none", "notify", "redis")
 WRITERS = (1, 16, 64, 150)

@@ -50,7 +50,7 @@ def audit(
 
     Examples: boxengine audit order_outbox_item --since P1D; boxengine audit order_outbox_item --kafka --json
     """
-    from boxengine.app.auditing import AuditChoices, auditing  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.app.checking.auditing import AuditChoices, auditing  # noqa: PLC0415 - see Globals.boxes
 
     if topic and not kafka:
         raise typer.BadParameter("is only used with --kafka", param_hint="--topic")

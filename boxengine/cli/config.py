@@ -47,7 +47,7 @@ def check(
 
 
 def _works(boxes: Boxes, within: timedelta) -> bool:
-    from boxengine.app.trying import try_out  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.app.checking.trying import try_out  # noqa: PLC0415 - see Globals.boxes
 
     works = True
     for tried in try_out(boxes.resolved, within=within):

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from boxengine.app import garbage
+from boxengine.app.running import garbage
 from boxengine.cli.context import globals_of, names_in
 from boxengine.cli.lifecycle import Plan, Process
 
@@ -41,7 +41,7 @@ def consume(
     process = Process(child)
     options, names = globals_of(context), names_in(boxes)
     with garbage.put_off():
-        from boxengine.app.consuming import Consuming  # noqa: PLC0415 - see Globals.boxes
+        from boxengine.app.receiving.consuming import Consuming  # noqa: PLC0415 - see Globals.boxes
 
         options.configure_logs()
         loaded = options.boxes()

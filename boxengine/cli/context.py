@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from boxengine.app.garbage import put_off
+from boxengine.app.running.garbage import put_off
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from boxengine.adapters.sql.jobs.store import SqlJobs
     from boxengine.app.boxes import Boxes
-    from boxengine.app.servers import Servers
+    from boxengine.app.servers.connected import Servers
     from boxengine.domain.box import Box
     from boxengine.engine.jobs.pipeline import JobPipeline
 
@@ -93,9 +93,9 @@ def connect(boxes: Boxes, *, writes: bool = False) -> Servers:
         writes: whether a database that refuses writes counts as unreachable; commands that only read may use a standby.
     """
     with put_off():
-        from boxengine.app import servers  # noqa: PLC0415 - see Globals.boxes
+        from boxengine.app.servers.connected import connect as connect_servers  # noqa: PLC0415 - see Globals.boxes
 
-        return servers.connect(boxes.resolved.settings, writes=writes)
+        return connect_servers(boxes.resolved.settings, writes=writes)
 
 
 def chosen(boxes: Boxes, name: str | None) -> list[Box]:
@@ -117,7 +117,7 @@ def jobs_chosen(boxes: Boxes, name: str | None) -> Mapping[str, JobPipeline]:
 
 def connect_to_jobs(boxes: Boxes) -> SqlJobs:
     """The store of long jobs, for commands that inspect or change them."""
-    from boxengine.app.jobs import connect_jobs  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.app.jobs.connecting import connect_jobs  # noqa: PLC0415 - see Globals.boxes
 
     return connect_jobs(boxes.resolved.settings, boxes.resolved.jobs, threads=False)
 

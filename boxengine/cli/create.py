@@ -79,7 +79,7 @@ def create(
     boxengine create order_outbox_item --jsonl items.jsonl; boxengine create report_job --task export --args '{"day": 1}';
     boxengine create report_job --jsonl jobs.jsonl; boxengine create report_job --task send --after 1,2
     """
-    from boxengine.app.database import connect_store  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.app.servers.database import connect_store  # noqa: PLC0415 - see Globals.boxes
 
     boxes = globals_of(context).boxes()
     if box in boxes.resolved.jobs:

@@ -26,7 +26,7 @@ def create(context: typer.Context, box: BoxName = None) -> None:
     """Make what is missing of tables and indexes. Doing it twice changes nothing."""
     from boxengine.adapters.sql.jobs import schema as job_schema  # noqa: PLC0415
     from boxengine.adapters.sql.making import schema, sizes  # noqa: PLC0415
-    from boxengine.app.database import connect_store  # noqa: PLC0415
+    from boxengine.app.servers.database import connect_store  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
     wanted = chosen(boxes, box)
@@ -53,7 +53,7 @@ def check(
     from boxengine.adapters.sql.jobs import schema as job_schema  # noqa: PLC0415
     from boxengine.adapters.sql.making import schema  # noqa: PLC0415 - see Globals.boxes
     from boxengine.adapters.system import SystemClock  # noqa: PLC0415
-    from boxengine.app.database import connect_store  # noqa: PLC0415
+    from boxengine.app.servers.database import connect_store  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
     wanted = chosen(boxes, box)
@@ -125,7 +125,7 @@ def rebucket(
     failed ones in buckets that would be gone.
     """
     from boxengine.adapters.sql.making import sizes  # noqa: PLC0415 - see Globals.boxes
-    from boxengine.app.database import connect_store  # noqa: PLC0415
+    from boxengine.app.servers.database import connect_store  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
     store = connect_store(boxes.resolved.settings)
@@ -155,7 +155,7 @@ def upgrade(
     from boxengine.adapters.sql.log.tables import with_sources  # noqa: PLC0415
     from boxengine.adapters.sql.making import sizes  # noqa: PLC0415 - see Globals.boxes
     from boxengine.adapters.sql.making import upgrade as upgrading  # noqa: PLC0415 - see Globals.boxes
-    from boxengine.app.database import connect_store  # noqa: PLC0415
+    from boxengine.app.servers.database import connect_store  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
     wanted = chosen(boxes, box)
@@ -195,7 +195,7 @@ def reposition(
     into the box's table and goes out by id. Changes nothing where the numbers are this server's, unless --anyway says so.
     """
     from boxengine.adapters.sql.log.moved import reposition as put_right  # noqa: PLC0415 - see Globals.boxes
-    from boxengine.app.database import connect_store  # noqa: PLC0415
+    from boxengine.app.servers.database import connect_store  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
     found = boxes.box(box)

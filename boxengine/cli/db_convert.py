@@ -43,7 +43,7 @@ def convert(
     from boxengine.adapters.sql.converting.conversion import Conversion, refuse  # noqa: PLC0415
     from boxengine.adapters.sql.converting.patience import Patience  # noqa: PLC0415
     from boxengine.adapters.sql.making import schema  # noqa: PLC0415 - see Globals.boxes
-    from boxengine.app.database import connect_store  # noqa: PLC0415
+    from boxengine.app.servers.database import connect_store  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
     found = boxes.resolved.logs[box].box if box in boxes.resolved.logs else boxes.box(box)

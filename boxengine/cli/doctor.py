@@ -22,7 +22,7 @@ def doctor(
 
     Examples: boxengine doctor; boxengine doctor --json
     """
-    from boxengine.app.doctor import Doctor  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.app.checking.doctor import Doctor  # noqa: PLC0415 - see Globals.boxes
 
     boxes = globals_of(context).boxes()
     servers = connect(boxes)

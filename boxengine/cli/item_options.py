@@ -16,7 +16,7 @@ from boxengine.ports import ItemFilter
 
 if TYPE_CHECKING:
     from boxengine.app.boxes import Boxes
-    from boxengine.app.servers import Servers
+    from boxengine.app.servers.connected import Servers
     from boxengine.domain.box import Box
 
 

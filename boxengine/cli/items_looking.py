@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from boxengine.app.garbage import put_off
+from boxengine.app.running.garbage import put_off
 from boxengine.cli.context import globals_of, notes, output, print_json, say
 from boxengine.cli.item_options import AsJson, BoxName, EventKey, From, Ids, Statuses, To, item_filter
 from boxengine.cli.item_view import as_json, details, listing
@@ -104,7 +104,7 @@ def _looked_at(context: typer.Context, name: str) -> Iterator[tuple[_Looked, Box
     with put_off():
         from boxengine.adapters.sql.looking.items import SqlItems  # noqa: PLC0415 - see Globals.boxes
         from boxengine.adapters.sql.looking.log_rows import LogRows  # noqa: PLC0415
-        from boxengine.app.database import connect_store  # noqa: PLC0415
+        from boxengine.app.servers.database import connect_store  # noqa: PLC0415
 
         store = connect_store(boxes.resolved.settings)
     try:

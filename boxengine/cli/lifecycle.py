@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
-from boxengine.app import garbage
+from boxengine.app.running import garbage
 from boxengine.cli.child import Child
 from boxengine.cli.signals import stop_request
 from boxengine.cli.stacks import Stacks
@@ -123,7 +123,7 @@ class Process:
     def _work(self, plan: Plan, boxes: Boxes) -> int:
         from boxengine.adapters.system import SystemClock  # noqa: PLC0415 - see Globals.boxes
         from boxengine.adapters.telemetry.ledger import Ledger  # noqa: PLC0415
-        from boxengine.app.watchers import watchers  # noqa: PLC0415
+        from boxengine.app.running.watchers import watchers  # noqa: PLC0415
         from boxengine.cli.endpoints import endpoints  # noqa: PLC0415
 
         child = self.child

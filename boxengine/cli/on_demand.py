@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
-from boxengine.app.garbage import put_off
+from boxengine.app.running.garbage import put_off
 
 
 class Home(NamedTuple):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from boxengine.app.garbage import put_off
+from boxengine.app.running.garbage import put_off
 from boxengine.cli.context import connect_to_jobs, globals_of, say
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _change(context: typer.Context, name: str, decision: Decision) -> None:
 def _change_items(boxes: Boxes, name: str, decision: Decision) -> None:
     with put_off():
         from boxengine.adapters.redis.pauses import RedisPauses  # noqa: PLC0415 - see Globals.boxes
-        from boxengine.app.redis_server import redis_client  # noqa: PLC0415
+        from boxengine.app.servers.redis import redis_client  # noqa: PLC0415
 
     box = boxes.box(name)
     with redis_client(boxes.resolved.settings) as client:

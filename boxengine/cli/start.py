@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from boxengine.app import garbage
+from boxengine.app.running import garbage
 from boxengine.cli.child import Child
 from boxengine.cli.context import connect, globals_of, names_in
 from boxengine.cli.lifecycle import Plan, Process, Work
@@ -19,7 +19,7 @@ from boxengine.cli.lifecycle import Plan, Process, Work
 if TYPE_CHECKING:
     from boxengine.app.assembly import Choices
     from boxengine.app.boxes import Boxes
-    from boxengine.app.servers import Servers
+    from boxengine.app.servers.connected import Servers
     from boxengine.domain.box import Box
     from boxengine.domain.jobs import JobBox
     from boxengine.engine.running.health import Health
@@ -58,8 +58,8 @@ def start(
     options, names = globals_of(context), names_in(boxes)
     with garbage.put_off():
         from boxengine.app.assembly import Choices, choose  # noqa: PLC0415 - see Globals.boxes
-        from boxengine.app.bucket_sizes import refuse_other_sizes  # noqa: PLC0415
-        from boxengine.app.shared_tables import refuse_shared_tables  # noqa: PLC0415
+        from boxengine.app.checking.bucket_sizes import refuse_other_sizes  # noqa: PLC0415
+        from boxengine.app.checking.shared_tables import refuse_shared_tables  # noqa: PLC0415
         from boxengine.engine.polling.tactics import TACTICS  # noqa: PLC0415
 
         options.configure_logs()
@@ -115,7 +115,7 @@ class Delivering:
     def boxes(self) -> list[Box | JobBox]:
         """The boxes that this worker works on."""
         from boxengine.app.assembly import choose  # noqa: PLC0415 - see Globals.boxes
-        from boxengine.app.jobs import chosen_jobs  # noqa: PLC0415
+        from boxengine.app.assembly.choosing import chosen_jobs  # noqa: PLC0415
 
         resolved, names = self._boxes.resolved, self._choices.boxes
         jobs = [pipeline.box for pipeline in chosen_jobs(resolved, names).values()]
@@ -130,8 +130,8 @@ class Delivering:
 
     def worker(self, *, health: Health, services: Sequence[Service]) -> Worker:
         """The worker: poller, processor and the loops of long jobs."""
-        from boxengine.app import assembly, default  # noqa: PLC0415 - see Globals.boxes
-        from boxengine.app.boxes import Boxes  # noqa: PLC0415
+        from boxengine.app import assembly  # noqa: PLC0415 - see Globals.boxes
+        from boxengine.app.boxes import Boxes, default  # noqa: PLC0415
 
         bells = self._boxes.bells
         default.offer(Boxes(self._boxes.resolved, observer=self._observer, tracer=self._tracer, bells=bells))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from boxengine.app.garbage import put_off
+from boxengine.app.running.garbage import put_off
 from boxengine.cli.context import (
     chosen,
     connect,

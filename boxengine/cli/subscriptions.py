@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from boxengine.adapters.sql.log.sending import Place, Sent
     from boxengine.app.boxes import Boxes
     from boxengine.app.overview import BoxView
-    from boxengine.app.servers import Servers
+    from boxengine.app.servers.connected import Servers
 
 cli = typer.Typer(help="Look at the readers of a log, send one back or ahead, or give one up.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="Name of the subscription, such as order_outbox_item.billing.")]

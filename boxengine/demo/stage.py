@@ -11,7 +11,7 @@ from pathlib import Path
 
 from boxengine.adapters.sql.making import schema
 from boxengine.app.boxes import Boxes, load
-from boxengine.app.servers import Servers, connect
+from boxengine.app.servers.connected import Servers, connect
 from boxengine.demo import payments, shop
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
 from boxengine.embedded.process import ServerProcess

@@ -23,9 +23,8 @@ from fastapi.requests import HTTPConnection
 from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.applications import Starlette
 
-from boxengine.app import default
-from boxengine.app.boxes import Boxes, load
-from boxengine.app.running import running
+from boxengine.app.boxes import Boxes, default, load
+from boxengine.app.running.in_application import running
 from boxengine.engine.running.health import HealthVerdict
 from boxengine.errors import BoxError
 

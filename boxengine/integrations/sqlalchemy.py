@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, event, inspect
 from sqlalchemy.orm import InstanceState, Mapper, Session, object_session
 
-from boxengine.app import default
-from boxengine.app.boxes import Boxes, Model
+from boxengine.app.boxes import Boxes, default
+from boxengine.app.boxes.creating import Model
 from boxengine.domain.box import BoxType
 from boxengine.errors import InvalidItem
 from boxengine.integrations.emissions import Change, Emission, Maker, Source, asked

@@ -10,7 +10,8 @@ from typing import Any
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.rows import Row
-from boxengine.app.boxes import Boxes, Model
+from boxengine.app.boxes import Boxes
+from boxengine.app.boxes.creating import Model
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 from boxengine.engine.delivering.pipeline import Pipeline, TransportSpec

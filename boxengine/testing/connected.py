@@ -19,7 +19,7 @@ from boxengine.adapters.memory.rows import Row
 from boxengine.adapters.memory.store import MemoryStore
 from boxengine.adapters.sql.sessions.handlers_session import HandlersSession
 from boxengine.adapters.sql.shape.models import box_table
-from boxengine.app.boxes import Model
+from boxengine.app.boxes.creating import Model
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status
 from boxengine.domain.item_id import ItemId

@@ -62,7 +62,7 @@ def boxengine_resolved(pytestconfig: pytest.Config) -> Resolved:
 @pytest.fixture
 def boxes(boxengine_resolved: Resolved) -> Iterator[MemoryBoxes]:
     """The configured boxes in memory. ``create_outbox_item`` and the other create functions write to them while the test runs."""
-    from boxengine.app import default  # noqa: PLC0415 - see above
+    from boxengine.app.boxes import default  # noqa: PLC0415 - see above
     from boxengine.testing.memory import MemoryBoxes  # noqa: PLC0415
 
     made = MemoryBoxes(boxengine_resolved)
@@ -77,7 +77,7 @@ def database_boxes(boxengine_resolved: Resolved) -> Iterator[Callable[[Bind], Da
 
     From then on, ``create_outbox_item`` and the other create functions also use this configuration while the test runs.
     """
-    from boxengine.app import default  # noqa: PLC0415 - see above
+    from boxengine.app.boxes import default  # noqa: PLC0415 - see above
     from boxengine.testing.connected import DatabaseBoxes  # noqa: PLC0415
 
     with ExitStack() as stack:

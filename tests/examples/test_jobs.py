@@ -19,7 +19,7 @@ import boxengine
 from boxengine.adapters.sql.jobs import schema
 from boxengine.adapters.sql.jobs.desk import SqlJobDesk
 from boxengine.app.boxes import load_for_worker
-from boxengine.app.jobs import connect_jobs
+from boxengine.app.jobs.connecting import connect_jobs
 from boxengine.ports.jobs import JobFilter
 from tests.eventually import eventually
 

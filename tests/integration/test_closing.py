@@ -11,7 +11,7 @@ import psycopg
 import pytest
 import redis
 
-from boxengine.app import servers
+from boxengine.app.servers.connected import Servers
 from boxengine.cli.context import connect
 from boxengine.domain.box import BoxType
 from boxengine.errors import BoxError
@@ -32,7 +32,7 @@ def redis_url(redis_url: str) -> str:
     return url
 
 
-def connected(project: Project, redis_url: str) -> servers.Servers:
+def connected(project: Project, redis_url: str) -> Servers:
     """Servers with a connection open of each kind."""
     opened = connect(project.boxes())
     assert opened.wakeups is not None

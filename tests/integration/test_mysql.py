@@ -10,7 +10,7 @@ import pytest
 
 from boxengine.adapters.redis.wakeups import RedisWakeups
 from boxengine.adapters.sql.making import schema
-from boxengine.app import servers
+from boxengine.app.servers.connected import connect as connect_servers
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Failure
 from boxengine.ports import Signal
@@ -38,7 +38,7 @@ def test_an_error_log_that_is_too_long_for_its_column_is_clipped(make_rig: MakeR
 
 def test_a_commit_wakes_the_poller_through_redis_where_the_database_has_no_notifications(make_rig: MakeRig) -> None:
     rig = make_rig(wakeup="notify")
-    connected = servers.connect(rig.boxes.resolved.settings)
+    connected = connect_servers(rig.boxes.resolved.settings)
     assert isinstance(connected.wakeups, RedisWakeups)
     try:
         connected.wakeups.wait(timedelta(0))

@@ -14,7 +14,7 @@ from boxengine.adapters.redis.connection import connect, translated
 from boxengine.adapters.redis.queue import RedisJobQueue
 from boxengine.adapters.system import SystemClock
 from boxengine.app.boxes import load
-from boxengine.app.trying import try_out
+from boxengine.app.checking.trying import try_out
 from boxengine.errors import QueueUnavailable
 from tests.conformance.coordination import job, make_box
 

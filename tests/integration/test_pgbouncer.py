@@ -17,7 +17,8 @@ from sqlalchemy import make_url, text
 
 from boxengine.adapters.sql.connecting.engine import connect
 from boxengine.adapters.sql.waking.listen import PostgresWakeups
-from boxengine.app import database, servers
+from boxengine.app.servers import database
+from boxengine.app.servers.connected import connect as connect_servers
 from boxengine.domain.item import Status
 from boxengine.errors import StoreUnavailable
 from tests.eventually import eventually
@@ -188,7 +189,7 @@ def test_a_listener_with_an_address_of_its_own_hears_commits_that_go_through_the
     make_rig: MakeRig, postgres_url: str
 ) -> None:
     rig = make_rig(wakeup="notify", connection={"listen_url": postgres_url})
-    connected = servers.connect(rig.boxes.resolved.settings)
+    connected = connect_servers(rig.boxes.resolved.settings)
     wakeups = connected.wakeups
     assert isinstance(wakeups, PostgresWakeups)
     assert wakeups.wait(timedelta(0)) == []

@@ -8,8 +8,8 @@ from typing import Any
 
 from redis import Redis
 
-from boxengine.app import servers
-from boxengine.app.servers import Servers
+from boxengine.app.servers.connected import Servers
+from boxengine.app.servers.connected import connect as connect_servers
 from tests.integration.engine.rig import Rig
 from tests.integration.engine.rigs import MakeRig
 
@@ -22,7 +22,7 @@ QUEUE = "order_outbox_item:job_queue"
 @contextmanager
 def servers_of(rig: Rig) -> Iterator[Servers]:
     """The adapters of a rig's configuration, as a command of the CLI has them."""
-    connected = servers.connect(rig.boxes.resolved.settings)
+    connected = connect_servers(rig.boxes.resolved.settings)
     yield connected
     connected.close()
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from boxengine.app.database import connect_store
+from boxengine.app.servers.database import connect_store
 from boxengine.cli.create import BATCH, BadLine, _Stream, _Writer
 from boxengine.cli.lines import item_of
 from boxengine.errors import InvalidItem

@@ -18,7 +18,8 @@ from sqlalchemy.exc import DBAPIError
 from boxengine import ItemAttributes
 from boxengine.adapters.sql.making import schema
 from boxengine.adapters.sql.receiving.inbox import SqlInbox
-from boxengine.app import database, servers
+from boxengine.app.servers import database
+from boxengine.app.servers.connected import connect as connect_servers
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Settlement
 from boxengine.embedded import EmbeddedValkey
@@ -125,7 +126,7 @@ def test_a_worker_that_may_select_update_and_delete_delivers_retries_and_is_woke
 def test_with_the_same_grants_people_look_at_items_and_retry_discard_delete_and_clean_up(site: Site) -> None:
     rig, (kept, tried, gone) = site.account(*WORKER), site.owner.create(1, 2, 3)
     site.owner.execute(f"UPDATE {TABLE} SET status = 1, errors_count = 2 WHERE id IN ({tried}, {gone})")
-    connected = servers.connect(rig.boxes.resolved.settings)
+    connected = connect_servers(rig.boxes.resolved.settings)
     actions, box, now = ItemActions(connected.items, connected.memory), rig.box(), datetime.now(UTC)
     assert actions.run(box, Action.RETRY, ItemFilter(ids=(tried,))).changed == 1
     assert actions.run(box, Action.DISCARD, ItemFilter(ids=(tried,))).changed == 1
@@ -251,7 +252,7 @@ def test_the_account_of_redis_in_the_docs_is_enough_for_worker_and_wake_ups(
             rig.create(*range(10))
             watcher.wait_for_settled(10)
         assert watcher.outages == []
-        connected = servers.connect(rig.boxes.resolved.settings)
+        connected = connect_servers(rig.boxes.resolved.settings)
         connected.pauses.set(rig.box(), polling_enabled=False)
         assert connected.pauses.polling_enabled([rig.box()]) == {BOX: False}
         connected.memory.forget(rig.box(), [1])

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 import yaml
 
 from boxengine.adapters.builtin import BUILTIN_TRANSPORTS
-from boxengine.app import database
+from boxengine.app.servers import database
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
 from boxengine.embedded.process import free_port
 from boxengine.errors import BoxError, ConfigurationError

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 import boxengine
 from boxengine.adapters.sql.dialects.postgresql import _listed
 from boxengine.adapters.sql.making import schema
-from boxengine.app import servers
+from boxengine.app.servers.connected import connect as connect_servers
 from boxengine.domain.item import Status
 from boxengine.engine.item_actions import Action, ItemActions
 from boxengine.ports import ItemFilter
@@ -62,7 +62,7 @@ def journey(rig: Rig, box: str = BOX) -> None:
         watcher.wait_for(lambda: len(watcher.delivered) == len(ids) + 1)
     assert watcher.outages == []
     assert receiver.ids.count(ids[-1]) == 3
-    connected = servers.connect(rig.boxes.resolved.settings)
+    connected = connect_servers(rig.boxes.resolved.settings)
     actions, which = ItemActions(connected.items, connected.memory), rig.box(box)
     found = connected.items.get(which, ids[0])
     assert found is not None
@@ -165,7 +165,7 @@ def test_no_value_is_ever_taken_for_sql(tmp_path: Path, servers_of: tuple[str, s
         ]
         with rig.worker() as watcher:
             watcher.wait_for_settled(len(ids))
-        connected = servers.connect(rig.boxes.resolved.settings)
+        connected = connect_servers(rig.boxes.resolved.settings)
         for item_id, text in zip(ids, HOSTILE, strict=True):
             row = connected.items.get(rig.box(), item_id)
             assert row is not None

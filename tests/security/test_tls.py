@@ -16,7 +16,8 @@ import pytest
 from sqlalchemy import make_url
 
 from boxengine.adapters.redis.connection import connect as connect_redis
-from boxengine.app import database, servers
+from boxengine.app.servers import database
+from boxengine.app.servers.connected import connect as connect_servers
 from boxengine.errors import BoxError, ConfigurationError, QueueUnavailable, StoreUnavailable
 from tests.conftest import ServerLookup
 from tests.integration.engine.receivers import Receiver
@@ -103,7 +104,7 @@ def test_a_worker_delivers_and_is_woken_over_tls_that_it_has_verified(
 
 def woken(rig: Rig) -> list[Any]:
     """What the listener hears of a commit."""
-    connected = servers.connect(rig.boxes.resolved.settings)
+    connected = connect_servers(rig.boxes.resolved.settings)
     assert connected.wakeups is not None
     connected.wakeups.wait(timedelta(0))
     rig.create("a")
@@ -156,7 +157,7 @@ def test_the_listener_trusts_no_more_than_the_worker(
     settings = settings_of(
         tmp_path, database=postgres(f"sslmode=verify-full&sslrootcert={stranger.authority}"), wakeup="notify"
     )
-    connected = servers.connect(settings)
+    connected = connect_servers(settings)
     assert connected.wakeups is not None
     with pytest.raises(StoreUnavailable, match="certificate verify failed"):
         connected.wakeups.wait(timedelta(0))
@@ -201,7 +202,7 @@ def test_a_redis_that_cannot_be_trusted_is_refused_and_the_reason_said(
 ) -> None:
     filled = url.format(port=redis_port, trusted=trusted.authority, stranger=stranger.authority)
     settings = settings_of(tmp_path, redis=filled)
-    connected = servers.connect(settings)
+    connected = connect_servers(settings)
     with pytest.raises(QueueUnavailable) as refused:
         connected.queue.ping()
     connected.close()
@@ -216,7 +217,7 @@ def test_a_redis_that_asks_for_a_clients_certificate_gets_it(
     with TlsRedis(tmp_path, program=program, certificate=trusted, client_certificates=True) as redis:
         keys = {"url": f"rediss://localhost:{redis.port}/0", "ssl_ca_certs": str(trusted.authority)}
         for more, served in ((own, True), ({}, False)):
-            connected = servers.connect(settings_of(tmp_path, coordinator={**keys, **more}))
+            connected = connect_servers(settings_of(tmp_path, coordinator={**keys, **more}))
             if served:
                 connected.queue.ping()
             else:
@@ -235,7 +236,7 @@ def test_certificates_without_tls_are_a_mistake_that_is_found_at_start(tmp_path:
 
 def test_a_missing_file_of_certificates_is_said(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, coordinator={"url": "rediss://127.0.0.1:1", "ssl_ca_certs": "/nowhere/ca.pem"})
-    connected = servers.connect(settings)
+    connected = connect_servers(settings)
     with pytest.raises(BoxError):
         connected.queue.ping()
     connected.close()

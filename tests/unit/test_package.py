@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import boxengine
-from boxengine.app import garbage
+from boxengine.app.running import garbage
 
 
 def test_every_public_name_is_there() -> None:

@@ -12,7 +12,7 @@ from redis.connection import Connection, SSLConnection, UnixDomainSocketConnecti
 from redis.sentinel import SentinelConnectionPool, SentinelManagedSSLConnection
 
 from boxengine.adapters.redis.connection import connect, milliseconds, translated
-from boxengine.app.redis_server import redis_client
+from boxengine.app.servers.redis import redis_client
 from boxengine.errors import BoxError, QueueUnavailable
 from boxengine.settings import load
 

@@ -12,7 +12,7 @@ import yaml
 
 import boxengine
 from boxengine.adapters.kafka.consumer_config import consumer_config
-from boxengine.app.sources import Source, sources
+from boxengine.app.receiving.sources import Source, sources
 from boxengine.errors import BoxError, ConfigurationError, UnknownBox
 
 

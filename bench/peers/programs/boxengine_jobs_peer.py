@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 import boxengine
 from boxengine.adapters.sql.jobs import schema
-from boxengine.app.jobs import connect_jobs
+from boxengine.app.jobs.connecting import connect_jobs
 
 BOX = "bench_job"
 THREADS = 16

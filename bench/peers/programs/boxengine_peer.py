@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 import boxengine
 from boxengine.adapters.sql.making import schema
-from boxengine.app.database import connect_store
+from boxengine.app.servers.database import connect_store
 
 BOX = "order_outbox_item"
 KEYS = 1000

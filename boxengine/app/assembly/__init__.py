@@ -2,7 +2,7 @@
 
 In reading order: ``choosing`` (which boxes), ``ground`` (what the loops share), ``polling``, ``delivering``,
 ``housekeeping`` (the loops), ``workers`` (the whole, and the order in which it stops). The loops of long jobs come from
-``boxengine.app.jobs``.
+``boxengine.app.jobs.loops``.
 """
 
 from boxengine.app.assembly.choosing import Choices, choose, is_coordinated

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from boxengine.app.jobs import chosen_jobs
 from boxengine.engine.delivering.pipeline import Pipeline
+from boxengine.engine.jobs.pipeline import JobPipeline
 from boxengine.errors import UnknownBox
 from boxengine.settings import Resolved
 
@@ -37,6 +37,11 @@ def choose(resolved: Resolved, names: Sequence[str]) -> dict[str, Pipeline]:
             raise UnknownBox(name, [*resolved.pipelines, *resolved.jobs])
     wanted = [reader for name in names for reader in resolved.readers(name)]
     return {name: pipeline for name, pipeline in resolved.pipelines.items() if not names or name in wanted}
+
+
+def chosen_jobs(resolved: Resolved, names: Sequence[str]) -> dict[str, JobPipeline]:
+    """The job boxes among the named boxes, or all if none is named."""
+    return {name: pipeline for name, pipeline in resolved.jobs.items() if not names or name in names}
 
 
 def is_coordinated(resolved: Resolved, names: Sequence[str]) -> bool:

@@ -8,8 +8,8 @@ from datetime import timedelta
 from boxengine.adapters.sql.sessions.async_session import lend
 from boxengine.adapters.telemetry.logs import report
 from boxengine.app.assembly.choosing import Choices, choose
-from boxengine.app.loops import LoopMaker
-from boxengine.app.servers import Servers
+from boxengine.app.running.loops import LoopMaker
+from boxengine.app.servers.connected import Servers
 from boxengine.domain.box import Box
 from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.awaiting.wrapping import Awaiting

@@ -6,13 +6,13 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from boxengine.app.assembly.choosing import AS_CONFIGURED, Choices, is_coordinated
+from boxengine.app.assembly.choosing import AS_CONFIGURED, Choices, chosen_jobs, is_coordinated
 from boxengine.app.assembly.delivering import Delivering
 from boxengine.app.assembly.ground import Ground
 from boxengine.app.assembly.housekeeping import Housekeeping, left_in_redis
 from boxengine.app.assembly.polling import Polling
-from boxengine.app.jobs import JobLoops, chosen_jobs, connect_jobs, job_loops, timing_of
-from boxengine.app.servers import Servers
+from boxengine.app.running.loops import JobLoops
+from boxengine.app.servers.connected import Servers
 from boxengine.engine.awaiting.watch import LoopWatch
 from boxengine.engine.jobs.bells import Bells
 from boxengine.engine.jobs.listener import JobListener
@@ -117,19 +117,23 @@ def _jobs(ground: Ground) -> JobLoops:
     pipelines = chosen_jobs(ground.resolved, ground.choices.boxes)
     if not pipelines:
         return JobLoops()
-    return job_loops(
-        pipelines,
-        connect_jobs(ground.settings, pipelines),
+    # Here, and not above: a fifth of all modules, which a worker without long jobs need not load.
+    from boxengine.app.jobs.connecting import connect_jobs, timing_of  # noqa: PLC0415
+    from boxengine.app.jobs.loops import JobGround, job_loops  # noqa: PLC0415
+
+    settings = ground.settings
+    common = JobGround(
+        store=connect_jobs(settings, pipelines),
         loops=ground.loops,
         clock=ground.clock,
         observer=ground.observer,
         error_tracker=ground.track,
-        timing=timing_of(ground.settings),
+        timing=timing_of(settings),
         bells=ground.bells,
         event_loop=ground.event_loop,
-        auto_disabled=ground.settings.polling_auto_disabled,
-        shared_threads=ground.settings.jobs.shared_threads,
+        auto_disabled=settings.polling_auto_disabled,
     )
+    return job_loops(pipelines, common, shared_threads=settings.jobs.shared_threads)
 
 
 def _loop_watch(ground: Ground) -> Loop:

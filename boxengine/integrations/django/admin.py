@@ -14,7 +14,7 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from boxengine.app.servers import connect
+from boxengine.app.servers.connected import connect
 from boxengine.engine.item_actions import Action, ItemActions
 from boxengine.integrations.django import configuration
 from boxengine.ports import ItemFilter

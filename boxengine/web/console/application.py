@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from boxengine.app.boxes import Boxes
-from boxengine.app.servers import Patience, Servers, connect
+from boxengine.app.servers.connected import Patience, Servers, connect
 from boxengine.domain.box import BoxType
 from boxengine.web.console import api, job_api, job_pages, job_routes, openapi, pages, reference
 from boxengine.web.console.access import Access, Authenticate, Authentication, Role

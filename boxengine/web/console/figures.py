@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from boxengine.app.servers import Servers
+from boxengine.app.servers.connected import Servers
 from boxengine.domain.box import Box
 from boxengine.errors import BoxError
 from boxengine.ports.people.history import Happened, Span

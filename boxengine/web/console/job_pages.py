@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from starlette.responses import RedirectResponse, Response
 
-from boxengine.app.job_office import url_name
+from boxengine.app.jobs.office import url_name
 from boxengine.app.overview import job_reasons
 from boxengine.domain.jobs import JobBox, JobState
 from boxengine.ports.people.inspection import Towards

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from boxengine.app.job_office import url_name
+from boxengine.app.jobs.office import url_name
 from boxengine.app.overview.job_waiting import MOST_AWAITED
 from boxengine.domain.jobs import JobBox, JobState, Waits
 from boxengine.errors import InvalidItem

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeGuard
 
 from boxengine.adapters.contracts import is_encoded, readable
-from boxengine.app.job_office import url_name
+from boxengine.app.jobs.office import url_name
 from boxengine.app.overview import JobBoxView, JobReasons
 from boxengine.app.overview.problems import reason_of
 from boxengine.domain.jobs import JobState

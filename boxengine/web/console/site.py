@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from boxengine.app.boxes import Boxes
-from boxengine.app.doctor import Doctor
-from boxengine.app.job_office import JobOffice
+from boxengine.app.checking.doctor import Doctor
+from boxengine.app.jobs.office import JobOffice
 from boxengine.app.overview import JobBoxView, Lookout, Overview, look_at_jobs
-from boxengine.app.servers import Servers
+from boxengine.app.servers.connected import Servers
 from boxengine.domain.box import Box
 from boxengine.domain.item import Status
 from boxengine.domain.jobs import JobBox

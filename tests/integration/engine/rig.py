@@ -18,7 +18,8 @@ import yaml
 import boxengine
 from boxengine.adapters.sql.connecting.engine import connect as connect_database
 from boxengine.adapters.sql.making import schema
-from boxengine.app import assembly, servers
+from boxengine.app import assembly
+from boxengine.app.servers.connected import connect as connect_servers
 from boxengine.domain.box import Box
 from boxengine.engine.delivering.pipeline import Middlewares, TransportSpec
 from boxengine.engine.observation import NullTracer
@@ -187,7 +188,7 @@ class Rig:
         assert stuck == []
 
     def assemble(self, watcher: Watcher, **choices: Any) -> Worker:
-        connected = servers.connect(self.boxes.resolved.settings)
+        connected = connect_servers(self.boxes.resolved.settings)
         return assembly.assemble(
             self.boxes.resolved,
             connected,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from boxengine.adapters.sql.delivering.store import SqlStore
-from boxengine.app import database
+from boxengine.app.servers import database
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Failure
 from boxengine.errors import SchemaMismatch

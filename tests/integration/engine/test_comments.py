@@ -14,7 +14,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from boxengine.adapters.sql.delivering.store import SqlStore
-from boxengine.app import database
+from boxengine.app.servers import database
 from boxengine.domain.box import Box, Retention
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import FailedAttempt, Settlement

@@ -19,9 +19,10 @@ from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.adapters.memory.trail import MemoryTrail
 from boxengine.adapters.memory.workers import MemoryWorkers
 from boxengine.adapters.system import SystemClock
-from boxengine.app import assembly, servers
-from boxengine.app.database import connect_store
-from boxengine.app.servers import Servers
+from boxengine.app import assembly
+from boxengine.app.servers.connected import Servers
+from boxengine.app.servers.connected import connect as connect_servers
+from boxengine.app.servers.database import connect_store
 from boxengine.domain.box import Box
 from boxengine.domain.item import Status
 from boxengine.engine.observation import NullTracer
@@ -105,7 +106,7 @@ def test_a_third_coordination_plugs_in_and_two_workers_share_it(tmp_path: Path, 
         rig.carry(receiver)
         rig.create_tables()
         ids = rig.create(*KEYS)
-        first, second = (coordination.of(servers.connect(rig.boxes.resolved.settings)) for _ in range(2))
+        first, second = (coordination.of(connect_servers(rig.boxes.resolved.settings)) for _ in range(2))
         with at_work(rig, first, watcher), at_work(rig, second, watcher):
             watcher.wait_for_settled(len(ids))
         assert sorted(receiver.ids) == ids
@@ -118,7 +119,7 @@ def test_a_pause_in_a_third_coordination_is_heard(tmp_path: Path, database: str)
         receiver, watcher, coordination = Receiver(), Watcher(), MemoryCoordination()
         rig.carry(receiver)
         rig.create_tables()
-        connected = coordination.of(servers.connect(rig.boxes.resolved.settings))
+        connected = coordination.of(connect_servers(rig.boxes.resolved.settings))
         connected.pauses.set(rig.box(), polling_enabled=False)
         ids = rig.create("a")
         with at_work(rig, connected, watcher):
@@ -141,7 +142,7 @@ def test_one_worker_delivers_from_two_databases(tmp_path: Path, database: str, m
         other.create_tables()
         here = rig.create(*KEYS, box=OURS)
         there = other.create(*KEYS, box=THEIRS)
-        connected = servers.connect(rig.boxes.resolved.settings)
+        connected = connect_servers(rig.boxes.resolved.settings)
         stores = {
             OURS: connected.store,
             THEIRS: connect_store(other.boxes.resolved.settings),

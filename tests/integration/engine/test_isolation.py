@@ -14,7 +14,7 @@ from redis import Redis
 
 from boxengine import BatchAttributes
 from boxengine.adapters.redis.workers import RedisWorkers
-from boxengine.app import servers
+from boxengine.app.servers.connected import connect as connect_servers
 from boxengine.domain.item import Item, Status
 from boxengine.engine.delivering.pipeline import TransportSpec
 from boxengine.errors import InvalidItem, Unavailable
@@ -206,7 +206,7 @@ def statements() -> Iterator[list[str]]:
 
 def looks(rig: Rig) -> tuple[int, int]:
     """How many statements a check and a poll of the whole box take, and how many rows they find."""
-    connected = servers.connect(rig.boxes.resolved.settings)
+    connected = connect_servers(rig.boxes.resolved.settings)
     try:
         with statements() as made:
             due = connected.store.outlook(rig.box(), rig.box().buckets).due

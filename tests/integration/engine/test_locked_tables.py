@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from boxengine.app import servers
-from boxengine.app.bucket_sizes import refuse_other_sizes
+from boxengine.app.checking.bucket_sizes import refuse_other_sizes
+from boxengine.app.servers.connected import connect as connect_servers
 from boxengine.domain.item import Status
 from tests.eventually import eventually
 from tests.integration.engine.receivers import BatchReceiver
@@ -64,7 +64,7 @@ def test_a_worker_that_starts_while_a_table_is_locked_works_on_the_other_boxes(m
     rig.insert()
     rig.insert(box=OTHER)
     with locked(rig, rig.box(BOX).table):
-        store = servers.connect(rig.boxes.resolved.settings).store
+        store = connect_servers(rig.boxes.resolved.settings).store
         refuse_other_sizes(rig.boxes.resolved, [], store)
         store.close()
         with rig.worker() as watcher:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from boxengine.app import servers
 from boxengine.app.assembly import ground
+from boxengine.app.servers.connected import connect as connect_servers
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 from boxengine.domain.job import Job
@@ -31,7 +31,7 @@ def heard_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def say(rig: Rig, *, enabled: bool) -> None:
-    connected = servers.connect(rig.boxes.resolved.settings)
+    connected = connect_servers(rig.boxes.resolved.settings)
     connected.pauses.set(rig.box(), polling_enabled=enabled)
     connected.close()
 
@@ -104,7 +104,7 @@ def test_a_job_that_was_queued_before_waits_while_boxes_start_paused(make_rig: M
     rig.carry(receiver)
     rig.carry(witness, box=OTHER)
     rig.create(1, 2, 3)
-    connected = servers.connect(rig.boxes.resolved.settings)
+    connected = connect_servers(rig.boxes.resolved.settings)
     connected.queue.push(rig.box(), jobs_of(rig))
     connected.pauses.set(rig.box(OTHER), polling_enabled=True)
     rig.create(1, box=OTHER)
@@ -123,7 +123,7 @@ def test_what_a_thread_has_taken_of_a_box_paused_meanwhile_goes_back_to_the_queu
     rig, receiver = make_rig(), Receiver()
     rig.carry(receiver)
     rig.create(1, 2, 3)
-    connected = servers.connect(rig.boxes.resolved.settings)
+    connected = connect_servers(rig.boxes.resolved.settings)
     take, taken = type(connected.queue).take, Event()
 
     def pause_after_taking(self: Any, boxes: Sequence[Box], **options: Any) -> Hold | None:

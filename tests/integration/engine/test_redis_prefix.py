@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from boxengine.app import servers
+from boxengine.app.servers.connected import connect as connect_servers
 from boxengine.domain.job import Job
 from boxengine.ports import Duty, Hold, LeaseName, RememberedFailure
 from tests.conformance.coordination import NO_WAIT, TTL
@@ -39,7 +39,7 @@ def test_all_that_a_worker_keeps_in_redis_begins_with_the_prefix(
 
 def test_what_one_installation_says_another_does_not_hear(make_rig: MakeRig) -> None:
     rigs = [make_rig(coordinator={"prefix": "a:"}), make_rig(tables=False)]
-    (one, here), (two, there) = [(servers.connect(rig.boxes.resolved.settings), rig.box()) for rig in rigs]
+    (one, here), (two, there) = [(connect_servers(rig.boxes.resolved.settings), rig.box()) for rig in rigs]
     one.queue.push(here, [Job(1, 1_700_000_000, (7,))])
     assert two.queue.state(there).length == 0
     assert isinstance(one.queue.take([here], wait=NO_WAIT, ttl=TTL, share=1), Hold)

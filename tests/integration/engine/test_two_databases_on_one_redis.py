@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from boxengine.app import servers
-from boxengine.app.doctor import Doctor
+from boxengine.app.checking.doctor import Doctor
+from boxengine.app.servers.connected import connect as connect_servers
 from tests.conftest import ServerLookup
 from tests.eventually import eventually
 from tests.integration.engine.rig import BOX, Rig
@@ -33,7 +33,7 @@ def told(watcher: Watcher) -> list[tuple[int, list[str]]]:
 
 
 def findings(rig: Rig) -> list[str]:
-    connected = servers.connect(rig.boxes.resolved.settings)
+    connected = connect_servers(rig.boxes.resolved.settings)
     try:
         return [each.text for each in Doctor(rig.boxes, connected).look() if "same names" in each.text]
     finally:
@@ -73,7 +73,7 @@ def test_with_a_prefix_of_its_own_each_database_is_alone(
 @ON_MARIADB
 def test_a_database_that_nothing_tells_from_others_is_not_reported(make_rig: MakeRig) -> None:
     rig = make_rig()
-    connected = servers.connect(rig.boxes.resolved.settings)
+    connected = connect_servers(rig.boxes.resolved.settings)
     try:
         assert connected.store.identity() is None
     finally:

@@ -13,7 +13,7 @@ import boxengine
 from boxengine.adapters.sql.jobs import schema
 from boxengine.adapters.sql.jobs.desk import SqlJobDesk
 from boxengine.app.boxes import Boxes, load_for_worker
-from boxengine.app.jobs import connect_jobs
+from boxengine.app.jobs.connecting import connect_jobs
 from boxengine.domain.jobs import JobState
 from tests.eventually import eventually
 from tests.integration.jobs.handlers import GATES, Effect, Gates, ReportJob

@@ -13,7 +13,7 @@ import pytest
 
 from boxengine.adapters.processes.child import Child, Start
 from boxengine.adapters.processes.pool import ProcessPool
-from boxengine.app import job_process
+from boxengine.app.jobs import process
 from boxengine.domain.jobs import ClaimedJob, Held
 from boxengine.ports.job_processes import (
     Answer,
@@ -28,7 +28,7 @@ from boxengine.ports.job_processes import (
 )
 from tests.eventually import PATIENCE
 
-SETUP = job_process.Setup(
+SETUP = process.Setup(
     box="report_job",
     handlers={
         "spin": "tests.integration.jobs.computing.until_cancelled",
@@ -39,7 +39,7 @@ SETUP = job_process.Setup(
     log_format=None,
     log_level=30,
 )
-START = Start(module=job_process.__name__, name="report-job", path=sys.path.copy(), setup=SETUP)
+START = Start(module=process.__name__, name="report-job", path=sys.path.copy(), setup=SETUP)
 LATER = time.monotonic() + 1_000_000
 
 

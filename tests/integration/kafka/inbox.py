@@ -23,7 +23,7 @@ from sqlalchemy import Engine, NullPool, create_engine, text
 import boxengine
 from boxengine.adapters.sql.making import schema
 from boxengine.app.boxes import Boxes
-from boxengine.app.consuming import Consuming
+from boxengine.app.receiving.consuming import Consuming
 from boxengine.domain.box import Box
 from boxengine.engine.observation import NullObserver, NullTracer
 from boxengine.engine.running.worker import Worker

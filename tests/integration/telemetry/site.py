@@ -13,8 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import boxengine
 from boxengine.adapters.telemetry.combined import CombinedObserver
-from boxengine.app import assembly, servers
-from boxengine.app.watchers import watchers
+from boxengine.app import assembly
+from boxengine.app.running.watchers import watchers
+from boxengine.app.servers.connected import connect as connect_servers
 from boxengine.cli.endpoints import endpoints
 from boxengine.web.server import HttpService
 from tests.integration.engine.rig import Rig
@@ -72,7 +73,7 @@ class Site(Rig):
         stuck: whether threads are expected that do not.
         """
         resolved, watcher = self.boxes.resolved, Watcher()
-        connected = servers.connect(resolved.settings)
+        connected = connect_servers(resolved.settings)
         partitions = resolved.settings.poller.concurrency
         watching = watchers(resolved.settings, clock=connected.clock, partitions=partitions, ledger=None)
         observer = CombinedObserver([watching.observer, watcher])

@@ -8,8 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from boxengine.adapters.system import SystemClock
-from boxengine.app.consuming import Consuming
-from boxengine.app.watchers import watchers
+from boxengine.app.receiving.consuming import Consuming
+from boxengine.app.running.watchers import watchers
 from boxengine.cli.endpoints import endpoints
 from tests.eventually import eventually
 from tests.integration.engine.watcher import Watcher

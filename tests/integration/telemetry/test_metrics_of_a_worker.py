@@ -16,7 +16,7 @@ from boxengine.adapters.redis.pauses import RedisPauses
 from boxengine.adapters.system import SystemClock
 from boxengine.adapters.telemetry import families
 from boxengine.adapters.telemetry.prometheus import PrometheusObserver
-from boxengine.app.redis_server import redis_client
+from boxengine.app.servers.redis import redis_client
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Failure
 from tests.eventually import eventually

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from boxengine import Boxes
-from boxengine.app.default import _Default
+from boxengine.app.boxes.default import _Default
 from boxengine.engine.delivering.pipeline import Middlewares
 from boxengine.settings import Resolved, Settings
 

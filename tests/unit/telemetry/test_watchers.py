@@ -7,7 +7,7 @@ import pytest
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.telemetry import families
 from boxengine.adapters.telemetry.ledger import Ledger, ProcessLedgers
-from boxengine.app.watchers import watchers
+from boxengine.app.running.watchers import watchers
 from boxengine.domain.outcome import Settlement
 from boxengine.ports import events
 from boxengine.settings import Settings

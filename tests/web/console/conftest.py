@@ -17,7 +17,7 @@ from boxengine.adapters.sql.jobs import schema as job_schema
 from boxengine.adapters.sql.looking import inspection
 from boxengine.adapters.sql.making import schema
 from boxengine.app.boxes import Boxes, load
-from boxengine.app.servers import Patience, Servers, connect
+from boxengine.app.servers.connected import Patience, Servers, connect
 from boxengine.web.console import acting, pages
 from boxengine.web.console.application import build
 from tests.web.console.asgi import Client

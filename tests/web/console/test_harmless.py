@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from boxengine.app.servers import Patience, connect
+from boxengine.app.servers.connected import Patience, connect
 from boxengine.web.console import site
 from boxengine.web.console.application import build
 from tests.web.console.conftest import Console

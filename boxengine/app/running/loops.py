@@ -1,12 +1,13 @@
-"""Makes the loops of a worker, all of which share its health, clock and outages."""
+"""The loops of a worker: what makes them, and the list of those for long jobs."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
+from boxengine.engine.running.closing import Closing
 from boxengine.engine.running.health import Health
 from boxengine.engine.running.outages import Outages
 from boxengine.engine.running.threads import ThreadGroup
@@ -48,3 +49,14 @@ class LoopMaker:
             randomness=random.Random(self.seed + name),
         )
         return Loop(threads, interrupt)
+
+
+@dataclass(slots=True)
+class JobLoops:
+    """What a worker runs for its job boxes, grouped by when each part is stopped."""
+
+    sources: list[Loop] = field(default_factory=list)
+    processors: list[Loop] = field(default_factory=list)
+    housekeeping: list[Loop] = field(default_factory=list)
+    release: list[Closing] = field(default_factory=list)
+    close: list[Closing] = field(default_factory=list)

@@ -26,7 +26,7 @@ from boxengine.adapters.sql.receiving.inbox import SqlInbox
 from boxengine.adapters.system import SystemClock
 from boxengine.adapters.telemetry.logs import report
 from boxengine.app.boxes import Boxes
-from boxengine.app.sources import Source, sources
+from boxengine.app.receiving.sources import Source, sources
 from boxengine.domain.box import Box
 from boxengine.engine.consuming.dead_letters import FailedRows, OtherBox
 from boxengine.engine.consuming.loop import ConsumeLimits, Consumer

@@ -8,7 +8,7 @@ import sys
 from boxengine.adapters.processes.child import Start
 from boxengine.adapters.processes.pool import ProcessPool
 from boxengine.adapters.telemetry import logs
-from boxengine.app import job_process
+from boxengine.app.jobs import process
 from boxengine.domain.jobs import Executor
 from boxengine.engine.jobs.pipeline import JobPipeline
 
@@ -18,12 +18,12 @@ def process_pool(pipeline: JobPipeline) -> ProcessPool | None:
     if pipeline.box.executor is not Executor.PROCESS:
         return None
     shown = logs.in_force()
-    setup = job_process.Setup(
+    setup = process.Setup(
         box=pipeline.box.name,
         handlers=pipeline.paths,
         contracts=pipeline.contract_paths,
         log_format=None if shown is None else shown[0],
         log_level=logging.getLogger("boxengine").getEffectiveLevel() if shown is None else shown[1],
     )
-    start = Start(module=job_process.__name__, name=pipeline.box.label, path=sys.path.copy(), setup=setup)
+    start = Start(module=process.__name__, name=pipeline.box.label, path=sys.path.copy(), setup=setup)
     return ProcessPool(start)

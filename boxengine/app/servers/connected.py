@@ -26,8 +26,8 @@ from boxengine.adapters.sql.looking.inspection import SqlInspector
 from boxengine.adapters.sql.looking.items import SqlItems
 from boxengine.adapters.sql.waking.listen import PostgresWakeups
 from boxengine.adapters.system import SystemClock
-from boxengine.app.database import connect_store
-from boxengine.app.redis_server import redis_client
+from boxengine.app.servers.database import connect_store
+from boxengine.app.servers.redis import redis_client
 from boxengine.domain.box import Box
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.running.closing import Closing

@@ -10,9 +10,9 @@ from boxengine.adapters.kafka.checkup import KafkaCheckup
 from boxengine.adapters.sql.checking.checkup import SqlCheckup
 from boxengine.adapters.system import SystemClock
 from boxengine.app.boxes import Boxes
-from boxengine.app.job_office import JobOffice
+from boxengine.app.jobs.office import JobOffice
 from boxengine.app.overview.problems import told_of_retention
-from boxengine.app.servers import Servers
+from boxengine.app.servers.connected import Servers
 from boxengine.domain.box import Box
 from boxengine.domain.holding_back import held_back
 from boxengine.engine.running.heartbeat import names_twice

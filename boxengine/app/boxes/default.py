@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Unpack
 
-from boxengine.app.boxes import Boxes, load
+from boxengine.app.boxes.boxes import Boxes
+from boxengine.app.boxes.loading import load
 from boxengine.domain.attributes import BatchAttributes, ItemAttributes, P
 from boxengine.domain.job_attributes import JobAttributes, NewJobAttributes
 
 if TYPE_CHECKING:
     from boxengine.adapters.sql.jobs.models import JobItem
     from boxengine.adapters.sql.shape.models import InboxItem, OutboxItem
-    from boxengine.app.boxes import AnyAsyncSession, AnySession
+    from boxengine.app.boxes.creating import AnyAsyncSession, AnySession
 
 
 class _Default:

@@ -10,10 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from boxengine.app import assembly, default
-from boxengine.app.boxes import Boxes, load_for_worker
-from boxengine.app.servers import connect
-from boxengine.app.watchers import watchers
+from boxengine.app import assembly
+from boxengine.app.boxes import Boxes, default, load_for_worker
+from boxengine.app.running.watchers import watchers
+from boxengine.app.servers.connected import connect
 from boxengine.engine.running.health import Health, HealthVerdict
 from boxengine.engine.running.worker import Worker
 from boxengine.errors import BoxError

@@ -16,7 +16,7 @@ from boxengine.adapters.sql.looking.items import SqlItems
 from boxengine.adapters.system import SystemClock
 from boxengine.adapters.template import ItemTemplate
 from boxengine.app.boxes import Boxes
-from boxengine.app.database import connect_store
+from boxengine.app.servers.database import connect_store
 from boxengine.domain.box import Storage
 from boxengine.engine.audit.audit import Audit
 from boxengine.engine.audit.table import Progress, TableAudit

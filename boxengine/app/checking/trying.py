@@ -13,9 +13,9 @@ from typing import Any
 from boxengine.adapters.redis.connection import translated
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.jobs import schema as job_schema
-from boxengine.app.database import connect_store
-from boxengine.app.redis_server import redis_client
-from boxengine.app.shared_tables import refuse_shared_tables
+from boxengine.app.checking.shared_tables import refuse_shared_tables
+from boxengine.app.servers.database import connect_store
+from boxengine.app.servers.redis import redis_client
 from boxengine.domain.box import Box
 from boxengine.domain.masking import masked_text
 from boxengine.engine.delivering.pipeline import TransportSpec

@@ -1,0 +1,214 @@
+"""The boxes of one configuration, and the creators of their items and jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, assert_never
+from weakref import finalize
+
+from boxengine.adapters.system import SystemClock
+from boxengine.app.boxes.creating import Creating, Model
+from boxengine.domain.box import Box, BoxType
+from boxengine.engine.delivering.pipeline import Pipeline
+from boxengine.engine.jobs.bells import Bells
+from boxengine.engine.observation import NullObserver
+from boxengine.errors import InvalidItem, UnknownBox
+from boxengine.settings import Resolved
+from boxengine.settings.names import box_name
+
+if TYPE_CHECKING:
+    from boxengine.adapters.sql.waking.eased_notify import EasedNotify
+    from boxengine.engine.create import Creator
+    from boxengine.engine.jobs.create import JobCreator
+    from boxengine.ports import Observer, Signal, Tracer
+
+
+class Boxes(Creating):
+    """The boxes of one configuration. Safe to share between threads; create one per process."""
+
+    def __init__(
+        self,
+        resolved: Resolved,
+        *,
+        observer: Observer | None = None,
+        tracer: Tracer | None = None,
+        complete: Callable[[], Resolved] | None = None,
+        bells: Bells | None = None,
+    ) -> None:
+        """Args:
+        resolved: at least what creating items needs.
+        observer: is notified of created items; None: nobody is.
+        tracer: puts the current trace into items' headers; None: OpenTelemetry's, which costs nothing without an SDK.
+        complete: reads the rest, for a worker; None: ``resolved`` is already complete.
+        bells: wake this process's worker for the jobs created here; None: new ones.
+        """
+        self._creating = resolved
+        self._complete = complete
+        self.bells = Bells() if bells is None else bells
+        self._observer = NullObserver() if observer is None else observer
+        self._clock = SystemClock()
+        self._given_tracer = tracer
+        self._creators: dict[tuple[str, type | None], Creator] = {}
+        self._job_creators: dict[str, JobCreator] = {}
+
+    @cached_property
+    def resolved(self) -> Resolved:
+        """The settings and everything they name, including the worker's transports and strategies.
+
+        Raises:
+            ConfigurationError: something that only a worker needs is wrong.
+        """
+        return self._creating if self._complete is None else self._complete()
+
+    # The methods below import what they make: a command that only looks must not wait for SQLAlchemy's ORM.
+
+    @cached_property
+    def _tracer(self) -> Tracer:
+        from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer  # noqa: PLC0415
+
+        return OpenTelemetryTracer(clock=self._clock) if self._given_tracer is None else self._given_tracer
+
+    @cached_property
+    def _eased(self) -> EasedNotify:
+        from boxengine.adapters.sql.waking.eased_notify import EasedNotify  # noqa: PLC0415
+
+        return EasedNotify(clock=self._clock)
+
+    def job_creator(self, model: Model) -> JobCreator:
+        """The creator of jobs for the box of this model or name.
+
+        Raises:
+            UnknownBox: the configuration has no such box of jobs.
+        """
+        from boxengine.adapters.sql.jobs.insert import SqlNewJobs  # noqa: PLC0415 - see above
+        from boxengine.adapters.sql.jobs.wakeup import JobWakeup  # noqa: PLC0415
+        from boxengine.app.jobs.contracts import codecs_of  # noqa: PLC0415
+        from boxengine.engine.jobs.create import JobCreator  # noqa: PLC0415
+
+        name = box_name(model)
+        known = self._job_creators.get(name)
+        if known is None:
+            pipeline = self._creating.jobs.get(name)
+            if pipeline is None:
+                raise UnknownBox(name, self._creating.jobs)
+            own = pipeline.model or (None if isinstance(model, str) else model)
+            how = self._creating.settings.job_wakeup_in_force
+            wakeup = JobWakeup(
+                name,
+                notify=how == "notify",
+                signal=self._redis_signal if how == "redis" else None,
+                eased=self._eased,
+                ring=self.bells.ring,
+                rings=self.bells.has,
+            )
+            rows = SqlNewJobs(pipeline.box, own, wakeup=wakeup)
+            known = JobCreator(pipeline.box, rows, tasks=pipeline.tasks, codecs=codecs_of(pipeline))
+            self._job_creators[name] = known
+        return known
+
+    # ── looking at the configuration ─────────────────────────────────────────────────────────────────
+
+    def pipeline(self, name: str) -> Pipeline:
+        """The box with this name, with its transports and strategies; of a box with subscriptions, one of them.
+
+        Raises:
+            UnknownBox: the configuration has no such box.
+        """
+        return _named(name, self.resolved.pipelines)
+
+    def box(self, name: str) -> Box:
+        """The box with this name: one that is delivered from, such as a subscription."""
+        known = self._creating.pipelines
+        return _named(name, known if name in known else self.resolved.pipelines).box
+
+    def written(self, name: str) -> Box:
+        """The box that items are created in under this name, whether or not subscriptions deliver them."""
+        return _named(name, self._creating.written).box
+
+    def creator(self, model: Model, side: BoxType) -> Creator:
+        """The creator of items for the box of this model or name.
+
+        Raises:
+            InvalidItem: the box is on the other side: an inbox instead of an outbox, or the reverse.
+            UnknownBox: the configuration has no such box.
+        """
+        key = (box_name(model), None if isinstance(model, str) else model)
+        known = self._creators.get(key)
+        if known is None:
+            known = self._creators[key] = self._make_creator(*key)
+        if known.box.type is not side:
+            raise InvalidItem(f"box {known.box.name} is an {known.box.type}: use create_{known.box.type}_item for it")
+        return known
+
+    def _make_creator(self, name: str, model: type | None) -> Creator:
+        from boxengine.adapters.sql.creating.insert import SqlRows  # noqa: PLC0415
+        from boxengine.adapters.sql.creating.numbered import NumberedRows  # noqa: PLC0415
+        from boxengine.engine.create import Creator  # noqa: PLC0415
+
+        pipeline = _named(name, self._creating.written)
+        settings = self._creating.settings
+        wakeup = settings.wakeup_in_force
+        model = model or pipeline.model
+        numbered = pipeline.box.sequence or getattr(model, "__box_sequence__", False)
+        rows = (NumberedRows if numbered else SqlRows)(
+            pipeline.box,
+            model,
+            notify=wakeup == "notify",
+            signal=self._redis_signal if wakeup == "redis" else None,
+            eased=self._eased,
+        )
+        return Creator(
+            pipeline,
+            rows,
+            middlewares=self._creating.middlewares,
+            observer=self._observer,
+            tracer=self._tracer,
+            clock=self._clock,
+            codec=getattr(model, "__payload__", None),
+            max_payload=settings.max_payload_of(settings.boxes[name]),
+        )
+
+    def wake(
+        self,
+        signals: list[Signal],
+        *,
+        notify: Callable[[str], object],
+        after_commit: Callable[[Callable[[], None]], object],
+    ) -> None:
+        """Wakes the workers as configured, for code that inserts rows without SQLAlchemy.
+
+        Args:
+            notify: sends a text through the database's own notifications, within the transaction of the rows.
+            after_commit: registers a function to be called after that transaction commits, and never after a rollback.
+        """
+        match self._creating.settings.wakeup_in_force:
+            case "notify":
+                for signal in signals:
+                    notify(signal.encode())
+            case "redis":
+                after_commit(lambda: self._redis_signal(signals))
+            case "none":
+                pass
+            case never:
+                assert_never(never)
+
+    @cached_property
+    def _redis_signal(self) -> Callable[[list[Signal]], None]:
+        """Shared by the creators of all boxes, so that the signals of many commits go out together."""
+        from boxengine.adapters.announcer import Announcer  # noqa: PLC0415
+        from boxengine.adapters.redis.wakeups import CHANNEL, RedisNotifier  # noqa: PLC0415
+        from boxengine.app.servers.redis import redis_client  # noqa: PLC0415
+
+        settings = self._creating.settings
+        channel, client = (settings.redis.prefix or "") + CHANNEL, redis_client(settings)
+        # Nobody closes a configuration: its connections close when it is collected. The client closes one that still sends.
+        finalize(self, client.connection_pool.disconnect, inuse_connections=False)
+        return Announcer(RedisNotifier(client, channel=channel).notify).tell
+
+
+def _named(name: str, pipelines: Mapping[str, Pipeline]) -> Pipeline:
+    try:
+        return pipelines[name]
+    except KeyError:
+        raise UnknownBox(name, pipelines) from None

@@ -1,0 +1,53 @@
+"""The connections of long jobs, and their timing, from the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from boxengine.adapters.sql.connecting.engine import connect as connect_database
+from boxengine.adapters.sql.jobs.store import SqlJobs
+from boxengine.engine.jobs.pipeline import JobPipeline
+from boxengine.engine.jobs.timing import JobTiming
+from boxengine.errors import BoxError
+from boxengine.settings import Settings
+
+SPARE_CONNECTIONS = 4
+"""Per box: claimer, recorder, keeper, reaper."""
+SILENT_AT_MOST = timedelta(hours=8)
+"""How long a handler on MySQL may leave its session idle: the server's own default."""
+
+
+def connect_jobs(settings: Settings, pipelines: Mapping[str, JobPipeline], *, threads: bool = True) -> SqlJobs:
+    """The store of these boxes; no connection is made yet.
+
+    Args:
+        threads: whether jobs will run; if not, a few connections are enough.
+
+    Raises:
+        BoxError: ``database.url`` is missing or makes no sense.
+    """
+    if settings.database.url is None:
+        raise BoxError("database.url is missing: set DATABASE_URL, or add the key to the configuration")
+    running = sum(pipeline.box.concurrency for pipeline in pipelines.values()) if threads else 0
+    engine = connect_database(
+        settings.database.url,
+        connections=running
+        + (settings.jobs.shared_threads if threads else 0)
+        + SPARE_CONNECTIONS * max(1, len(pipelines)),
+        idle_timeout=SILENT_AT_MOST,
+        prepared=settings.database.prepared_statements,
+        writes=threads,
+    )
+    models = {name: pipeline.model for name, pipeline in pipelines.items() if pipeline.model is not None}
+    return SqlJobs(engine, models)
+
+
+def timing_of(settings: Settings) -> JobTiming:
+    """The timing from the settings under ``jobs``, for the engine."""
+    configured = settings.jobs
+    return JobTiming(
+        heartbeat=configured.heartbeat.total_seconds(),
+        reaper=configured.reaper_period.total_seconds(),
+        poll=configured.poll_interval.total_seconds(),
+    )

@@ -1,0 +1,1 @@
+"""Messages that become items of inboxes: ``sources`` (which topics), ``consuming`` (the consumers)."""
