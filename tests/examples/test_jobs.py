@@ -192,6 +192,43 @@ def test_an_import_over_http_is_followed_canceled_and_goes_on_from_its_checkpoin
         monkeypatch.delitem(sys.modules, module)
 
 
-@pytest.mark.parametrize("name", ["outbox.yml", "imports.py", "uploads.py", "send.py", "prices.py"])
+def test_losses_are_computed_in_processes_one_of_which_is_killed_at_its_time_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_url: str
+) -> None:
+    (tmp_path / "fast.yml").write_text(FAST + "job_items: {risk_job: {timeout: PT1S}}\n")
+    monkeypatch.setenv("DATABASE_URL", postgres_url)
+    monkeypatch.setenv("BOXENGINE_CONFIG", f"{EXAMPLE / 'risk.yml'}:{tmp_path / 'fast.yml'}")
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    boxes = load_for_worker()
+    store = connect_jobs(boxes.resolved.settings, boxes.resolved.jobs, threads=False)
+    box = boxes.resolved.jobs["risk_job"].box
+    schema.create(store.engine, [box], {})
+    portfolio = {"loans": [1000.0, 2500.0, 400.0], "default_rate": 0.2}
+
+    def create(years: int, attempts: int) -> int:
+        with store.engine.begin() as connection:
+            args = {**portfolio, "years": years}
+            return boxes.create_job(connection, "risk_job", task="estimate_losses", args=args, max_attempts=attempts)
+
+    desk = SqlJobDesk(store)
+    short, endless = create(1200, 1), create(10**9, 1)
+    with boxengine.running(boxes):
+        eventually(lambda: sum(desk.stat(box).finished.values()) == 2)
+    done: Any = desk.show(box, short)
+    assert (done["status"], done["progress"]) == ("succeeded", {"done": 1200, "total": 1200})
+    assert (done["result"]["years"], done["result"]["worst"]) == (1200, 3900.0)
+    assert done["result"] == done["checkpoint"]
+    killed: Any = desk.show(box, endless)
+    assert killed["status"] == "failed"
+    assert "JobTimeout: no end within 1 s (timeout); the handler was stopped" in killed["error"]
+    assert killed["checkpoint"]["years"] >= killed["progress"]["done"] > 0, "what it told before it was killed"
+    store.close()
+    monkeypatch.delitem(sys.modules, "risk")
+
+
+PAGES = ["outbox.yml", "imports.py", "uploads.py", "send.py", "prices.py", "risk.py", "risk.yml"]
+
+
+@pytest.mark.parametrize("name", PAGES)
 def test_the_page_shows_the_example(name: str) -> None:
     assert (EXAMPLE / name).read_text().strip() in (ROOT / "docs" / "jobs.md").read_text()
