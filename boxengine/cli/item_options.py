@@ -31,6 +31,7 @@ class StatusName(StrEnum):
 
 BoxName = Annotated[str, typer.Argument(help="Name of the box.")]
 Statuses = Annotated[list[StatusName] | None, typer.Option("--status", "-s", help="Of this status; repeatable.")]
+Numbers = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="These ids: as with --ids.")]
 Ids = Annotated[list[str] | None, typer.Option("--ids", help="These ids: 1,2,3; repeatable.")]
 EventKey = Annotated[str | None, typer.Option("--event-key", help="Of this event key.")]
 From = Annotated[
@@ -59,6 +60,7 @@ def connected(context: typer.Context, name: str, loaded: Boxes | None = None) ->
 
 def item_filter(
     statuses: list[StatusName] | None,
+    numbers: list[str] | None,
     ids: list[str] | None,
     event_key: str | None,
     since: str | None,
@@ -66,14 +68,14 @@ def item_filter(
 ) -> ItemFilter:
     return ItemFilter(
         statuses=frozenset(Status[name.name] for name in statuses or ()),
-        ids=tuple(_ids(ids or ())),
+        ids=tuple(_ids([*(numbers or ()), *(ids or ())])),
         event_key=event_key,
         created_from=moment(since, option="--from"),
         created_before=moment(until, option="--to"),
     )
 
 
-def _ids(texts: list[str] | tuple[()]) -> Iterator[int]:
+def _ids(texts: list[str]) -> Iterator[int]:
     for text in texts:
         for part in text.split(","):
             if not part.strip().isdecimal() or len(part.strip()) > MOST_DIGITS:

@@ -18,6 +18,7 @@ from boxengine.cli.item_options import (
     EventKey,
     From,
     Ids,
+    Numbers,
     Statuses,
     To,
     connected,
@@ -74,6 +75,7 @@ def _command(action: Action) -> Callable[..., None]:
     def command(
         context: typer.Context,
         box: BoxName,
+        numbers: Numbers = None,
         *,
         status: Statuses = None,
         ids: Ids = None,
@@ -95,7 +97,7 @@ def _command(action: Action) -> Callable[..., None]:
         if unsuitable:
             suitable = ", ".join(each.name.lower() for each in sorted(SUITABLE[action]))
             raise typer.BadParameter(f"{action} takes {suitable} items", param_hint="--status")
-        which = item_filter(status, ids, event_key, since, until)
+        which = item_filter(status, numbers, ids, event_key, since, until)
         wish = _Wish(limit, dry_run, yes, json)
         if not (dry_run or yes):
             refuse_without_terminal(action)

@@ -10,7 +10,7 @@ import typer
 
 from boxengine.app.running.garbage import put_off
 from boxengine.cli.context import globals_of, notes, output, print_json, say
-from boxengine.cli.item_options import AsJson, BoxName, EventKey, From, Ids, Statuses, To, item_filter
+from boxengine.cli.item_options import AsJson, BoxName, EventKey, From, Ids, Numbers, Statuses, To, item_filter
 from boxengine.cli.item_view import as_json, details, listing
 from boxengine.domain.item import Status
 from boxengine.errors import BoxError
@@ -36,6 +36,7 @@ class _Looked(NamedTuple):
 def list_(
     context: typer.Context,
     box: BoxName,
+    numbers: Numbers = None,
     *,
     status: Statuses = None,
     ids: Ids = None,
@@ -50,7 +51,7 @@ def list_(
 
     Examples: boxengine items list order_outbox_item --status failed; boxengine items list order_outbox_item --from P1D --json
     """
-    which = item_filter(status, ids, event_key, since, until)
+    which = item_filter(status, numbers, ids, event_key, since, until)
     with _looked_at(context, box) as (looked, found):
         rows = looked.items.page(found, which, after=after, limit=limit)
     if json:

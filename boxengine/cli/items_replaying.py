@@ -8,7 +8,7 @@ import typer
 
 from boxengine.cli.asking import ask, refuse_without_terminal
 from boxengine.cli.context import globals_of, output, print_json
-from boxengine.cli.item_options import AsJson, BoxName, EventKey, From, Ids, To, connected, item_filter
+from boxengine.cli.item_options import AsJson, BoxName, EventKey, From, Ids, Numbers, To, connected, item_filter
 from boxengine.cli.text import counted
 from boxengine.domain.box import Storage
 from boxengine.errors import BoxError
@@ -17,6 +17,7 @@ from boxengine.errors import BoxError
 def replay(
     context: typer.Context,
     box: BoxName,
+    numbers: Numbers = None,
     *,
     ids: Ids = None,
     event_key: EventKey = None,
@@ -59,7 +60,7 @@ def replay(
     """
     from boxengine.engine import replaying  # noqa: PLC0415 - see Globals.boxes
 
-    which = item_filter(None, ids, event_key, since, until)
+    which = item_filter(None, numbers, ids, event_key, since, until)
     if not (dry_run or yes):
         refuse_without_terminal("replay")
     boxes = globals_of(context).boxes()

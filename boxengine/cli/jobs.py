@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 cli = typer.Typer(help="Look at long jobs, cancel them, run them again.", no_args_is_help=True)
 BoxName = Annotated[str, typer.Argument(help="Name of the box.")]
-Ids = Annotated[str | None, typer.Option("--ids", help="These ids: 1,2,3.")]
+Numbers = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="These ids: as with --ids.")]
+Ids = Annotated[list[str] | None, typer.Option("--ids", help="These ids: 1,2,3; repeatable.")]
 States = Annotated[list[JobState] | None, typer.Option("--status", "-s", help="Of this status; repeatable.")]
 Task = Annotated[str | None, typer.Option("--task", help="Of this task.")]
 LockKey = Annotated[str | None, typer.Option("--lock-key", help="Of this lock key.")]
@@ -102,6 +103,7 @@ def show(
 def cancel(
     context: typer.Context,
     box: BoxName,
+    numbers: Numbers = None,
     *,
     ids: Ids = None,
     status: States = None,
@@ -114,9 +116,9 @@ def cancel(
     A handler learns of it with its next heartbeat, by default within ten seconds, and stops when it reads job.cancelled. One
     that never reads it runs to its end.
 
-    Examples: boxengine jobs cancel report_job --ids 42; boxengine jobs cancel report_job --task export --yes
+    Examples: boxengine jobs cancel report_job 42; boxengine jobs cancel report_job --task export --yes
     """
-    which = JobFilter(ids=ids_of(ids), states=status, task=task, lock_key=lock_key)
+    which = JobFilter(ids=_chosen(numbers, ids), states=status, task=task, lock_key=lock_key)
     with _desk(globals_of(context).boxes(), box) as (desk, found):
         _agreed(which, yes=yes, what="cancel")
         say(f"{counted(desk.cancel(found, which), 'job')} canceled or asked to stop")
@@ -126,6 +128,7 @@ def cancel(
 def retry(
     context: typer.Context,
     box: BoxName,
+    numbers: Numbers = None,
     *,
     ids: Ids = None,
     status: States = None,
@@ -135,13 +138,13 @@ def retry(
 ) -> None:
     """Queue finished jobs again, with all their attempts and their last checkpoint.
 
-    Takes failed and lost jobs; with --ids or --status also others that are finished.
+    Takes failed and lost jobs; with ids or --status also others that are finished.
 
-    Example: boxengine jobs retry report_job --ids 42
+    Example: boxengine jobs retry report_job 42
     """
     chosen = [state for state in status or () if state in FINAL] if status else None
-    states = chosen if chosen is not None or ids else [JobState.FAILED, JobState.LOST]
-    which = JobFilter(ids=ids_of(ids), states=states, task=task, lock_key=lock_key)
+    states = chosen if chosen is not None or numbers or ids else [JobState.FAILED, JobState.LOST]
+    which = JobFilter(ids=_chosen(numbers, ids), states=states, task=task, lock_key=lock_key)
     with _desk(globals_of(context).boxes(), box) as (desk, found):
         _agreed(which, yes=yes, what="retry")
         say(f"{counted(desk.retry(found, which), 'job')} queued again")
@@ -260,6 +263,13 @@ def _box(boxes: Boxes, name: str) -> JobBox:
     return pipeline.box
 
 
+def _chosen(numbers: list[str] | None, ids: list[str] | None) -> list[int] | None:
+    """Those of the argument and those of the option; None: neither was given."""
+    if not (numbers or ids):
+        return None
+    return [*(ids_of(",".join(numbers or ()) or None, "ID") or ()), *(ids_of(",".join(ids or ()) or None) or ())]
+
+
 def ids_of(text: str | None, option: str = "--ids") -> list[int] | None:
     """The ids in an option; None: it was not given."""
     if text is None:
@@ -273,7 +283,7 @@ def ids_of(text: str | None, option: str = "--ids") -> list[int] | None:
 def _agreed(which: JobFilter, *, yes: bool, what: str) -> None:
     """Requires ``--yes`` for jobs that are not named by id."""
     if which.ids is None and not yes:
-        raise typer.BadParameter(f"is needed to {what} jobs that --ids does not name", param_hint="--yes")
+        raise typer.BadParameter(f"is needed to {what} jobs that are not named by id", param_hint="--yes")
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:

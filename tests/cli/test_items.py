@@ -59,6 +59,7 @@ def test_list_filters_and_pages(failed: Project) -> None:
         "--status failed --status pending --limit 2": [1, 2],
         "--limit 2 --after 8": [9, 10],
         "--ids 3,9": [3, 9],
+        "3 9": [3, 9],
         "--event-key 1": [2, 7],
         "--to PT3H": [2, 7],
         "--from PT3H --status pending": [8, 9, 10],
@@ -122,6 +123,9 @@ def test_a_dry_run_counts_and_changes_nothing(failed: Project) -> None:
         ("discard --status pending --status failed", {3: 10}),
         ("delete --event-key 0", {0: 4, 1: 4}),
         ("delete --ids 2,4,8", {0: 4, 1: 4}),
+        ("delete 2 4,8", {0: 4, 1: 4}),
+        ("discard 2 --ids 4", {0: 4, 1: 4, 3: 2}),
+        ("retry 2", {0: 5, 1: 5}),
         ("retry --limit 1", {0: 5, 1: 5}),
     ],
 )
@@ -323,6 +327,6 @@ def test_what_overtakes_goes_out_before_what_waits_for_its_key_and_to_the_transp
 def test_replay_needs_to_be_told_which_items_and_to_be_confirmed(project: Project) -> None:
     project.call("items", "replay", BOX, "--yes", expect=1)
     assert "too much" in project.errors
-    project.call("items", "replay", BOX, "--ids", "1", expect=2)
+    project.call("items", "replay", BOX, "1", expect=2)
     assert "--yes" in project.errors
     project.call("items", "replay", BOX, "--ids", "1", "--option", "headers=1", "--yes", expect=2)

@@ -78,6 +78,19 @@ def test_a_job_from_its_creation_to_its_end(project: Project) -> None:
     assert line.endswith(" s  on"), "the lag of the one that is ready"
 
 
+def test_ids_go_behind_the_box_or_into_the_option(project: Project) -> None:
+    project.run("db", "create", "report_job")
+    for number in range(6):
+        project.run("create", "report_job", "--task", "export", "--args", json.dumps({"n": number}))
+    assert project.run("jobs", "cancel", "report_job", "1", "2") == "2 jobs canceled or asked to stop\n"
+    assert project.run("jobs", "cancel", "report_job", "3", "--ids", "4", "--ids", "5") == (
+        "3 jobs canceled or asked to stop\n"
+    )
+    assert project.run("jobs", "retry", "report_job", "1", "4,5") == "3 jobs queued again\n"
+    queued = json.loads(project.run("jobs", "list", "report_job", "-s", "queued", "--json"))
+    assert [row["id"] for row in queued] == [6, 5, 4, 1]
+
+
 def test_db_upgrade_makes_and_completes_the_tables_of_jobs_and_then_has_nothing_to_do(
     tmp_path: Path, postgres_url: str
 ) -> None:
@@ -171,7 +184,8 @@ def test_a_task_with_a_contract_takes_what_the_contract_says(tmp_path: Path, pos
     ("command", "message", "code"),
     [
         (["jobs", "list", "order_outbox_item"], "unknown box 'order_outbox_item'; known boxes: report_job", 2),
-        (["jobs", "cancel", "report_job"], "is needed to cancel jobs that --ids does not name", 2),
+        (["jobs", "cancel", "report_job"], "is needed to cancel jobs that are not named by id", 2),
+        (["jobs", "cancel", "report_job", "x"], "Invalid value for ID: expected ids such as 1,2,3", 2),
         (["create", "report_job"], "is needed for a job", 2),
         (["create", "report_job", "--task", "nope"], "no task 'nope'; known: export", 1),
         (["create", "report_job", "--task", "export", "--args", "{"], "--args: expected JSON", 1),
