@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+from boxengine.domain.json_values import json_refusal
+
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
@@ -143,4 +145,9 @@ def _as_it_is(payload: bytes) -> bytes:
 
 
 def _json_bytes(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except UnicodeError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise ValueError(json_refusal(value, error)) from error

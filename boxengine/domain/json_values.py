@@ -10,6 +10,9 @@ _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _SURROGATE = re.compile(r"(?<!\\)(?:\\\\)*\\ud[89a-f]")
 _PAIR = re.compile(r"\\ud[89ab][0-9a-f]{2}\\ud[c-f]")
 
+_encode = json.JSONEncoder(allow_nan=False).encode
+"""Kept: ``json.dumps`` makes an encoder at every call with such an option."""
+
 
 def json_text(value: object) -> str:
     """The value as JSON.
@@ -18,7 +21,7 @@ def json_text(value: object) -> str:
     application may change its database.
 
     Raises:
-        ValueError: JSON cannot hold it; the message says why.
+        ValueError: JSON cannot hold it; the message says which part, and what to give in its place.
 
     Example::
 
@@ -26,13 +29,20 @@ def json_text(value: object) -> str:
         json_text("a\\0b")                # ValueError: a text with NUL (\\x00)
     """
     try:
-        text = json.dumps(value, allow_nan=False)
-    except TypeError as error:
-        raise ValueError(str(error)) from None
+        text = _encode(value)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    except (TypeError, ValueError) as error:
+        raise ValueError(json_refusal(value, error)) from None
     if "\\u0000" in text and _NUL.search(text):
         raise ValueError(r"a text with NUL (\x00), which PostgreSQL does not store")
     if "\\ud" in text and _SURROGATE.search(_PAIR.sub("", text)):
         raise ValueError("a text with half a surrogate pair, which is no character")
     return text
+
+
+def json_refusal(value: object, error: Exception) -> str:
+    """Why ``json.dumps`` has refused the value with this error: in our words, if they are known, else in its own."""
+    from boxengine.domain.json_advice import why_not_json  # noqa: PLC0415 - hardly a process needs it
+
+    return why_not_json(value) or str(error)

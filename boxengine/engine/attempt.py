@@ -28,7 +28,7 @@ def ends_the_worker(error: BaseException) -> bool:
 
 
 def reason_of(problem: object) -> str:
-    """One sentence for what a transport answered or raised: with the causes of an error, outermost last."""
+    """One sentence for what a transport answered or raised: with an error's causes, outermost last, and notes (``add_note``)."""
     match problem:
         case Failure(reason=reason):
             return text_of(reason)
@@ -36,7 +36,7 @@ def reason_of(problem: object) -> str:
             return text_of(problem)
         case BaseException() as error:
             cause = f"{reason_of(error.__cause__)}. " if error.__cause__ is not None else ""
-            return f"{cause}{type(error).__name__}: {text_of(error)}"
+            return f"{cause}{type(error).__name__}: {text_of(error)}{_notes(error)}"
         case False:
             return "returned False"
         case _:
@@ -60,6 +60,12 @@ def text_of(value: object) -> str:
         return str(value)
     except BaseException as error:  # users' classes
         return f"(says nothing: {type(error).__name__})"
+
+
+def _notes(error: BaseException) -> str:
+    """What was added to it with ``add_note``."""
+    notes = getattr(error, "__notes__", None)
+    return "".join(f" ({text_of(note)})" for note in notes) if isinstance(notes, list) else ""
 
 
 def frames_of(error: BaseException) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context, copy_context
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from boxengine.engine.awaiting.unawaited import Unawaited
 from boxengine.errors import BoxError
 
 
@@ -27,6 +28,7 @@ class Visit:
         self._cancelled = False
         self._ended = False
         self._thread = threading.get_ident()
+        self._unawaited = Unawaited()
         self._result: Any = None
         self._error: BaseException | None = None
 
@@ -77,10 +79,18 @@ class Visit:
             self._loop.call_soon_threadsafe(cancel)
 
     def result(self) -> Any:
-        """Returns or raises what the coroutine did; call it after the coroutine's end."""
+        """Returns or raises what the coroutine did; call it after the coroutine's end.
+
+        Raises:
+            BoxError: it returned, but has not awaited all that ``note`` was told of.
+        """
+        forgotten = self._unawaited.close()
         error, self._error = self._error, None
         if error is not None:
             raise error
+        if forgotten:
+            calls = ", ".join(f"{name}(...)" for name in forgotten)
+            raise BoxError(f"{calls}: was not awaited by its async handler, and did nothing; write await before it")
         return self._result
 
     # ── on the loop ──────────────────────────────────────────────────────────────────────────────────
@@ -105,6 +115,14 @@ class Visit:
         if cancelled:
             _current_task().cancel()
         return errand.outcome.result()
+
+    def note(self, coroutine: Coroutine[Any, Any, Any], name: str) -> Coroutine[Any, Any, Any]:
+        """Returns this coroutine, which is given to users' code; if nobody awaits it, ``result`` raises an error.
+
+        Args:
+            name: as the error is to call it.
+        """
+        return self._unawaited.note(coroutine, name)
 
     async def _main(self, function: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...]) -> None:
         try:

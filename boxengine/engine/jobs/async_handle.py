@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Coroutine
 from typing import Any
 
@@ -34,7 +33,6 @@ class AsyncJob(JobHandle[A]):
         super().__init__(run, unit)
         self.visit = visit
         """The coroutine, and the thread that writes for it."""
-        self._begun: list[Coroutine[Any, Any, None]] = []
 
     def checkpoint(self, state: Any) -> Coroutine[Any, Any, None]:
         """``await job.checkpoint(state)``: keeps ``state`` for later attempts, and commits what ``session`` has written with it.
@@ -47,9 +45,7 @@ class AsyncJob(JobHandle[A]):
             InvalidItem: the state cannot be JSON.
             StoreUnavailable: the database did not answer; what ``session`` wrote since the last checkpoint may be undone.
         """
-        made = self._await_checkpoint(state)
-        self._begun = [each for each in self._begun if _not_begun(each)] + [made]
-        return made
+        return self.visit.note(self.visit.errand(self._keep, state), "job.checkpoint")
 
     @property
     def session(self) -> Any:
@@ -59,17 +55,3 @@ class AsyncJob(JobHandle[A]):
         """
         self.ensure_held()
         return self._unit.awaited_session(self.visit)
-
-    def close(self) -> int:
-        """The handler has ended: how many of its checkpoints nobody awaited. They are given up."""
-        left = [each for each in self._begun if _not_begun(each)]
-        for each in left:
-            each.close()
-        return len(left)
-
-    async def _await_checkpoint(self, state: Any) -> None:
-        await self.visit.errand(self._keep, state)
-
-
-def _not_begun(coroutine: Coroutine[Any, Any, None]) -> bool:
-    return inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED

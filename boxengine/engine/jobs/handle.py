@@ -72,12 +72,7 @@ class HeldJob(JobFacts[A]):
         self._run.tell(values)
 
     def _pause(self, in_: timedelta | float | None) -> timedelta:
-        if in_ is None:
-            return self._run.box.pause_after(self.attempt)
-        try:
-            return span(in_)
-        except ValueError as error:
-            raise InvalidItem(f"retry: in_: {error}") from None
+        return self._run.box.pause_after(self.attempt) if in_ is None else checked_pause(in_)
 
 
 class JobHandle(HeldJob[A]):
@@ -151,6 +146,14 @@ class Job(JobHandle[A]):
 
 Handler = Callable[[Any], object]
 """A user's function of a job: plain, or ``async def``."""
+
+
+def checked_pause(in_: timedelta | float) -> timedelta:
+    """Raises ``InvalidItem`` unless it can be a pause before another attempt."""
+    try:
+        return span(in_)
+    except ValueError as error:
+        raise InvalidItem(f"retry: in_: {error}") from None
 
 
 def demand_json(value: Any, what: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from boxengine import errors
 from boxengine.domain.jobs import ClaimedJob
 from boxengine.engine.jobs.facts import A, JobFacts
-from boxengine.engine.jobs.handle import demand_json
+from boxengine.engine.jobs.handle import checked_pause, demand_json
 from boxengine.errors import BoxError, JobLost, JobRetry
 from boxengine.ports.contracts import ArgsCodec
 from boxengine.ports.job_processes import Answer, Call
@@ -129,8 +129,11 @@ class ProcessJob(JobFacts[A]):
 
         Args:
             in_: a timedelta, or seconds; None: as after a failed attempt.
+
+        Raises:
+            InvalidItem: it is below zero, or longer than 100 years.
         """
-        self._ask("retry", in_.total_seconds() if isinstance(in_, timedelta) else in_)
+        self._ask("retry", None if in_ is None else checked_pause(in_).total_seconds())
         raise JobRetry  # the worker's answer has raised it
 
     def close(self) -> None:

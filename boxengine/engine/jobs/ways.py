@@ -13,13 +13,11 @@ from boxengine.engine.jobs.handle import Handler, Job, JobHandle
 from boxengine.engine.jobs.in_process import InProcess
 from boxengine.engine.jobs.interrupting import Interrupt
 from boxengine.engine.jobs.run import Run
-from boxengine.errors import BoxError, JobLost
+from boxengine.errors import JobLost
 from boxengine.ports.job_processes import HandlerProcesses
 from boxengine.ports.jobs import JobUnit
 
 Interruptible = Callable[[], AbstractContextManager[Interrupt]]
-
-FORGOTTEN = "job.checkpoint(...) of an async handler was not awaited, so that it kept nothing: write await before it"
 
 
 class Way(Protocol):
@@ -67,11 +65,7 @@ class OnLoop:
         visit.begin(self._handler, job, name=f"{job.box_name} {job.task} {job.id}")
         visit.wait()
         run.leave()
-        forgotten = job.close()
-        result = visit.result()
-        if forgotten:
-            raise BoxError(FORGOTTEN)
-        return result
+        return visit.result()
 
 
 def way_of(

@@ -64,6 +64,13 @@ async def book_or_never_end(session: AsyncSession, item: Item) -> None:
         await asyncio.Event().wait()
 
 
+async def book_or_forget(session: AsyncSession, item: Item) -> None:
+    if item.event_key == "poor":
+        session.execute(sa.text("INSERT INTO bookings (item_id) VALUES (:id)"), {"id": item.id})  # type: ignore[unused-coroutine] # the mistake that is meant
+    else:
+        await book(session, item)
+
+
 @pytest.fixture
 def rig(make_rig: MakeRig) -> Rig:
     rig = make_rig(box={"bucket_size": 1})
@@ -83,7 +90,9 @@ def test_what_a_handler_writes_commits_with_the_items_status(rig: Rig) -> None:
     assert set(rig.statuses()) == {Status.DELIVERED}
 
 
-@pytest.mark.parametrize("work", [book_or_fail, book_or_raise, book_or_break_the_rules, book_or_never_end])
+@pytest.mark.parametrize(
+    "work", [book_or_fail, book_or_raise, book_or_break_the_rules, book_or_never_end, book_or_forget]
+)
 def test_a_handler_that_fails_leaves_no_trace_and_its_neighbours_stay(rig: Rig, work: Work) -> None:
     rig.carry(TransportSpec(name="bank", build=lambda: Handler(work), timeout=timedelta(seconds=2)))
     rich, poor, also_rich = rig.create("rich", "poor", "rich")
@@ -93,6 +102,7 @@ def test_a_handler_that_fails_leaves_no_trace_and_its_neighbours_stay(rig: Rig, 
     reason: dict[Work, str] = {
         book_or_never_end: "no answer within 2 s (timeout)",
         book_or_break_the_rules: "IntegrityError",
+        book_or_forget: "session.execute(...): was not awaited",
     }
     assert reason.get(work, "no money") in rig.row(poor).error_log
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -63,6 +64,19 @@ def test_an_item_commits_with_the_transaction_of_a_connection(rig: Rig) -> None:
     with rig.engine.begin() as connection:
         item_id = put(rig, connection)
     assert rig.row(item_id).event_key == "7"
+
+
+def test_options_that_json_cannot_hold_are_refused_with_the_part_and_what_to_give_instead(rig: Rig) -> None:
+    bad = {"headers": {"total": Decimal("1.5")}}
+    for options in ([bad], [{"n": 1}, bad]):
+        batch: Any = [{"event_key": 7, "payload": b"{}", "options": each} for each in options]
+        with Session(rig.engine) as session, session.begin(), pytest.raises(InvalidItem) as refused:
+            rig.boxes.create_outbox_batch(session, OrderOutboxItem, batch)
+        assert str(refused.value) == (
+            f"box {BOX}, item {len(options) - 1}: options: expected what JSON can hold: "
+            "['headers']['total'] is of type Decimal; give str(value)"
+        )
+    assert rig.rows() == {}
 
 
 def test_a_rollback_leaves_nothing_of_the_item_nor_of_the_order(rig: Rig) -> None:

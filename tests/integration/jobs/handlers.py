@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import String, select, text
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from boxengine import AsyncJob, Job, JobItem
@@ -81,6 +83,50 @@ async def until_told(job: AsyncJob[Any]) -> None:
     await job.session.execute(text("SELECT 1"))
     job.progress(waiting=True)
     await asyncio.Event().wait()
+
+
+def swallow(job: Job[Any]) -> str:
+    """Writes a row, and then the same one again in the way that is asked for; the error goes unnoticed."""
+    session = job.session
+    session.add(Effect(id=7, body="first"))
+    session.flush()
+    session.expunge_all()
+    with suppress(SQLAlchemyError):
+        match job.args["how"]:
+            case "statement":
+                session.execute(text("INSERT INTO effects (id, body) VALUES (7, 'again')"))
+            case "flush":
+                session.add(Effect(id=7, body="again"))
+                session.flush()
+            case "savepoint":
+                with session.begin_nested():
+                    session.execute(text("INSERT INTO effects (id, body) VALUES (7, 'again')"))
+    match job.args.get("then"):
+        case "checkpoint":
+            job.checkpoint(1)
+        case "statement":
+            session.execute(text("SELECT 1"))
+        case "rollback":
+            session.rollback()
+    return "done"
+
+
+async def forget(job: AsyncJob[Any]) -> str:
+    """Forgets one ``await``, with everything else in order."""
+    session = job.session
+    await session.execute(text("INSERT INTO effects (body) VALUES ('kept')"))
+    for _ in range(job.args.get("statements", 0)):
+        await session.execute(text("SELECT 1"))
+    match job.args["what"]:
+        case "execute":
+            session.execute(text("INSERT INTO effects (body) VALUES ('forgotten')"))
+        case "delete":
+            session.delete(await session.get(Effect, 1))
+        case "checkpoint":
+            job.checkpoint(1)  # type: ignore[unused-coroutine] # the mistake that is meant
+        case "task":
+            await asyncio.gather(session.execute(text("INSERT INTO effects (body) VALUES ('in a task')")))
+    return "done"
 
 
 GATES: dict[str, Gates] = {}

@@ -44,6 +44,8 @@ class Shop:
                         "guarded": f"{HERE}.Guarded",
                         "in_steps": f"{HERE}.in_steps",
                         "until_told": f"{HERE}.until_told",
+                        "swallow": f"{HERE}.swallow",
+                        "forget": f"{HERE}.forget",
                     },
                 }
             },

@@ -77,6 +77,9 @@ class SimulatedVisit:
     def errand(self, function: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
         return _Errand(partial(function, *arguments))
 
+    def note(self, coroutine: Any, _name: str) -> Any:
+        return coroutine
+
     def result(self) -> Any:
         if self._error is not None:
             raise self._error

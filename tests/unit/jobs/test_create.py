@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -65,6 +65,7 @@ def test_each_job_that_is_waited_for_counts_once() -> None:
         ({"lock": "k"}, "unknown attribute 'lock'; known: after, after_failure, args, "),
         ({"args": {1, 2}}, "args: expected what JSON can hold"),
         ({"args": float("inf")}, "args: expected what JSON can hold"),
+        ({"args": {"on": date(2026, 1, 1)}}, "JSON can hold: ['on'] is of type date; give value.isoformat()"),
         ({"args": {"name": "a\0b"}}, "args: expected what JSON can hold: a text with NUL"),
         ({"delay": 1, "available_at": datetime(2026, 1, 1, tzinfo=UTC)}, "exclude each other"),
         ({"delay": -1}, "delay: expected"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -57,6 +57,25 @@ def test_a_result_that_is_no_json_fails_the_attempt(result: object) -> None:
     crew.work()
     assert crew.row().status is JobState.QUEUED
     assert "expected what JSON can hold" in str(crew.row().error)
+
+
+@pytest.mark.parametrize("tell", ["return", "progress", "checkpoint"])
+def test_what_json_cannot_hold_is_named_with_its_type_and_what_to_give_instead(tell: str) -> None:
+    value = {"at": datetime(2026, 1, 1, tzinfo=UTC)}
+
+    def handler(job: Job[Any]) -> object:
+        match tell:
+            case "progress":
+                job.progress(**value)
+            case "checkpoint":
+                job.checkpoint(value)
+        return value
+
+    crew = Crew(handler)
+    crew.create()
+    crew.work()
+    assert crew.ends() == ["requeued"]
+    assert "JSON can hold: ['at'] is of type datetime; give value.isoformat()" in str(crew.row().error)
 
 
 @pytest.mark.parametrize("failure", [Failure("no good"), ValueError("no good")])

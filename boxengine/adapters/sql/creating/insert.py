@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Any
 
 from sqlalchemy import BigInteger, ColumnDefault, Connection, DateTime, Integer, MetaData, Table, func, select
+from sqlalchemy.exc import StatementError
 
 from boxengine.adapters.sql.creating.choosing import inserts_for
 from boxengine.adapters.sql.creating.known_rows import KnownRows
@@ -101,7 +102,12 @@ class SqlRows:
         riding = notifies and not keyed and len(rows) == 1
         if riding:
             rows = [{**rows[0], TOLD: self._signal_of(rows[0]).encode()}]
-        inserted = self._insert_rows(connection, rows, keyed=keyed)
+        try:
+            inserted = self._insert_rows(connection, rows, keyed=keyed)
+        except (StatementError, TypeError, ValueError) as error:
+            # Not sooner: an engine's json_serializer may store more than Python's json does.
+            self._demand_json_options(rows, error)
+            raise
         if send is not None:
             signal = self._signal_of(rows[0]) if len(rows) == 1 else Signal(self._box.name, None)
             send_after_commit(connection, [signal], send)
@@ -115,6 +121,18 @@ class SqlRows:
         except ValueError:
             message = f"event_key {key!r} is no number, and the table {self._table.fullname} stores its keys as numbers"
             raise InvalidItem(f"box {self._box.name}: {message}") from None
+
+    def _demand_json_options(self, rows: Sequence[Attributes], error: Exception) -> None:
+        """Says which part of which options cannot be JSON, if that is what the error is about."""
+        if not isinstance(getattr(error, "orig", error), TypeError | ValueError):
+            return
+        from boxengine.domain.json_advice import why_not_json  # noqa: PLC0415 - hardly a process needs it
+
+        for position, row in enumerate(rows):
+            why = why_not_json(row.get("options"))
+            if why is not None:
+                message = f"box {self._box.name}, item {position}: options: expected what JSON can hold: {why}"
+                raise InvalidItem(message) from error
 
     # ── the statements ───────────────────────────────────────────────────────────────────────────────
 

@@ -8,6 +8,7 @@ from typing import Any, NoReturn, cast
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.orm import Session, SessionTransaction
 
+from boxengine.adapters.sql.jobs.aborted import note_errors
 from boxengine.adapters.sql.jobs.rows import limit_silence
 from boxengine.adapters.sql.sessions.async_session import Visit, route
 from boxengine.errors import BoxError
@@ -25,6 +26,8 @@ class JobSession(Session):
         """Whose coroutine uses it; None: a plain handler does."""
         self.connected = False
         """Whether it has a connection."""
+        self.failure: BaseException | None = None
+        self.undone = False
         event.listen(self, "after_begin", _connected)
         event.listen(self, "after_transaction_end", _disconnected)
 
@@ -64,10 +67,12 @@ def _connected(session: Session, _transaction: SessionTransaction, connection: C
     limit_silence(connection, timedelta(0))
     own = cast("JobSession", session)
     own.connected = True
+    note_errors(connection, own)
     if own.visit is not None:
         route(connection, own.visit)
 
 
 def _disconnected(session: Session, transaction: SessionTransaction) -> None:
     if transaction.parent is None:
-        cast("JobSession", session).connected = False
+        own = cast("JobSession", session)
+        own.connected, own.failure, own.undone = False, None, False

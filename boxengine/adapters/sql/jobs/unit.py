@@ -12,6 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from boxengine.adapters.sql.connecting.errors import blaming_the_row, translated
 from boxengine.adapters.sql.jobs import writes
+from boxengine.adapters.sql.jobs.aborted import demanding_transaction
 from boxengine.adapters.sql.jobs.ends import Ends
 from boxengine.adapters.sql.jobs.rows import SILENCE, JobRows, limit_silence, short
 from boxengine.adapters.sql.jobs.session import JobSession
@@ -40,7 +41,7 @@ class SqlUnit:
     def awaited_session(self, visit: Any) -> Any:
         session = self.session
         if self._awaited is None or session.visit is not visit:
-            self._awaited = awaited(session)
+            self._awaited = awaited(session, visit)
             session.visit = visit
         return self._awaited
 
@@ -70,7 +71,7 @@ class SqlUnit:
         session = self._session
         if session is None:
             return self._alone(write)
-        with translated(self._engine), blaming_the_row():
+        with translated(self._engine), blaming_the_row(), demanding_transaction(session):
             session.flush()
             connection = session.connection()
             limit_silence(connection, timedelta(seconds=SILENCE))

@@ -7,9 +7,10 @@ the claim's thread executes it. So a statement does not block the event loop, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial, wraps
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from sqlalchemy import Connection, Engine, event
@@ -34,6 +35,9 @@ class Visit(Protocol):
     async def errand(self, function: Any, /, *arguments: Any) -> Any:
         """Calls the function in the visit's thread and awaits the result."""
 
+    def note(self, coroutine: Coroutine[Any, Any, Any], name: str) -> Coroutine[Any, Any, Any]:
+        """Returns the coroutine, after whose name the call fails if nobody awaits it."""
+
 
 @contextmanager
 def lend(session: Session, visit: Visit) -> Iterator[AsyncSession]:
@@ -43,7 +47,7 @@ def lend(session: Session, visit: Visit) -> Iterator[AsyncSession]:
         BoxError: greenlet is not installed, or the delivery has no SQLAlchemy session.
     """
     connection = session.connection()
-    lent = awaited(session)
+    lent = awaited(session, visit)
     route(connection, visit)
     try:
         yield lent
@@ -66,12 +70,20 @@ class _Over:
         raise BoxError("this session belongs to a call that is over")
 
 
-def awaited(session: Session) -> AsyncSession:
-    """An ``AsyncSession`` over this session, whose connection is routed.
+def awaited(session: Session, visit: Visit) -> AsyncSession:
+    """An ``AsyncSession`` over this session, whose connection is routed. The visit is told of each coroutine that it makes.
 
     Raises:
         BoxError: greenlet is not installed.
     """
+    made: AsyncSession = _claim_session()(sync_session_class=lambda **_options: session)
+    made.__dict__[_VISIT] = visit
+    return made
+
+
+@cache
+def _claim_session() -> Any:
+    """The class of these sessions, made when the first is needed: it needs greenlet."""
     try:
         import greenlet  # noqa: F401, PLC0415 - an optional dependency
         from sqlalchemy.ext.asyncio import AsyncResult  # noqa: PLC0415 - which needs it
@@ -100,7 +112,21 @@ def awaited(session: Session) -> AsyncSession:
         async def stream_scalars(self, statement: Any, params: Any = None, **options: Any) -> Any:
             return (await self.stream(statement, params, **options)).scalars()
 
-    return ClaimSession(sync_session_class=lambda **_options: session)  # type: ignore[arg-type] # it calls it like one
+    for name, method in inspect.getmembers(ClaimSession, inspect.iscoroutinefunction):
+        if not name.startswith("_"):
+            setattr(ClaimSession, name, _noted(method))
+    return ClaimSession
+
+
+def _noted(method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """A method that tells the visit of its coroutine."""
+
+    @wraps(method)
+    def noted(self: Any, *arguments: Any, **options: Any) -> Coroutine[Any, Any, Any]:
+        visit: Visit = self.__dict__[_VISIT]
+        return visit.note(method(self, *arguments, **options), f"session.{method.__name__}")
+
+    return noted
 
 
 def _listen(engine: Engine) -> None:

@@ -1,0 +1,79 @@
+"""Transactions that an error has ended while the handler goes on: whatever it writes from then on is not kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, cast
+
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.exc import PendingRollbackError, SQLAlchemyError
+
+from boxengine.errors import BoxError
+
+ADVICE = (
+    "job.session: an earlier statement of the handler failed, and its transaction with it, so that nothing can be written any "
+    "more; let the error pass, or put a statement that may fail into a savepoint: with job.session.begin_nested(): ... (async "
+    "with in an async handler)"
+)
+_IN_FAILED_TRANSACTION = "25P02"
+"""PostgreSQL refuses every statement after one that failed."""
+_DEADLOCK = 1213
+"""MySQL and MariaDB have undone the whole transaction; the next statement begins a new one without a word."""
+_SESSION = "boxengine_job_session"
+
+
+class HandlersTransaction(Protocol):
+    """A handler's session, as far as errors in its transaction go."""
+
+    failure: BaseException | None
+    """The latest error of a statement in this transaction that is not a consequence of an earlier one."""
+    undone: bool
+    """Whether the server has undone the transaction, and would go on with another one."""
+
+
+def watch(engine: Engine) -> None:
+    """Notes the errors of handlers' statements from now on, in the sessions that were told to ``note_errors``."""
+    event.listen(engine, "handle_error", _note)
+
+
+def note_errors(connection: Connection, session: HandlersTransaction) -> None:
+    """Notes errors of this connection in the session, until the pool gets the connection back."""
+    connection.execution_options(**{_SESSION: session})
+
+
+@contextmanager
+def demanding_transaction(session: HandlersTransaction) -> Iterator[None]:
+    """Writes of ours through a handler's session.
+
+    Raises:
+        BoxError: the transaction was ended by an error that the handler has caught.
+    """
+    if session.undone:
+        raise BoxError(ADVICE) from session.failure
+    try:
+        yield
+    except SQLAlchemyError as error:
+        if not _is_consequence(error) or getattr(session.failure, "connection_invalidated", False):
+            raise
+        raise BoxError(ADVICE) from (session.failure or error)
+
+
+def _note(context: ExceptionContext) -> None:
+    options: Any = {} if context.connection is None else context.connection.get_execution_options()
+    session = cast("HandlersTransaction | None", options.get(_SESSION))
+    error = context.sqlalchemy_exception
+    if session is None or error is None:
+        return
+    if _is_consequence(error):
+        error.add_note(ADVICE)
+    else:
+        session.failure = error
+        session.undone = session.undone or next(iter(context.original_exception.args), None) == _DEADLOCK
+
+
+def _is_consequence(error: BaseException) -> bool:
+    return isinstance(error, PendingRollbackError) or (
+        getattr(getattr(error, "orig", None), "sqlstate", None) == _IN_FAILED_TRANSACTION
+    )

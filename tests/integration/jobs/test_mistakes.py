@@ -1,0 +1,97 @@
+"""Mistakes that handlers make with their sessions, and what the attempt's error says about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from boxengine.domain.jobs import JobState
+from tests.integration.jobs.shop import Shop
+
+ADVICE = "an earlier statement of the handler failed"
+DUPLICATE = "IntegrityError"
+
+
+@pytest.fixture
+def shop(postgres_url: str, tmp_path: Path) -> Iterator[Shop]:
+    with closing(Shop(tmp_path, postgres_url)) as shop:
+        yield shop
+
+
+@pytest.fixture
+def mysql_shop(mysql_url: str, tmp_path: Path) -> Iterator[Shop]:
+    with closing(Shop(tmp_path, mysql_url)) as shop:
+        yield shop
+
+
+def effects(shop: Shop) -> list[str]:
+    with shop.engine.connect() as connection:
+        return list(connection.scalars(text("SELECT body FROM effects ORDER BY id")))
+
+
+def end_of(shop: Shop, task: str, state: JobState, **args: Any) -> Any:
+    with shop.worker():
+        return shop.becomes(shop.create(task, args=args, max_attempts=1), state)
+
+
+@pytest.mark.parametrize("then", ["end", "checkpoint", "statement"])
+@pytest.mark.parametrize("how", ["statement", "flush"])
+def test_whoever_goes_on_after_a_failed_statement_is_told_of_it_and_of_savepoints(
+    shop: Shop, how: str, then: str
+) -> None:
+    row = end_of(shop, "swallow", JobState.FAILED, how=how, then=then)
+    if (how, then) == ("flush", "statement"):
+        assert "previous exception during flush" in row["error"], "SQLAlchemy's own words"
+    else:
+        assert ADVICE in row["error"]
+        assert "begin_nested()" in row["error"]
+    assert DUPLICATE in row["error"] or then == "statement", "what has failed first"
+    assert (row["checkpoint"], effects(shop)) == (None, [])
+
+
+def test_a_mistake_in_a_transaction_is_no_outage(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    row = end_of(shop, "swallow", JobState.FAILED, how="statement")
+    assert "StoreUnavailable" not in row["error"]
+    assert not [record for record in caplog.records if "does not answer" in record.getMessage()]
+
+
+def test_an_error_in_a_savepoint_leaves_the_rest(shop: Shop) -> None:
+    row = end_of(shop, "swallow", JobState.SUCCEEDED, how="savepoint", then="checkpoint")
+    assert (row["result"], effects(shop)) == ("done", ["first"])
+
+
+def test_a_handler_that_rolls_back_may_go_on(shop: Shop) -> None:
+    row = end_of(shop, "swallow", JobState.SUCCEEDED, how="flush", then="rollback")
+    assert (row["result"], effects(shop)) == ("done", [])
+
+
+def test_mariadb_keeps_what_was_written_before_a_failed_statement(mysql_shop: Shop) -> None:
+    row = end_of(mysql_shop, "swallow", JobState.SUCCEEDED, how="statement", then="checkpoint")
+    assert (row["result"], effects(mysql_shop)) == ("done", ["first"])
+
+
+@pytest.mark.parametrize("what", ["execute", "delete"])
+def test_a_call_of_the_session_that_nobody_awaits_fails_the_attempt_and_undoes_the_rest(shop: Shop, what: str) -> None:
+    row = end_of(shop, "forget", JobState.FAILED, what=what)
+    assert f"BoxError: session.{what}(...): was not awaited" in row["error"]
+    assert effects(shop) == []
+
+
+def test_a_forgotten_await_is_found_among_many_statements(shop: Shop) -> None:
+    row = end_of(shop, "forget", JobState.FAILED, what="execute", statements=100)
+    assert "session.execute(...): was not awaited" in row["error"]
+
+
+def test_a_checkpoint_that_nobody_awaits_is_named(shop: Shop) -> None:
+    row = end_of(shop, "forget", JobState.FAILED, what="checkpoint")
+    assert "job.checkpoint(...): was not awaited" in row["error"]
+
+
+def test_a_call_that_another_task_awaits_is_awaited(shop: Shop) -> None:
+    row = end_of(shop, "forget", JobState.SUCCEEDED, what="task")
+    assert (row["result"], effects(shop)) == ("done", ["kept", "in a task"])
