@@ -193,5 +193,19 @@ def test_a_worker_imports_neither_kafka_nor_metrics_nor_what_draws_where_none_is
     assert unneeded & set(modules) == set()
 
 
+def test_a_worker_imports_no_orm_and_nothing_of_long_jobs_where_none_is_asked_for(
+    tmp_path: Path, postgres_url: str, redis_url: str
+) -> None:
+    modules = told_at_delivery(tmp_path, postgres_url=postgres_url, redis_url=redis_url)["modules"]
+    unneeded = {
+        "sqlalchemy.orm",
+        "greenlet",
+        "multiprocessing",
+        "boxengine.app.jobs.loops",
+        "boxengine.engine.jobs.runner",
+    }
+    assert unneeded & set(modules) == set()
+
+
 def test_a_worker_looks_for_garbage_once_it_delivers(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
     assert told_at_delivery(tmp_path, postgres_url=postgres_url, redis_url=redis_url)["collecting"]

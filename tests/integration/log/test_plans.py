@@ -63,7 +63,7 @@ def stale(request: pytest.FixtureRequest, postgres_url: str) -> Iterator[Bench]:
 
 
 def test_no_question_walks_over_what_was_delivered(stale: Bench) -> None:
-    statements = stale.store._statements(stale.box)
+    statements = stale.store._known.statements(stale.box)
     assert isinstance(statements, LogStatements)
     with stale.engine.connect() as connection:
         connection.execute(

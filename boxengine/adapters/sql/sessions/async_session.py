@@ -14,12 +14,12 @@ from functools import cache, partial, wraps
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from sqlalchemy import Connection, Engine, event
-from sqlalchemy.orm import Session
 
 from boxengine.errors import BoxError
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
+    from sqlalchemy.orm import Session
 
 _VISIT = "boxengine_visit"
 """The key in a connection's ``info`` that names the visit which executes its statements now."""

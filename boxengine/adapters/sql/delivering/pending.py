@@ -1,0 +1,31 @@
+"""Which tables have a pending row: one query for many boxes, which reads only the beginning of an index of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from boxengine.adapters.sql.shape.tables import BoxTable
+from boxengine.domain.item import Status
+
+
+def any_pending(tables: Sequence[BoxTable], begins: Sequence[Mapping[int, int]]) -> str:
+    """A query for the places of the tables that have a pending row. It reads only the beginning of an index of each.
+
+    Args:
+        begins: of each table, the ids after which to read, by bucket; empty: from the start.
+    """
+    return " UNION ALL ".join(
+        f"(SELECT {place} AS place FROM {_behind(table, begin) if begin else table.name} "
+        f"{'' if begin else f'WHERE status = {Status.PENDING:d} {table.pending_first}'} LIMIT 1)"
+        for place, (table, begin) in enumerate(zip(tables, begins, strict=True))
+    )
+
+
+def _behind(table: BoxTable, begin: Mapping[int, int]) -> str:
+    """The first pending row of each bucket behind an id."""
+    held = ", ".join(f"({bucket}, {after})" for bucket, after in begin.items())
+    return (
+        f"(VALUES {held}) AS held(bucket, after) CROSS JOIN LATERAL (SELECT 1 FROM {table.name} AS t "
+        f"WHERE t.status = {Status.PENDING:d} AND (t.bucket, t.id) > (held.bucket, held.after) AND t.bucket <= held.bucket "
+        "ORDER BY t.bucket, t.id LIMIT 1) AS first"
+    )
