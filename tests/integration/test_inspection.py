@@ -248,6 +248,19 @@ def test_under_strict_order_a_failed_row_holds_back_its_bucket(harness: SqlHarne
     assert bench.inspector.followers(bench.box, bench.row(first), limit=100) == Count(1)
 
 
+def test_under_strict_order_only_so_many_rows_of_a_bucket_are_searched_for_the_one_that_holds_it_back(
+    harness: SqlHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection, "_SEARCHED_BEFORE", 3)
+    bench = Bench(harness, strict_order=StrictOrder.BUCKET)
+    kinds = {0: [1], 1: [4], 2: [8]}
+    for bucket, retrying in kinds.items():
+        ids = [(bench.retrying if n in retrying else bench.insert)(bucket=bucket) for n in range(10)]
+        held_by = bench.inspector.holding_back(bench.box, bench.row(ids[9]))
+        found = None if held_by is None else ids.index(held_by.id)
+        assert found == {0: 1, 1: None, 2: 8}[bucket], "among the first three, and the last three before it"
+
+
 def test_without_strict_order_nothing_holds_back(bench: Bench) -> None:
     bench.fail()
     assert bench.inspector.holding_back(bench.box, bench.row(bench.insert())) is None
@@ -293,20 +306,26 @@ def test_a_table_of_the_reference_with_numbers_for_keys_is_searched_too(harness:
     assert bench.walk(ItemFilter(event_key="no number"), OLDER)[0] == []
 
 
+SLOW = {
+    "postgresql": "SELECT pg_sleep(60)",
+    "mysql": "SELECT count(*) FROM information_schema.columns a, information_schema.columns b, information_schema.columns c",
+}
+
+
 def test_a_search_leaves_a_step_that_takes_too_long_to_the_next_page(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    harness: SqlHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inspection, "SHORT", timedelta(milliseconds=5))
     monkeypatch.setattr(inspection, "_FIRST", 6)
-    harness = postgresql(postgres_url)
     bench = Bench(harness, window=40)
+    dialect = "postgresql" if bench.engine.dialect.name == "postgresql" else "mysql"
     ids = [bench.insert(DELIVERED) for _ in range(20)]
     look, steps = Windows.look, list[int]()
 
     def slower_and_slower(self: Windows, *given: Any, **how: Any) -> Any:
         steps.append(how["size"])
         if len(steps) > 1:
-            self._rows.connection.execute(sa.text("SELECT pg_sleep(60)"))
+            self._rows.connection.execute(sa.text(SLOW[dialect]))
         return look(self, *given, **how)
 
     monkeypatch.setattr(Windows, "look", slower_and_slower)
@@ -315,7 +334,6 @@ def test_a_search_leaves_a_step_that_takes_too_long_to_the_next_page(
     )
     assert (len(found.rows), len(steps)) == (0, 2)
     assert found.searched_to == ids[-6]
-    harness.close()
 
 
 def test_no_question_reads_more_than_it_may_of_a_large_table(postgres_url: str) -> None:

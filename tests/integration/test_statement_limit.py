@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from boxengine.adapters.sql.connecting.engine import connect
 from boxengine.adapters.sql.connecting.errors import translated
+from boxengine.adapters.sql.connecting.limiting import shortly, took_too_long
 from boxengine.errors import StoreUnavailable
 from tests.servers.pgbouncer import PgBouncer
 
@@ -43,6 +44,19 @@ def test_so_it_is_on_mariadb(mysql_url: str) -> None:
     assert "max_statement_time" in breaks_off(engine, slow)
     with engine.connect() as connection:
         assert connection.execute(sa.text("SELECT 1")).scalar_one() == 1
+    engine.dispose()
+
+
+def test_a_shorter_limit_ends_with_its_statements_and_the_connection_has_its_own_again(mysql_url: str) -> None:
+    engine = connect(mysql_url, connections=1, statement_limit=timedelta(minutes=1))
+    with engine.connect() as connection:
+        with pytest.raises(sa.exc.DBAPIError) as told, shortly(connection, timedelta(milliseconds=50)):
+            connection.exec_driver_sql(
+                "SELECT count(*) FROM information_schema.columns a, information_schema.columns b, information_schema.columns c"
+            )
+        assert told.value.orig is not None
+        assert took_too_long(told.value.orig)
+        assert connection.exec_driver_sql("SELECT @@SESSION.max_statement_time").scalar_one() == 60
     engine.dispose()
 
 

@@ -1,4 +1,4 @@
-"""Gives a statement a shorter time limit than its connection has, where an answer may be left out (PostgreSQL)."""
+"""Gives a statement a shorter time limit than its connection has, where an answer may be left out."""
 
 from __future__ import annotations
 
@@ -6,11 +6,37 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
+from sqlalchemy import Connection
+
 from boxengine.adapters.sql.connecting.cursors import Cursor
 
 SHORT = timedelta(milliseconds=50)
 """For statements that somebody waits for, or that are asked again and again."""
 _CANCELED = "57014"
+_MYSQL_TOO_LONG = (1969, 3024)
+"""The errors of MariaDB and of MySQL."""
+
+
+@contextmanager
+def shortly(connection: Connection, limit: timedelta) -> Iterator[None]:
+    """Statements on this connection that take longer raise the driver's error. On PostgreSQL the end is a rollback."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(limited_to(limit))
+        try:
+            yield
+        finally:
+            connection.rollback()
+        return
+    milliseconds = limit // timedelta(milliseconds=1)
+    mariadb = getattr(connection.dialect, "is_mariadb", False)
+    name, value = ("max_statement_time", milliseconds / 1000) if mariadb else ("max_execution_time", milliseconds)
+    before = connection.exec_driver_sql(f"SELECT @@SESSION.{name}").scalar_one()
+    connection.exec_driver_sql(f"SET SESSION {name} = {value}")
+    try:
+        yield
+    finally:
+        with suppress(Exception):  # the connection may be gone, and nobody uses it again then
+            connection.exec_driver_sql(f"SET SESSION {name} = {before}")
 
 
 @contextmanager
@@ -34,4 +60,4 @@ def limited_to(limit: timedelta) -> str:
 
 def took_too_long(error: BaseException) -> bool:
     """Whether the database canceled the statement, because of its time limit or on somebody's command."""
-    return getattr(error, "sqlstate", None) == _CANCELED
+    return getattr(error, "sqlstate", None) == _CANCELED or error.args[:1] in [(each,) for each in _MYSQL_TOO_LONG]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DataError, DBAPIError
 
 from boxengine.adapters.sql.connecting.errors import translated
-from boxengine.adapters.sql.connecting.limiting import SHORT, limited_to, took_too_long
+from boxengine.adapters.sql.connecting.limiting import SHORT, shortly, took_too_long
 from boxengine.adapters.sql.delivering.fronts import behind_front, held_from
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.looking.item_rows import ItemRows
@@ -34,6 +34,8 @@ PAGE = 50
 """Rows; every window has room for at least a page."""
 _TROUBLED_PER_BOX = 2_000
 """Pending rows of a box that are searched for failed attempts."""
+_SEARCHED_BEFORE = 1_000
+"""Pending rows that are searched at each end of a bucket for the one that holds back another."""
 _FIRST, _WIDER = 500, 5
 """Rows of a search's first window, and the factor by which each next one is wider."""
 
@@ -154,7 +156,7 @@ class _Look:
             return sorted(some, reverse=towards is Towards.OLDER), None
         span, size = self._span(which), self._first_size(which, window, limit)
         ids, limited = list[int](), False
-        try:
+        with ExitStack() as stack:
             while True:
                 wanted = limit - len(ids)
                 part = span.from_id(start, towards)
@@ -169,14 +171,11 @@ class _Look:
                     return ids, ids[-1]
                 if seen.horizon is None or len(ids) == limit or enough():
                     return ids, seen.horizon
-                if self._postgresql and not limited:
+                if not limited:
                     # The first window's answer is enough for a page: the next page may search the others.
-                    self._connection.execute(text(limited_to(SHORT)))
+                    stack.enter_context(shortly(self._connection, SHORT))
                     limited = True
                 start, size = seen.horizon, min(max(window, size), _WIDER * size)
-        finally:
-            if limited:
-                self._connection.rollback()  # ends the limit
 
     def _first_size(self, which: ItemFilter, window: int, limit: int) -> int:
         """The first window's rows. A search that an index answers needs no wide window; nor, often, one that many rows match."""
@@ -231,12 +230,12 @@ class _Look:
         return [int(row[0]) for row in self._connection.execute(text(query), {"share": share, "most": 1000})]
 
     def first_troubled_before(self, row: ItemRow) -> int | None:
+        """The first pending or failed row that keeps this one waiting."""
+        if self._box.strict_order is StrictOrder.BUCKET:
+            return self._first_troubled_of_bucket(row)
         delayed = " OR e.available_at IS NOT NULL" if self._found.has("available_at") else ""
         of_bucket = "e.bucket = :bucket AND e.id < :id"
-        if self._box.strict_order is StrictOrder.BUCKET:
-            order = "ORDER BY e.bucket, e.id"
-            where = [f"{of_bucket} AND e.status = 0 AND (e.errors_count > 0{delayed}) {order}"]
-        elif self._postgresql:
+        if self._postgresql:
             troubled = f"(e.status = 1 OR (e.status = 0 AND (e.errors_count > 0{delayed})))"
             where = [f"{of_bucket} AND e.event_key = :key AND {troubled} ORDER BY e.bucket, e.event_key, e.id"]
         else:
@@ -246,13 +245,27 @@ class _Look:
                 f"{of_bucket} AND {key} AND e.status = 0 AND (e.errors_count > 0{delayed}) ORDER BY e.id",
             ]
         values = {"bucket": row.bucket, "id": row.id, "key": row.event_key}
-        if self._box.strict_order is StrictOrder.BUCKET:
-            values.pop("key")
         found = [
             self._connection.execute(text(f"SELECT e.id FROM {self._name} AS e WHERE {each} LIMIT 1"), values).scalar()
             for each in where
         ]
         return min((int(each) for each in found if each is not None), default=None)
+
+    def _first_troubled_of_bucket(self, row: ItemRow) -> int | None:
+        """Among the first pending rows of its bucket, which workers go through first, and the last ones before it.
+
+        No index leads to it in every table, and so all rows between them would have to be read.
+        """
+        delayed = "t.available_at" if self._found.has("available_at") else "NULL"
+        side = (
+            f"SELECT t.id, t.errors_count, {delayed} AS not_before FROM {self._name} AS t {self._mysql_hint} "
+            "WHERE t.status = 0 AND t.bucket = :bucket AND t.id > :front AND t.id < :id ORDER BY "
+        )
+        first, last = f"({side} t.bucket, t.id LIMIT :limit)", f"({side} t.bucket DESC, t.id DESC LIMIT :limit)"
+        query = f"SELECT min(id) FROM ({first} UNION ALL {last}) AS w WHERE errors_count > 0 OR not_before IS NOT NULL"
+        values = {"bucket": row.bucket, "front": self._front(row), "id": row.id, "limit": _SEARCHED_BEFORE}
+        found = self._connection.execute(text(query), values).scalar()
+        return None if found is None else int(found)
 
     def pending_before(self, row: ItemRow, limit: int) -> int:
         return self._counted(
