@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,11 +24,14 @@ from boxengine.cli.context import (
 from boxengine.cli.job_status import JobLook
 from boxengine.cli.status_view import COUNTED, view
 from boxengine.domain.item import rfc3339
-from boxengine.errors import SchemaMismatch
-from boxengine.ports import Count, OpenCircuit, WorkerInfo
+from boxengine.errors import QueueUnavailable, SchemaMismatch, StoreUnavailable
+from boxengine.ports import Count, OpenCircuit, WorkerInfo, Workers
 
 if TYPE_CHECKING:
+    from boxengine.adapters.sql.jobs.store import SqlJobs
+    from boxengine.app.boxes import Boxes
     from boxengine.app.overview import BoxView, Lookout
+    from boxengine.app.servers.connected import Servers
 
 
 def status(
@@ -63,6 +66,7 @@ def status(
     look = _Look(
         Lookout(servers, wanted, auto_disabled=auto_disabled, exact=exact) if wanted else None,
         None if store is None else JobLook(store, of_jobs, auto_disabled=auto_disabled, exact=exact),
+        _fleets(boxes, servers, store),
     )
     try:
         if not watch:
@@ -110,9 +114,13 @@ def _watch(look: _Look, wait: Callable[[float], bool], interval: float, *, as_js
 class _Look:
     """Takes looks at the boxes; each gives one row per box."""
 
-    def __init__(self, lookout: Lookout | None, jobs: JobLook | None) -> None:
+    def __init__(self, lookout: Lookout | None, jobs: JobLook | None, fleets: Sequence[Workers]) -> None:
+        """Args:
+        fleets: where workers that run long jobs announce themselves.
+        """
         self._lookout = lookout
         self._jobs = jobs
+        self._fleets = fleets
         self.problems: list[str] = []
         """The problems of the last look; ``hints`` are of the last look, too."""
         self.hints: list[str] = []
@@ -130,8 +138,36 @@ class _Look:
             self.problems, self.hints = list(look.outages), list(look.hints)
             rows += [_row(each, look.taken_at) for each in look.boxes]
         if self._jobs is not None:
-            rows += self._jobs.rows(self.problems)
+            of_jobs = self._jobs.rows(self.problems)
+            workers = self._living() if of_jobs else []
+            rows += [{**row, "workers": _those_of(row["box"], workers)} for row in of_jobs]
         return rows
+
+    def _living(self) -> list[WorkerInfo] | None:
+        """The known workers that run long jobs; None: the database does not answer."""
+        living = list[WorkerInfo]()
+        for fleet in self._fleets:
+            try:
+                living += fleet.living()
+            except QueueUnavailable:
+                continue  # told of with the other boxes; long jobs need no Redis
+            except StoreUnavailable:
+                return None  # told of with the counts
+        return living
+
+
+def _fleets(boxes: Boxes, servers: Servers, store: SqlJobs | None) -> list[Workers]:
+    """A worker that runs long jobs beside other boxes announces itself where these do, which needs Redis anyway."""
+    if store is None:
+        return []
+    from boxengine.adapters.sql.jobs.workers import SqlJobWorkers  # noqa: PLC0415 - see Globals.boxes
+
+    of_jobs = SqlJobWorkers(store, [pipeline.box for pipeline in boxes.resolved.jobs.values()])
+    return [servers.workers, of_jobs] if boxes.resolved.pipelines else [of_jobs]
+
+
+def _those_of(job_box: str, workers: Sequence[WorkerInfo] | None) -> list[dict[str, Any]] | None:
+    return None if workers is None else [_worker(each) for each in workers if job_box in each.job_boxes]
 
 
 def _row(seen: BoxView, now: datetime) -> dict[str, Any]:

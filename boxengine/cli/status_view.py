@@ -28,7 +28,7 @@ def view(rows: Sequence[Mapping[str, Any]], *, width: int) -> str:
     parts = [_fitting(_HEAD, [_cells(row) for row in rows], width) or _narrow(rows, width)] if rows or not jobs else []
     if jobs:
         parts.append(job_table(jobs))
-    workers = list(_workers(rows))
+    workers = list(_workers([*rows, *jobs]))
     if workers:
         parts.append(_fitting(_WORKERS, workers, width) or "\n".join(_wrapped(_told(each), width) for each in workers))
     circuits = list(_circuits(rows))

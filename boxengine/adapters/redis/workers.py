@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import redis
 
 from boxengine.adapters.redis.connection import milliseconds, translated
-from boxengine.ports import Engagement, OpenCircuit, WorkerInfo
+from boxengine.adapters.worker_entry import decoded, encoded
+from boxengine.ports import WorkerInfo
 
 INDEX = "boxengine:workers"
 
@@ -33,7 +34,8 @@ class RedisWorkers:
     def announce(self, worker: WorkerInfo, *, ttl: timedelta) -> None:
         with translated("announce a worker"):
             self._announce(
-                keys=[self._index, self._key(worker.id)], args=[worker.id, _encode(worker), milliseconds(ttl)]
+                keys=[self._index, self._key(worker.id)],
+                args=[worker.id, json.dumps(encoded(worker)), milliseconds(ttl)],
             )
 
     def withdraw(self, worker_id: str) -> None:
@@ -53,78 +55,16 @@ class RedisWorkers:
             if gone:
                 # A worker that is still alive adds itself again with its next announcement.
                 self._client.srem(self._index, *gone)
-        living = [worker for worker in map(_decode, filter(None, known)) if worker is not None]
+        living = [worker for worker in map(_read, filter(None, known)) if worker is not None]
         return sorted(living, key=lambda worker: (worker.started_at, worker.id))
 
     def _key(self, worker_id: str) -> str:
         return f"{self._prefix}boxengine:worker:{worker_id}"
 
 
-def _encode(worker: WorkerInfo) -> str:
-    return json.dumps(
-        {
-            "id": worker.id,
-            "host": worker.host,
-            "pid": worker.pid,
-            "boxes": worker.boxes,
-            "threads": worker.threads,
-            "started_at": worker.started_at.isoformat(),
-            "circuits": [
-                {
-                    "box": circuit.box,
-                    "transport": circuit.transport,
-                    "since": circuit.since.isoformat(),
-                    "next_try": None if circuit.next_try is None else circuit.next_try.isoformat(),
-                    "reason": circuit.reason,
-                }
-                for circuit in worker.circuits
-            ],
-            "version": worker.version,
-            "at_work": None
-            if worker.at_work is None
-            else [
-                {"box": each.box, "threads": each.threads, "since": each.since.isoformat()} for each in worker.at_work
-            ],
-            "database": worker.database,
-        }
-    )
-
-
-def _decode(value: bytes) -> WorkerInfo | None:
+def _read(value: bytes) -> WorkerInfo | None:
     """The worker; None if another program wrote the value."""
     try:
-        fields = json.loads(value)
-        return WorkerInfo(
-            id=fields["id"],
-            host=fields["host"],
-            pid=fields["pid"],
-            boxes=tuple(fields["boxes"]),
-            threads=fields["threads"],
-            started_at=_moment(fields["started_at"]),
-            # Workers of an earlier version do not say.
-            circuits=tuple(map(_circuit, fields.get("circuits", ()))),
-            version=fields.get("version"),
-            at_work=None if fields.get("at_work") is None else tuple(map(_engagement, fields["at_work"])),
-            database=fields.get("database"),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        return decoded(json.loads(value))
+    except (ValueError, RecursionError):
         return None
-
-
-def _circuit(fields: dict[str, Any]) -> OpenCircuit:
-    next_try = fields["next_try"]
-    return OpenCircuit(
-        box=fields["box"],
-        transport=fields["transport"],
-        since=_moment(fields["since"]),
-        next_try=None if next_try is None else _moment(next_try),
-        reason=fields["reason"],
-    )
-
-
-def _engagement(fields: dict[str, Any]) -> Engagement:
-    return Engagement(box=fields["box"], threads=fields["threads"], since=_moment(fields["since"]))
-
-
-def _moment(text: str) -> datetime:
-    return datetime.fromisoformat(text).astimezone(UTC)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable
 from datetime import timedelta
 
+from boxengine.app.assembly.announcing import announced
 from boxengine.app.assembly.delivering import Delivering
 from boxengine.app.assembly.ground import Ground
+from boxengine.app.running.loops import JobLoops
 from boxengine.engine.polling.bounding import BoundsWatch
 from boxengine.engine.retention import Retention
 from boxengine.engine.running.backlog import Backlog
@@ -17,17 +17,16 @@ from boxengine.engine.running.heartbeat import Heartbeat
 from boxengine.engine.running.recorder import Recorder
 from boxengine.engine.running.table_watch import TableWatch
 from boxengine.engine.running.worker import Loop
-from boxengine.ports import WorkerInfo, events
-from boxengine.version import __version__
+from boxengine.ports import events
 
 
 class Housekeeping:
     """Heartbeat, history, measurements, watches and retention."""
 
-    def __init__(self, ground: Ground, delivering: Delivering, recorder: Recorder) -> None:
+    def __init__(self, ground: Ground, delivering: Delivering, recorder: Recorder, jobs: JobLoops) -> None:
         self._ground = ground
         self._recorder = recorder
-        self._heartbeat = self._make_heartbeat(delivering)
+        self._heartbeat = self._make_heartbeat(delivering, jobs)
         self._backlog = self._make_backlog()
 
     def loops(self) -> list[Loop]:
@@ -56,14 +55,14 @@ class Housekeeping:
             ),
         ]
 
-    def _make_heartbeat(self, delivering: Delivering) -> Heartbeat:
+    def _make_heartbeat(self, delivering: Delivering, jobs: JobLoops) -> Heartbeat:
         ground, deliveries = self._ground, delivering.deliveries
         return Heartbeat(
             ground.servers.workers,
-            self._info(),
+            announced(ground, jobs),
             circuits=lambda: [circuit for delivery in deliveries.values() for circuit in delivery.open_circuits()],
             tell=lambda circuit: ground.observer.see(events.CircuitOpen(deliveries[circuit.box].box, circuit)),
-            at_work=delivering.processor.at_work.engagements,
+            at_work=lambda: [*delivering.processor.at_work.engagements(), *jobs.at_work()],
             database=ground.servers.store.identity,
             beside=lambda worker, boxes: ground.observer.see(events.NamesTwice(worker, boxes)),
         )
@@ -87,17 +86,6 @@ class Housekeeping:
             observer=self._ground.observer,
             clock=self._ground.clock,
             token=self._ground.token,
-        )
-
-    def _info(self) -> WorkerInfo:
-        return WorkerInfo(
-            id=self._ground.token,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            boxes=tuple(box.name for box in self._ground.boxes),
-            threads=self._ground.threads,
-            started_at=self._ground.clock.now(),
-            version=__version__,
         )
 
     def _retention(self) -> Loop:

@@ -12,10 +12,12 @@ from functools import partial
 from boxengine.adapters.sql.jobs.pauses import SqlJobPauses
 from boxengine.adapters.sql.jobs.schedules import SqlSchedules
 from boxengine.adapters.sql.jobs.store import SqlJobs
+from boxengine.adapters.sql.jobs.workers import SqlJobWorkers
 from boxengine.app.jobs.contracts import codecs_of
 from boxengine.app.jobs.processes import process_pool
 from boxengine.app.running.loops import JobLoops, LoopMaker
 from boxengine.engine.awaiting.event_loop import EventLoop
+from boxengine.engine.jobs.at_work import JobsAtWork
 from boxengine.engine.jobs.bells import Bells
 from boxengine.engine.jobs.claimer import Claimer
 from boxengine.engine.jobs.create import JobChecks
@@ -67,8 +69,15 @@ def job_loops(pipelines: Mapping[str, JobPipeline], ground: JobGround, *, shared
     Args:
         shared_threads: those that belong to no box; they go where jobs wait.
     """
-    made, loops = JobLoops(), ground.loops
-    members = [_add(made, pipeline, ground) for pipeline in pipelines.values()]
+    loops, at_work = ground.loops, JobsAtWork(ground.runs, clock=ground.clock)
+    boxes = [pipeline.box for pipeline in pipelines.values()]
+    made = JobLoops(
+        boxes=tuple(pipelines),
+        threads=sum(box.concurrency for box in boxes) + shared_threads,
+        at_work=at_work.engagements,
+        fleets=[SqlJobWorkers(ground.store, boxes)],
+    )
+    members = [_add(made, pipeline, ground, at_work) for pipeline in pipelines.values()]
     if shared_threads:
         sharing = Sharing(members, store=ground.store, look_every=ground.timing.poll)
         made.sources.append(loops.make("job-sharing", sharing.look, interrupt=sharing.stop))
@@ -78,7 +87,7 @@ def job_loops(pipelines: Mapping[str, JobPipeline], ground: JobGround, *, shared
     return made
 
 
-def _add(made: JobLoops, pipeline: JobPipeline, ground: JobGround) -> Member:
+def _add(made: JobLoops, pipeline: JobPipeline, ground: JobGround, at_work: JobsAtWork) -> Member:
     """Adds the loops of one box, and returns what shared threads need to know of it."""
     box, name, loops = pipeline.box, pipeline.box.name, ground.loops
     handover = Handover(box.concurrency, each=pipeline.each, timing=ground.timing)
@@ -123,6 +132,7 @@ def _add(made: JobLoops, pipeline: JobPipeline, ground: JobGround) -> Member:
         claimer.give_back()
 
     ground.bells.add(name, handover.ring)
+    at_work.add(box, handover)
     made.sources.append(loops.make(f"job-claimer-{name}", gate.turn, interrupt=stop_claiming))
     made.processors.append(loops.make(f"job-runner-{name}", runner.turn, count=box.concurrency, limit=NO_LIMIT))
     made.housekeeping += [

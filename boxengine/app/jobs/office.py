@@ -13,9 +13,11 @@ from boxengine.adapters.sql.jobs.desk import SqlJobDesk
 from boxengine.adapters.sql.jobs.inspection import SqlJobInspector
 from boxengine.adapters.sql.jobs.pauses import SqlJobPauses
 from boxengine.adapters.sql.jobs.store import SqlJobs
+from boxengine.adapters.sql.jobs.workers import SqlJobWorkers
 from boxengine.app.boxes import Boxes
 from boxengine.domain.jobs import JobBox
 from boxengine.errors import UnknownBox
+from boxengine.ports import Workers
 from boxengine.ports.coordination.job_pauses import JobPauses
 from boxengine.ports.jobs import JobDesk
 from boxengine.ports.people.checkup import Remark
@@ -37,6 +39,7 @@ class JobOffice:
         self.desk: JobDesk = SqlJobDesk(self._jobs)
         self.inspector: JobInspector = SqlJobInspector(self._jobs)
         self.pauses: JobPauses = SqlJobPauses(self._jobs)
+        self.workers: Workers = SqlJobWorkers(self._jobs, self.boxes)
         self._checkup = SqlJobCheckup(self._jobs, models)
 
     @cached_property

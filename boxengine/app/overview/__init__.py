@@ -7,7 +7,7 @@ from boxengine.app.overview.job_boxes import JobBoxView, look_at_jobs
 from boxengine.app.overview.job_waiting import JobReasons, job_reasons
 from boxengine.app.overview.looking import BoxView, Lookout, Overview
 from boxengine.app.overview.problems import Problem, Severity
-from boxengine.app.overview.waiting import Reasons, reasons
+from boxengine.app.overview.waiting import Reasons, reasons, reasons_in_log, waiting_in_log
 
 __all__ = [
     "BoxView",
@@ -21,4 +21,6 @@ __all__ = [
     "job_reasons",
     "look_at_jobs",
     "reasons",
+    "reasons_in_log",
+    "waiting_in_log",
 ]

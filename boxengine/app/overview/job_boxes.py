@@ -10,7 +10,7 @@ from boxengine.app.overview.problems import LONG, Problem, Severity
 from boxengine.app.overview.words import counted, lasting
 from boxengine.domain.jobs import JobBox, JobState
 from boxengine.errors import Unavailable
-from boxengine.ports import Count
+from boxengine.ports import Count, WorkerInfo
 from boxengine.ports.coordination.job_pauses import JobPauses
 from boxengine.ports.people.inspection import Towards
 from boxengine.ports.people.jobs import JobCounts, JobInspector, JobRow, JobSearch
@@ -34,6 +34,8 @@ class JobBoxView:
     """The jobs that started last."""
     problems: tuple[Problem, ...]
     """The worst first."""
+    workers: tuple[WorkerInfo, ...] | None = None
+    """Those that work on it; None: unknown."""
 
 
 def look_at_jobs(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol, TypeVar
 
@@ -144,12 +144,14 @@ class Lookout:
         inspector: Inspector | None = None,
         alarms: Callable[[], Sequence[Remark]] = tuple,
         jobs: Callable[[], tuple[tuple[JobBoxView, ...], tuple[str, ...]]] = lambda: ((), ()),
+        job_workers: Callable[[], Sequence[WorkerInfo]] = tuple,
         exact: bool = False,
     ) -> None:
         """Args:
         inspector: finds what holds items back; without it the look leaves that out.
         alarms: the remarks about the servers that people should see.
         jobs: looks at the boxes of long jobs; also returns the outages.
+        job_workers: the living workers that run long jobs alone.
         exact: counts every row, however long that takes.
         """
         self._sources = sources
@@ -158,6 +160,7 @@ class Lookout:
         self._inspector = inspector
         self._alarms = alarms
         self._jobs = jobs
+        self._job_workers = job_workers
         self._count = sources.census.take_exactly if exact else sources.census.take
         self._sparing = Sparing()
 
@@ -166,13 +169,14 @@ class Lookout:
         asked = _Asked()
         sources = self._sources
         # Long jobs need no Redis: without other boxes, its absence is no outage.
-        workers = asked.part(sources.workers.living) if self._boxes else []
+        workers = self._living(asked)
         pauses = asked.part(lambda: sources.pauses.polling_enabled(self._boxes))
         now = sources.clock.now()
         names = [box.name for box in self._boxes]
         lately = (asked.part(lambda: sources.history.lately(names, now=now)) if names else None) or {}
         views = tuple(self._view(box, asked, workers, pauses, lately.get(box.name)) for box in self._boxes)
         jobs, outages = self._sparing.ask((_JOBS, "counts"), self._jobs)
+        jobs = tuple(replace(view, workers=_working_on(view.box, workers)) for view in jobs)
         asked.outages += [outage for outage in outages if outage not in asked.outages]
         return Overview(
             taken_at=sources.clock.now(),
@@ -187,6 +191,13 @@ class Lookout:
     def forget(self, box: Box | JobBox) -> None:
         """Makes the next look ask anew about this box, because somebody has changed it."""
         self._sparing.forget(_JOBS if isinstance(box, JobBox) else box.name)
+
+    def _living(self, asked: _Asked) -> list[WorkerInfo] | None:
+        workers = asked.part(self._sources.workers.living) if self._boxes else []
+        of_jobs = asked.part(lambda: self._sparing.ask((_JOBS, "workers"), self._job_workers))
+        if workers is None or (of_jobs is None and not self._boxes):
+            return None
+        return [*workers, *(of_jobs or ())]
 
     def _view(
         self,
@@ -301,6 +312,10 @@ class _Asked:
             return None
 
 
+def _working_on(box: JobBox, workers: Sequence[WorkerInfo] | None) -> tuple[WorkerInfo, ...] | None:
+    return None if workers is None else tuple(worker for worker in workers if box.name in worker.job_boxes)
+
+
 def _hints(views: Sequence[BoxView]) -> Iterator[str]:
     for view in views:
         if view.counts is not None and _uncounted(view.counts):
@@ -319,7 +334,8 @@ def _all_problems(
     idle = [problem for view in views for problem in view.problems if problem.kind == NO_WORKER]
     together = len(idle) == len(views) > 1
     if together:
-        found.append(nobody_works([view.counts.pending for view in views if view.counts]))
+        job_workers = {worker.id for view in jobs for worker in view.workers or ()}
+        found.append(nobody_works([view.counts.pending for view in views if view.counts], job_workers=len(job_workers)))
     found += [each for view in views for each in view.problems if not (together and each.kind == NO_WORKER)]
     found += [each for view in jobs for each in view.problems]
     return tuple(sorted(found, key=lambda each: each.severity))

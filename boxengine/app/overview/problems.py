@@ -115,15 +115,20 @@ def alarm(remark: Remark) -> Problem:
     )
 
 
-def nobody_works(pending: Sequence[Count | None]) -> Problem:
-    """The problem that no box has a worker."""
+def nobody_works(pending: Sequence[Count | None], *, job_workers: int = 0) -> Problem:
+    """The problem that no box has a worker.
+
+    Args:
+        job_workers: how many run long jobs alone.
+    """
+    meant = " for the outboxes and inboxes" if job_workers else ""
     known = [count for count in pending if count is not None and count.number]
     exact = all(count.precision is Precision.EXACT for count in known)
     total = Count(sum(count.number for count in known), Precision.EXACT if exact else Precision.AT_LEAST)
     return Problem(
         kind=NO_WORKER,
         severity=Severity.STOPPED if known else Severity.SLOW,
-        sentence="No worker runs" + (f", and {_items(total)} wait." if known else "."),
+        sentence=f"No worker runs{meant}" + (f", and {_items(total)} wait." if known else "."),
         advice=_START_ONE,
     )
 

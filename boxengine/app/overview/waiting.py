@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -13,8 +13,11 @@ from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.ports import ItemRow
 from boxengine.ports.people.inspection import Inspector
+from boxengine.ports.people.log import BucketInLog, LogItems
 
 AHEAD = 1_000
+COUNTED_IN_LOG, OF_EACH = 1_600, 5
+"""How many items in a log are counted, all buckets together; and of each bucket at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,32 @@ def reasons(view: BoxView, row: ItemRow, inspector: Inspector, *, now: datetime)
             return _pending(view, row, inspector, now)
         case _:
             return Reasons(sentences=(f"No worker will take it: its status, {row.status}, is not one of boxengine's.",))
+
+
+def waiting_in_log(log: LogItems, box: Box) -> Sequence[BucketInLog]:
+    """What waits in the log of a box by bucket, the oldest wait first.
+
+    Raises:
+        StoreUnavailable: the database does not answer.
+    """
+    return log.waiting(box, limit=max(OF_EACH, COUNTED_IN_LOG // box.bucket_size))
+
+
+def reasons_in_log(view: BoxView, row: ItemRow, inspector: Inspector, log: LogItems, *, now: datetime) -> Reasons:
+    """Why a row that stands in the log alone waits, as far as is known now.
+
+    Raises:
+        StoreUnavailable: the database does not answer.
+    """
+    if row.status == Status.DELIVERED:
+        return Reasons(sentences=("A delivery has passed it. A log keeps no outcome of single items.",))
+    held_by = inspector.holding_back(view.box, row)
+    sentences = ["It waits in the log: no delivery has passed it yet.", *_obstacles(view, row, held_by, None, now)]
+    ahead = log.ahead(view.box, row, limit=AHEAD)
+    if ahead.number:
+        stand = "stands" if ahead.number == 1 else "stand"
+        sentences.append(f"{counted(ahead, 'item')} of its bucket {stand} before it in the log.")
+    return Reasons(sentences=tuple(sentences), held_by=held_by)
 
 
 def _failed(box: Box, row: ItemRow, inspector: Inspector) -> Reasons:

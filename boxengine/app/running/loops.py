@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -12,7 +12,7 @@ from boxengine.engine.running.health import Health
 from boxengine.engine.running.outages import Outages
 from boxengine.engine.running.threads import ThreadGroup
 from boxengine.engine.running.worker import Loop
-from boxengine.ports import Clock
+from boxengine.ports import Clock, Engagement, Workers
 
 HOUSEKEEPING_LIMIT = timedelta(minutes=2)
 """A turn of the listener, poller or lease keeper that takes longer counts as hung."""
@@ -60,3 +60,9 @@ class JobLoops:
     housekeeping: list[Loop] = field(default_factory=list)
     release: list[Closing] = field(default_factory=list)
     close: list[Closing] = field(default_factory=list)
+    boxes: tuple[str, ...] = ()
+    threads: int = 0
+    at_work: Callable[[], Sequence[Engagement]] = tuple
+    """Returns what the threads are at."""
+    fleets: Sequence[Workers] = ()
+    """Where a worker of these boxes alone announces itself; empty without boxes."""

@@ -24,6 +24,7 @@ from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.looking.census import SqlCensus
 from boxengine.adapters.sql.looking.inspection import SqlInspector
 from boxengine.adapters.sql.looking.items import SqlItems
+from boxengine.adapters.sql.looking.log_rows import LogRows
 from boxengine.adapters.sql.waking.listen import PostgresWakeups
 from boxengine.adapters.system import SystemClock
 from boxengine.app.servers.database import connect_store
@@ -48,6 +49,7 @@ from boxengine.ports.people.attempts import Attempts
 from boxengine.ports.people.checkup import Checkup
 from boxengine.ports.people.history import History
 from boxengine.ports.people.inspection import Inspector
+from boxengine.ports.people.log import LogItems
 from boxengine.ports.people.trail import Trail
 from boxengine.settings import Settings
 
@@ -72,6 +74,7 @@ class Servers:
     items: ItemsStore
     census: Census
     inspector: Inspector
+    log: LogItems
     queue: JobQueue
     leases: Leases
     pauses: Pauses
@@ -159,6 +162,7 @@ def connect(settings: Settings, *, patience: Patience | None = None, writes: boo
         if patience is None
         else SqlCensus(store, small=2 * patience.counted_to, limit=patience.counted_to),
         inspector=SqlInspector(store),
+        log=LogRows(store),
         queue=RedisJobQueue(client, clock=clock, on_corrupt=strangers.found),
         leases=RedisLeases(client, prefix=prefix),
         pauses=RedisPauses(client),

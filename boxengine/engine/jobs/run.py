@@ -117,6 +117,11 @@ class Run:
         progress, self._progress = self._progress, None
         return progress
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether a thread has taken it, and its handler has not ended."""
+        return self.began > self.claimed and self.ending is None
+
     # ── keeper and watchdog ──────────────────────────────────────────────────────────────────────────
 
     def is_lost(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from boxengine.engine.timing import TIMING
-from boxengine.errors import QueueUnavailable, StoreUnavailable
+from boxengine.errors import StoreUnavailable, Unavailable
 from boxengine.ports import Engagement, OpenCircuit, WorkerInfo, Workers
 
 INTERVAL = timedelta(seconds=TIMING.announced)
@@ -62,8 +62,8 @@ class Heartbeat:
     def _announce(self, circuits: Sequence[OpenCircuit], known: frozenset[tuple[str, str]]) -> None:
         for circuit in circuits:
             self._tell(circuit)
-        # The loops that need Redis report its outage. This one is for display only.
-        with contextlib.suppress(QueueUnavailable):
+        # The loops that need the server report its outage. This one is for display only.
+        with contextlib.suppress(Unavailable):
             self._ask_for_the_database()
             now = replace(self._worker, circuits=tuple(circuits), at_work=tuple(self._at_work()))
             self._workers.announce(now, ttl=TTL)
@@ -87,7 +87,7 @@ class Heartbeat:
 
     def withdraw(self) -> None:
         """The worker has stopped."""
-        with contextlib.suppress(QueueUnavailable):
+        with contextlib.suppress(Unavailable):
             self._workers.withdraw(self._worker.id)
 
 

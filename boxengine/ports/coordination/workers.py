@@ -38,9 +38,9 @@ class WorkerInfo:
     host: str
     pid: int
     boxes: tuple[str, ...]
-    """Names of the boxes it works on."""
+    """Names of the outboxes and inboxes it works on."""
     threads: int
-    """Threads of the processor."""
+    """Threads that deliver items or run long jobs."""
     started_at: datetime
     circuits: tuple[OpenCircuit, ...] = ()
     """The circuits that were open at the announcement."""
@@ -50,6 +50,8 @@ class WorkerInfo:
     """What its threads were doing at the announcement; None: not announced."""
     database: str | None = None
     """Distinguishes its database from others; None: unknown, or a version that did not announce it."""
+    job_boxes: tuple[str, ...] = ()
+    """Names of the boxes of long jobs it works on; empty also in a version that did not announce them."""
 
 
 class Workers(Protocol):

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from boxengine.app.overview import reasons
+from boxengine.app.overview import waiting_in_log
 from boxengine.domain.box import Box
 from boxengine.domain.item import rfc3339
 from boxengine.domain.jobs import JobBox
@@ -95,16 +95,29 @@ def count_exactly(call: Call) -> Response:
 def item(call: Call) -> Response:
     """One item, whole."""
     found, item_id = _one(call)
-    row = call.site.servers.items.get(found, item_id)
-    if row is None:
+    known = call.site.item(found, item_id)
+    if known is None:
         raise Refused(HTTPStatus.NOT_FOUND, f"{found.name} has no item {item_id}.")
-    view = call.site.live.latest().box(found.name)
-    why = reasons(view, row, call.site.servers.inspector, now=call.site.servers.clock.now())
+    row, why = known.row, call.site.why(found, known)
     try:
         attempts = call.site.servers.attempts.of(found.name, row.id, row.uuid)
     except QueueUnavailable:
         attempts = None
-    return JSONResponse(showing.whole_item(row, found.name, why, call.site.hiding, attempts))
+    shown = showing.whole_item(row, found.name, why, call.site.hiding, attempts)
+    return JSONResponse({**shown, "in_log": known.in_log})
+
+
+def log(call: Call) -> Response:
+    """What waits in the log of a box, by bucket; of one bucket, its next items."""
+    known_only(call.query, ("bucket", "limit"))
+    found = call.site.box(call.path["box"])
+    bucket = parsing.number_of("bucket", call.query.get("bucket"), least=0, most=found.bucket_size - 1)
+    limit = parsing.number_of("limit", call.query.get("limit"), least=1, most=parsing.LARGEST_PAGE) or parsing.PAGE
+    if bucket is None:
+        waiting = waiting_in_log(call.site.servers.log, found)
+        return JSONResponse({"buckets": [showing.bucket_in_log(each) for each in waiting]})
+    rows = call.site.servers.log.next(found, bucket, limit=limit)
+    return JSONResponse({"items": [showing.item(row) for row in rows]})
 
 
 def act_on_one(call: Call) -> Response:

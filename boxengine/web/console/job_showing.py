@@ -121,6 +121,7 @@ def box(view: JobBoxView) -> dict[str, Any]:
         "type": "job",
         "paused": view.paused,
         "counts": None if view.counts is None else counts(view.counts),
+        "workers": None if view.workers is None else [each.id for each in view.workers],
         "problems": [showing.problem(each) for each in view.problems],
     }
 

@@ -108,6 +108,14 @@ def _paths() -> dict[str, Any]:
                 "What happened lately", OBJECT, path=_BOX, query={"span": {"type": "string", "enum": list(Span)}}
             )
         },
+        "/api/boxes/{box}/log": {
+            "get": does(
+                "What waits in the log, by bucket, or the next items of one bucket",
+                OBJECT,
+                path=_BOX,
+                query={"bucket": {"type": "integer", "minimum": 0}, "limit": _PAGE["limit"]},
+            )
+        },
         "/api/boxes/{box}/items": {"get": does("A page of items", OBJECT, path=_BOX, query={**_FILTER, **_PAGE})},
         "/api/boxes/{box}/items/count": {
             "get": does("How many, up to 10,000", OBJECT, path=_BOX, query=_FILTER),

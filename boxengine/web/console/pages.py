@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
-from boxengine.app.overview import reasons
+from boxengine.app.overview import waiting_in_log
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Status
 from boxengine.errors import BoxError, QueueUnavailable
@@ -59,6 +59,7 @@ def box(call: Call) -> Response:
         box=found,
         configuration=own,
         table=figures.table,
+        in_log=figures.in_log,
         transports=showing.transports(figures.lately, Span.HOUR.slots * Span.HOUR.step),
         sources=call.site.boxes.pipeline(found.name),
     )
@@ -90,35 +91,41 @@ def items(call: Call) -> Response:
 def item(call: Call) -> Response:
     """One item, whole."""
     found, item_id = call.site.box(call.path["box"]), parsing.id_of("id", call.path["item"])
-    row = call.site.servers.items.get(found, item_id or 0)
-    if row is None:
-        raise Refused(HTTPStatus.NOT_FOUND, _absent(found, item_id))
-    look = call.site.live.latest()
-    inspector = call.site.servers.inspector
-    why = reasons(look.box(found.name), row, inspector, now=call.site.servers.clock.now())
-    before, after = inspector.neighbours(found, row, limit=NEIGHBOURS)
+    known = call.site.item(found, item_id or 0)
+    if known is None:
+        raise Refused(HTTPStatus.NOT_FOUND, f"{found.name} has no item {item_id}. It may have been deleted.")
+    row = known.row
+    before, after = call.site.servers.inspector.neighbours(found, row, limit=NEIGHBOURS)
     return page(
         call,
         "item.html",
         box=found,
         row=row,
-        why=why,
+        in_log=known.in_log,
+        why=call.site.why(found, known),
         neighbours=[*after, row, *before],
         payload=call.site.hiding.payload(found.name, row.payload or b""),
         options=call.site.hiding.value(found.name, showing.options_of(row)) if row.options else None,
         trace_id=showing.trace_of(row),
         attempts=_part(lambda: call.site.servers.attempts.of(found.name, row.id, row.uuid)) or [],
-        actions=[action for action in acting.DONE if acting.takes(action, row.status)],
+        actions=[action for action in acting.DONE if not known.in_log and acting.takes(action, row.status)],
     )
 
 
-def _absent(box: Box, item_id: int | None) -> str:
-    if box.storage is Storage.LOG:
-        return (
-            f"{box.name} has no item {item_id} that failed or waits for a retry. "
-            f"For one in its log: boxengine items show {box.name} {item_id}"
-        )
-    return f"{box.name} has no item {item_id}. It may have been deleted."
+def log(call: Call) -> Response:
+    """What waits in the log of a box; of one bucket, its next items."""
+    found = call.site.box(call.path["box"])
+    if found.storage is not Storage.LOG:
+        raise Refused(HTTPStatus.NOT_FOUND, f"{found.name} has no log: its items stand in a table.")
+    bucket = parsing.number_of("bucket", call.query.get("bucket"), least=0, most=found.bucket_size - 1)
+    return page(
+        call,
+        "log.html",
+        box=found,
+        bucket=bucket,
+        waiting=waiting_in_log(call.site.servers.log, found) if bucket is None else (),
+        rows=() if bucket is None else call.site.servers.log.next(found, bucket, limit=parsing.PAGE),
+    )
 
 
 def workers(call: Call) -> Response:

@@ -14,6 +14,7 @@ from boxengine.domain.masking import masked_text
 from boxengine.ports import Count, ItemRow, WorkerInfo
 from boxengine.ports.people.attempts import Attempt
 from boxengine.ports.people.history import Happened, Slot, Span
+from boxengine.ports.people.log import BucketInLog
 from boxengine.web.console.hiding import Hiding
 from boxengine.web.console.site import box_id
 
@@ -115,6 +116,7 @@ def worker(info: WorkerInfo) -> dict[str, Any]:
         "threads": info.threads,
         "started_at": rfc3339(info.started_at),
         "boxes": list(info.boxes),
+        "job_boxes": list(info.job_boxes),
         "at_work": None
         if info.at_work is None
         else [{"box": each.box, "threads": each.threads, "since": rfc3339(each.since)} for each in info.at_work],
@@ -170,6 +172,16 @@ def trace_of(row: ItemRow) -> str | None:
     parent = headers.get("traceparent") if isinstance(headers, dict) else None
     found = _TRACE.match(parent) if isinstance(parent, str) else None
     return found[1] if found else None
+
+
+def bucket_in_log(found: BucketInLog) -> dict[str, Any]:
+    """What waits in the log of one bucket."""
+    return {
+        "bucket": found.bucket,
+        "waiting": count(found.waiting),
+        "first": found.first,
+        "since": moment(found.since),
+    }
 
 
 def count(found: Count | None) -> dict[str, Any] | None:

@@ -7,19 +7,21 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from boxengine.app.boxes import Boxes
 from boxengine.app.checking.doctor import Doctor
 from boxengine.app.jobs.office import JobOffice
-from boxengine.app.overview import JobBoxView, Lookout, Overview, look_at_jobs
+from boxengine.app.overview import JobBoxView, Lookout, Overview, Reasons, look_at_jobs, reasons, reasons_in_log
 from boxengine.app.servers.connected import Servers
 from boxengine.domain.box import Box
 from boxengine.domain.item import Status
+from boxengine.domain.item_id import ItemId
 from boxengine.domain.jobs import JobBox
 from boxengine.engine.item_actions import ItemActions
 from boxengine.engine.replaying import Replays
 from boxengine.errors import QueueUnavailable, UnknownBox
-from boxengine.ports import Count, ItemFilter, Precision
+from boxengine.ports import Count, ItemFilter, ItemRow, Precision
 from boxengine.ports.people.checkup import Remark
 from boxengine.ports.people.inspection import Found, Towards
 from boxengine.ports.people.jobs import JobSearch, JobsFound
@@ -40,6 +42,14 @@ SEARCH_WINDOWS = 3
 COUNTED_TO = 10_000
 EXAMINED_EVERY = 10.0
 """The least number of seconds between two examinations of the servers."""
+
+
+class LookedUp(NamedTuple):
+    """One item, and where it was found."""
+
+    row: ItemRow
+    in_log: bool
+    """In the log alone: it has not failed, and people cannot act on it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +100,7 @@ class Site:
             inspector=self.servers.inspector,
             alarms=Doctor(self.boxes, self.servers).alarms,
             jobs=self._look_at_jobs,
+            job_workers=self.office.workers.living,
         )
 
     def changed(self, box: Box | JobBox) -> None:
@@ -141,6 +152,21 @@ class Site:
     def items(self) -> WindowedItems:
         """Rows, found window by window."""
         return WindowedItems(self.servers.items, self.servers.inspector)
+
+    def item(self, box: Box, item_id: ItemId) -> LookedUp | None:
+        """One item, from the box's table or else from its log; None: there is none."""
+        row = self.servers.items.get(box, item_id)
+        if row is not None:
+            return LookedUp(row, in_log=False)
+        row = self.servers.log.get(box, item_id)
+        return None if row is None else LookedUp(row, in_log=True)
+
+    def why(self, box: Box, found: LookedUp) -> Reasons:
+        """Why the item waits, or where it is."""
+        view, now, inspector = self.live.latest().box(box.name), self.servers.clock.now(), self.servers.inspector
+        if found.in_log:
+            return reasons_in_log(view, found.row, inspector, self.servers.log, now=now)
+        return reasons(view, found.row, inspector, now=now)
 
     def find(self, box: Box, which: ItemFilter, *, start: int | None, towards: Towards, limit: int) -> Found:
         """A page of rows; if no index leads to them, those that a limited search finds."""

@@ -16,7 +16,7 @@ from boxengine.adapters.sql.making import schema, sizes
 from boxengine.domain.box import Storage
 from boxengine.domain.item import Status
 from boxengine.errors import SchemaMismatch, StoreUnavailable
-from boxengine.ports import Count, ItemFilter
+from boxengine.ports import Count, ItemFilter, Precision
 from tests.integration.log.bench import Bench
 
 DELIVERED = [Status.DELIVERED]
@@ -94,7 +94,44 @@ def test_people_find_an_item_in_the_log_and_whether_a_delivery_has_passed_it(
 
 
 def test_a_box_without_a_log_has_nothing_in_it(bench: Bench) -> None:
-    assert LogRows(bench.store).get(replace(bench.box, storage=Storage.TABLE), bench.commit()) is None
+    log, box = LogRows(bench.store), replace(bench.box, storage=Storage.TABLE)
+    item = log.get(bench.box, bench.commit())
+    assert item is not None
+    assert log.get(box, item.id) is None
+    assert (log.waiting(box, limit=9), log.next(box, 0, limit=9), log.ahead(box, item, limit=9)) == ([], (), Count(0))
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_people_see_what_waits_in_each_bucket_of_the_log_and_what_comes_next(
+    postgres_url: str, partitioned: bool
+) -> None:
+    bench = Bench(postgres_url, **({"log_partitions": timedelta(days=1)} if partitioned else {}))
+    even = [bench.commit(bucket=0) for _ in range(4)]
+    odd = [bench.commit(bucket=1) for _ in range(2)]
+    log = LogRows(bench.store)
+    assert bench.take(limit=1) == even[:1]
+    with bench.engine.connect() as slow, slow.begin():
+        bench.put(slow, bucket=1)  # not committed, so that nobody sees it
+        waiting = log.waiting(bench.box, limit=2)
+        rows = log.next(bench.box, 1, limit=10)
+    assert [(each.bucket, each.waiting, each.first) for each in waiting] == [
+        (0, Count(2, Precision.AT_LEAST), even[1]),
+        (1, Count(2), odd[0]),
+    ], "the one that waits longest first; three wait in bucket 0, of which two are counted"
+    assert waiting[0].since <= waiting[1].since <= datetime.now(UTC)
+    assert [(row.id, row.status, row.event_key, row.payload) for row in rows] == [
+        (each, Status.PENDING, "k", None) for each in odd
+    ]
+    assert [row.id for row in log.next(bench.box, 0, limit=2)] == even[1:3]
+    last = log.get(bench.box, even[3])
+    assert last is not None
+    assert (log.ahead(bench.box, last, limit=10), log.ahead(bench.box, last, limit=2)) == (
+        Count(2),
+        Count(2, Precision.AT_LEAST),
+    )
+    bench.take(buckets=(0, 1))
+    assert (log.waiting(bench.box, limit=2), log.next(bench.box, 0, limit=2)) == ([], [])
+    bench.engine.dispose()
 
 
 def test_pending_items_of_log_and_side_table_are_counted_together(bench: Bench) -> None:

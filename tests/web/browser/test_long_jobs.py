@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 import boxengine
+from boxengine.engine.running import heartbeat
+from boxengine.ports import Engagement, WorkerInfo
+from boxengine.version import __version__
 from boxengine.web.console import site
 from tests.eventually import eventually
 from tests.web.browser.conftest import DESK, PHONE, Running
@@ -50,6 +54,18 @@ def furnish(console: Console) -> None:
     console.change_jobs("id = 5", waits=2, lock_key="customer 9")
     console.change_jobs("id = 6", waits=1, available_at=now + timedelta(hours=2))
     console.change_jobs("id = 7", status="lost", attempt=5, finished_at=now)
+    worker = WorkerInfo(
+        id="w1",
+        host="worker-1",
+        pid=4211,
+        boxes=(),
+        threads=4,
+        started_at=now - timedelta(hours=5),
+        version="1.4.0",
+        at_work=(Engagement(box="report_job", threads=1, since=now - timedelta(minutes=3)),),
+        job_boxes=("report_job",),
+    )
+    console.app.state.site.office.workers.announce(worker, ttl=timedelta(minutes=5))
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(DESK, "light"), (PHONE, "dark")])
@@ -64,12 +80,15 @@ def test_every_page_of_long_jobs_is_free_of_faults(jobs: Running, scheme: str, w
         f"{BOX}/jobs/3": "job",
         f"{BOX}/jobs/4": "failed-job",
         f"{BOX}/jobs/act?action=cancel&id=3": "cancel-job",
+        "/workers": "job-workers",
     }
     faults = {}
     for path, name in pages.items():
         tab.go(path)
         faults[path] = tab.faults()
         tab.shoot(f"console-{name}-{'phone' if width == PHONE else 'desk'}-{scheme}")
+        if path == "/":
+            assert tab.page.get_by_text("No worker runs for the outboxes and inboxes.").count() == 1
         if path == f"{BOX}/jobs":
             assert tab.page.get_by_label("Lock key, id or idempotency key").bounding_box()["width"] > 120
     assert {path: found for path, found in faults.items() if found} == {}
@@ -98,6 +117,24 @@ def test_a_box_and_a_job_are_watched_and_the_job_is_canceled_and_run_again(jobs:
     page.get_by_role("button", name="Retry 1 job").click()
     page.locator("h1 .status", has_text="queued").wait_for()
     eventually(lambda: [deed["action"] for deed in jobs.console.client().get("/api/trail").json] == ["retry", "cancel"])
+
+
+def test_a_worker_of_long_jobs_alone_is_listed_with_what_it_is_at(
+    jobs: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeat, "PAUSE", timedelta(seconds=0.05))
+    monkeypatch.setattr(heartbeat, "INTERVAL", timedelta(seconds=0.05))
+    page = jobs.tab().sign_in().go("/workers").page
+    page.get_by_text("No worker runs.").wait_for()
+    jobs.console.create_job("wait")
+    with boxengine.running(jobs.console.boxes, boxes=["report_job"]):
+        page.get_by_role("cell", name="1 on report_job").wait_for()
+        row = page.get_by_role("row").filter(has_text=f"pid {os.getpid()}")
+        assert row.get_by_role("cell").all_inner_texts()[0] == __version__
+        tile = jobs.tab().sign_in().go(BOX).page.locator(".tiles div", has_text="Workers").locator("dd")
+        assert tile.inner_text() == "1"
+        jobs.console.change_jobs(cancel_requested=True)
+    page.get_by_text("No worker runs.").wait_for()
 
 
 def test_jobs_are_searched_by_time_and_counted_exactly(jobs: Running, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.web.browser.conftest import PHONE, Running
+import boxengine
+from tests.eventually import eventually
+from tests.web.browser.conftest import DESK, PHONE, Running
 from tests.web.console.conftest import CONFIGURATION, Console
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -27,9 +29,54 @@ def sales(serve: Callable[[Console], Running], make_console: Callable[..., Conso
     boxes = running.console.boxes
     with running.console.engine.begin() as connection:
         boxes.create_outbox_batch(
-            connection, "sale_outbox_item", [{"event_key": str(n), "payload": b"{}"} for n in range(3)]
+            connection, "sale_outbox_item", [{"event_key": str(n), "payload": b'{"sale": 1}'} for n in range(3)]
         )
     return running
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [DESK, PHONE])
+def test_what_waits_in_the_log_is_seen_from_the_box_to_the_single_item(sales: Running, width: int, scheme: str) -> None:
+    tab = sales.tab(width=width, scheme=scheme).sign_in()
+    page, kind = tab.page, f"{'phone' if width == PHONE else 'desk'}-{scheme}"
+    tab.go(AT_BILLING)
+    assert tab.faults() == []
+    tab.shoot(f"console-log-box-{kind}")
+    page.get_by_role("region", name="Waiting in the log").get_by_role("link", name="Bucket").first.click()
+    page.get_by_role("heading", level=1, name="waiting in the log").wait_for()
+    assert tab.faults() == []
+    tab.shoot(f"console-log-bucket-{kind}")
+    first = page.get_by_role("table").get_by_role("link").first
+    item = first.inner_text()
+    first.click()
+    page.get_by_role("heading", level=1, name=f"Item {item} pending").wait_for()
+    why = page.locator(".why")
+    why.get_by_text("It waits in the log: no delivery has passed it yet.").wait_for()
+    why.get_by_text("No worker runs for this box.").wait_for()
+    assert page.locator("pre").first.inner_text() == '{\n  "sale": 1\n}'
+    assert page.get_by_role("button", name="Discard…").count() == 0, "people can act on items in the table alone"
+    assert tab.faults() == []
+    tab.shoot(f"console-log-item-{kind}")
+
+
+def test_once_a_subscription_has_passed_its_items_they_are_delivered_there_and_wait_for_the_other(
+    sales: Running,
+) -> None:
+    console = sales.console
+    page = sales.tab().sign_in().go(AT_BILLING).page
+    api = console.client().get("/api/boxes/sale-outbox-item.billing/log").json["buckets"]
+    first = min(each["first"] for each in api)
+    assert sum(each["waiting"]["number"] for each in api) == 3
+    with boxengine.running(console.boxes, boxes=[BILLING]):
+        eventually(lambda: not console.servers.store.pending_in_log(console.boxes.box(BILLING), most=1))
+    page.goto(f"{sales.url}{AT_BILLING}/items/{first}")
+    page.get_by_text("A delivery has passed it. A log keeps no outcome of single items.").wait_for()
+    page.goto(f"{sales.url}/boxes/sale-outbox-item.search/items/{first}")
+    page.get_by_text("It waits in the log: no delivery has passed it yet.").wait_for()
+    one = console.client().get(f"/api/boxes/sale-outbox-item.search/items/{first}").json
+    assert (one["in_log"], one["status"]) == (True, "pending")
+    page.goto(f"{sales.url}{AT_BILLING}/log")
+    page.get_by_text("Nothing waits in the log.").wait_for()
 
 
 def test_one_subscription_is_seen_paused_and_resumed_while_the_other_stays(sales: Running) -> None:

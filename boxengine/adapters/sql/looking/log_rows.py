@@ -2,40 +2,106 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from sqlalchemy import text
 
 from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.delivering.store import SqlStore
-from boxengine.adapters.sql.log.reading import BEHIND
+from boxengine.adapters.sql.log.reading import BEHIND, Reading, array
 from boxengine.adapters.sql.log.tables import BUCKET, LogTable, in_text, reflect_log
 from boxengine.adapters.sql.looking.item_rows import SHOWN
 from boxengine.adapters.sql.looking.items import item_row
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Status
-from boxengine.ports import ItemRow
+from boxengine.ports import Count, ItemRow, Precision
+from boxengine.ports.people.log import BucketInLog
+
+_SMALL = ("id", "uuid", "event_name", "event_key", "bucket", "options", "created_at")
+"""Columns that a list of items needs."""
 
 
 class LogRows:
-    """The log's rows of any box of a store; of a box without a log, none."""
+    """``LogItems`` over the database of a ``SqlStore``."""
 
     def __init__(self, store: SqlStore) -> None:
         self._store = store
+        self._found: dict[str, LogTable] = {}
 
     def get(self, box: Box, item_id: int) -> ItemRow | None:
-        """One row with its payload: pending as long as no delivery has passed it, else delivered; None: the log has no such row.
+        """See ``LogItems``.
 
         A log keeps no outcomes. A row whose item failed, and whose row in the side table was deleted since, counts as delivered.
         """
         if box.storage is Storage.TABLE:
             return None
-        side = self._store.table(box)
+        found = self._log(box)
         with translated(self._store.engine), self._store.engine.begin() as connection:
-            found = reflect_log(connection, side)
             row = connection.execute(text(_one(found)), {"id": item_id}).mappings().one_or_none()
-        if row is None:
-            return None
-        shown = {name: value for name, value in row.items() if name in (*SHOWN, "payload")}
-        return item_row({**shown, "status": Status.DELIVERED if row["passed"] else Status.PENDING, "errors_count": 0})
+        return None if row is None else _shown(row, Status.DELIVERED if row["passed"] else Status.PENDING)
+
+    def waiting(self, box: Box, *, limit: int) -> Sequence[BucketInLog]:
+        """See ``LogItems``. Reads at most ``limit`` + 1 rows of each bucket, by index."""
+        rows = self._beyond(
+            box,
+            list(box.buckets),
+            "SELECT bucket, count(*), min(id), min(created_at) FROM ({rows}) AS w GROUP BY bucket ORDER BY min(created_at)",
+            columns="t.bucket, t.id, t.created_at",
+            limit=limit + 1,
+        )
+        return [
+            BucketInLog(
+                bucket,
+                Count(limit, Precision.AT_LEAST) if number > limit else Count(number),
+                first,
+                since,
+            )
+            for bucket, number, first, since in rows
+        ]
+
+    def next(self, box: Box, bucket: int, *, limit: int) -> Sequence[ItemRow]:
+        """See ``LogItems``."""
+        if box.storage is Storage.TABLE:
+            return ()
+        lacking = {"event_name": self._log(box).has_event_name, "options": self._log(box).has_options}
+        columns = [name for name in _SMALL if lacking.get(name, True)]
+        rows = self._beyond(
+            box,
+            [bucket],
+            "SELECT * FROM ({rows}) AS w ORDER BY id",
+            columns=", ".join(f"t.{name}" for name in columns),
+            limit=limit,
+        )
+        return [_shown(dict(zip(columns, row, strict=True)), Status.PENDING) for row in rows]
+
+    def ahead(self, box: Box, row: ItemRow, *, limit: int) -> Count:
+        """See ``LogItems``."""
+        counts = f"SELECT count(*), count(*) FILTER (WHERE id < {int(row.id)}) FROM ({{rows}}) AS w"
+        found = self._beyond(box, [row.bucket], counts, columns="t.id", limit=limit)
+        ((looked_at, number),) = found or [(0, 0)]
+        return Count(number, Precision.AT_LEAST if looked_at == limit else Precision.EXACT)
+
+    def _beyond(self, box: Box, buckets: Sequence[int], query: str, *, columns: str, limit: int) -> Sequence[Any]:
+        """What the query says about the rows of these buckets that no delivery has passed, at most ``limit`` of each."""
+        if box.storage is Storage.TABLE:
+            return []
+        rows = Reading(self._log(box), "").beyond(columns, limit=f"{limit:d}")
+        with translated(self._store.engine), self._store.engine.begin() as connection:
+            return connection.exec_driver_sql(query.replace("{rows}", rows), (array(buckets),)).all()
+
+    def _log(self, box: Box) -> LogTable:
+        found = self._found.get(box.name)
+        if found is None:
+            side = self._store.table(box)
+            with translated(self._store.engine), self._store.engine.begin() as connection:
+                found = self._found[box.name] = reflect_log(connection, side)
+        return found
+
+
+def _shown(row: Any, status: Status) -> ItemRow:
+    shown = {name: value for name, value in row.items() if name in (*SHOWN, "payload")}
+    return item_row({**shown, "status": status, "errors_count": 0})
 
 
 def _one(found: LogTable) -> str:
