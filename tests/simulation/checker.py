@@ -15,7 +15,7 @@ from boxengine.domain.box import Box, Storage, StrictOrder
 from boxengine.domain.item import Status
 from tests.simulation.promises import Promise, Violation
 from tests.simulation.record import Change, Record, Send
-from tests.simulation.scenario import CANCELLED
+from tests.simulation.scenario import CANCELLED, RESTORED
 from tests.simulation.timeline import ItemLife, lives
 
 NOT_THE_ITEMS_FAULT = frozenset(
@@ -33,6 +33,8 @@ FORGETS = frozenset(
 HARMLESS = frozenset({"foreign jobs", "duplicate jobs", "wake-up twice"})
 PAUSES_UNHEARD = frozenset({"redis unavailable", "redis answer lost", "redis down", "pause", "worker pauses"})
 """Faults with which a worker may not hear of a pause in time, or may act on what it heard long before."""
+BEGUN_ANEW = frozenset({"operator", RESTORED})
+"""By whom a row may be changed in any way."""
 WHOLE_BATCH = frozenset({"batch raises", "batch sent, then raises"})
 
 
@@ -90,9 +92,9 @@ def _is_parked(life: ItemLife, known: dict[int, ItemLife]) -> bool:
 
 
 def _engine_changes(record: Record, box: Box) -> Iterator[tuple[Change, Row]]:
-    """What anybody but an operator did to a committed row, and the row before it."""
+    """What neither an operator nor a restored dump did to a committed row, and the row before it."""
     for change in record.changes:
-        if change.box == box.name and change.before is not None and change.by != "operator":
+        if change.box == box.name and change.before is not None and change.by not in BEGUN_ANEW:
             yield change, change.before
 
 
@@ -204,6 +206,8 @@ def _failed_in_time(record: Record, box: Box, life: ItemLife) -> Iterator[str]:
     for change in life.changes:
         if change.by == "operator":
             since = change.step
+        if change.by == RESTORED:
+            since = 0  # perhaps as it was before the operator
         if change.after is None or change.before is None:
             continue
         if change.after.status == Status.FAILED and change.by == "engine":
@@ -242,7 +246,7 @@ def _not_too_early(box: Box, life: ItemLife) -> Iterator[str]:
 
 def _sent_once(record: Record, box: Box, life: ItemLife) -> Iterator[str]:
     """More than one clean send of an item to a transport needs a reason; so does a send after the outcome."""
-    allowed = 1 + sum(change.by == "operator" for change in life.changes)
+    allowed = 1 + sum(change.by in BEGUN_ANEW for change in life.changes)
     clean: dict[str, int] = defaultdict(int)
     written: set[tuple[str, int]] = set()
     for send in life.sends:
@@ -408,13 +412,13 @@ def _may_be_overtaken(box: Box, earlier: ItemLife, moment: int) -> bool:
 
 
 def _effects_once(record: Record, box: Box, known: dict[int, ItemLife]) -> Iterator[str]:
-    """What a transport wrote in the claim's transaction is there exactly once for each delivered item, else not at all."""
+    """What a transport wrote in the claim's transaction is there exactly once for each delivery of an item, else not at all."""
     counts: dict[int, int] = defaultdict(int)
     for name, _, item in record.effects:
         if name == box.name:
             counts[item] += 1
     through_session = {send.item for send in record.sends if send.transactional and send.claim.box == box.name}
     for item in through_session:
-        expected = 1 if known[item].delivery is not None else 0
+        expected = sum(not any(begin < step < end for begin, end in record.undone) for step in known[item].deliveries)
         if counts[item] != expected:
             yield f"item {item}: its transport's own writes were committed {counts[item]} times, not {expected}"

@@ -24,6 +24,7 @@ from tests.simulation.record import Alone, ClaimRecord, Record
 from tests.simulation.scheduler import Crash, Scheduler
 
 OVER = float("-inf")
+REFUSALS = frozenset({"item refused", "batch raises"})
 PAUSES = (0.1, 0.6, 1.5, 5.0, 12.0)
 """Seconds: from a hiccup to longer than any lease and any idle session."""
 
@@ -35,17 +36,25 @@ class Faults:
         self.chances = chances
         self.active = True
         self.redis_up = True
+        self.failing: set[str] = set()
+        """Boxes whose receivers refuse everything."""
         self._scheduler = scheduler
         self._record = record
 
     def strikes(self, kind: str, detail: str = "") -> bool:
         """Whether this fault happens now; it is then counted."""
         chance = self.chances.get(kind)
+        if kind in REFUSALS and self.active and self._is_failing():
+            chance = 1.0
         if chance is None or not self.active or self._scheduler.random.random() >= chance:
             return False
         strand = self._scheduler.current
         self._record.fault(kind, strand.name if strand else "", detail)
         return True
+
+    def _is_failing(self) -> bool:
+        claim = self.claim() if self.failing else None
+        return claim is not None and claim.box in self.failing
 
     def step(self, where: str) -> None:
         """A switch point of a worker: others go on, the worker may die or be stopped here."""
@@ -267,6 +276,7 @@ class StoreSide:
         self.oldest_finished = self._store.oldest_finished
         self.delete_finished = self._store.delete_finished
         self.sweep_finished = self._store.sweep_finished
+        self.unread_since = self._store.unread_since
         self.advance = self._store.advance
         self.bounded = self._store.bounded
         self.read_from_start = self._store.read_from_start

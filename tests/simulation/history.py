@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from random import Random
 
@@ -82,10 +82,10 @@ class History:
     def _run(self) -> None:
         for _ in range(self.scenario.workers):
             self.hire()
-        for plan in self.scenario.boxes:
-            self._spawn_writers(plan)
-        for name, body in outside.disturbances(self):
-            self.spawn(name, body)
+        for source in dict.fromkeys(plan.box.source.name for plan in self.scenario.boxes):
+            self._spawn_writers([plan for plan in self.scenario.boxes if plan.box.source.name == source])
+        for name, body, role in outside.disturbances(self):
+            self.spawn(name, body, role=role)
         self.scheduler.run(lambda: self.scheduler.now >= self.scenario.chaos and not self._writing)
         self._calm_down()
         self._settle()
@@ -96,6 +96,7 @@ class History:
         self.record.note("history", "no more faults from here on")
         self.faults.active = False
         self.faults.redis_up = True
+        self.faults.failing.clear()
         for plan in self.scenario.boxes:
             self.pause(plan.box, paused=False)
         if not any(worker.working for worker in self.workers):
@@ -157,9 +158,9 @@ class History:
         self.workers.append(worker)
         worker.start()
 
-    def spawn(self, name: str, body: Callable[[], object]) -> None:
-        """A strand of the outside world."""
-        self.scheduler.spawn(name, self._outside, body).context["role"] = name
+    def spawn(self, name: str, body: Callable[[], object], *, role: str | None = None) -> None:
+        """A strand of the outside world; what it changes is on record as its role's, which is its name unless told."""
+        self.scheduler.spawn(name, self._outside, body).context["role"] = role or name
 
     def pause(self, box: Box, *, paused: bool) -> None:
         """An operator pauses a box, or resumes it."""
@@ -180,13 +181,18 @@ class History:
             return
         self.servers.memory.forget(box, [row.id])
 
-    def _spawn_writers(self, plan: BoxPlan) -> None:
-        """Two writers, each with keys of its own: writers of one key are serialised (SEMANTICS 7), but those of a log."""
+    def _spawn_writers(self, readers: Sequence[BoxPlan]) -> None:
+        """Two writers, each with keys of its own: writers of one key are serialised (SEMANTICS 7), but those of a log.
+
+        Args:
+            readers: the box itself, or the subscriptions of its log.
+        """
+        plan = readers[0]
         writers = min(2, plan.keys)
         for number in range(writers):
             self._writing += 1
             if plan.box.storage is Storage.LOG:
-                writer = LogWriter(self, plan, keys=list(range(plan.keys)))
+                writer = LogWriter(self, readers, keys=list(range(plan.keys)))
                 self.spawn("writer", writer.run)
                 continue
             keys = list(range(number, plan.keys, writers))
@@ -222,7 +228,7 @@ class History:
     def tell(self, box: Box, row_id: int, *, due: bool = True) -> None:
         """A writer hints at an item that it has committed."""
         bucket = None if self.random.random() < 0.2 else self._bucket(box, row_id)
-        self._wake(Signal(box.name, bucket, due=due))
+        self.wake(Signal(box.source.name, bucket, due=due))
 
     def written_all(self) -> None:
         """A writer has come to its end."""
@@ -236,7 +242,7 @@ class History:
         row = self._journals[box.name].get(row_id)
         return row.bucket if row else None
 
-    def _wake(self, signal: Signal) -> None:
+    def wake(self, signal: Signal) -> None:
         """A hint to every worker; it may get lost, come late, or twice."""
         for worker in self.workers:
             if self.faults.strikes("wake-up lost"):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from boxengine.adapters.memory.log import table as memory_log
+from boxengine.adapters.memory.log.shared import SharedLog
 from boxengine.adapters.memory.log.store import LogClaim
 from boxengine.adapters.memory.log.table import MemoryLog
 from boxengine.adapters.memory.log.transactions import Snapshot
@@ -15,7 +16,7 @@ from boxengine.domain.log_progress import Move, Position, Reading
 from boxengine.domain.outcome import Settlement
 from tests.simulation.mutation import Mutant, Surgery, breaks
 from tests.simulation.promises import Promise
-from tests.simulation.scenario import MOVING
+from tests.simulation.scenario import MOVING, RESTORED
 
 # ── positions ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -26,7 +27,7 @@ def highest_id_is_the_position(patch: Surgery) -> None:
 
     def beyond(self: Any, position: Position, upto: str) -> Iterator[int]:
         shown = Snapshot.read(upto)
-        for each in self._rows.values():
+        for each in self._log.rows.values():
             row = each.row
             if row.bucket == position.bucket and row.id > position.high and shown.shows(each.xact):
                 yield row.id
@@ -107,7 +108,7 @@ def parked_items_never_step_aside(patch: Surgery) -> None:
 @breaks(Promise.ENDS, only=(MOVING,))
 def another_server_not_noticed(patch: Surgery) -> None:
     """Positions in another server's numbers are taken for this one's: what is written there counts as passed long ago."""
-    patch.setattr(MemoryLog, "_is_foreign", lambda _self, _now: False)
+    patch.setattr(SharedLog, "is_foreign", property(lambda _self: False))
 
 
 @breaks(Promise.ACKNOWLEDGED, only=(MOVING,))
@@ -116,7 +117,7 @@ def written_on_another_server_and_forgotten(patch: Surgery) -> None:
     in_doubt = MemoryLog._is_in_doubt
 
     def forgetful(self: Any, logged: Any) -> bool:
-        return in_doubt(self, logged) and logged.server <= self._server
+        return in_doubt(self, logged) and logged.server <= self._log.server
 
     patch.setattr(MemoryLog, "_is_in_doubt", forgetful)
 
@@ -125,6 +126,17 @@ def written_on_another_server_and_forgotten(patch: Surgery) -> None:
 def delivered_goes_out_again_on_another_server(patch: Surgery) -> None:
     """As positions begin anew, nothing is known of what was delivered."""
     patch.setattr(MemoryLog, "_is_in_doubt", lambda _self, _logged: True)
+
+
+@breaks(Promise.ACKNOWLEDGED, only=(RESTORED,))
+def waiting_in_a_dump_and_forgotten(patch: Surgery) -> None:
+    """As positions begin anew, the rows of a restored dump are taken for delivered."""
+    in_doubt = MemoryLog._is_in_doubt
+
+    def forgetful(self: Any, logged: Any) -> bool:
+        return in_doubt(self, logged) and logged.server > self._log.server
+
+    patch.setattr(MemoryLog, "_is_in_doubt", forgetful)
 
 
 LOG_MUTANTS: tuple[Mutant, ...] = (
@@ -139,4 +151,5 @@ LOG_MUTANTS: tuple[Mutant, ...] = (
     another_server_not_noticed,
     written_on_another_server_and_forgotten,
     delivered_goes_out_again_on_another_server,
+    waiting_in_a_dump_and_forgotten,
 )

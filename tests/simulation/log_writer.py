@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 class LogWriter:
     """One of two, which write the same keys; nobody serialises them."""
 
-    def __init__(self, history: History, plan: BoxPlan, *, keys: Sequence[int]) -> None:
+    def __init__(self, history: History, readers: Sequence[BoxPlan], *, keys: Sequence[int]) -> None:
+        """Args:
+        readers: the box itself, or the subscriptions of its log.
+        """
         self._history = history
-        self._plan = plan
+        self._readers = [plan.box for plan in readers]
+        self._plan = readers[0]
         self._keys = keys
         self._marked: list[tuple[set[tuple[str, int]], int]] = []
         """Of the transaction under way, items that are on record as special once they are committed."""
@@ -33,7 +37,7 @@ class LogWriter:
         self._history.written_all()
 
     def _transaction(self, items: int) -> None:
-        random, box = self._history.random, self._plan.box
+        random = self._history.random
         transaction = self._history.servers.store.begin()
         self._marked.clear()
         if random.random() < 0.3:
@@ -46,29 +50,30 @@ class LogWriter:
         if random.random() < 0.1:
             transaction.rollback()
             return
-        for special, row_id in self._marked:
-            special.add((box.name, row_id))
+        marks = [(special, {(box.name, row_id) for box in self._readers}) for special, row_id in self._marked]
+        for special, names in marks:
+            special.update(names)
         if not transaction.commit():
-            for special, row_id in self._marked:
-                special.discard((box.name, row_id))
+            for special, names in marks:
+                special.difference_update(names)
             return
         for row_id in written:
-            self._history.tell(box, row_id)
+            self._history.tell(self._plan.box, row_id)
 
     def _write(self, transaction: MemoryTransaction) -> int:
-        history, box, random = self._history, self._plan.box, self._history.random
+        history, random = self._history, self._history.random
         record, payload = history.record, b"payload"
         special: set[tuple[str, int]] | None = None
-        if box.max_retries is not None and random.random() < 0.03:
+        if all(box.max_retries is not None for box in self._readers) and random.random() < 0.03:
             payload, special = POISON, record.poisoned
-        elif history.may_kill(box) and history.faults.strikes(KILLING, "an item of a log"):
+        elif all(map(history.may_kill, self._readers)) and history.faults.strikes(KILLING, "an item of a log"):
             payload, special = DEADLY, record.killing
         row_id: int = transaction.insert(
-            box, event_key=random.choice(self._keys), event_name=random.choice("ab"), payload=payload
+            self._plan.box, event_key=random.choice(self._keys), event_name=random.choice("ab"), payload=payload
         )
         if special is not None:
             self._marked.append((special, row_id))
-        record.written[box.name, row_id] = record.step
+        record.written |= {(box.name, row_id): record.step for box in self._readers}
         return row_id
 
     def _sleep(self, seconds: float) -> None:

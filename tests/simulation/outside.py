@@ -6,25 +6,25 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from boxengine.domain.box import Storage
+from boxengine.domain.box import Box
 from boxengine.domain.item import Status
 from boxengine.domain.job import Job
+from boxengine.errors import StoreUnavailable
+from boxengine.ports import Signal
 from tests.simulation.faults import PAUSES
-from tests.simulation.scenario import FROM_OUTSIDE, MOVING
+from tests.simulation.scenario import FAILING, FROM_OUTSIDE, MOVING, OF_SUBSCRIPTIONS, RESTORED, REWOUND, STOPPED
 
 if TYPE_CHECKING:
     from tests.simulation.history import History
 
 
-def disturbances(history: History) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Name and body of each strand that this history wants."""
-    for kind, act in _ACTS.items():
+def disturbances(history: History) -> Iterator[tuple[str, Callable[[], None], str]]:
+    """Name, body and role of each strand that this history wants."""
+    for kind, act in (_ACTS | {MOVING: _move, RESTORED: _restore} | _ON_SUBSCRIPTIONS).items():
         mean = history.scenario.faults.get(kind)
         if mean is not None:
-            yield kind, _repeated(history, kind, act, mean)
-    if MOVING in history.scenario.faults:
-        yield MOVING, _repeated(history, MOVING, _move, history.scenario.faults[MOVING])
-    yield "supervisor", lambda: _replace_workers(history)
+            yield kind, _repeated(history, kind, act, mean), "operator" if act is _send_back else kind
+    yield "supervisor", lambda: _replace_workers(history), "supervisor"
 
 
 def _repeated(history: History, kind: str, act: Callable[[History], str], mean: float) -> Callable[[], None]:
@@ -139,13 +139,65 @@ def _operate(history: History) -> str:
 
 
 def _move(history: History) -> str:
-    """The database goes on as a logical copy, and after a while somebody says so."""
+    """The database goes on as a logical copy; the first worker that claims there brings its log over."""
     store = history.servers.store
     for claim in store.move_to_another_server():
         history.blame_cut(claim)
-    history.scheduler.sleep(history.random.choice([0.0, 0.3, 2.0]))
-    logs = [box for box in history.boxes if box.storage is Storage.LOG]
-    return ", ".join(f"{box.name}: {store.reposition(box)} aside" for box in logs)
+    return "as a logical copy"
+
+
+def _restore(history: History) -> str:
+    """The database is lost, and goes on as a dump of a while ago; what was committed since is gone."""
+    store = history.servers.store
+    dump, dumped = store.dump(), history.record.step
+    history.scheduler.sleep(history.random.choice([0.0, 0.1, 0.5, 2.0]))
+    if not history.faults.active:
+        return ""
+    history.record.undone.append((dumped, history.record.step))
+    for claim in store.restore(dump):
+        history.blame_cut(claim)
+    return "what was committed since the dump is gone"
+
+
+def _stop_subscription(history: History) -> str:
+    """Nobody delivers one subscription for longer than items of the others are kept."""
+    box = history.random.choice(_subscriptions(history))
+    history.pause(box, paused=True)
+    history.record.fault(STOPPED, "outside", box.name)
+    history.scheduler.sleep(history.random.choice([1.0, 4.0, 9.0]))
+    if history.faults.active:
+        history.pause(box, paused=False)
+    return ""
+
+
+def _fail_subscription(history: History) -> str:
+    """The receivers of one subscription refuse everything for a while."""
+    box = history.random.choice(_subscriptions(history))
+    history.faults.failing.add(box.name)
+    history.record.fault(FAILING, "outside", box.name)
+    history.scheduler.sleep(history.random.choice([0.1, 1.0, 4.0]))
+    history.faults.failing.discard(box.name)
+    return ""
+
+
+def _send_back(history: History) -> str:
+    """A person has one subscription deliver again from an item on."""
+    box = history.random.choice(_subscriptions(history))
+    rows = history.servers.store.rows(box)
+    if not rows:
+        return ""
+    item = history.random.choice(rows).id
+    try:
+        again = history.servers.store.send_back(box, item)
+    except StoreUnavailable:
+        return ""
+    history.servers.memory.forget(box, [row.id for row in rows])  # they begin anew
+    history.wake(Signal(box.name, None))
+    return f"{box.name} from {item} on: {again} items"
+
+
+def _subscriptions(history: History) -> list[Box]:
+    return [box for box in history.boxes if box.subscription is not None]
 
 
 _ACTS: dict[str, Callable[[History], str]] = {
@@ -162,5 +214,11 @@ _ACTS: dict[str, Callable[[History], str]] = {
     "operator": _operate,
 }
 
-if _ACTS.keys() != FROM_OUTSIDE.keys():
+_ON_SUBSCRIPTIONS: dict[str, Callable[[History], str]] = {
+    STOPPED: _stop_subscription,
+    FAILING: _fail_subscription,
+    REWOUND: _send_back,
+}
+
+if _ACTS.keys() != FROM_OUTSIDE.keys() or _ON_SUBSCRIPTIONS.keys() != OF_SUBSCRIPTIONS.keys():
     raise ImportError("every fault from outside needs its act, and the other way round")

@@ -63,7 +63,7 @@ class Change:
     at: float
     box: str
     by: str
-    """engine, writer, operator, retention."""
+    """engine, writer, operator, retention, or the fault that is named so."""
     claim: ClaimRecord | None
     before: Row | None
     after: Row | None
@@ -113,6 +113,8 @@ class Record:
     """By box and id, the step at which an item of a log box was written; it is committed later, or never."""
     poisoned: set[tuple[str, int]] = field(default_factory=set)
     """Box and id of items that no transport ever takes."""
+    undone: list[tuple[int, int]] = field(default_factory=list)
+    """The steps of each dump that was restored, and of its restoration: what was committed between them is gone."""
     killing: set[tuple[str, int]] = field(default_factory=set)
     """Box and id of items that end every process that sends them."""
     killed_by: list[tuple[str, int]] = field(default_factory=list)

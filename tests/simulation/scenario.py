@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from random import Random
 from typing import assert_never
 
 from boxengine.domain.bounds import PACE, Pace
-from boxengine.domain.box import Backoff, Box, BoxType, Retention, Storage, StrictOrder
+from boxengine.domain.box import Backoff, Box, BoxType, Retention, Storage, StrictOrder, Subscription
 from boxengine.domain.retry import ExponentialBackoff, LatestAvailable, NoDelay, RetryStrategy
 
 AT_CALLS = {
@@ -43,6 +43,17 @@ MOVES = (1.0, 4.0)
 """Mean seconds between two, shortest and longest."""
 WITH_MOVING = 0.15
 """Share of the histories with a log box in which the database moves to another server."""
+RESTORED = "dump restored"
+WITH_RESTORED = 0.15
+"""Share of the histories whose boxes all have logs in which a dump is restored."""
+STOPPED, FAILING, REWOUND = "subscription stopped", "subscription fails", "subscription rewound"
+OF_SUBSCRIPTIONS = {STOPPED: (0.3, 2.0), FAILING: (0.3, 2.0), REWOUND: (0.2, 1.5)}
+"""Mean seconds between two, shortest and longest."""
+WITH_EACH = 0.3
+"""Share of the histories with subscriptions that have such a fault, for each of them."""
+WITH_SUBSCRIPTIONS = 0.5
+"""Share of the log boxes that are read by subscriptions."""
+NAMES = ("billing", "search", "audit")
 WITH_LOG = 0.3
 """Share of the boxes that may have a log which have one."""
 WITH_COROUTINES = 0.4
@@ -115,7 +126,8 @@ def draw(random: Random, *, only: Collection[str] | None = None) -> Scenario:
     """
     lease_ttl = timedelta(seconds=random.choice([0.5, 1, 4]))
     flush_after = random.choice([0.05, 0.2, 1.0, 5.0])
-    boxes = tuple(_awaited(_stored(_box(random, number))) for number in range(random.choice([1, 1, 1, 2])))
+    drawn_boxes = [_awaited(_stored(_box(random, number))) for number in range(random.choice([1, 1, 1, 2]))]
+    boxes = tuple(reader for plan in drawn_boxes for reader in _read(plan))
     drawn = Scenario(
         boxes=boxes,
         workers=random.choice([1, 2, 2, 3]),
@@ -131,7 +143,7 @@ def draw(random: Random, *, only: Collection[str] | None = None) -> Scenario:
         session_idle=timedelta(seconds=flush_after + random.choice([0.5, 1, 9])),
         transport_time=random.choice([0.0, 0.0, 0.03, 0.3]),
         chaos=random.uniform(1.0, 6.0),
-        faults=_faults(random, only, movable=any(plan.box.storage is Storage.LOG for plan in boxes)),
+        faults=_faults(random, only, [plan.box for plan in boxes]),
     )
     drawn = replace(drawn, session_idle=drawn.session_idle + timedelta(seconds=_to_the_end(drawn)))
     return replace(drawn, pace=_pace(drawn))
@@ -164,6 +176,39 @@ def _stored(plan: BoxPlan) -> BoxPlan:
     return replace(plan, box=replace(plan.box, storage=Storage.LOG)) if logged else plan
 
 
+def _read(plan: BoxPlan) -> tuple[BoxPlan, ...]:
+    """The plan itself, or those of the subscriptions that read its log, each with a policy of its own."""
+    apart = Random(f"{plan.box.bucket_size} {plan.items} {plan.keys} {plan.box.backoff} read")
+    if plan.box.storage is not Storage.LOG or apart.random() >= WITH_SUBSCRIPTIONS:
+        return (plan,)
+    names = NAMES[: apart.choice([2, 2, 3])]
+    log = replace(plan.box, subscriptions=names)
+    others = [_awaited(_without_latest(_box(apart, number))) for number in range(1, len(names))]
+    return tuple(
+        replace(
+            own,
+            box=replace(
+                own.box,
+                name=f"{log.name}.{name}",
+                table=f"{log.table}_{name}",
+                storage=Storage.LOG,
+                bucket_size=log.bucket_size,
+                retention=log.retention,
+                subscriptions=names,
+                subscription=Subscription(of=log, name=name),
+            ),
+            keys=plan.keys,
+            items=plan.items,
+        )
+        for name, own in zip(names, [plan, *others], strict=True)
+    )
+
+
+def _without_latest(plan: BoxPlan) -> BoxPlan:
+    kept = tuple(each for each in plan.strategies if not isinstance(each, LatestAvailable))
+    return plan if kept == plan.strategies else replace(plan, strategies=kept or (NoDelay(),))
+
+
 def _awaited(plan: BoxPlan) -> BoxPlan:
     """The plan, perhaps with coroutines."""
     apart = Random(f"{plan.box.bucket_size} {plan.items} {plan.keys} {plan.routes}")
@@ -174,19 +219,36 @@ def _awaited(plan: BoxPlan) -> BoxPlan:
     return replace(plan, routes=routes, timeout=timeout)
 
 
-def _faults(random: Random, only: Collection[str] | None, *, movable: bool) -> dict[str, float]:
+def _faults(random: Random, only: Collection[str] | None, boxes: Sequence[Box]) -> dict[str, float]:
     known = {**AT_CALLS, **FROM_OUTSIDE}
     names = random.sample(sorted(known), random.choice([0, 0, 1, 1, 2, 3, 5, 8, len(known)]))
     if only is not None:
-        names = sorted(set(only) - {KILLING, MOVING})
+        names = sorted(set(only) & known.keys())
     found = {name: random.uniform(*known[name]) for name in names}
     # Drawn from what has been drawn: without it, the history of a seed stays what it is.
     kills = KILLING in only if only is not None else Random(repr(found)).random() < WITH_KILLING
     apart = Random(f"{found} moves")
     moves = MOVING in only if only is not None else apart.random() < WITH_MOVING
-    if moves and movable:
+    if moves and any(box.storage is Storage.LOG for box in boxes):
         found[MOVING] = apart.uniform(*MOVES)
+    if any(box.subscription is not None for box in boxes):
+        found |= _of_subscriptions(Random(f"{found} subscriptions"), only, kills=kills)
+    restored = RESTORED in only if only is not None else Random(f"{found} restored").random() < WITH_RESTORED
+    if restored and not kills and all(box.storage is Storage.LOG for box in boxes):
+        found[RESTORED] = apart.uniform(*MOVES)
     return found | ({KILLING: KILLS} if kills else {})
+
+
+def _of_subscriptions(random: Random, only: Collection[str] | None, *, kills: bool) -> dict[str, float]:
+    found = {}
+    for name, span in OF_SUBSCRIPTIONS.items():
+        struck = random.random() < WITH_EACH
+        if struck if only is None else name in only:
+            found[name] = random.uniform(*span)
+    if kills:
+        # What ends workers and is sent back ends as many again.
+        found.pop(REWOUND, None)
+    return found
 
 
 def _box(random: Random, number: int) -> BoxPlan:

@@ -13,7 +13,7 @@ from boxengine.adapters.memory.pauses import MemoryPauses
 from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.adapters.memory.rows import Row, Rows
 from boxengine.domain.bounds import PACE, Pace
-from boxengine.domain.box import Box
+from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Status
 from boxengine.domain.item_id import ItemId
 from tests.simulation.record import Change, ClaimRecord, Record
@@ -49,6 +49,8 @@ class SharedServers:
         """From now on every committed change of the box's rows is on record."""
         rows = JournaledRows(box, self._record, self._who, self.store._database.name)
         self.store._database.boxes[box.name] = rows
+        if box.storage is Storage.LOG:
+            self.store._database.log(box)  # from the beginning on it has its position
         return rows
 
     def flush_redis(self) -> None:

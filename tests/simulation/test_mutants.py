@@ -16,11 +16,12 @@ from tests.simulation.log_mutants import LOG_MUTANTS
 from tests.simulation.mutants import MUTANTS, backoff_ignored
 from tests.simulation.mutation import Mutant, MutantMisfit, Surgery, breaks, hunt
 from tests.simulation.promises import Promise
+from tests.simulation.subscription_mutants import SUBSCRIPTION_MUTANTS
 
 SEEDS = 5000
 
 
-ALL = (*MUTANTS, *LOG_MUTANTS, *ASYNC_MUTANTS, *BOUNDS_MUTANTS)
+ALL = (*MUTANTS, *LOG_MUTANTS, *SUBSCRIPTION_MUTANTS, *ASYNC_MUTANTS, *BOUNDS_MUTANTS)
 
 
 @pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from boxengine.adapters.memory.rows import Row
 from boxengine.domain.item import Status
 from tests.simulation.record import Change, ClaimRecord, Record, Send
+from tests.simulation.scenario import RESTORED
 
 
 @dataclass(slots=True, eq=False)
@@ -30,6 +31,9 @@ class ItemLife:
     complete: Send | None = None
     """That with which the last of its transports had it."""
     delivery: Change | None = None
+    """The last one; None also for an item that a person has had delivered again, until it is."""
+    deliveries: list[int] = field(default_factory=list)
+    """The step of each."""
     failed_claims: list[ClaimRecord] = field(default_factory=list)
 
     def row_at(self, step: int) -> Row | None:
@@ -89,5 +93,11 @@ def _take_in(record: Record, known: dict[int, ItemLife], change: Change) -> None
     life.deleted = change.after is None
     life.last = row
     at_delivery = change.after is not None and change.after.status == Status.DELIVERED
-    if at_delivery or (change.after is None and change.by == "engine"):
+    if change.by == RESTORED:
+        life.delivery = life.delivery if at_delivery else None
+    elif at_delivery or (change.after is None and change.by == "engine"):
         life.delivery = change
+        if change.before is None or change.before.status != Status.DELIVERED:
+            life.deliveries.append(change.step)
+    elif change.by == "operator" and change.after is not None and change.after.status == Status.PENDING:
+        life.delivery = None

@@ -6,7 +6,7 @@ One ``MemoryStore`` is one process's connection; ``twin()`` gives another proces
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice
@@ -113,10 +113,10 @@ class MemoryStore:
         **columns: Any,
     ) -> Row:
         now = self._database.clock.now()
-        row_id = columns.pop("id", None) or self._database.rows(box).next_id()
+        row_id = columns.pop("id", None) or self._database.rows(box.source).next_id()
         row = Row(
             id=row_id,
-            uuid=uuid5(NAMESPACE_OID, f"{box.name}/{row_id}"),
+            uuid=uuid5(NAMESPACE_OID, f"{box.source.name}/{row_id}"),
             event_name=event_name,
             event_key=str(event_key),
             bucket=box.partition_strategy(event_key, box.bucket_size) if bucket is None else bucket,
@@ -194,6 +194,10 @@ class MemoryStore:
             for claim in idle:
                 claim.cut()
         return idle
+
+    def _deletable(self, box: Box) -> Iterable[Row]:
+        """What retention may take, in id order, once it is finished and old."""
+        return self._database.rows(box)
 
     def _remove(self, box: Box, rows: Sequence[Row]) -> None:
         for row in rows:
@@ -302,7 +306,8 @@ class MemoryStore:
     def oldest_finished(self, box: Box, statuses: Sequence[int]) -> datetime | None:
         """See ``HistoryStore.oldest_finished``."""
         self._fault("history")
-        return next((row.created_at for row in self.rows(box) if row.status in statuses), None)
+        with self._database.lock:
+            return next((row.created_at for row in self._deletable(box) if row.status in statuses), None)
 
     def delete_finished(
         self, box: Box, statuses: Sequence[int], *, created_from: datetime, created_before: datetime, limit: int
@@ -311,7 +316,7 @@ class MemoryStore:
         self._fault("history")
         finished = set(statuses) - {Status.PENDING}
         with self._database.lock:
-            rows = self._database.rows(box)
+            rows = self._deletable(box)
             span = (row for row in rows if row.status in finished and created_from <= row.created_at < created_before)
             doomed = list(islice(span, limit))
             self._remove(box, doomed)
@@ -321,8 +326,7 @@ class MemoryStore:
         """See ``HistoryStore.sweep_finished``; looks at ``LOOKED_AT`` rows."""
         self._fault("history")
         with self._database.lock:
-            rows = self._database.rows(box)
-            looked = list(islice(behind(after, rows), LOOKED_AT))
+            looked = list(islice(behind(after, self._deletable(box)), LOOKED_AT))
             finished = (row for row in looked if row.status != Status.PENDING and row.status in before)
             doomed = list(islice((row for row in finished if row.created_at < before[row.status]), limit))
             self._remove(box, doomed)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
@@ -11,6 +12,7 @@ from typing import Any, ClassVar
 from boxengine.adapters.memory.bounding import MemoryBounds
 from boxengine.adapters.memory.claims import MemoryClaim, MemoryClaims
 from boxengine.adapters.memory.database import Database, OpenClaim, Step, no_fault
+from boxengine.adapters.memory.log.shared import LogDump, SharedLog
 from boxengine.adapters.memory.log.table import MemoryLog
 from boxengine.adapters.memory.log.transactions import Transactions
 from boxengine.adapters.memory.rows import Row, Rows
@@ -34,11 +36,25 @@ class LogDatabase(Database):
 
     transactions: Transactions = field(default_factory=Transactions)
     logs: dict[str, MemoryLog] = field(default_factory=dict)
+    """By reader."""
+    shared: dict[str, SharedLog] = field(default_factory=dict)
+    """By the box that is written to."""
 
     def log(self, box: Box) -> MemoryLog:
+        """What a reader sees; it has its positions from the first time on that anybody asks."""
         if box.name not in self.logs:
-            self.logs[box.name] = MemoryLog(box, self.transactions, self.rows(box))
+            shared = self.shared.setdefault(box.source.name, SharedLog(self.transactions))
+            self.logs[box.name] = MemoryLog(box, shared, self.rows(box))
         return self.logs[box.name]
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """What was committed at some moment."""
+
+    logs: Mapping[str, LogDump]
+    effects: int
+    """How many there were."""
 
 
 class LogClaim(MemoryClaim):
@@ -98,7 +114,16 @@ class LogClaim(MemoryClaim):
 class LogClaims(MemoryClaims):
     """``Claims`` of a log box."""
 
+    _database: LogDatabase
     kind: ClassVar[type[MemoryClaim]] = LogClaim
+
+    @contextmanager
+    def open(self, buckets: Mapping[int, ItemId | None], limit: int) -> Iterator[MemoryClaim]:
+        """See ``Claims.open``. Goes on by itself where the log has come to another server."""
+        with self._database.lock:
+            self._database.log(self._box).go_on()
+        with super().open(buckets, limit) as claim:
+            yield claim
 
 
 class MemoryTransaction:
@@ -119,7 +144,11 @@ class MemoryTransaction:
             return self._number
 
     def insert(self, box: Box, **columns: Any) -> ItemId:
-        """Writes an item, and returns its id."""
+        """Writes an item, and returns its id.
+
+        Args:
+            box: a reader of the log; all others get the item, too.
+        """
         with self._database.lock:
             self.number()
             row = self._new(box, **columns)
@@ -211,7 +240,7 @@ class MemoryLogStore(MemoryStore):
             super().remove(box, row_id)
             return
         with self._database.lock:
-            self._database.log(box).remove(row_id)
+            self._database.log(box).forget(row_id)
 
     def move_to_another_server(self) -> list[OpenClaim]:
         """Goes on as a logical copy: transactions are cut, and their numbers begin anew. Returns the claims that were open."""
@@ -222,10 +251,34 @@ class MemoryLogStore(MemoryStore):
             self._database.transactions.move_to_another_server()
         return cut
 
-    def reposition(self, box: Box) -> int | None:
-        """What ``boxengine db reposition`` does."""
+    def dump(self) -> Dump:
+        """All logs as of this moment, for ``restore``."""
         with self._database.lock:
-            return self._database.log(box).reposition()
+            logs = {name: log.dump() for name, log in self._database.shared.items()}
+            return Dump(logs, len(self._database.effects))
+
+    def restore(self, dump: Dump) -> list[OpenClaim]:
+        """Goes on as a server into which a dump was restored: what was committed since is undone. Ids are not used again.
+
+        For a database whose boxes all have logs. Returns the claims that were open.
+        """
+        with self._database.lock:
+            cut = self.move_to_another_server()
+            for name, log in dump.logs.items():
+                self._database.shared[name].restore(log)
+            del self._database.effects[dump.effects :]
+        return cut
+
+    def send_back(self, box: Box, item: int) -> int:
+        """Delivers a log's items from this id on once more to one reader; returns how many.
+
+        Raises:
+            StoreUnavailable: a delivery is under way, for whose end a database would wait; or the log is another server's.
+        """
+        with self._database.lock:
+            if any((box.name, bucket) in self._database.held_buckets for bucket in box.buckets):
+                raise StoreUnavailable(f"a delivery of {box.name} is under way")
+            return self._database.log(box).send_back(item)
 
     # ── Store ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -265,6 +318,12 @@ class MemoryLogStore(MemoryStore):
         """See ``Store.claims``."""
         kind = LogClaims if box.storage is Storage.LOG else MemoryClaims
         return kind(self._database, box, fault=self._fault, bounds=self._bounds)
+
+    def _deletable(self, box: Box) -> Iterable[Row]:
+        if box.storage is not Storage.LOG:
+            return super()._deletable(box)
+        log = self._database.log(box)
+        return (row for row in super()._deletable(box) if not log.is_kept(row.id))
 
     def _remove(self, box: Box, rows: Sequence[Row]) -> None:
         if box.storage is not Storage.LOG:

@@ -1,96 +1,149 @@
-"""The rows of one log box in memory: the log, the positions of its buckets, and its side table."""
+"""One reader of a log in memory: the positions of its buckets, and its side table."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from itertools import islice
 
-from boxengine.adapters.memory.log.transactions import FIRST, NOTHING, Snapshot, Transactions
+from boxengine.adapters.memory.log.shared import Logged, ReaderDump, SharedLog
+from boxengine.adapters.memory.log.transactions import NOTHING, Snapshot
 from boxengine.adapters.memory.rows import Row, Rows, is_past_its_pause
-from boxengine.domain.box import Box, StrictOrder
+from boxengine.domain.box import Beginning, Box, StrictOrder
 from boxengine.domain.item import Status
-from boxengine.domain.log_progress import Given, Position, Reading, give, has_gone_back, move
+from boxengine.domain.log_moves import sent_back
+from boxengine.domain.log_progress import Given, Position, Reading, give, move
 from boxengine.errors import StoreUnavailable
 
 
-@dataclass(frozen=True, slots=True)
-class _Logged:
-    row: Row
-    xact: int
-    server: int
-    """On which ``xact`` was given. No reading knows it: it only tells what has become of the row."""
-
-
 class MemoryLog:
-    """One log box. Not thread-safe: its owner holds a lock.
+    """The log as the box itself reads it, or one subscription. Not thread-safe: its owner holds a lock.
 
     Args:
         view: its items as people see them, wherever they stand. Each change that is committed is put into it.
     """
 
-    def __init__(self, box: Box, transactions: Transactions, view: Rows) -> None:
+    def __init__(self, box: Box, log: SharedLog, view: Rows) -> None:
         self.side = Rows()
         self.view = view
         self._box = box
-        self._transactions = transactions
-        self._rows: dict[int, _Logged] = {}
-        self._positions = {bucket: Position(bucket=bucket, passed=NOTHING) for bucket in box.buckets}
-        self._server = transactions.server
-        """To which the positions belong."""
+        self._log = log
+        begins_now = box.subscription is not None and box.subscription.begins is Beginning.NOW
+        passed = log.transactions.snapshot() if begins_now else NOTHING
+        self._positions = {bucket: Position(bucket=bucket, passed=passed) for bucket in box.buckets}
+        log.readers.append(self)
+        for logged in log.rows.values():
+            if not self.has_passed(logged):
+                view.put(logged.row)
 
     # ── writers, and people ──────────────────────────────────────────────────────────────────────────
 
     def append(self, rows: Sequence[Row], xact: int) -> None:
-        """Rows of a transaction that commits now."""
-        for row in rows:
-            self._rows[row.id] = _Logged(row, xact, self._transactions.server)
-            self.view.put(row)
+        """Rows of a transaction that commits now, for all readers of the log."""
+        self._log.append(rows, xact)
+
+    def appended(self, row: Row) -> None:
+        """See ``Reader.appended``."""
+        self.view.put(row)
 
     def put_aside(self, row: Row) -> None:
         """A row that somebody writes into the side table."""
         self.side.put(row)
         self.view.put(row)
 
+    def is_kept(self, row_id: int) -> bool:
+        """Whether retention must leave the item: it stands in the log alone, and another reader has yet to pass it."""
+        return self.side.get(row_id) is None and self._log.is_kept(row_id)
+
     def remove(self, row_id: int) -> None:
-        """Retention, or a person, takes the row away."""
-        self._rows.pop(row_id, None)
+        """Retention takes an item of this reader away, and out of the log what all have passed."""
         self.side.remove(row_id)
         self.view.remove(row_id)
+        if not self._log.is_kept(row_id):
+            self._log.drop(row_id)
 
-    def reposition(self) -> int | None:
-        """Lets all step aside that may not have been delivered; see ``boxengine.adapters.sql.log.moved``."""
-        now = self._transactions.snapshot()
-        if not self._is_foreign(now):
-            return None
-        aside = [each for each in self._rows.values() if self._is_in_doubt(each)]
-        for each in aside:
-            self.side.put(each.row)
-        shown = Snapshot.read(now)
-        for row_id, each in self._rows.items():
-            if not shown.shows(each.xact):
-                self._rows[row_id] = replace(each, xact=FIRST)
-        self._server = self._transactions.server
-        for bucket, position in self._positions.items():
-            high = max([position.high, *(row_id for row_id, each in self._rows.items() if each.row.bucket == bucket)])
-            self._positions[bucket] = Position(bucket=bucket, passed=now, high=high, turn=position.turn + 1)
-        self._show()
+    def forget(self, row_id: int) -> None:
+        """The item has never been there."""
+        self.side.remove(row_id)
+        self.view.remove(row_id)
+        self._log.drop(row_id)
+
+    def gone(self, row_id: int) -> None:
+        """See ``Reader.gone``."""
+        if self.side.get(row_id) is None:
+            self.view.remove(row_id)
+
+    def step_aside(self) -> int:
+        """See ``Reader.step_aside``."""
+        aside = [each.row for each in self._log.rows.values() if self._is_in_doubt(each)]
+        for row in aside:
+            if self.side.get(row.id) is None:
+                self.side.put(row)
         return len(aside)
 
-    def _is_in_doubt(self, logged: _Logged) -> bool:
+    def begin_anew(self, now: str) -> None:
+        """See ``Reader.begin_anew``."""
+        for bucket, position in self._positions.items():
+            there = (row_id for row_id, each in self._log.rows.items() if each.row.bucket == bucket)
+            high = max([position.high, *there])
+            self._positions[bucket] = Position(bucket=bucket, passed=now, high=high, turn=position.turn + 1)
+        self._show()
+
+    def _is_in_doubt(self, logged: Logged) -> bool:
         position = self._positions.get(logged.row.bucket)
         if position is None:
             return False
         was_passed = logged.row.id <= position.high and Snapshot.read(position.passed).shows(logged.xact)
         return not was_passed and not _is_behind(position, logged)
 
+    def send_back(self, item: int) -> int:
+        """Delivers the items from this id on once more, as ``boxengine subscriptions rewind`` does; returns how many.
+
+        Raises:
+            StoreUnavailable: the positions are in another server's numbers.
+        """
+        if self._log.is_foreign:
+            raise self._foreign()
+        return sum(self._send_back(position, item) for position in list(self._positions.values()))
+
+    def _send_back(self, position: Position, item: int) -> int:
+        now = self._log.transactions.snapshot()
+        shown = Snapshot.read(now)
+        rows = [
+            each for each in self._log.rows.values() if each.row.bucket == position.bucket and shown.shows(each.xact)
+        ]
+        again = [each for each in rows if each.row.id >= item]
+        if not again:
+            return 0
+        back = sent_back(
+            position,
+            min(each.row.id for each in again),
+            now=now,
+            began=min(each.xact for each in again),
+            waiting=min((each.row.id for each in rows if not self.has_passed(each)), default=None),
+        )
+        self._positions[position.bucket] = replace(back, turn=position.turn + 1)
+        for each in rows:
+            if not self.has_passed(each):
+                self.side.remove(each.row.id)
+                if self.view.get(each.row.id) != each.row:
+                    self.view.put(each.row)
+        return len(again)
+
+    def _foreign(self) -> StoreUnavailable:
+        return StoreUnavailable(f"box {self._box.name}: its positions are in the numbers of another server")
+
     # ── a claim ──────────────────────────────────────────────────────────────────────────────────────
+
+    def go_on(self) -> None:
+        """Before a claim: brings the log over if it has come to another server."""
+        self._log.go_on()
 
     def is_waiting(self, bucket: int, now: datetime) -> bool:
         """Whether a claim of the bucket would find anything in the log."""
-        position, upto = self._positions[bucket], self._transactions.snapshot()
-        if has_gone_back(position.passed, upto) or position.batch is not None:
+        position, upto = self._positions[bucket], self._log.transactions.snapshot()
+        if self._log.is_foreign or position.batch is not None:
             return not self._is_blocked(bucket, now)
         return any(self._between(position, upto)) and not self._is_blocked(bucket, now)
 
@@ -102,9 +155,9 @@ class MemoryLog:
         Raises:
             StoreUnavailable: the positions are in another server's numbers.
         """
-        upto = self._transactions.snapshot()
-        if granted and self._is_foreign(upto):
-            raise StoreUnavailable(f"box {self._box.name}: its positions are in the numbers of another server")
+        if granted and self._log.is_foreign:
+            raise self._foreign()
+        upto = self._log.transactions.snapshot()
         share = max(1, limit // max(1, len(granted)))
         side: list[Row] = []
         readings: dict[int, Reading] = {}
@@ -115,7 +168,10 @@ class MemoryLog:
             if not self._is_blocked(bucket, now):
                 readings[bucket] = self._reading(self._positions[bucket], upto, share, now)
         logged = [
-            self._rows[each].row for reading in readings.values() for each in reading.ids if each not in reading.parked
+            self._log.rows[each].row
+            for reading in readings.values()
+            for each in reading.ids
+            if each not in reading.parked
         ]
         given = give(
             side, logged, readings, share=share, limit=limit, id_of=lambda row: row.id, bucket_of=lambda row: row.bucket
@@ -132,14 +188,14 @@ class MemoryLog:
             position=position,
             upto=upto,
             ids=ids,
-            parked=frozenset(each for each in ids if self._rows[each].row.event_key in parked),
+            parked=frozenset(each for each in ids if self._log.rows[each].row.event_key in parked),
             complete=len(found) <= share,
         )
 
     def _between(self, position: Position, upto: str) -> Iterator[int]:
         """Rows of the bucket visible at ``upto`` and not at ``passed``, behind the place of the batch under way."""
         later, earlier = Snapshot.read(upto), Snapshot.read(position.passed)
-        for each in self._rows.values():
+        for each in self._log.rows.values():
             if each.row.bucket == position.bucket and later.shows(each.xact) and not earlier.shows(each.xact):
                 if position.batch is not None and each.row.id <= position.place:
                     continue
@@ -161,20 +217,15 @@ class MemoryLog:
             for row in self.side.unfinished(bucket)
         )
 
-    def _is_foreign(self, now: str) -> bool:
-        return self._server != self._transactions.server or any(
-            has_gone_back(each.batch or each.passed, now) for each in self._positions.values()
-        )
-
     def unread_since(self) -> datetime | None:
         """When the oldest row was created that has not been passed."""
-        return min((each.row.created_at for each in self._rows.values() if not self._is_passed(each)), default=None)
+        return min((each.row.created_at for each in self._log.rows.values() if not self.has_passed(each)), default=None)
 
     # ── its settlement ───────────────────────────────────────────────────────────────────────────────
 
     def row(self, row_id: int) -> Row:
         """One of the log, as it was written."""
-        return self._rows[row_id].row
+        return self._log.rows[row_id].row
 
     def move_on(self, readings: Collection[Reading], settled: Collection[int]) -> None:
         """Moves the positions past what is settled, and lets step aside what that passes over.
@@ -187,18 +238,18 @@ class MemoryLog:
             raise StoreUnavailable(f"box {self._box.name}: a position has been moved meanwhile")
         for each in moves:
             for row_id in each.aside:
-                self.side.put(self._rows[row_id].row)
+                self.side.put(self._log.rows[row_id].row)
             self._positions[each.position.bucket] = replace(each.position, turn=each.position.turn + 1)
         self._show()
 
     def _show(self) -> None:
         """Brings the view to what is committed now."""
-        for row_id in [row.id for row in self.view if row.id not in self._rows and self.side.get(row.id) is None]:
+        for row_id in [row.id for row in self.view if row.id not in self._log.rows and self.side.get(row.id) is None]:
             self.view.remove(row_id)
         for each in self.side:
             self._change(each)
-        for logged in self._rows.values():
-            if self.side.get(logged.row.id) is None and self._is_passed(logged):
+        for logged in self._log.rows.values():
+            if self.side.get(logged.row.id) is None and self.has_passed(logged):
                 shown = self.view.get(logged.row.id)
                 if shown is not None and shown.status == Status.PENDING:
                     self._change(replace(shown, status=Status.DELIVERED))
@@ -208,14 +259,33 @@ class MemoryLog:
         if shown is not None and shown != row:
             self.view.put(row)
 
-    def _is_passed(self, logged: _Logged) -> bool:
+    # ── a dump ───────────────────────────────────────────────────────────────────────────────────────
+
+    def dump(self) -> ReaderDump:
+        """See ``Reader.dump``."""
+        return ReaderDump(list(self.view), list(self.side), dict(self._positions))
+
+    def restore(self, dump: ReaderDump) -> None:
+        """See ``Reader.restore``."""
+        self.side = Rows()
+        for row in dump.side:
+            self.side.put(row)
+        self._positions = dict(dump.positions)
+        for row_id in {row.id for row in self.view}.difference(row.id for row in dump.view):
+            self.view.remove(row_id)
+        for row in dump.view:
+            if self.view.get(row.id) != row:
+                self.view.put(row)
+
+    def has_passed(self, logged: Logged) -> bool:
+        """See ``Reader.has_passed``."""
         position = self._positions.get(logged.row.bucket)
-        if position is None or logged.server > self._server:
+        if position is None or logged.server > self._log.server:
             return False
         return Snapshot.read(position.passed).shows(logged.xact) or _is_behind(position, logged)
 
 
-def _is_behind(position: Position, logged: _Logged) -> bool:
+def _is_behind(position: Position, logged: Logged) -> bool:
     """Whether the row is of the batch under way, and has been passed."""
     if position.batch is None or logged.row.id > position.place:
         return False
