@@ -12,25 +12,11 @@ from boxengine.domain import retry
 from boxengine.domain.box import Beginning, CircuitPolicy, Storage, StrictOrder
 from boxengine.settings.descriptions import describe
 from boxengine.settings.names import default_table
-from boxengine.settings.values import (
-    CUT,
-    Acks,
-    BeginningKind,
-    Count,
-    CountOrZero,
-    DeadLetter,
-    DottedPaths,
-    Duration,
-    Factor,
-    Flag,
-    Order,
-    Seconds,
-    SecondsOrZero,
-    Servers,
-    Share,
-    StorageKind,
-    Text,
-)
+from boxengine.settings.values.choices import BeginningKind, Order, StorageKind
+from boxengine.settings.values.numbers import Acks, Count, CountOrZero, Factor, Flag, Share
+from boxengine.settings.values.places import DeadLetter, Servers
+from boxengine.settings.values.texts import CUT, DottedPaths, Text
+from boxengine.settings.values.times import Duration, Seconds, SecondsOrZero
 
 RESERVED = ("class", "event_name", "disposable")
 """Keys of a transport that are the engine's; all others are arguments (``timeout`` where its class takes none)."""

@@ -13,19 +13,10 @@ from boxengine.domain.jobs import Executor, JobBox
 from boxengine.domain.schedules import Misfire, Schedule
 from boxengine.settings.boxes import Section
 from boxengine.settings.names import default_table
-from boxengine.settings.values import (
-    Count,
-    CountOrZero,
-    CronText,
-    Duration,
-    ExecutorKind,
-    MisfireKind,
-    Seconds,
-    SecondsOrOff,
-    SecondsOrZero,
-    Text,
-    ZoneName,
-)
+from boxengine.settings.values.choices import ExecutorKind, MisfireKind
+from boxengine.settings.values.numbers import Count, CountOrZero
+from boxengine.settings.values.texts import Text
+from boxengine.settings.values.times import CronText, Duration, Seconds, SecondsOrOff, SecondsOrZero, ZoneName
 
 
 class ScheduleSettings(Section):

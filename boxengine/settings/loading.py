@@ -17,7 +17,7 @@ from boxengine.settings.job_environment import add_job_defaults
 from boxengine.settings.origin import Origin, Path, dotted
 from boxengine.settings.rules import Rules
 from boxengine.settings.schema import Settings
-from boxengine.settings.values import CUT
+from boxengine.settings.values.texts import CUT
 
 _DEEPEST = 10
 Needed = Callable[[Path, Settings], bool]

@@ -12,22 +12,10 @@ from pydantic import BeforeValidator, Field, PrivateAttr, WithJsonSchema
 from boxengine.settings.boxes import BoxSettings, InboxSettings, KafkaSettings, Section, TransportSettings
 from boxengine.settings.jobs import JobBoxSettings, JobsSettings
 from boxengine.settings.origin import Origin
-from boxengine.settings.values import (
-    Count,
-    CountOrZero,
-    DatabaseUrl,
-    DottedPaths,
-    Flag,
-    Hidden,
-    HostNames,
-    HostsAndPorts,
-    Port,
-    RedisUrl,
-    Seconds,
-    SecondsOrZero,
-    Text,
-    lowered,
-)
+from boxengine.settings.values.numbers import Count, CountOrZero, Flag, Port
+from boxengine.settings.values.places import DatabaseUrl, HostNames, HostsAndPorts, RedisUrl
+from boxengine.settings.values.texts import DottedPaths, Hidden, Text, lowered
+from boxengine.settings.values.times import Seconds, SecondsOrZero
 
 ENVIRONMENTS = ("default", "development", "test", "staging", "production")
 """Top-level keys that make a file one of environment sections."""

@@ -20,7 +20,7 @@ from boxengine.settings.names import CannotImport, import_module
 from boxengine.settings.origin import dotted
 from boxengine.settings.schema import Settings
 from boxengine.settings.transport_names import KAFKA, CannotFind, find, short_name
-from boxengine.settings.values import Seconds
+from boxengine.settings.values.times import Seconds
 
 _WAYS = {"__call__": "(item, payload)", "call_batch": "(items)"}
 """How a transport may be called."""

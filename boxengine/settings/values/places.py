@@ -1,0 +1,98 @@
+"""Where servers are, and where items go that nobody can read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator, WithJsonSchema
+
+from boxengine.settings.values.texts import CUT, Text, comma_separated, demand_text
+
+_DATABASE_URL = re.compile(r"[a-z][a-z0-9_]*(\+[a-z0-9_]+)?://.*", re.DOTALL)
+_REDIS_URL = re.compile(r"(redis|rediss|unix)://.*", re.DOTALL)
+_HOST_AND_PORT = re.compile(r"([^\s:]+|\[[0-9a-fA-F:.]+\]):\d{1,5}")
+
+
+def _database_url(value: object) -> str:
+    text = demand_text(value)
+    if text.startswith("postgres://"):
+        raise ValueError("expected a SQLAlchemy URL: write postgresql+psycopg:// where others write postgres://")
+    if not _DATABASE_URL.fullmatch(text):
+        raise ValueError("expected a SQLAlchemy URL such as postgresql+psycopg://user:password@host:5432/name")
+    credentials, _, _ = text.partition("?")[0].partition("://")[2].rpartition("@")
+    if "@" in credentials:
+        # The driver would take what follows the first one for the host, and say so in its errors.
+        raise ValueError("expected %40 where the password has an @")
+    return text
+
+
+def _redis_url(value: object) -> str:
+    text = demand_text(value)
+    if not _REDIS_URL.fullmatch(text):
+        raise ValueError("expected a URL that begins with redis://, rediss:// or unix://")
+    try:
+        urlsplit(text).port  # noqa: B018 - reading it is what checks it
+    except ValueError:
+        # Its message would quote what was taken for the port.
+        raise ValueError("expected %2F %3F %23 %40 where the password has / ? # @, and a number for the port") from None
+    return text
+
+
+def _host_and_port(value: object) -> str:
+    text = demand_text(value)
+    if not _HOST_AND_PORT.fullmatch(text):
+        raise ValueError("expected host:port")
+    return text
+
+
+def _servers(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(demand_text(server) for server in value if server is not CUT)
+    return demand_text(value)
+
+
+def _dead_letter(value: object) -> dict[str, str]:
+    match value:
+        case {"box": str(place), **rest} if place and not rest:
+            return {"box": place}
+        case {"topic": str(place), **rest} if place and not rest:
+            return {"topic": place}
+        case _:
+            raise ValueError("expected box: NAME or topic: NAME")
+
+
+HostNames = Annotated[
+    tuple[Text, ...],
+    BeforeValidator(comma_separated),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+"""A list, or text with commas."""
+DatabaseUrl = Annotated[str, BeforeValidator(_database_url), WithJsonSchema({"type": "string"})]
+RedisUrl = Annotated[str, BeforeValidator(_redis_url), WithJsonSchema({"type": "string"})]
+HostsAndPorts = Annotated[
+    tuple[Annotated[str, BeforeValidator(_host_and_port)], ...],
+    BeforeValidator(comma_separated),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+"""A list, or text with commas, since an environment variable has no lists."""
+Servers = Annotated[
+    str,
+    BeforeValidator(_servers),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+DeadLetter = Annotated[
+    Mapping[str, str],
+    BeforeValidator(_dead_letter),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "properties": {"box": {"type": "string"}, "topic": {"type": "string"}},
+            "additionalProperties": False,
+            "minProperties": 1,
+            "maxProperties": 1,
+        }
+    ),
+]

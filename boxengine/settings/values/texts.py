@@ -1,0 +1,77 @@
+"""Texts and lists of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import BeforeValidator, WithJsonSchema
+
+CUT = object()
+"""Stands in a list for an entry that was wrong and is left out, so that the others keep their positions in messages."""
+
+
+def lowered(value: object) -> object:
+    """For words that people write in capitals as well."""
+    return value.lower() if isinstance(value, str) else value
+
+
+def demand_text(value: object) -> str:
+    """Raises ``ValueError`` unless it is text that is not empty."""
+    if isinstance(value, str) and value.strip():
+        return value
+    raise ValueError("expected text" if isinstance(value, str | Mapping | list) else "expected text (put it in quotes)")
+
+
+def _one_or_more(value: object) -> object:
+    return [value] if isinstance(value, str) else _without_cuts(value)
+
+
+def _without_cuts(value: object) -> object:
+    return [entry for entry in value if entry is not CUT] if isinstance(value, list) else value
+
+
+def comma_separated(value: object) -> object:
+    """The parts of a text with commas; a list as it is."""
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else _without_cuts(value)
+
+
+Text = Annotated[str, BeforeValidator(demand_text), WithJsonSchema({"type": "string", "minLength": 1})]
+DottedPaths = Annotated[
+    tuple[Text, ...],
+    BeforeValidator(_one_or_more),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+
+
+def _hidden(value: object) -> dict[str, tuple[str, ...] | None]:
+    if not isinstance(value, Mapping):
+        raise ValueError("expected box names, each with true or a list of key paths")  # noqa: TRY004 - pydantic's way
+    return {str(box): _hidden_of(box, rule) for box, rule in value.items() if rule is not False}
+
+
+def _hidden_of(box: object, rule: object) -> tuple[str, ...] | None:
+    match rule:
+        case True | None:
+            return None
+        case str():
+            return (rule,)
+        case list() | tuple() if all(isinstance(path, str) and path for path in rule):
+            return tuple(rule)
+        case _:
+            raise ValueError(f"expected true or a list of key paths for {box}")
+
+
+Hidden = Annotated[
+    Mapping[str, tuple[str, ...] | None],
+    BeforeValidator(_hidden),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "additionalProperties": {
+                "anyOf": [{"type": "boolean"}, {"type": "string"}, {"type": "array", "items": {"type": "string"}}]
+            },
+        }
+    ),
+]
+"""By box: None for the whole payload, else the key paths."""
