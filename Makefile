@@ -86,6 +86,12 @@ proof-alerts: $(STAMP) ## each alert rings in a real Prometheus for its real cau
 proof-image: $(STAMP) ## the Dockerfile's steps in a clean Debian root, and a worker in it; needs root and debootstrap
 	@$(BIN)/python -m tests.deployment.image
 
+proof-order: $(STAMP) ## 64 writers of the same keys, with and without locks, and SIGKILL: 2,000,000 items each, in order and none lost (PROOF_ARGS="--items 100000")
+	@$(BIN)/python -m tests.proofs.order $(PROOF_ARGS)
+
+proof-steady: $(STAMP) ## a partitioned log at 5,000 items/s beside transactions of 120 s: room on disk and p99 (PROOF_ARGS="--seconds 60 --open-for 15 --hour 3")
+	@$(BIN)/python -m tests.proofs.steady $(PROOF_ARGS)
+
 fuzz-sql: $(STAMP) ## five minutes of random SQL writes into the boxes' tables beside running workers
 	@$(BIN)/python -m tests.chaos --faults random-sql --items 60000 --rate 200 $(CHAOS_ARGS)
 
@@ -95,4 +101,4 @@ proof-convert: $(STAMP) ## a box goes from table to log and back under load, wit
 chaos-kafka: $(STAMP) ## 100,000 items into and out of a real Kafka, with kills and outages (CHAOS_ARGS="--rows normal --items 20000")
 	@$(BIN)/python -m tests.chaos.kafka $(CHAOS_ARGS)
 
-.PHONY: help install kit-tools demo test lint format docs golden-sql screenshots moving-picture bench bench-quick bench-peers console-load console-fuzz soak chaos chaos-mariadb chaos-jobs proof-django proof-dashboard proof-alerts proof-convert proof-image fuzz-sql chaos-kafka
+.PHONY: help install kit-tools demo test lint format docs golden-sql screenshots moving-picture bench bench-quick bench-peers console-load console-fuzz soak chaos chaos-mariadb chaos-jobs proof-django proof-dashboard proof-alerts proof-convert proof-image proof-order proof-steady fuzz-sql chaos-kafka
