@@ -98,6 +98,9 @@ fuzz-sql: $(STAMP) ## five minutes of random SQL writes into the boxes' tables b
 proof-convert: $(STAMP) ## a box goes from table to log and back under load, with 5,000 items and more
 	@BOXENGINE_CONVERTED_ITEMS=5000 $(BIN)/python -m pytest tests/integration/converting -n 0 $(TEST_ARGS)
 
+proof-subscriptions: $(STAMP) ## one of three subscriptions is stopped for 1,000,000 items: what that costs the others, and how it catches up (PROOF_ARGS="--items 50000")
+	@$(BIN)/python -m bench.subscriptions $(PROOF_ARGS)
+
 chaos-kafka: $(STAMP) ## 100,000 items into and out of a real Kafka, with kills and outages (CHAOS_ARGS="--rows normal --items 20000")
 	@$(BIN)/python -m tests.chaos.kafka $(CHAOS_ARGS)
 

@@ -80,7 +80,7 @@ class Stand:
         self,
         *,
         buckets: int,
-        transport: Mapping[str, Mapping[str, Any]],
+        transport: Mapping[str, Mapping[str, Any]] | None,
         outboxes: Sequence[str] = (OUTBOX,),
         inboxes: Sequence[str] = (),
         box_options: Mapping[str, Any] | None = None,
@@ -89,7 +89,7 @@ class Stand:
         """A fresh database with the tables of the boxes, and their configuration; dropped afterwards.
 
         Args:
-            transport: the transport of every box, as in the YAML file.
+            transport: the transport of every box, as in the YAML file; None: its subscriptions have theirs.
             box_options: further keys of every box.
             settings: further keys of the file.
         """
@@ -98,7 +98,7 @@ class Stand:
         try:
             # Two sites may exist at once, with boxes of the same name.
             redis_url = self._valkey.url(next(self._redis_databases))
-            box = {"transports": dict(transport), **(box_options or {})}
+            box = {**({} if transport is None else {"transports": dict(transport)}), **(box_options or {})}
             path = self.folder / f"{name}.yml"
             # Every JSON document is YAML.
             path.write_text(
@@ -143,7 +143,7 @@ class Site:
 
     def table(self, name: str = OUTBOX) -> BenchTable:
         """A box's table."""
-        box = self.boxes.box(name)
+        box = self.boxes.written(name)
         if box.storage is Storage.LOG:
             return BenchLog(self.dsn, names_of(box.table)[0], box.bucket_size)
         return BenchTable(self.dsn, box.table, box.bucket_size)

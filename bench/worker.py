@@ -72,11 +72,16 @@ class SettledCounter:
 
 
 @contextmanager
-def inner_worker(site: Site, observer: Observer, servers: Servers) -> Iterator[None]:
-    """A worker in this process, with the defaults of ``boxengine start``; it closes the servers when it stops."""
+def inner_worker(site: Site, observer: Observer, servers: Servers, *, boxes: Sequence[str] = ()) -> Iterator[None]:
+    """A worker in this process, with the defaults of ``boxengine start``; it closes the servers when it stops.
+
+    Args:
+        boxes: those that it delivers, as in ``--boxes``; all if none is named.
+    """
     worker = assembly.assemble(
         site.boxes.resolved,
         servers,
+        choices=assembly.Choices(boxes=boxes),
         observer=observer,
         tracer=NullTracer(),
         health=assembly.health(servers),
@@ -129,11 +134,16 @@ class WarmWorker:
 
 @contextmanager
 def warm_worker(
-    site: Site, name: str = OUTBOX, *, watching: Callable[[Observer], Observer] | None = None
+    site: Site,
+    name: str = OUTBOX,
+    *,
+    boxes: Sequence[str] = (),
+    watching: Callable[[Observer], Observer] | None = None,
 ) -> Iterator[WarmWorker]:
     """A worker over a site's only box, warmed up by items that are not counted.
 
     Args:
+        boxes: the subscriptions that it delivers, if the box has some.
         watching: called with the worker's observer; returns one that also sees every event, and passes it on to that one.
     """
     site.forget_queues()
@@ -142,13 +152,13 @@ def warm_worker(
     counter = SettledCounter(WARM_UP)
     observer = watching(counter) if watching else counter
     with (
-        inner_worker(site, observer, replace(servers, store=store)),
+        inner_worker(site, observer, replace(servers, store=store), boxes=boxes),
         # As with the floor programs, the clock starts when all are connected.
         psycopg.connect(site.dsn, autocommit=True) as writer,
     ):
         worker = WarmWorker(store, counter, lambda: writer.execute(f"NOTIFY {CHANNEL}, '{name}'".encode()))
         site.table(name).fill(WARM_UP)
-        worker.drain_rate(WARM_UP)
+        worker.drain_rate(WARM_UP * max(1, len(boxes)))
         yield worker
 
 

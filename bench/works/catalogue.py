@@ -20,6 +20,7 @@ from bench.works import (
     log,
     polling,
     processes,
+    subscriptions,
     wakeups,
 )
 
@@ -51,6 +52,7 @@ WORKS: Mapping[str, Work] = {
     "log-16": log.few_buckets,
     "log-256": log.many_buckets,
     "log-old-transaction": log.old_transaction,
+    "subscriptions": subscriptions.one_stopped,
     "jobs": jobs.throughput,
     "jobs-latency": jobs.latency,
     "jobs-heartbeat": jobs.heartbeats,

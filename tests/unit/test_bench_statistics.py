@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.report import Line, Verdict, at_least, at_most, ratio_line, skipped
-from bench.rounds import alternate, compare, percentile, spread_of
+from bench.rounds import Comparison, alternate, compare, percentile, spread_of
+from bench.subscriptions import holds
+from bench.works.subscriptions import CaughtUp, Proof, Witness
 
 rates = st.floats(min_value=1, max_value=1e6)
 
@@ -124,3 +127,28 @@ def test_a_line_names_the_floor_it_was_held_against() -> None:
 
     assert line.details == {"boxengine items/s": 10.0, "own buckets items/s": 20.0}
     assert line.figure == 0.5
+
+
+# ── the proof of subscriptions ───────────────────────────────────────────────────────────────────────
+
+
+def proof(*, ratio: float = 1.0, arrived: int = 3, repeated: int = 0, reordered: int = 0) -> Proof:
+    found = Comparison(ratio=ratio, spread=(ratio, ratio), ours=ratio, floor=1.0, floor_name="none")
+    caught_up = CaughtUp(expected=3, arrived=arrived, repeated=repeated, reordered=reordered, rate=1.0)
+    return Proof(whole=found, late=found, waiting=3, caught_up=caught_up)
+
+
+def test_the_proof_of_subscriptions_holds_only_if_nothing_is_slow_lost_repeated_or_out_of_order() -> None:
+    assert holds(proof())
+    assert not holds(proof(ratio=0.94))
+    assert not holds(proof(arrived=2))
+    assert not holds(proof(repeated=1))
+    assert not holds(proof(reordered=1))
+
+
+def test_the_witness_notes_an_item_that_comes_twice_or_after_a_later_one_of_its_key() -> None:
+    Witness.forget()
+    Witness().call_batch([SimpleNamespace(id=id_, event_key=key) for id_, key in [(1, "a"), (3, "a"), (2, "b")]])
+    assert (len(Witness.ids), Witness.repeated, Witness.reordered) == (3, 0, 0)
+    Witness().call_batch([SimpleNamespace(id=id_, event_key="a") for id_ in (2, 4, 5)])
+    assert (len(Witness.ids), Witness.repeated, Witness.reordered) == (5, 1, 1)
