@@ -35,7 +35,7 @@ def audit(
         ),
     ] = None,
     stuck_after: Annotated[
-        float, typer.Option("--stuck-after", min=0, help="Seconds for which a stuck item has been due.")
+        float, typer.Option("--stuck-after", min=0, help="An item that has been due for this many seconds is stuck.")
     ] = 600,
     own_buckets: Annotated[
         bool, typer.Option("--own-buckets", help="Do not compare buckets with keys (items made with partition_by).")

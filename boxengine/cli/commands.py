@@ -24,7 +24,7 @@ COMMANDS = {
         "Stop a box in every worker, within 10 seconds: nothing of it is handed to a transport, and no job begins, "
         "until it is resumed.",
     ),
-    "resume": Home("boxengine.cli.pausing:resume", "Let a paused box go on, in every worker, within a few seconds."),
+    "resume": Home("boxengine.cli.pausing:resume", "Let a paused box continue, in every worker, within a few seconds."),
     "cleanup": Home(
         "boxengine.cli.cleanup:cleanup",
         "Delete finished items that are older than the box's retention. The worker does so every 10 minutes by itself.",
@@ -54,9 +54,9 @@ COMMANDS = {
     "items": Home("boxengine.cli.items:cli", "Look at items, and retry, discard or delete them."),
     "jobs": Home("boxengine.cli.jobs:cli", "Look at long jobs, cancel them, run them again."),
     "subscriptions": Home(
-        "boxengine.cli.subscriptions:cli", "Look at the readers of a log, send one back or ahead, or give one up."
+        "boxengine.cli.subscriptions:cli", "Look at the subscriptions of a log, send one back or ahead, or give one up."
     ),
-    "new": Home("boxengine.cli.new:cli", "Write a first version of a model or a transport, and classes of contracts."),
+    "new": Home("boxengine.cli.new:cli", "Write a first version of a model or a transport, or the classes of contracts."),
     "db": Home("boxengine.cli.db:cli", "Make, verify or print the tables of all boxes."),
     "config": Home("boxengine.cli.config:cli", "Validate and show the configuration."),
 }

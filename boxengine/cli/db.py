@@ -23,7 +23,7 @@ BoxName = Annotated[str | None, typer.Argument(help="One box; all if left out.")
 
 @cli.command("create")
 def create(context: typer.Context, box: BoxName = None) -> None:
-    """Make what is missing of tables and indexes. Doing it twice changes nothing."""
+    """Make missing tables and indexes. Doing it twice changes nothing."""
     from boxengine.adapters.sql.jobs import schema as job_schema  # noqa: PLC0415
     from boxengine.adapters.sql.making import schema, sizes  # noqa: PLC0415
     from boxengine.app.servers.database import connect_store  # noqa: PLC0415
@@ -119,7 +119,7 @@ def rebucket(
         bool, typer.Option("--dry-run", help="Check whether it can be done, and change nothing.")
     ] = False,
 ) -> None:
-    """Put the bucket_size of the configuration in force, for a box that has nothing pending.
+    """Bring the bucket_size of the configuration into force, for a box without pending items.
 
     Workers refuse a bucket_size that differs from the one their table was filled with. Exit 1 while the box has pending items, or
     failed ones in buckets that would be gone.
@@ -186,13 +186,14 @@ def reposition(
     box: Annotated[str, typer.Argument(help="Name of a box with storage: log.")],
     *,
     anyway: Annotated[
-        bool, typer.Option("--anyway", help="Also where nothing tells that the server has changed.")
+        bool, typer.Option("--anyway", help="Even if nothing shows that the server has changed.")
     ] = False,
 ) -> None:
-    """Go on with a log that was restored from a dump, or copied to another server, where its workers may not do so themselves.
+    """Repair the positions of a log that was restored or copied to another server, if its workers may not do so.
 
-    There transactions have other numbers, by which nobody can tell what was delivered. What may not have been delivered is put
-    into the box's table and goes out by id. Changes nothing where the numbers are this server's, unless --anyway says so.
+    Another server has other transaction numbers, so positions there do not show what was delivered. Items that may not have
+    been delivered move into the box's table and go out by id. If the numbers belong to this server, nothing changes without
+    --anyway.
     """
     from boxengine.adapters.sql.log.moved import reposition as put_right  # noqa: PLC0415 - see Globals.boxes
     from boxengine.app.servers.database import connect_store  # noqa: PLC0415

@@ -20,14 +20,14 @@ def convert(
     context: typer.Context,
     box: Annotated[str, typer.Argument(help="Name of an outbox box.")],
     *,
-    to: Annotated[Storage, typer.Option("--to", help="The storage it is to have.")],
+    to: Annotated[Storage, typer.Option("--to", help="The storage to convert to.")],
     finish: Annotated[
         bool,
         typer.Option("--finish", help="The second step, once the new storage is configured and deployed everywhere."),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the SQL of the step, and change nothing.")] = False,
     lock_timeout: Annotated[
-        float, typer.Option("--lock-timeout", min=0.01, help="Seconds for which an attempt may hold up writers.")
+        float, typer.Option("--lock-timeout", min=0.01, help="Seconds for which one attempt may delay writers.")
     ] = 0.5,
     attempts: Annotated[
         int, typer.Option("--attempts", min=1, help="Attempts to get the tables' locks, one a second.")

@@ -22,7 +22,7 @@ COMMANDS = {
     "delete": Home("boxengine.cli.items_acting:delete", "Delete items for good."),
     "replay": Home(
         "boxengine.cli.items_replaying:replay",
-        "Deliver delivered items once more, chosen by id, key or time: as copies behind all items of their keys.",
+        "Deliver delivered items again, chosen by id, key or time: as copies that go out after all items of their keys.",
     ),
 }
 

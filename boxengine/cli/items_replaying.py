@@ -49,7 +49,7 @@ def replay(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Deliver delivered items once more, chosen by id, key or time: as copies behind all items of their keys.
+    """Deliver delivered items again, chosen by id, key or time: as copies that go out after all items of their keys.
 
     Each copy carries the header Replay-Of, with the uuid of the item that it is a copy of. It never overtakes an item of its
     key that is still to go, unless --overtake says so. --transport sends it to one transport alone; for another topic, give the

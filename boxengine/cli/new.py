@@ -13,7 +13,7 @@ from boxengine.cli.context import notes, output
 from boxengine.errors import BoxError
 
 cli = typer.Typer(
-    help="Write a first version of a model or a transport, and classes of contracts.", no_args_is_help=True
+    help="Write a first version of a model or a transport, or the classes of contracts.", no_args_is_help=True
 )
 Target = Annotated[
     Path | None,
@@ -90,7 +90,7 @@ def item(
     inbox: Annotated[bool, typer.Option("--inbox", help="Of an inbox; also if NAME ends in InboxItem.")] = False,
     file: Target = None,
 ) -> None:
-    """Write a model for a box, and print what to add to outbox.yml. Nothing that is there is overwritten.
+    """Write a model for a box, and print what to add to outbox.yml. Existing files are not overwritten.
 
     Examples: boxengine new item Order; boxengine new item PaymentInboxItem --file shop/items.py
     """
@@ -114,7 +114,7 @@ def transport(
     *,
     file: Target = None,
 ) -> None:
-    """Write a transport, and print what to add to a box in outbox.yml. Nothing that is there is overwritten.
+    """Write a transport, and print what to add to a box in outbox.yml. Existing files are not overwritten.
 
     Examples: boxengine new transport SendOrder; boxengine new transport SendOrder --file shop/transports.py
     """
@@ -132,7 +132,7 @@ def contract(
 ) -> None:
     """Make typed classes of contracts: the arguments of long jobs, checked when a job is created.
 
-    A file that this command made is made anew; any other that is there is not overwritten.
+    Overwrites a file that this command has made, and no other.
 
     Examples: boxengine new contract; boxengine new contract shop/contracts.yml --file shop/contracts.py
     """

@@ -31,7 +31,7 @@ def pause(
     box: BoxName,
     *,
     forget: Annotated[
-        bool, typer.Option("--forget", help="Neither paused nor resumed: polling_auto_disabled decides again.")
+        bool, typer.Option("--forget", help="Forget pause and resume: polling_auto_disabled decides again.")
     ] = False,
 ) -> None:
     """Stop a box in every worker, within 10 seconds: nothing of it is handed to a transport, and no job begins, until it is
@@ -53,7 +53,7 @@ def pause(
 
 
 def resume(context: typer.Context, box: BoxName) -> None:
-    """Let a paused box go on, in every worker, within a few seconds.
+    """Let a paused box continue, in every worker, within a few seconds.
 
     This holds until the next pause, also where polling_auto_disabled is true.
     """

@@ -47,7 +47,7 @@ def status(
 
     Answers in a moment however large the tables are: where there are more than 200,000 rows, pending, failed and discarded
     ones are counted up to 100,000 (> 100,000) and the delivered ones estimated (~). Retrying ones are pending and have
-    failed before. A worker that was killed shows for half a minute. What cannot be had shows as - and the exit code is 1.
+    failed before. A worker that was killed shows for half a minute. What is unknown shows as -, and the exit code is 1.
     Of long jobs each kind is counted up to 100,000, and the succeeded ones of a large table are estimated; the lag is how long
     the oldest of the jobs that come next could have begun.
 

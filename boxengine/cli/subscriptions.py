@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from boxengine.app.overview import BoxView
     from boxengine.app.servers.connected import Servers
 
-cli = typer.Typer(help="Look at the readers of a log, send one back or ahead, or give one up.", no_args_is_help=True)
+cli = typer.Typer(help="Look at the subscriptions of a log, send one back or ahead, or give one up.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="Name of the subscription, such as order_outbox_item.billing.")]
 Time = Annotated[
     str | None,
@@ -81,8 +81,8 @@ def rewind(
 ) -> None:
     """Deliver items of the log once more, in order, from a time or an id on. Workers may run.
 
-    Reaches as far back as retention has left items. Those among them that failed begin anew. Each keeps its Idempotency-Key. The
-    other subscriptions stay where they are. Counts first and asks on a terminal; elsewhere it needs --yes.
+    Reaches as far back as retention has kept items. Failed ones among them start again with no attempts. Each keeps its
+    Idempotency-Key. Other subscriptions are not affected. Counts first and asks on a terminal; elsewhere it needs --yes.
 
     Example: boxengine subscriptions rewind order_outbox_item.search --time PT6H --dry-run
     """
@@ -103,9 +103,9 @@ def skip_to(
     yes: Yes = False,
     json: AsJson = False,
 ) -> None:
-    """Never deliver what waits in the log before a time or an id; without either, nothing of what is there. Workers may run.
+    """Skip, for good, what waits in the log before a time or an id; without either, all that is there. Workers may run.
 
-    Items that have failed stand in the subscription's table and stay there: see boxengine items. Counts first and asks on a
+    Failed items are in the subscription's own table and stay there: see boxengine items. Counts first and asks on a
     terminal; elsewhere it needs --yes.
 
     Example: boxengine subscriptions skip-to order_outbox_item.search --time 2026-01-31T12:00Z
