@@ -63,9 +63,15 @@ class ConfigurationError(BoxError):
 class UnknownBox(BoxError):
     """A box that the configuration does not name, or one that only its subscriptions can stand for."""
 
-    def __init__(self, name: str, known: Iterable[str]) -> None:
+    def __init__(self, name: str, known: Iterable[str], *, instead: str | None = None) -> None:
+        """Args:
+        instead: what the box is, and what to use for it, where the name belongs to a box of another kind.
+        """
         self.name = name
         self.known = tuple(sorted(known))
+        if instead is not None:
+            super().__init__(f"box {name!r} {instead}")
+            return
         subscriptions = ", ".join(each for each in self.known if each.startswith(f"{name}."))
         if subscriptions:
             super().__init__(f"box {name!r} has subscriptions: name one of them: {subscriptions}")

@@ -56,7 +56,9 @@ COMMANDS = {
     "subscriptions": Home(
         "boxengine.cli.subscriptions:cli", "Look at the subscriptions of a log, send one back or ahead, or give one up."
     ),
-    "new": Home("boxengine.cli.new:cli", "Write a first version of a model or a transport, or the classes of contracts."),
+    "new": Home(
+        "boxengine.cli.new:cli", "Write a first version of a model or a transport, or the classes of contracts."
+    ),
     "db": Home("boxengine.cli.db:cli", "Make, verify or print the tables of all boxes."),
     "config": Home("boxengine.cli.config:cli", "Validate and show the configuration."),
 }

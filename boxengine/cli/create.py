@@ -92,11 +92,13 @@ def create(
         attributes |= {"after": ids_of(after, "--after"), "after_failure": after_failure}
         output().print(f"job {create_job(boxes, box, task, attributes)} written to {box}")
         return
-    create_batch = boxes.create_outbox_batch if boxes.written(box).type is BoxType.OUTBOX else boxes.create_inbox_batch
+    outbox = boxes.written(box).type is BoxType.OUTBOX
+    create_one = boxes.create_outbox_item if outbox else boxes.create_inbox_item
+    create_batch = boxes.create_outbox_batch if outbox else boxes.create_inbox_batch
     store = connect_store(boxes.resolved.settings)
-    writer = _Writer(store.engine, lambda connection, items: create_batch(connection, box, items))
     try:
         if jsonl is not None:
+            writer = _Writer(store.engine, lambda connection, items: create_batch(connection, box, items))
             _stream(_Stream(writer, skip_bad=skip_bad), jsonl, box)
             return
         if event_key is None:
@@ -105,8 +107,12 @@ def create(
         item: Item = {"event_key": event_key, "payload": data}
         if event_name is not None:
             item["event_name"] = event_name
+        # As one item, so that the middlewares of create_item see it.
+        writer = _Writer(store.engine, lambda connection, items: [create_one(connection, box, **items[0])])
         ids = writer.write([item])
         output().print(f"item {ids[0]} written to {box}")
+        if not data:
+            notes().print("its payload is empty; --payload or --payload-file gives one")
     except OSError as error:
         raise BoxError(f"{error.filename or jsonl or payload_file}: {error.strerror}") from error
     finally:

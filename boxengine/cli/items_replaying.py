@@ -78,8 +78,9 @@ def replay(
     with connected(context, box, boxes) as (servers, found):
         if found.storage is Storage.LOG:
             # Before any count: that would cover only the few items that were delivered from the side table.
+            way = f"; send the subscription back: boxengine subscriptions rewind {box}" if found.subscription else ""
             raise BoxError(
-                f"box {box} has storage: log, and its items cannot be replayed: its rows do not record what was delivered"
+                f"box {box} has storage: log, and its items cannot be replayed: its rows do not record what was delivered{way}"
             )
         replays = replaying.Replays(servers.items)
         count = replays.count(found, which)

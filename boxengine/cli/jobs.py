@@ -259,7 +259,9 @@ def _desk(boxes: Boxes, name: str) -> Iterator[tuple[JobDesk, JobBox]]:
 def _box(boxes: Boxes, name: str) -> JobBox:
     pipeline = boxes.resolved.jobs.get(name)
     if pipeline is None:
-        raise UnknownBox(name, boxes.resolved.jobs)
+        holds_items = name in boxes.resolved.written or name in boxes.resolved.pipelines
+        instead = "holds items, not long jobs: use boxengine items" if holds_items else None
+        raise UnknownBox(name, boxes.resolved.jobs, instead=instead)
     return pipeline.box
 
 

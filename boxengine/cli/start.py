@@ -57,7 +57,7 @@ def start(
     process = Process(child)
     options, names = globals_of(context), names_in(boxes)
     with garbage.put_off():
-        from boxengine.app.assembly import Choices, choose  # noqa: PLC0415 - see Globals.boxes
+        from boxengine.app.assembly import Choices, choose, refuse_no_boxes  # noqa: PLC0415 - see Globals.boxes
         from boxengine.app.checking.bucket_sizes import refuse_other_sizes  # noqa: PLC0415
         from boxengine.app.checking.shared_tables import refuse_shared_tables  # noqa: PLC0415
         from boxengine.engine.polling.tactics import TACTICS  # noqa: PLC0415
@@ -66,6 +66,7 @@ def start(
         if poll_tactic is not None and poll_tactic not in TACTICS:
             raise typer.BadParameter(f"expected one of {', '.join(TACTICS)}", param_hint="--poll-tactic")
         loaded = options.boxes()
+    refuse_no_boxes(loaded.resolved)
     options.configure_logs(loaded)
     choices = Choices(
         boxes=names,

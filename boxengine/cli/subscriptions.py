@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from boxengine.app.overview import BoxView
     from boxengine.app.servers.connected import Servers
 
-cli = typer.Typer(help="Look at the subscriptions of a log, send one back or ahead, or give one up.", no_args_is_help=True)
+cli = typer.Typer(
+    help="Look at the subscriptions of a log, send one back or ahead, or give one up.", no_args_is_help=True
+)
 Name = Annotated[str, typer.Argument(help="Name of the subscription, such as order_outbox_item.billing.")]
 Time = Annotated[
     str | None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from boxengine.domain.codec import Codec
@@ -161,9 +162,11 @@ class Creator:
         columns = self._rows.columns
         unknown = sorted(row.keys() - columns)
         if unknown:
+            near = get_close_matches(unknown[0], columns, n=1)
+            guess = f"did you mean {near[0]}? " if near else ""
             raise InvalidItem(
                 f"box {self.box.name}, item {position}: unknown attribute {', '.join(unknown)}; "
-                f"known: {', '.join(sorted(columns))}"
+                f"{guess}known: {', '.join(sorted(columns))}"
             )
 
     def _bucket(self, key: Any, position: int) -> int:

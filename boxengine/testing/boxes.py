@@ -64,7 +64,12 @@ class TestedBoxes(Boxes):
 
         Args:
             transport: an instance, called like any transport; see ``RecordingTransport``.
+
+        Raises:
+            TypeError: ``transport`` is a class.
         """
+        if isinstance(transport, type):
+            raise TypeError(f"use_transport takes an instance: {transport.__name__}(...)")
         for box in self._readers(model):
             self._transports[box] = (TransportSpec(name=name, build=lambda: transport),)
             self._close(box)

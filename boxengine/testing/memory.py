@@ -14,6 +14,7 @@ from boxengine.adapters.memory.store import MemoryStore
 from boxengine.adapters.sql.creating.insert import ENGINE_OWNED
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
+from boxengine.domain.new_values import check_values
 from boxengine.engine.create import Creator
 from boxengine.engine.observation import NullTracer
 from boxengine.ports import Attributes, Inserted, Store
@@ -89,6 +90,7 @@ class _MemoryRows:
         return COLUMNS | self._own
 
     def insert(self, session: Any, rows: Sequence[Attributes]) -> Inserted:
+        check_values(self._box.name, rows)
         before = {row.id for row in self._store.rows(self._box)}
         kept = [{name: value for name, value in row.items() if name not in self._own} for row in rows]
         ids = [self._store.insert(self._box, **row) for row in kept]

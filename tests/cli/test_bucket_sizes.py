@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,8 @@ def test_a_changed_size_is_refused_until_the_box_is_empty_and_the_command_put_it
     assert REFUSED in project.errors
     assert REFUSED in project.call("config", "check", "--deep", expect=1)
     assert REFUSED in project.call("db", "check", expect=1)
+    found = {each["text"]: each["advice"] for each in json.loads(project.call("doctor", "--json", expect=1))}
+    assert found[f"order_outbox_item: {REFUSED}"] == "Until then, workers deliver nothing of this box."
     project.call("db", "create", expect=1)
     assert REFUSED in project.errors
     assert "order_outbox_item" in project.call("status")

@@ -99,6 +99,19 @@ def test_create_writes_one_item_that_status_counts(ready: Project) -> None:
     assert (row["box"], row["pending"], row["delivered"], row["queue"]) == ("order_outbox_item", 1, 0, 0)
 
 
+def test_create_goes_through_the_middlewares_of_one_item_and_points_out_an_empty_payload(ready: Project) -> None:
+    (ready.folder / "stamping.py").write_text(
+        "class Stamp:\n"
+        "    def __call__(self, model, attributes, call_next):\n"
+        "        attributes['event_name'] = 'stamped'\n"
+        "        call_next()\n"
+    )
+    ready.config.write_text(ready.config.read_text() + "\nmiddlewares: {create_item: [stamping.Stamp]}\n")
+    ready.run("create", "order_outbox_item", "--event-key", "7")
+    assert "payload is empty" in ready.errors
+    assert json.loads(ready.run("items", "list", "order_outbox_item", "--json"))[0]["event_name"] == "stamped"
+
+
 def test_create_streams_json_lines_from_a_file_and_from_standard_input(ready: Project) -> None:
     lines = "\n".join(json.dumps({"event_key": n, "payload": {"n": n}}) for n in range(2500))
     (ready.folder / "items.jsonl").write_text(lines)
@@ -171,6 +184,20 @@ def test_cleanup_deletes_what_is_older_than_its_retention_and_nothing_else(ready
 def test_an_unknown_box_exits_with_2_and_names_the_known_ones(project: Project, command: list[str]) -> None:
     project.call(*command, expect=2)
     assert project.errors == "boxengine: unknown box 'nope'; known boxes: order_outbox_item\n"
+
+
+def test_a_worker_without_any_box_does_not_start(project: Project) -> None:
+    project.config.write_text("outbox_items: {}\n")
+    project.call("start", expect=2)
+    assert "there is no box to work on; add one under outbox_items" in project.errors
+
+
+def test_a_database_that_refuses_connections_is_told_with_the_key_to_check(project: Project) -> None:
+    project.config.write_text(
+        "database: {url: 'postgresql+psycopg://me@127.0.0.1:1/shop'}\noutbox_items: {order_outbox_item: {}}\n"
+    )
+    project.call("db", "create", expect=1)
+    assert "Connection refused; check database.url, and that the server runs" in project.errors
 
 
 def test_a_broken_configuration_exits_with_2_and_every_problem(project: Project) -> None:

@@ -46,6 +46,16 @@ def test_rows_that_a_smaller_size_left_behind_are_counted_and_the_size_to_go_bac
     assert "set it back to 41 or more" in told
 
 
+def test_of_a_table_that_records_its_size_that_size_is_named(engine: sa.Engine) -> None:
+    """A size between the highest bucket and the recorded one would put keys into other buckets than before."""
+    record = {"postgresql": f"COMMENT ON TABLE {BOX.table} IS", "mysql": f"ALTER TABLE {BOX.table} COMMENT"}
+    with engine.begin() as connection:
+        statement = record["postgresql" if engine.dialect.name == "postgresql" else "mysql"]
+        connection.exec_driver_sql(f"{statement} 'boxengine bucket_size=64'")
+    fill(engine, 40)
+    assert "set it back to 64, for workers and applications" in (SqlStore(engine).stranded(SMALLER) or "")
+
+
 def test_rows_that_are_finished_strand_nobody(engine: sa.Engine) -> None:
     fill(engine, 40)
     with engine.begin() as connection:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,8 @@ def test_an_item_that_production_would_refuse_is_refused(boxes: MemoryBoxes) -> 
         create_outbox_item(NO_SESSION, OrderOutboxItem, payload=b"")  # type: ignore[call-arg]
     with pytest.raises(InvalidItem, match="unknown attribute color"):
         create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=1, payload=b"", color="red")  # type: ignore[call-arg]
+    with pytest.raises(InvalidItem, match="item 0: available_at has no time zone"):
+        create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=1, payload=b"", available_at=datetime(2026, 1, 31))  # noqa: DTZ001
 
 
 def test_a_rollback_takes_the_items_with_it(boxes: MemoryBoxes, sqlite: Engine) -> None:
@@ -186,3 +188,8 @@ def test_every_subscription_of_a_log_gets_what_is_created(tmp_path: Path, sqlite
     boxes.drain("sale_outbox_item")
     assert [item.event_key for item in billing.items] == [item.event_key for item in search.items] == ["1"]
     boxes.close()
+
+
+def test_a_class_in_place_of_a_transport_is_refused(boxes: MemoryBoxes) -> None:
+    with pytest.raises(TypeError, match=r"takes an instance: RecordingTransport\(\.\.\.\)"):
+        boxes.use_transport(OrderOutboxItem, RecordingTransport)

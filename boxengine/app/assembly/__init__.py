@@ -5,7 +5,7 @@ In reading order: ``choosing`` (which boxes), ``ground`` (what the loops share),
 ``boxengine.app.jobs.loops``.
 """
 
-from boxengine.app.assembly.choosing import Choices, choose, is_coordinated
+from boxengine.app.assembly.choosing import Choices, choose, is_coordinated, refuse_no_boxes
 from boxengine.app.assembly.workers import assemble, health
 
-__all__ = ["Choices", "assemble", "choose", "health", "is_coordinated"]
+__all__ = ["Choices", "assemble", "choose", "health", "is_coordinated", "refuse_no_boxes"]

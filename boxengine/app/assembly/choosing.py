@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from boxengine.engine.delivering.pipeline import Pipeline
 from boxengine.engine.jobs.pipeline import JobPipeline
-from boxengine.errors import UnknownBox
+from boxengine.errors import ConfigurationError, UnknownBox
 from boxengine.settings import Resolved
+from boxengine.settings.diagnosis import Finding
+from boxengine.settings.loading import problems_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +26,17 @@ class Choices:
 
 
 AS_CONFIGURED = Choices()
+
+
+def refuse_no_boxes(resolved: Resolved) -> None:
+    """A worker without a box would run, deliver nothing, and say nothing.
+
+    Raises:
+        ConfigurationError: the configuration has no box of any kind.
+    """
+    if not (resolved.pipelines or resolved.jobs):
+        nothing = Finding((), "there is no box to work on; add one under outbox_items, inbox_items or job_items")
+        raise ConfigurationError(problems_of([nothing], resolved.settings.origin))
 
 
 def choose(resolved: Resolved, names: Sequence[str]) -> dict[str, Pipeline]:

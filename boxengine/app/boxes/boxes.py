@@ -120,6 +120,8 @@ class Boxes(Creating):
     def box(self, name: str) -> Box:
         """The box with this name: one that is delivered from, such as a subscription."""
         known = self._creating.pipelines
+        if name in self._creating.jobs:
+            raise UnknownBox(name, known, instead="holds long jobs, not items: use boxengine jobs")
         return _named(name, known if name in known else self.resolved.pipelines).box
 
     def written(self, name: str) -> Box:

@@ -16,7 +16,7 @@ from boxengine.app.servers.connected import Servers
 from boxengine.domain.box import Box
 from boxengine.domain.holding_back import held_back
 from boxengine.engine.running.heartbeat import names_twice
-from boxengine.errors import BoxError
+from boxengine.errors import BoxError, SchemaMismatch
 from boxengine.ports.people.checkup import Checkup, Remark
 from boxengine.settings import notices
 from boxengine.settings.transport_names import KAFKA, short_name
@@ -78,7 +78,10 @@ class Doctor:
         """Subscriptions that hold back retention."""
         found = []
         for box in self._chosen:
-            since = None if box.subscription is None else self._servers.store.unread_since(box)
+            try:
+                since = None if box.subscription is None else self._servers.store.unread_since(box)
+            except SchemaMismatch:
+                continue  # reported with the tables
             age = held_back(box, since, self._servers.clock.now())
             if age is not None:
                 sentence, advice = told_of_retention(box, age)

@@ -129,4 +129,6 @@ def _nobody(item: Item) -> str:
     """Why no transport is for the item."""
     if item.only_to is not None:
         return f"no transport named {item.only_to!r}, to which it was replayed"
+    if item.event_name is None:
+        return "no transport for an item without an event name: each transport of the box has an event_name"
     return f"no transport for event name {item.event_name!r}"

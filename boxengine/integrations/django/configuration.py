@@ -106,8 +106,11 @@ def section(model: type[OutboxItem | InboxItem]) -> str:
 
 @contextmanager
 def configuration_file(alias: str) -> Iterator[Path]:
-    """The completed configuration as a file that only this account can read and that exists while the block runs."""
-    with tempfile.NamedTemporaryFile("w", prefix="boxengine-", suffix=".yml", encoding="utf-8") as file:
-        yaml.safe_dump(completed(alias), file, sort_keys=False)
-        file.flush()
-        yield Path(file.name)
+    """The completed configuration as a file that only this account can read and that exists while the block runs.
+
+    Messages quote its name, which therefore is that of the setting.
+    """
+    with tempfile.TemporaryDirectory(prefix="boxengine-") as folder:
+        path = Path(folder) / "settings.BOXENGINE"
+        path.write_text(yaml.safe_dump(completed(alias), sort_keys=False), encoding="utf-8")
+        yield path

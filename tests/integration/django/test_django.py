@@ -116,6 +116,9 @@ def test_a_wrong_configuration_is_found_by_djangos_checks(fresh: DjangoProject) 
     settings = (fresh.folder / "settings.py").read_text()
     fresh.write("settings.py", settings.replace('"max_retries": 5', '"max_retries": "many"'))
     assert "boxengine.E002" in fresh.manage("check", expect=1)
+    assert "settings.BOXENGINE: outbox_items.order_outbox_item" in fresh.manage(
+        "boxengine", "config", "check", expect=2
+    )
     fresh.write("settings.py", settings.replace("BOXENGINE = {", "BOXENGINE = 'outbox.yml'\nOTHER = {"))
     assert "BOXENGINE must be a dict" in fresh.manage("check", expect=1)
 

@@ -221,6 +221,9 @@ def test_create_middlewares_may_change_the_attributes(rig: Rig) -> None:
         ({"payload": {"a": 1}}, "payload must be bytes or str, not dict"),
         ({"colour": "red"}, "unknown attribute colour"),
         ({"status": 2}, "unknown attribute status"),
+        ({"event_nam": "paid"}, "did you mean event_name?"),
+        ({"uuid": "nonsense"}, "uuid 'nonsense' is not a UUID"),
+        ({"available_at": datetime(2026, 1, 31)}, "available_at has no time zone"),  # noqa: DTZ001
     ],
 )
 def test_an_item_that_cannot_be_written_is_refused_and_the_transaction_stays_usable(

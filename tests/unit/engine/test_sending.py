@@ -98,6 +98,8 @@ def test_an_item_without_a_transport_fails(bench: Bench) -> None:
     bench.insert(1, event_name="created")
     sending = bench.send(spec(Single(), event_name="paid"))
     assert "no transport for event name 'created'" in str(sending.failed[0][1])
+    bench.insert(1)
+    assert "no transport for an item without an event name" in str(bench.send(spec(Single(), event_name="paid")).failed)
 
 
 # ── narrowing ────────────────────────────────────────────────────────────────────────────────────────

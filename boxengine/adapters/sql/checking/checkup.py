@@ -195,12 +195,15 @@ class _PostgreSql:
         """Whether ``db convert`` was begun and not finished."""
         box = table.box
         if stage_of(self._connection, table) is Stage.BOTH:
-            to = box.storage.value
+            # This configuration may be the one before the conversion or the one after it.
+            to = box.storage
+            other = Storage.LOG if to is Storage.TABLE else Storage.TABLE
             yield Remark(
                 area=AREA,
                 box=box.name,
-                text=f"Box {box.name} is between table and log: it is converted, and all items are written to its table still.",
-                advice=f"Once storage: {to} is deployed everywhere: boxengine db convert {box.name} --to {to} --finish",
+                text=f"Box {box.name} is between table and log: its conversion is not finished; items are written to the table.",
+                advice=f"Once storage: {to} is deployed everywhere: boxengine db convert {box.name} --to {to} --finish. "
+                f"Or deploy storage: {other} first, and finish with --to {other}.",
             )
 
     def _partitions(self, table: BoxTable) -> Iterator[Remark]:

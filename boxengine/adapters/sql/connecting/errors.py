@@ -27,8 +27,13 @@ _GONE = (
     "its max_allowed_packet: see the server's log, and raise the limit that it names"
 )
 _LOCKED = "somebody has locked the table, a migration perhaps; tried again"
+_NO_TABLE = "boxengine db create makes the tables of the boxes"
+_NO_SERVER = "check database.url, and that the server runs"
+_NEXT_STEPS_BY_STATE = {"55P03": _LOCKED, "42P01": _NO_TABLE}
+"""The same by SQLSTATE, for PostgreSQL."""
 _NEXT_STEPS = {
     0: f"the connection was closed: {_GONE}",
+    1146: _NO_TABLE,
     1153: "raise max_allowed_packet on the server, or keep payloads below it with max_payload_bytes",
     1205: "another transaction held the rows, or the table, for too long; tried again",
     1213: "two transactions waited for each other; tried again",
@@ -36,6 +41,8 @@ _NEXT_STEPS = {
         "a handler has ended the transaction of its batch (COMMIT, ROLLBACK, DDL, a deadlock): leave commit and rollback to the "
         "engine"
     ),
+    2002: _NO_SERVER,
+    2003: _NO_SERVER,
     1927: "somebody ended the connection with KILL",
     2006: _GONE,
     2013: _GONE,
@@ -137,7 +144,10 @@ def sentence(error: BaseException) -> str:
         return _sentence_of_mysql(error)
     lines = str(error).strip().splitlines()
     said = f"the database: {lines[0] if lines else type(error).__name__}"
-    return f"{said}; {_LOCKED}" if getattr(error, "sqlstate", None) == "55P03" else said
+    step = _NEXT_STEPS_BY_STATE.get(getattr(error, "sqlstate", None) or "")
+    if step is None and "onnection refused" in said:
+        step = _NO_SERVER
+    return f"{said}; {step}" if step else said
 
 
 def _sentence_of_mysql(error: BaseException) -> str:

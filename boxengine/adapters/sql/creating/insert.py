@@ -28,6 +28,7 @@ from boxengine.adapters.sql.waking.after_commit import Send, send_after_commit
 from boxengine.adapters.sql.waking.eased_notify import EasedNotify
 from boxengine.adapters.sql.waking.listen import CHANNEL
 from boxengine.domain.box import Box, BoxType, Storage
+from boxengine.domain.new_values import check_values
 from boxengine.errors import InvalidItem
 from boxengine.ports import Attributes, Inserted, Signal
 
@@ -90,6 +91,7 @@ class SqlRows:
 
     def insert(self, session: Any, rows: Sequence[Attributes]) -> Inserted:
         connection = callers_connection(session)
+        check_values(self._box.name, rows)
         if not self._size.agreed:
             self._size.demand(lambda: comment(connection, self._table))
         if not self._adapted:

@@ -50,8 +50,9 @@ def told(table: BoxTable, found: Stranded) -> str:
     size = table.box.bucket_size
     remedy = "set their bucket to one that is"
     if found.highest is not None and found.highest >= size:
+        before = f"{found.highest + 1} or more" if table.recorded_size is None else str(table.recorded_size)
         remedy = (
-            f"if bucket_size was made smaller, set it back to {found.highest + 1} or more, for workers and applications, "
+            f"if bucket_size was made smaller, set it back to {before}, for workers and applications, "
             "pause the writers, let the box run empty, and change it then"
         )
     return (

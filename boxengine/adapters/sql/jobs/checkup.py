@@ -37,9 +37,7 @@ class SqlJobCheckup:
         """
         findings = schema.check(self._jobs.engine, boxes, self._models)
         found = [
-            Remark(
-                area="jobs", box=each.box, text=f"{each.box}: {each.message}.", advice="boxengine db create makes it."
-            )
+            Remark(area="jobs", box=each.box, text=f"{each.box}: {each.message}.", advice=each.remedy)
             for each in findings
         ]
         broken = {each.box for each in findings if each.severity == "error"}

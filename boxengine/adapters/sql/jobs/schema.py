@@ -11,7 +11,7 @@ from sqlalchemy.engine.interfaces import Dialect
 from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.jobs.models import schedule_table
 from boxengine.adapters.sql.jobs.rows import JobRows
-from boxengine.adapters.sql.making.schema import Finding
+from boxengine.adapters.sql.making.schema import ADDED_BY_UPGRADE, Finding
 from boxengine.adapters.sql.shape.tables import unescaped
 from boxengine.domain.jobs import JobBox
 
@@ -79,7 +79,10 @@ def check(engine: Engine, boxes: Sequence[JobBox], models: Models) -> list[Findi
             columns = {column["name"] for column in present.get_columns(table.name, schema=table.schema)}
             indexes = {unescaped(index["name"] or "") for index in present.get_indexes(table.name, schema=table.schema)}
             missing = sorted({column.name for column in table.columns} - columns)
-            findings += [Finding(box.name, "error", f"table {table.fullname} has no column {name}") for name in missing]
+            findings += [
+                Finding(box.name, "error", f"table {table.fullname} has no column {name}", ADDED_BY_UPGRADE)
+                for name in missing
+            ]
             for index in sorted(table.indexes, key=lambda each: str(each.name)):
                 if index.name not in indexes:
                     # Without the unique ones two jobs of one key could run, or one job be created twice.

@@ -20,6 +20,10 @@ from boxengine.adapters.sql.shape.tables import BoxTable, counters_of, leads_to_
 from boxengine.domain.box import Box, Storage, StrictOrder
 from boxengine.errors import SchemaMismatch
 
+MADE_BY_CREATE = "boxengine db create makes it."
+ADDED_BY_UPGRADE = "boxengine db upgrade adds it."
+_NO_DELIVERY = "Until then, workers deliver nothing of this box."
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -29,7 +33,7 @@ class Finding:
     severity: str
     """``error``: the box cannot run; ``warning``: it runs, something is missing or slow."""
     message: str
-    remedy: str = "boxengine db create makes it."
+    remedy: str = MADE_BY_CREATE
     """What to do about it."""
 
 
@@ -109,15 +113,17 @@ def check(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) -> 
             try:
                 found = reflect(connection, box)
             except SchemaMismatch as error:
-                findings.append(Finding(box.name, "error", str(error)))
+                is_there = present.has_table(table.name, schema=table.schema)
+                remedy = "boxengine db ddl shows the columns: add them in a migration." if is_there else MADE_BY_CREATE
+                findings.append(_mismatch(box, error, remedy))
                 continue
             for refuse in (found.refuse_another_size, found.refuse_another_storage):
                 try:
                     refuse()
                 except SchemaMismatch as error:
-                    findings.append(Finding(box.name, "error", str(error)))
+                    findings.append(_mismatch(box, error, _NO_DELIVERY))
             findings += [
-                Finding(box.name, "warning", f"table {box.table} has no {what}: {loss}")
+                Finding(box.name, "warning", f"table {box.table} has no {what}: {loss}", ADDED_BY_UPGRADE)
                 for what, loss in found.lacking.items()
             ]
             if found.has("error_log") and not found.log.takes_everything:
@@ -127,6 +133,7 @@ def check(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) -> 
                         "warning",
                         f"table {box.table}: column error_log has the character set {found.log.charset}: characters that it "
                         "lacks are replaced in the reasons of failures, and keys and options that hold them are refused",
+                        "Convert the table to utf8mb4.",
                     )
                 )
             if box.storage is Storage.LOG:
@@ -150,12 +157,17 @@ def check(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) -> 
     return findings
 
 
+def _mismatch(box: Box, error: SchemaMismatch, remedy: str) -> Finding:
+    """The error without its own mention of the box, which stands beside every finding."""
+    return Finding(box.name, "error", str(error).removeprefix(f"box {box.name}: "), remedy)
+
+
 def _check_log(connection: Connection, found: BoxTable) -> list[Finding]:
     box = found.box
     try:
         log = logs.reflect_log(connection, found)
     except SchemaMismatch as error:
-        return [Finding(box.name, "error", str(error))]
+        return [_mismatch(box, error, MADE_BY_CREATE if "db create" in str(error) else _NO_DELIVERY)]
     if not logs.may_read_positions(connection, log):
         told = f"this account may not SELECT on {logs.names_in(box)[1]}"
         return [Finding(box.name, "error", told, remedy=f"As its owner: GRANT SELECT ON {log.positions} to it.")]
