@@ -88,7 +88,8 @@ def play(url: str, redis_url: str, folder: Path, code: Path, plan: Plan, tell: C
     transactions = round(1.5 * PARTITION * plan.hour * plan.rate / plan.batch)
     hurried = ("-m", "tests.proofs.steady.hurried", str(plan.hour), str(transactions))
     subprocess.run([sys.executable, *hurried, "db", "create"], cwd=folder, env=_environment(code), check=True)
-    crew, run = Crew(folder, code), _Run(url, folder, plan, tell)
+    crew = Crew(folder, code)
+    run = _Run(url, folder, plan, crew, tell)
     with closing(crew), closing(run):
         crew.hire(Kind(program=hurried))
         crew.wait_until_started()
@@ -106,8 +107,8 @@ def play(url: str, redis_url: str, folder: Path, code: Path, plan: Plan, tell: C
 class _Run:
     """What is going on, and what was seen of it."""
 
-    def __init__(self, url: str, folder: Path, plan: Plan, tell: Callable[[str], None]) -> None:
-        self._url, self._folder, self._plan, self._tell = url, folder, plan, tell
+    def __init__(self, url: str, folder: Path, plan: Plan, crew: Crew, tell: Callable[[str], None]) -> None:
+        self._url, self._folder, self._plan, self._crew, self._tell = url, folder, plan, crew, tell
         self._dsn = url.replace("+psycopg", "")
         self._watching = psycopg.connect(self._dsn, autocommit=True)
         self._commits, self._arrivals = Growing(folder / "commits"), Growing(folder / "arrivals")
@@ -204,6 +205,9 @@ class _Run:
     def _look(self) -> None:
         if self._feed is not None and self._feed.poll() is not None:
             raise Ended(f"the feed ended by itself; see {self._folder / 'feed.log'}")
+        self._crew.look_after()
+        if not self._crew.running:
+            raise Ended(*self._crew.problems)
         for number, began, items in self._commits.lines():
             self.waits.committed(int(number), float(began), int(items))
         for at, items, *numbers in self._arrivals.lines():
