@@ -248,6 +248,20 @@ def test_under_strict_order_a_failed_row_holds_back_its_bucket(harness: SqlHarne
     assert bench.inspector.followers(bench.box, bench.row(first), limit=100) == Count(1)
 
 
+def test_a_count_that_came_to_its_limit_is_not_repeated_for_a_while(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [bench.insert() for _ in range(3)]
+    more_than_two = Count(2, Precision.AT_LEAST)
+    assert bench.inspector.count(bench.box, of(PENDING), limit=2) == more_than_two
+    with bench.engine.begin() as connection:
+        connection.execute(sa.text(f"DELETE FROM {bench.box.table} WHERE id > {ids[0]}"))
+    assert bench.inspector.count(bench.box, of(PENDING), limit=2) == more_than_two
+    assert bench.inspector.count(bench.box, of(PENDING), limit=3) == Count(1), "another question"
+    monkeypatch.setattr(inspection, "CAPPED_FOR", 0.0)
+    assert bench.inspector.count(bench.box, of(PENDING), limit=2) == Count(1)
+
+
 def test_under_strict_order_only_so_many_rows_of_a_bucket_are_searched_for_the_one_that_holds_it_back(
     harness: SqlHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

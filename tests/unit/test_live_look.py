@@ -80,7 +80,10 @@ def test_nobody_waits_for_a_newer_look_and_there_is_only_one(
     assert shared.latest() == 2
 
 
-def test_after_a_change_no_page_shows_the_look_before_it(looks: Looks, time: Time) -> None:
+def test_after_a_change_no_page_shows_the_look_before_it(
+    looks: Looks, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "AFTER_CHANGE", PATIENCE)
     shared = Live(looks)
     shared.latest()
     looks.waits = True
@@ -92,6 +95,28 @@ def test_after_a_change_no_page_shows_the_look_before_it(looks: Looks, time: Tim
     looks.go_on.release(2)
     assert shared.latest() == 3
     assert shared.latest() == 3
+
+
+def test_after_a_change_a_page_waits_a_moment_and_no_longer_and_whoever_changed_it_until_it_shows(
+    looks: Looks, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited, wait = list[float](), vars(live)["wait_for"]
+
+    def wait_for(futures: Any, seconds: float) -> Any:
+        waited.append(seconds)
+        return wait(futures, 0.0)
+
+    monkeypatch.setattr(live, "wait_for", wait_for)
+    shared = Live(looks)
+    shared.latest()
+    looks.waits = True
+    shared.forget()
+    assert shared.latest() == 1
+    assert waited == [pytest.approx(live.AFTER_CHANGE)]
+    looks.go_on.release(2)
+    assert shared.now() >= 2
+    looks.waits = False
+    assert shared.latest() >= 2
 
 
 def test_where_nobody_has_watched_for_long_a_page_waits_a_moment_for_a_newer_look(

@@ -110,7 +110,7 @@ def decide(site: Site, box: Box | JobBox, polling: Polling, *, who: str) -> None
     else:
         _decide_items(site, box, polling)
     site.jobs.note(who=who, action=str(polling), box=box, what="", outcome="done")
-    site.changed(box)
+    site.show_change(box)
 
 
 def _decide_jobs(site: Site, box: JobBox, polling: Polling, who: str) -> None:

@@ -58,7 +58,7 @@ def one(site: Site, box: JobBox, action: str, job_id: int, *, who: str) -> bool:
     changed = desk.cancel(box, which) if action == CANCEL else desk.retry(box, which)
     outcome = DONE[action] if changed else "left alone: its status had changed"
     site.jobs.note(who=who, action=action, box=box, what=f"job {job_id}", outcome=outcome)
-    site.changed(box)
+    site.show_change(box)
     return bool(changed)
 
 

@@ -21,6 +21,8 @@ STALE = 10.0
 """Seconds after which nobody has watched for a while, so that a page waits a moment for a newer look."""
 PATIENCE = 0.1
 """How many seconds it waits."""
+AFTER_CHANGE = 0.1
+"""How many seconds a page waits for a look that shows what somebody has just changed. An open page shows it soon after anyway."""
 
 
 class Recent(NamedTuple, Generic[T]):
@@ -71,12 +73,14 @@ class Live(Generic[T]):
     def latest(self) -> T:
         """The latest look, without waiting for a newer one that is under way.
 
-        The caller waits only if there is no look yet or something has changed, and for ``PATIENCE`` if nobody has watched for
-        a while.
+        The caller waits only if there is no look yet, for ``AFTER_CHANGE`` if something has changed, and for ``PATIENCE`` if
+        nobody has watched for a while.
         """
         latest = self._latest
-        if latest is None or self._known_changes != self._changes:
+        if latest is None:
             return self.now()
+        if self._known_changes != self._changes:
+            return self._changed(patience=AFTER_CHANGE) or latest
         recent = self.recent(patience=PATIENCE if self._age.total_seconds() > STALE else 0.0)
         return latest if recent.look is None else recent.look
 
@@ -88,6 +92,17 @@ class Live(Generic[T]):
                 return Recent(under_way.result(), timedelta(0), newer=False)
             return Recent(self._latest, self._age, newer=True)
         return Recent(self._latest, self._age, newer=False)
+
+    def _changed(self, *, patience: float) -> T | None:
+        """A look that shows the latest change; if there is none within so many seconds, the latest look."""
+        until = monotonic() + patience
+        while self._known_changes != self._changes:
+            # The one under way may have begun before the change.
+            under_way = self._refresh()
+            if not wait_for([under_way], max(0.0, until - monotonic())).done:
+                break
+            under_way.result()
+        return self._latest
 
     @property
     def _age(self) -> timedelta:

@@ -37,7 +37,7 @@ from boxengine.web.console.windows import WindowedItems, searched_for
 
 SEARCH_SECONDS = 0.1
 """How long a page keeps searching when no index leads to its rows."""
-SEARCH_WINDOWS = 3
+SEARCH_WINDOWS = 2
 """How many parts of the table such a search covers; *Search further* on the page continues it."""
 COUNTED_TO = 10_000
 EXAMINED_EVERY = 10.0
@@ -107,6 +107,11 @@ class Site:
         """Makes the next look show what somebody has just done to this box."""
         self._lookout.forget(box)
         self.live.forget()
+
+    def show_change(self, box: Box | JobBox) -> None:
+        """The same, and waits for that look, so that whoever did it sees it next."""
+        self.changed(box)
+        self.live.now()
 
     @cached_property
     def figures(self) -> Callable[[Box], Live[Figures]]:

@@ -18,7 +18,7 @@ from boxengine.adapters.sql.looking import inspection
 from boxengine.adapters.sql.making import schema
 from boxengine.app.boxes import Boxes, load
 from boxengine.app.servers.connected import Patience, Servers, connect
-from boxengine.web.console import acting, pages
+from boxengine.web.console import acting, live, pages
 from boxengine.web.console.application import build
 from tests.web.console.asgi import Client
 
@@ -113,6 +113,7 @@ def make_console(tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
     """Makes consoles over a database. Their actions have ended when they answer, however slow the machine is."""
     monkeypatch.setattr(acting, "SOON", timedelta(minutes=2))
     monkeypatch.setattr(pages, "PATIENCE", 120)
+    monkeypatch.setattr(live, "AFTER_CHANGE", 120)
     for each in (fronts, inspection):
         monkeypatch.setattr(each, "SHORT", timedelta(minutes=2))
     with ExitStack() as stack:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
+from time import monotonic
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -32,6 +33,10 @@ UNTIDY = 5_000
 """A search by time also finds a row whose id is up to this far from others of its time."""
 PAGE = 50
 """Rows; every window has room for at least a page."""
+CAPPED_FOR = 10.0
+"""Seconds for which a count that reached its limit is not repeated."""
+MOST_CAPPED = 50
+"""How many of these are remembered."""
 _TROUBLED_PER_BOX = 2_000
 """Pending rows of a box that are searched for failed attempts."""
 _SEARCHED_BEFORE = 1_000
@@ -47,6 +52,8 @@ class SqlInspector:
         self._store = store
         self._window = window
         self._untidy = untidy
+        self._capped: dict[tuple[str, ItemFilter, int], float] = {}
+        """When a count last came to its limit."""
 
     def find(
         self,
@@ -66,9 +73,15 @@ class SqlInspector:
         return Found(_newest_first(rows, towards), searched_to)
 
     def count(self, box: Box, which: ItemFilter, *, limit: int) -> Count:
+        asked = (box.name, which, limit)
+        if monotonic() - self._capped.get(asked, -CAPPED_FOR) < CAPPED_FOR:
+            return Count(limit, Precision.AT_LEAST)
         with self._look(box) as look:
             if is_by_index(which) and not asks_for_more(which) and not which.ids:
-                return _limited(look.of_statuses(which, limit + 1), limit)
+                count = _limited(look.of_statuses(which, limit + 1), limit)
+                if count.precision is Precision.AT_LEAST:
+                    self._capped = {asked: monotonic(), **dict(itertools.islice(self._capped.items(), MOST_CAPPED - 1))}
+                return count
             count = look.count(which, self._window)
         return Count(limit, Precision.AT_LEAST) if count.number > limit else count
 
@@ -103,7 +116,7 @@ class SqlInspector:
         sides = []
         with self._look(box) as look:
             for towards in (Towards.OLDER, Towards.NEWER):
-                ids, _ = look.search(which, row.id, towards, limit, window=self._window // 2, enough=_after_windows(2))
+                ids, _ = look.search(which, row.id, towards, limit, window=self._window)
                 sides.append(_newest_first(look.rows(which, ids, towards, limit), towards))
         return sides[0], sides[1]
 
@@ -337,12 +350,6 @@ class _Look:
             live_rows=None if live is None else int(live),
             vacuumed_at=None,
         )
-
-
-def _after_windows(number: int) -> Callable[[], bool]:
-    """Returns a function that ends a search after so many windows: it is true from that call on."""
-    seen = itertools.count(1)
-    return lambda: next(seen) >= number
 
 
 def _lies(item_id: int, start: int, towards: Towards) -> bool:
