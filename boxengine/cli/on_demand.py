@@ -52,7 +52,16 @@ class Commands(Mapping[str, Any]):
             around.add_typer(found, name=name)
         else:
             around.command(name)(found)
-        return get_group(around).commands[name]
+        return _reflowed(get_group(around).commands[name])
+
+
+def _reflowed(command: Any) -> Any:
+    """The command with each paragraph of its help on one line: a line break in a docstring is not one on the terminal."""
+    if command.help:
+        command.help = "\n\n".join(" ".join(part.split()) for part in command.help.split("\n\n"))
+    for below in getattr(command, "commands", {}).values():
+        _reflowed(below)
+    return command
 
 
 def group_of(homes: Mapping[str, Home]) -> type[TyperGroup]:

@@ -93,4 +93,6 @@ def _check_form(path: str, parts: list[str]) -> None:
 def _not_there(name: str) -> str:
     parent, _, last = name.rpartition(".")
     where = f"package {parent!r} has no {last!r}" if parent else "there is no such module on the path"
+    if not parent and last[:1].isupper():
+        where += f"; a class needs its module in front, as in package.module.{last}"
     return f"cannot import {name!r}: {where}"

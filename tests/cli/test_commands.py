@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from sqlalchemy import inspect
 
+from boxengine.cli.main import cli
 from tests.cli.project import Project
 from tests.eventually import eventually
 
@@ -256,3 +259,13 @@ def test_init_makes_a_configuration_that_is_valid_and_overwrites_nothing(tmp_pat
 )  # fmt: skip
 def test_every_command_explains_itself(project: Project, command: str) -> None:
     assert "Usage" in project.call(*command.split(), "--help")
+
+
+@pytest.mark.parametrize("command", ["status", "db convert"])
+def test_a_paragraph_of_help_fills_the_lines_of_the_terminal(command: str) -> None:
+    found: Any = typer.main.get_command(cli)
+    for name in command.split():
+        found = found.commands[name]
+    paragraphs = found.help.split("\n\n")
+    assert len(paragraphs) > 1
+    assert not [each for each in paragraphs if "\n" in each]

@@ -183,7 +183,8 @@ class LogObserver:
                 self._warn_of(
                     box,
                     items,
-                    "a middleware did not call call_next() for %d items: they stay pending, the first is item %d of key %s",
+                    "a middleware did not call call_next() for %d items: they stay pending, the first is item %d of key %s; "
+                    "an async def middleware has to await it",
                 )
             case events.FetchFailed(box=box):
                 # At debug: every try reports it, while the outage behind it is logged once, as an outage.

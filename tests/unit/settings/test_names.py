@@ -55,3 +55,13 @@ def test_a_dotted_path_leads_to_a_class(path: str) -> None:
 def test_a_dotted_path_that_leads_nowhere_says_where_it_ended(path: str, reason: str) -> None:
     with pytest.raises(names.CannotImport, match=reason):
         names.load_object(path)
+
+
+def test_a_class_without_its_module_is_told_how_it_is_written() -> None:
+    with pytest.raises(names.CannotImport, match=r"a class needs its module in front, as in package\.module\.Announce"):
+        names.import_module("Announce")
+
+
+def test_a_module_that_is_not_there_gets_no_advice_about_classes() -> None:
+    with pytest.raises(names.CannotImport, match=r"there is no such module on the path$"):
+        names.import_module("nowhere_at_all")
