@@ -65,7 +65,7 @@ console-fuzz: $(STAMP) ## the console's API under schemathesis for ten minutes (
 soak: $(STAMP) ## simulated histories with faults for ten minutes (SOAK_ARGS="--minutes 60")
 	@$(BIN)/python -m tests.simulation soak $(SOAK_ARGS)
 
-chaos: $(STAMP) ## faults against real servers and worker processes, a sample in 20 minutes (CHAOS_ARGS=--all: every one)
+chaos: $(STAMP) ## faults against real servers and worker processes, a sample in 20 minutes (CHAOS_ARGS=--all: every one; CHAOS_ARGS="--storage log --partitions")
 	@$(BIN)/python -m tests.chaos --minutes 20 $(CHAOS_ARGS)
 
 chaos-mariadb: $(STAMP) ## the same on MariaDB, all faults that apply (CHAOS_ARGS="--quick": ten minutes)

@@ -16,13 +16,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 
 from rich.console import Console
 
 from boxengine.domain.box import Storage
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
 from tests.chaos import report
-from tests.chaos.catalogue import FAULTS, NOT_ON_A_LOG, NOT_ON_MARIADB, ON_MARIADB
+from tests.chaos.catalogue import FAULTS, NOT_ON_A_LOG, NOT_ON_MARIADB, ON_MARIADB, ON_PARTITIONS
 from tests.chaos.database import Database, MariaDB, PostgreSQL
 from tests.chaos.fault import Fault
 from tests.chaos.play import Plan, play
@@ -31,10 +32,12 @@ from tests.chaos.stage import Servers
 from tests.servers.mariadb import MariaDBServer
 
 CATALOGUES = {"postgres": FAULTS, "mariadb": ON_MARIADB}
+NO_OPTIONS: Mapping[str, object] = MappingProxyType({})
 RESULTS = Path("build") / "chaos"
 SAMPLE = 22
 """Faults of a run that names none: so many fit into 20 minutes."""
-ALWAYS = ("sigkill-worker", "postgres-immediate", "promotion-vip", "mariadb-kill")
+PARTITIONS = {"log_partitions": "P1D"}
+ALWAYS = ("partitions-dropped", "sigkill-worker", "postgres-immediate", "promotion-vip", "mariadb-kill")
 _WIDTH_OF_A_FILE = 180
 _INJECTING = 0.6
 """Share of a fault's time for starting the workers and injecting; the rest is for what is still to be delivered then."""
@@ -44,12 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the faults that were named, a sample if none."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    known = CATALOGUES[options.database]
     storage = Storage(options.storage)
-    if storage is Storage.LOG:
-        if options.database != "postgres":
-            parser.error("--storage log is PostgreSQL's")
-        known = {name: fault for name, fault in known.items() if name not in NOT_ON_A_LOG}
+    if storage is Storage.LOG and options.database != "postgres":
+        parser.error("--storage log is PostgreSQL's")
+    if options.partitions and storage is not Storage.LOG:
+        parser.error("--partitions are a log's: add --storage log")
+    known = _applying(options.database, storage, partitions=options.partitions)
     unknown = [name for name in options.faults or () if name not in known]
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(known)}")
@@ -73,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     faults = options.faults or (list(known) if options.all or options.quick else sample(known, plan.seed))
     console.print(f"seed {plan.seed}, {len(faults)} of {len(known)} faults, {plan.items:,} items or more in each")
     rows = []
-    with running_servers(options.database, storage) as servers:
+    with running_servers(options.database, storage, PARTITIONS if options.partitions else {}) as servers:
         for number, name in enumerate(faults):
             until = None
             if options.minutes is not None:
@@ -90,6 +93,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if any(row.broken for row in rows) else 0
 
 
+def _applying(database: str, storage: Storage, *, partitions: bool) -> Mapping[str, Fault]:
+    known = dict(CATALOGUES[database])
+    if storage is Storage.LOG:
+        known = {name: fault for name, fault in known.items() if name not in NOT_ON_A_LOG}
+    return {**known, **ON_PARTITIONS} if partitions else known
+
+
 def sample(known: Mapping[str, Fault], seed: int) -> list[str]:
     """As many faults as there is time for, in the order of the table; another seed, another sample."""
     always = [name for name in ALWAYS if name in known]
@@ -99,7 +109,9 @@ def sample(known: Mapping[str, Fault], seed: int) -> list[str]:
 
 
 @contextmanager
-def running_servers(database: str, storage: Storage = Storage.TABLE) -> Iterator[Servers]:
+def running_servers(
+    database: str, storage: Storage = Storage.TABLE, box_options: Mapping[str, object] = NO_OPTIONS
+) -> Iterator[Servers]:
     """A database server, a Valkey and a copy of the code of this run's own."""
     with tempfile.TemporaryDirectory(prefix="boxengine-chaos-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -108,7 +120,7 @@ def running_servers(database: str, storage: Storage = Storage.TABLE) -> Iterator
             _database(database, folder) as server,
             EmbeddedValkey(folder / "valkey", durable=False) as valkey,
         ):
-            yield Servers(server, copy_of_the_code(folder / "code"), valkey, storage)
+            yield Servers(server, copy_of_the_code(folder / "code"), valkey, storage, box_options)
 
 
 @contextmanager
@@ -125,6 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--database", choices=list(CATALOGUES), default="postgres", help="postgres unless told")
     parser.add_argument("--storage", choices=[each.value for each in Storage], default="table", help="of every box")
+    parser.add_argument("--partitions", action="store_true", help="every log has them, and retention drops some")
     parser.add_argument("--faults", type=_names, help="a,b; a sample if left out")
     parser.add_argument("--all", action="store_true", help="every fault, however long it takes")
     parser.add_argument("--items", type=int, help="committed in each fault, at least; 20000, or 4000 with --quick")

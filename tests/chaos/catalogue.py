@@ -10,6 +10,7 @@ from tests.chaos.faults import (
     handlers,
     mariadb,
     network,
+    partitions,
     postgres,
     promotion,
     redis,
@@ -44,6 +45,8 @@ NOT_ON_MARIADB: Mapping[str, str] = {
     "promotion-dns": "the same; of a server that takes no writes any more disk-full tells",
 }
 """Faults of PostgreSQL that have no row there, and why."""
+ON_PARTITIONS: Mapping[str, Fault] = partitions.FAULTS
+"""Faults that only logs with partitions have."""
 NOT_ON_A_LOG: Mapping[str, str] = {
     "deadlocks": "an application has no reason to update rows of a log, and nothing pending stands elsewhere",
     "two-versions": "versions before 0.2.0 know no log",

@@ -18,7 +18,7 @@ from boxengine.adapters.sql.making import schema
 from boxengine.app.boxes import load
 from boxengine.domain.box import Storage
 from boxengine.embedded import EmbeddedValkey
-from tests.chaos.checker import Order, SourceRow
+from tests.chaos.checker import DELIVERED, Order, SourceRow
 from tests.chaos.crew import Crew, Kind
 from tests.chaos.feed import Feed
 from tests.chaos.record import Attempt, read
@@ -41,6 +41,8 @@ class Servers(Ground):
     redis: EmbeddedValkey
     storage: Storage = Storage.TABLE
     """Of every box; a log is PostgreSQL's."""
+    box_options: Mapping[str, object] = field(default_factory=dict)
+    """Further keys of every box."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,6 +62,8 @@ class Stage(Scene):
     """Box and id of items that must end as failed."""
     touched: set[tuple[str, int]] = field(default_factory=set)
     """Box and id of items that a fault wrote to; nothing is promised about them."""
+    passed: set[tuple[str, int]] = field(default_factory=set)
+    """Box and id of items whose rows retention may have deleted: it must have taken them for delivered."""
 
     @property
     def behind_proxies(self) -> Kind:
@@ -78,11 +82,13 @@ class Stage(Scene):
     def rows(self) -> list[SourceRow]:
         """All items of all boxes."""
         with self.session() as connection:
-            return [
+            there = [
                 SourceRow(box, id_, status)
                 for box in ORDERS
                 for id_, status in connection.exec_driver_sql(f"SELECT id, status FROM {self._items(box)} ORDER BY id")
             ]
+        deleted = self.passed.difference((row.box, row.id) for row in there)
+        return there + [SourceRow(*each, DELIVERED) for each in sorted(deleted)]
 
     def _items(self, box: str) -> str:
         """A relation with the id and status of each item. What a log's position has passed is delivered or in the side table."""
@@ -182,6 +188,7 @@ def _configuration(database: str, servers: Servers, record_path: Path, transport
             "minimal_retry_interval": 0.1,
             "maximal_retry_interval": 0.2,
             "storage": servers.storage.value,
+            **servers.box_options,
             **options,
         }
 

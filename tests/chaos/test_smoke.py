@@ -9,7 +9,7 @@ import pytest
 
 from boxengine.domain.box import Storage
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
-from tests.chaos.catalogue import FAULTS, NOT_ON_A_LOG, NOT_ON_MARIADB, ON_MARIADB
+from tests.chaos.catalogue import FAULTS, NOT_ON_A_LOG, NOT_ON_MARIADB, ON_MARIADB, ON_PARTITIONS
 from tests.chaos.database import MariaDB, PostgreSQL
 from tests.chaos.play import Plan, play
 from tests.chaos.snapshot import copy_of_the_code
@@ -35,6 +35,17 @@ def test_of_log_boxes_nothing_is_lost_nor_reordered_when_a_worker_is_killed(
     servers = Servers(PostgreSQL(own_postgres), copy_of_the_code(tmp_path / "code"), own_redis, Storage.LOG)
     plan = Plan(items=600, rate=1_000.0, seed=1, most_times=1)
     row = play("sigkill-worker", FAULTS["sigkill-worker"], servers, tmp_path / "stage", plan)
+    assert (row.times, row.items >= 600) == (1, True)
+    assert (row.lost, row.reordered) == (0, 0), row.problems
+
+
+def test_partitions_that_retention_drops_take_nothing_along_that_was_not_delivered(
+    tmp_path: Path, own_postgres: EmbeddedPostgres, own_redis: EmbeddedValkey
+) -> None:
+    code = copy_of_the_code(tmp_path / "code")
+    servers = Servers(PostgreSQL(own_postgres), code, own_redis, Storage.LOG, {"log_partitions": "P1D"})
+    plan = Plan(items=600, rate=1_000.0, seed=1, most_times=1)
+    row = play("partitions-dropped", ON_PARTITIONS["partitions-dropped"], servers, tmp_path / "stage", plan)
     assert (row.times, row.items >= 600) == (1, True)
     assert (row.lost, row.reordered) == (0, 0), row.problems
 
