@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from boxengine.app.overview.problems import LONG, Problem, Severity
@@ -17,6 +17,8 @@ from boxengine.ports.people.jobs import JobCounts, JobInspector, JobRow, JobSear
 
 COUNTED_TO = 10_000
 RUNNING_SHOWN = 20
+_LATE = "jobs-late"
+_START_ONE = "Start a worker for it: boxengine start."
 RUNNING = JobSearch(states=frozenset({JobState.RUNNING}))
 
 
@@ -62,6 +64,16 @@ def look_at_jobs(
     return tuple(views), tuple(outages)
 
 
+def with_workers(view: JobBoxView, workers: tuple[WorkerInfo, ...] | None) -> JobBoxView:
+    """The view with the workers of its box, by which it advises where jobs wait and none runs."""
+    late = [each for each in view.problems if each.kind == _LATE and each.severity is Severity.STOPPED]
+    if workers is None or not late:
+        return replace(view, workers=workers)
+    advice = "A worker lives and takes none of them: its log says why." if workers else _START_ONE
+    told = {id(each): replace(each, advice=advice) for each in late}
+    return replace(view, workers=workers, problems=tuple(told.get(id(each), each) for each in view.problems))
+
+
 def _problems(box: JobBox, counts: JobCounts | None, *, paused: bool) -> Iterator[Problem]:
     if counts is None:
         return
@@ -78,12 +90,12 @@ def _problems(box: JobBox, counts: JobCounts | None, *, paused: bool) -> Iterato
     elif waited > LONG:
         idle = not counts.taken.number
         yield Problem(
-            kind="jobs-late",
+            kind=_LATE,
             severity=Severity.STOPPED if idle else Severity.SLOW,
             box=box.name,
             sentence=f"{counted(counts.ready, 'job')} of {box.name} could begin, the oldest for {lasting(waited)}"
             + (", and none runs." if idle else "."),
-            advice="Start a worker for it: boxengine start."
+            advice=_START_ONE
             if idle
             else "Jobs arrive faster than they end: raise concurrency, or start more workers.",
         )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol, TypeVar
 
-from boxengine.app.overview.job_boxes import JobBoxView
+from boxengine.app.overview.job_boxes import JobBoxView, with_workers
 from boxengine.app.overview.problems import (
     NO_WORKER,
     Facts,
@@ -176,7 +176,7 @@ class Lookout:
         lately = (asked.part(lambda: sources.history.lately(names, now=now)) if names else None) or {}
         views = tuple(self._view(box, asked, workers, pauses, lately.get(box.name)) for box in self._boxes)
         jobs, outages = self._sparing.ask((_JOBS, "counts"), self._jobs)
-        jobs = tuple(replace(view, workers=_working_on(view.box, workers)) for view in jobs)
+        jobs = tuple(with_workers(view, _working_on(view.box, workers)) for view in jobs)
         asked.outages += [outage for outage in outages if outage not in asked.outages]
         return Overview(
             taken_at=sources.clock.now(),

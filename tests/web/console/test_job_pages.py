@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from msgspec import msgpack
 
 import boxengine
+from boxengine.ports import WorkerInfo
 from boxengine.web.console import site
 from tests.eventually import eventually
 from tests.web.console.asgi import Client
@@ -222,6 +224,25 @@ job_items: {{report_job: {{tasks: {{export: tests.web.console.reports.export}}}}
     assert "All is well" in page
     act(console.browser(), "cancel", 1)
     assert states(console) == {1: "canceled"}, "the trail is then in the log alone"
+
+
+def test_where_jobs_wait_and_none_runs_the_advice_says_whether_a_worker_lives(job_console: Console) -> None:
+    site, now = job_console.app.state.site, job_console.servers.clock.now()
+    job_console.create_job()
+    job_console.change_jobs(available_at=now - timedelta(hours=1))
+
+    def told() -> str:
+        site.changed(site.office.boxes[0])
+        return str(job_console.browser().get(BOX).text)
+
+    assert "1 job of report_job could begin, the oldest for 1 h" in told()
+    assert "Start a worker for it: boxengine start." in told()
+    worker = WorkerInfo(id="w", host="h", pid=1, boxes=(), threads=2, started_at=now, job_boxes=("report_job",))
+    site.office.workers.announce(worker, ttl=timedelta(minutes=1))
+    assert "A worker lives and takes none of them: its log says why." in told()
+    assert job_console.client().get("/api/workers").json[0]["job_boxes"] == ["report_job"]
+    (box,) = job_console.client().get("/api/overview").json["jobs"]
+    assert box["workers"] == ["w"]
 
 
 def test_a_box_is_paused_and_resumed_on_its_page_and_by_programs(job_console: Console) -> None:
