@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from boxengine.adapters.memory import jobs as memory_jobs
-from boxengine.adapters.memory.jobs import MemoryJobs
+from boxengine.adapters.memory.jobs import MemoryJobs, table
 from boxengine.domain.jobs import FINAL, AfterFailure, Due, JobBox, JobOutcome, Reaped, Succeeded, end_of_waiting
 from boxengine.engine.jobs.batch import Batch
 from boxengine.engine.jobs.handle import Job
@@ -109,7 +108,7 @@ def one_lost_job_spoils_the_ends_of_the_others(surgery: Surgery) -> None:
 
 @mutant
 def no_job_waits_for_others(surgery: Surgery) -> None:
-    surgery.setattr(memory_jobs, "end_of_waiting", lambda _status, _after_failure: True)
+    surgery.setattr(table, "end_of_waiting", lambda _status, _after_failure: True)
 
 
 @mutant
@@ -119,13 +118,13 @@ def followers_are_never_let_go(surgery: Surgery) -> None:
 
 @mutant
 def a_failed_predecessor_is_passed_over(surgery: Surgery) -> None:
-    surgery.setattr(memory_jobs, "end_of_waiting", lambda status, _after_failure: status in FINAL)
+    surgery.setattr(table, "end_of_waiting", lambda status, _after_failure: status in FINAL)
 
 
 @mutant
 def a_job_that_is_to_run_anyway_is_canceled(surgery: Surgery) -> None:
     original = end_of_waiting
-    surgery.setattr(memory_jobs, "end_of_waiting", lambda status, _after_failure: original(status, AfterFailure.CANCEL))
+    surgery.setattr(table, "end_of_waiting", lambda status, _after_failure: original(status, AfterFailure.CANCEL))
 
 
 @mutant

@@ -438,7 +438,7 @@ def test_success_is_not_recorded_without_what_the_session_wrote(monkeypatch: pyt
     crew = Crew(handler)
     crew.create()
     with monkeypatch.context() as patch:
-        patch.setattr("boxengine.adapters.memory.jobs.MemoryUnit.end", raising(StoreUnavailable("gone")))
+        patch.setattr("boxengine.adapters.memory.jobs.unit.MemoryUnit.end", raising(StoreUnavailable("gone")))
         assert crew.work() == timedelta(seconds=0.5)
     crew.recorder.turn(0.0)
     assert crew.row().status is JobState.QUEUED
