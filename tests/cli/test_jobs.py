@@ -183,7 +183,12 @@ def test_a_task_with_a_contract_takes_what_the_contract_says(tmp_path: Path, pos
 @pytest.mark.parametrize(
     ("command", "message", "code"),
     [
-        (["jobs", "list", "order_outbox_item"], "unknown box 'order_outbox_item'; known boxes: report_job", 2),
+        (
+            ["jobs", "list", "order_outbox_item"],
+            "box 'order_outbox_item' holds items, not long jobs: use boxengine items",
+            2,
+        ),
+        (["items", "list", "report_job"], "box 'report_job' holds long jobs, not items: use boxengine jobs", 2),
         (["jobs", "cancel", "report_job"], "is needed to cancel jobs that are not named by id", 2),
         (["jobs", "cancel", "report_job", "x"], "Invalid value for ID: expected ids such as 1,2,3", 2),
         (["create", "report_job"], "is needed for a job", 2),

@@ -1,7 +1,7 @@
 """Log lines on their way to standard error, written by a thread of their own.
 
-A log collector that hangs reads nothing more: its pipe is full after 64 kB, and whoever writes to it then waits. No thread that
-delivers, and no signal, may wait for that.
+If a log collector hangs, its pipe is full after 64 kB, and every further write waits. No thread that delivers, and no signal
+handler, may wait for that.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 from queue import SimpleQueue
 
 MOST_WAITING = 8_000_000
-"""Bytes. While this much waits, new lines are dropped and counted."""
+"""Bytes. While this much waits to be written, new lines are dropped and counted."""
 FLUSH_TIME = 1.0
 """Seconds that the end of the process waits for lines to be written."""
 

@@ -36,8 +36,8 @@ class Family:
     bounds: tuple[float, ...] = ()
     """A histogram's upper bounds in seconds, without the infinite one."""
     lifetime: float = math.inf
-    """Seconds for which a gauge is shown. A repeatedly measured gauge disappears soon after its measuring stops: only one of
-    many workers measures it, and the last value of a worker that no longer does must not stay forever."""
+    """Seconds for which a gauge is shown. Only one of many workers measures such a gauge. When it stops measuring, its last
+    value must disappear soon."""
 
 
 BOX = ("type", "name", "owner")

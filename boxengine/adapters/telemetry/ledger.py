@@ -1,9 +1,9 @@
 """Numbers that survive the process that counted them.
 
 A worker with several processes has one ``/metrics``. Each process keeps its numbers in a ledger, a
-memory-mapped file; the parent reads all of them and adds up. What a process counted is in the file the
-moment it is counted, so nothing is lost when the process is killed, and a counter never goes back when
-its successor starts from zero. With one process the same ledger lives in anonymous memory.
+memory-mapped file; the parent reads all ledgers and adds them up. Each count reaches the file at once, so a
+process that is killed loses none, and no counter goes back when its successor starts from zero. With one process,
+the same ledger is in anonymous memory.
 
 The file: 8 bytes with the length in use, then records of key (length, text, padding to 8 bytes), value and
 time stamp. Records are only ever added, and a value is one aligned 8-byte write, so a reader needs no lock.

@@ -1,7 +1,7 @@
 """Structured logs: JSON lines for machines, short lines for people, both tagged with box, bucket, item and trace id.
 
-Tags come from ``extra=`` where a line is logged, and from what is at work (``tags``) where it is not at hand:
-a transport's own log lines carry the item they are about without knowing of it. Passwords in whatever is logged are masked.
+Tags come from the ``extra=`` of a log call, and otherwise from the work that is noted in ``tags``: so a transport's own log
+lines name their item, though the transport does nothing for it. Passwords are masked in everything that is logged.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _tag(name: str, value: object) -> object:
 
 
 def report(error: BaseException | str, /, **context: Any) -> None:
-    """The default error tracker: one line at level error, with the traceback where there is one."""
+    """The default error tracker: one line at level error, with the traceback if there is one."""
     tags = {safe(name): value for name, value in context.items()}
     if isinstance(error, BaseException):
         trail = (type(error), error, error.__traceback__)

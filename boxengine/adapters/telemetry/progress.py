@@ -1,8 +1,8 @@
 """Progress of the loops of other processes, by way of their ledgers.
 
-The parent of several worker processes answers the probes for all. A child that hangs, or is stopped, cannot be
-asked; so each child writes down until when the word of each loop holds, and the parent reads it. Both use the
-machine's monotonic clock, which is one for all processes.
+The parent of several worker processes answers the probes for all of them. It cannot ask a child that hangs or is
+stopped. So each child writes down until when each of its loops counts as alive, and the parent reads that. Both use the
+machine's monotonic clock, which all processes share.
 """
 
 from __future__ import annotations

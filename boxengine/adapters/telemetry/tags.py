@@ -1,6 +1,6 @@
-"""Tags of log lines: which box, bucket and item a line is about, though its author knows of none of them.
+"""Tags of log lines: which box, bucket and item a line is about, even if the code that logs it does not know.
 
-What is at work is noted in the context of the thread; tags are made of it only when a line is really written.
+The thread's context notes what it is working on; tags are made from that only when a line is really written.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Work(NamedTuple):
         return ", ".join(parts)
 
 
-# A context variable works only as a module's own: what it holds belongs to the running thread or task.
+# A context variable must belong to the module. Its value belongs to the running thread or task.
 _tags: ContextVar[Mapping[str, object] | None] = ContextVar("boxengine_log_tags", default=None)
 _work: ContextVar[Work | None] = ContextVar("boxengine_log_work", default=None)
 
@@ -81,7 +81,7 @@ class TagFilter(logging.Filter):
 
 
 class LogTracer(NullTracer):
-    """Not a trace: notes what is at work, for the tags of log lines, and for the question what a thread is doing."""
+    """Not a trace: notes what each thread is working on, for the tags of log lines and for ``in_hand``."""
 
     def __init__(self) -> None:
         self._in_hand: dict[int, Work] = {}
