@@ -174,6 +174,7 @@ def _send(
         _confirm(action, f"{name}: {_number(sent)} {what}?", dry_run, yes)
         if not dry_run:
             sent = send(dry=False)
+            _forget_failures(servers, box, sent)
             _note(servers, action, name, _words(place), f"{_number(sent)} {what}")
     finally:
         servers.close()
@@ -211,6 +212,14 @@ def _logged(box: Box) -> Box:
     if box.storage is not Storage.LOG:
         raise BoxError(f"box {box.name} has storage: table, so there are no positions")
     return box
+
+
+def _forget_failures(servers: Servers, box: Box, sent: Sent) -> None:
+    """Those remembered outside the database would count as attempts of items that begin anew."""
+    try:
+        servers.memory.forget(box, sent.anew)
+    except QueueUnavailable as error:
+        notes().print(f"boxengine: done, and failures of before may still count for a while: {error}", markup=False)
 
 
 def _note(servers: Servers, action: str, name: str, what: str, outcome: str) -> None:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
+import psycopg
 import pytest
 import redis
 
+from boxengine.adapters.redis.failures import RedisFailures
 from boxengine.adapters.redis.trail import RedisTrail
+from boxengine.adapters.system import SystemClock
+from boxengine.domain.box import Box, BoxType
+from boxengine.ports import RememberedFailure
 from tests.cli.project import Project
 
 BOX = "sale_outbox_item"
@@ -46,6 +52,28 @@ def test_the_list_shows_what_waits_for_each(project: Project) -> None:
     assert BILLING not in project.call("subscriptions", "list", SEARCH)
     project.call("subscriptions", "list", "order_outbox_item", expect=2)
     assert BILLING in project.errors
+
+
+def test_what_redis_remembers_of_failures_is_void_for_an_item_that_begins_anew(
+    project: Project, postgres_url: str, redis_url: str
+) -> None:
+    shared = "id, uuid, event_key, bucket, payload"
+    with psycopg.connect(postgres_url.replace("+psycopg", ""), autocommit=True) as connection:
+        stepped_aside = connection.execute(
+            f"INSERT INTO sale_outbox_items_search ({shared}, errors_count) "
+            f"SELECT {shared}, 1 FROM sale_outbox_items_log ORDER BY id LIMIT 1 RETURNING id".encode()
+        ).fetchone()
+    assert stepped_aside is not None
+    (item,) = stepped_aside
+    project.call("subscriptions", "skip-to", SEARCH, "--yes")
+    read = {name: Box(name=name, type=BoxType.OUTBOX, table="unused") for name in (BILLING, SEARCH)}
+    with redis.Redis.from_url(redis_url) as client:
+        memory = RedisFailures(client, clock=SystemClock())
+        for box in read.values():
+            memory.remember(box, {item: RememberedFailure(2, "refused")}, ttl=timedelta(minutes=10))
+        project.call("subscriptions", "rewind", SEARCH, "--time", "PT1H", "--yes")
+        assert memory.recall(read[SEARCH], [item]) == {}
+        assert set(memory.recall(read[BILLING], [item])) == {item}
 
 
 def test_one_is_sent_ahead_and_back_and_the_other_stays(project: Project, redis_url: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from boxengine.adapters.memory.claims import MemoryClaim
 from boxengine.adapters.memory.database import Step
 from boxengine.adapters.memory.in_hand import MemoryInHand
+from boxengine.adapters.memory.log.store import MemoryLogStore
 from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.adapters.memory.store import MemoryStore
 from boxengine.domain.box import Box
@@ -260,7 +261,7 @@ class ClaimsSide:
 class StoreSide:
     """One worker's view of the store: every step is a switch point and may fail; claims are noted."""
 
-    def __init__(self, shared: MemoryStore, faults: Faults, scheduler: Scheduler, record: Record) -> None:
+    def __init__(self, shared: MemoryLogStore, faults: Faults, scheduler: Scheduler, record: Record) -> None:
         self._store = shared.twin(fault=self._at)
         self._faults = faults
         self._scheduler = scheduler
@@ -277,6 +278,7 @@ class StoreSide:
         self.delete_finished = self._store.delete_finished
         self.sweep_finished = self._store.sweep_finished
         self.unread_since = self._store.unread_since
+        self.turn_over = self._store.turn_over
         self.advance = self._store.advance
         self.bounded = self._store.bounded
         self.read_from_start = self._store.read_from_start

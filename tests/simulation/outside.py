@@ -188,12 +188,12 @@ def _send_back(history: History) -> str:
         return ""
     item = history.random.choice(rows).id
     try:
-        again = history.servers.store.send_back(box, item)
+        anew = history.servers.store.send_back(box, item)
     except StoreUnavailable:
         return ""
-    history.servers.memory.forget(box, [row.id for row in rows])  # they begin anew
+    history.servers.memory.forget(box, anew)
     history.wake(Signal(box.name, None))
-    return f"{box.name} from {item} on: {again} items"
+    return f"{box.name} from {item} on; {anew} begin anew"
 
 
 def _subscriptions(history: History) -> list[Box]:

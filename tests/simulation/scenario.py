@@ -53,6 +53,8 @@ WITH_EACH = 0.3
 """Share of the histories with subscriptions that have such a fault, for each of them."""
 WITH_SUBSCRIPTIONS = 0.5
 """Share of the log boxes that are read by subscriptions."""
+WITH_PARTITIONS = 0.4
+"""Share of the log boxes that have partitions."""
 NAMES = ("billing", "search", "audit")
 WITH_LOG = 0.3
 """Share of the boxes that may have a log which have one."""
@@ -173,7 +175,11 @@ def _stored(plan: BoxPlan) -> BoxPlan:
         return plan
     # Drawn from what has been drawn: everything else in the history of a seed stays what it is.
     logged = Random(f"{plan.box.bucket_size} {plan.items} {plan.keys} {plan.box.backoff}").random() < WITH_LOG
-    return replace(plan, box=replace(plan.box, storage=Storage.LOG)) if logged else plan
+    if not logged:
+        return plan
+    apart = Random(f"{plan.box.bucket_size} {plan.items} {plan.keys} {plan.box.backoff} partitions")
+    partitions = timedelta(hours=1) if apart.random() < WITH_PARTITIONS else None
+    return replace(plan, box=replace(plan.box, storage=Storage.LOG, log_partitions=partitions))
 
 
 def _read(plan: BoxPlan) -> tuple[BoxPlan, ...]:
@@ -192,6 +198,7 @@ def _read(plan: BoxPlan) -> tuple[BoxPlan, ...]:
                 name=f"{log.name}.{name}",
                 table=f"{log.table}_{name}",
                 storage=Storage.LOG,
+                log_partitions=log.log_partitions,
                 bucket_size=log.bucket_size,
                 retention=log.retention,
                 subscriptions=names,

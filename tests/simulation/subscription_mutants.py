@@ -45,10 +45,17 @@ def one_side_table_for_all(patch: Surgery) -> None:
 def retention_waits_for_nobody(patch: Surgery) -> None:
     """What one subscription has delivered is deleted, though another has yet to pass it."""
 
-    def is_passed(self: Any, logged: Logged) -> bool:
-        return any(reader.has_passed(logged) for reader in self.readers)
+    def is_passed(self: Any, rows: Sequence[Logged]) -> bool:
+        return any(all(reader.has_passed(each) for each in rows) for reader in self.readers)
 
     patch.setattr(SharedLog, "_is_passed_by_all", is_passed)
+
+
+@breaks(Promise.FINAL, only=(STOPPED,))
+def partition_judged_by_one_row(patch: Surgery) -> None:
+    """A partition goes as soon as every subscription has passed one of its rows."""
+    is_passed = SharedLog._is_passed_by_all
+    patch.setattr(SharedLog, "_is_passed_by_all", lambda self, rows: any(is_passed(self, [each]) for each in rows))
 
 
 @breaks(Promise.ONCE, only=(REWOUND,), first=660)
@@ -56,8 +63,8 @@ def everybody_is_sent_back(patch: Surgery) -> None:
     """A person sends one subscription back, and all of them deliver once more."""
     back = MemoryLog.send_back
 
-    def all_back(self: Any, item: int) -> int:
-        return max([back(reader, item) for reader in self._log.readers])
+    def all_back(self: Any, item: int) -> list[int]:
+        return [each for reader in self._log.readers for each in back(reader, item)]
 
     patch.setattr(MemoryLog, "send_back", all_back)
 
@@ -67,7 +74,7 @@ def sent_back_beside_its_side_rows(patch: Surgery) -> None:
     """What stands aside goes out from there, and from the log once more."""
     back = MemoryLog._send_back
 
-    def beside(self: Any, position: Position, item: int) -> int:
+    def beside(self: Any, position: Position, item: int) -> list[int]:
         aside = list(self.side)
         again = back(self, position, item)
         for row in aside:
@@ -75,6 +82,18 @@ def sent_back_beside_its_side_rows(patch: Surgery) -> None:
         return again
 
     patch.setattr(MemoryLog, "_send_back", beside)
+
+
+@breaks(Promise.ATTEMPTS, only=(REWOUND, "item refused", "commit fails", "commit acknowledged late"), first=180)
+def sent_back_with_its_failures(patch: Surgery) -> None:
+    """Found by the simulation: failures that only Redis remembers count for an item that begins anew."""
+    back = MemoryLog.send_back
+
+    def unnamed(self: Any, item: int) -> list[int]:
+        back(self, item)
+        return []
+
+    patch.setattr(MemoryLog, "send_back", unnamed)
 
 
 @breaks(Promise.ACKNOWLEDGED, only=(REWOUND, STOPPED))
@@ -114,8 +133,10 @@ SUBSCRIPTION_MUTANTS: tuple[Mutant, ...] = (
     one_position_for_all,
     one_side_table_for_all,
     retention_waits_for_nobody,
+    partition_judged_by_one_row,
     everybody_is_sent_back,
     sent_back_beside_its_side_rows,
+    sent_back_with_its_failures,
     sent_back_past_what_waits,
     one_subscription_brought_over,
     one_subscription_is_told,

@@ -17,17 +17,20 @@ def test_four_hundred_histories_meet_every_fault_and_every_outcome() -> None:
     outcomes: Counter[Status] = Counter()
     ways: Counter[str] = Counter()
     readers: set[int] = set()
+    parted: set[bool] = set()
     for seed in range(400):
         history = History(seed)
         record = history.run()
         faults.update(record.faults)
         kinds |= {(box.storage, box.strict_order) for box in history.boxes}
+        parted |= {box.log_partitions is not None for box in history.boxes if box.storage is Storage.LOG}
         readers |= {max(1, len(box.subscriptions)) for box in history.boxes}
         ways.update(record.ways)
         outcomes.update(Status(change.after.status) for change in record.changes if change.after is not None)
     everywhere = {*AT_CALLS, *FROM_OUTSIDE, KILLING, CANCELLED, "session cut"}
     assert everywhere | {*OF_SUBSCRIPTIONS, MOVING, RESTORED} <= faults.keys()
     assert readers == {1, 2, 3}, "logs are read by the box itself, and by subscriptions"
+    assert parted == {True, False}, "logs with partitions, and without"
     assert kinds == set(product(Storage, StrictOrder))
     assert min(ways["takes"], ways["seizes"]) > 100, "buckets come both through the queue and past it"
     assert set(outcomes) == set(Status)

@@ -228,6 +228,7 @@ class SimulatedWorker:
             observer=NullObserver(),
             clock=clock,
             token=name,
+            partitions=self._store,
         )
 
     def _note_beginnings(self) -> None:

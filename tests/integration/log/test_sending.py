@@ -100,6 +100,13 @@ def test_items_that_had_failed_begin_anew(log: SharedLog) -> None:
     assert log.aside("billing") == [(ids[0], 0, 1), (ids[2], 0, 1)]
 
 
+def test_a_way_back_tells_which_items_begin_anew(log: SharedLog) -> None:
+    ids = [int(log.commit("k")) for _ in range(3)]
+    log.read("billing", fail=(ids[0], ids[2]))
+    assert of(log).back(Place(item=ids[1]), dry=True).anew == ()
+    assert of(log).back(Place(item=ids[1])).anew == (ids[2],)
+
+
 def test_what_is_passed_by_a_way_ahead_never_goes_out_and_the_rest_does(log: SharedLog) -> None:
     ids = [log.commit(str(number)) for number in range(6)]
     assert of(log).ahead(Place(item=int(ids[4]))) == Sent(4, at_least=False)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Protocol
 
 from boxengine.adapters.memory.log.transactions import FIRST, Snapshot, Transactions
 from boxengine.adapters.memory.rows import Row
 from boxengine.domain.log_progress import Position
+
+PART = 4
+"""Transactions whose rows share a partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +88,37 @@ class SharedLog:
     def is_kept(self, row_id: int) -> bool:
         """Whether the row is there, and a reader has yet to pass it."""
         logged = self.rows.get(row_id)
-        return logged is not None and not self._is_passed_by_all(logged)
+        return logged is not None and not self._is_passed_by_all([logged])
 
-    def _is_passed_by_all(self, logged: Logged) -> bool:
+    def _is_passed_by_all(self, rows: Sequence[Logged]) -> bool:
         # As long as positions are another server's, nobody knows what was passed.
-        return not self.is_foreign and all(reader.has_passed(logged) for reader in self.readers)
+        return not self.is_foreign and all(reader.has_passed(each) for reader in self.readers for each in rows)
 
     def drop(self, row_id: int) -> None:
         """Takes a row out of the log, whoever has yet to pass it."""
         if self.rows.pop(row_id, None) is not None:
             for reader in self.readers:
                 reader.gone(row_id)
+
+    def empty(self, created_before: datetime) -> int:
+        """Drops each part that all readers have passed, with its rows; returns how many these were.
+
+        A part has ``PART`` transactions, and is looked at once all of them have ended.
+        """
+        parts: dict[int, list[Logged]] = {}
+        for each in self.rows.values():
+            parts.setdefault(each.xact // PART, []).append(each)
+        gone = [rows for part, rows in parts.items() if self._is_over(part, rows, created_before)]
+        for each in (each for rows in gone for each in rows):
+            self.drop(each.row.id)
+        return sum(map(len, gone))
+
+    def _is_over(self, part: int, rows: Sequence[Logged], created_before: datetime) -> bool:
+        return (
+            (part + 1) * PART <= self.transactions.oldest_running
+            and all(each.row.created_at < created_before for each in rows)
+            and self._is_passed_by_all(rows)
+        )
 
     @property
     def is_foreign(self) -> bool:

@@ -24,7 +24,7 @@ from boxengine.domain.item_id import ItemId
 from boxengine.domain.job import ANY_ID
 from boxengine.domain.outcome import Settlement
 from boxengine.errors import BoxError, StoreUnavailable
-from boxengine.ports import Clock, Outlook, PendingRow
+from boxengine.ports import Clock, Outlook, PendingRow, Turnover
 
 _OF_A_LOG = frozenset({"id", "uuid", "event_key", "event_name", "bucket", "payload", "options", "created_at"})
 """What the log has of an item; a row with more than that stands in the side table."""
@@ -269,8 +269,10 @@ class MemoryLogStore(MemoryStore):
             del self._database.effects[dump.effects :]
         return cut
 
-    def send_back(self, box: Box, item: int) -> int:
-        """Delivers a log's items from this id on once more to one reader; returns how many.
+    def send_back(self, box: Box, item: int) -> list[int]:
+        """Delivers a log's items from this id on once more to one reader.
+
+        Returns the ids of those that stood in its side table, and begin anew.
 
         Raises:
             StoreUnavailable: a delivery is under way, for whose end a database would wait; or the log is another server's.
@@ -313,6 +315,14 @@ class MemoryLogStore(MemoryStore):
             return super().unread_since(box)
         with self._database.lock:
             return self._database.log(box).unread_since()
+
+    def turn_over(self, box: Box, *, created_before: datetime) -> Turnover | None:
+        """See ``Partitions.turn_over``; partitions are there without being made."""
+        if box.storage is not Storage.LOG or box.source.log_partitions is None:
+            return None
+        self._fault("history")
+        with self._database.lock:
+            return Turnover(deleted=self._database.log(box).empty(created_before))
 
     def claims(self, box: Box) -> MemoryClaims:
         """See ``Store.claims``."""

@@ -97,17 +97,19 @@ class MemoryLog:
         was_passed = logged.row.id <= position.high and Snapshot.read(position.passed).shows(logged.xact)
         return not was_passed and not _is_behind(position, logged)
 
-    def send_back(self, item: int) -> int:
-        """Delivers the items from this id on once more, as ``boxengine subscriptions rewind`` does; returns how many.
+    def send_back(self, item: int) -> list[int]:
+        """Delivers the items from this id on once more, as ``boxengine subscriptions rewind`` does.
+
+        Returns the ids of those that stood in the side table, and begin anew.
 
         Raises:
             StoreUnavailable: the positions are in another server's numbers.
         """
         if self._log.is_foreign:
             raise self._foreign()
-        return sum(self._send_back(position, item) for position in list(self._positions.values()))
+        return [each for position in list(self._positions.values()) for each in self._send_back(position, item)]
 
-    def _send_back(self, position: Position, item: int) -> int:
+    def _send_back(self, position: Position, item: int) -> list[int]:
         now = self._log.transactions.snapshot()
         shown = Snapshot.read(now)
         rows = [
@@ -115,7 +117,7 @@ class MemoryLog:
         ]
         again = [each for each in rows if each.row.id >= item]
         if not again:
-            return 0
+            return []
         back = sent_back(
             position,
             min(each.row.id for each in again),
@@ -124,17 +126,22 @@ class MemoryLog:
             waiting=min((each.row.id for each in rows if not self.has_passed(each)), default=None),
         )
         self._positions[position.bucket] = replace(back, turn=position.turn + 1)
-        for each in rows:
-            if not self.has_passed(each):
-                self.side.remove(each.row.id)
-                if self.view.get(each.row.id) != each.row:
-                    self.view.put(each.row)
-        return len(again)
+        waiting = [each.row for each in rows if not self.has_passed(each)]
+        anew = [row.id for row in waiting if self.side.get(row.id) is not None]
+        for row in waiting:
+            self.side.remove(row.id)
+            if self.view.get(row.id) != row:
+                self.view.put(row)
+        return anew
 
     def _foreign(self) -> StoreUnavailable:
         return StoreUnavailable(f"box {self._box.name}: its positions are in the numbers of another server")
 
     # ── a claim ──────────────────────────────────────────────────────────────────────────────────────
+
+    def empty(self, created_before: datetime) -> int:
+        """See ``SharedLog.empty``."""
+        return self._log.empty(created_before)
 
     def go_on(self) -> None:
         """Before a claim: brings the log over if it has come to another server."""

@@ -52,6 +52,11 @@ class Transactions:
     def is_running(self, number: int) -> bool:
         return number in self._running
 
+    @property
+    def oldest_running(self) -> int:
+        """The first number whose transaction has yet to end, or to begin."""
+        return min(self._running, default=self._next)
+
     def snapshot(self) -> str:
         """A snapshot of the transactions that have ended by now."""
         beyond = self._last_ended + 1

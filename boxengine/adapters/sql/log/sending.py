@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -61,6 +61,8 @@ class Sent:
     """That go out again, or never."""
     at_least: bool
     """Whether there are more than were counted."""
+    anew: tuple[int, ...] = field(default=(), compare=False)
+    """Ids of those that stood in the side table and begin anew: what is remembered of their failures elsewhere is void."""
 
 
 class Sending:
@@ -147,13 +149,14 @@ class _Move:
             back = sent_back(position, int(to), now=self._now, began=int(began), waiting=waiting)
             self._write(back)
             # Their rows come out of the log again: a second copy of one would find its id taken.
-            self._connection.execute(
+            removed = self._connection.execute(
                 text(
                     f"DELETE FROM {self._side.in_text} AS s USING {self._log} AS t WHERE s.id = t.id AND {_THERE} "
-                    f"AND NOT {_PASSED}"
+                    f"AND NOT {_PASSED} RETURNING s.id"
                 ),
                 self._values(back),
             )
+            sent = replace(sent, anew=tuple(removed.scalars()))
         return sent
 
     def ahead(self, position: Position, place: Place | None) -> Sent:
@@ -246,4 +249,5 @@ def _called(log: Box, name: str) -> str:
 
 
 def _sum(parts: Sequence[Sent]) -> Sent:
-    return Sent(sum(part.items for part in parts), any(part.at_least for part in parts))
+    anew = tuple(each for part in parts for each in part.anew)
+    return Sent(sum(part.items for part in parts), any(part.at_least for part in parts), anew)
