@@ -26,8 +26,9 @@ def cleanup(
 ) -> None:
     """Delete finished items that are older than the box's retention. The worker does so every 10 minutes by itself.
 
-    Goes gently: deletion_batch_size rows per transaction, deletion_sleep_time between two; says every now and then how far
-    it is. The first signal ends it after the statement under way. A box that a worker is cleaning up is left to it: exit 1.
+    Deletes gently: deletion_batch_size rows per transaction, with deletion_sleep_time between two. Reports its
+    progress from time to time. The first signal ends it after the current statement. If a worker is cleaning up a
+    box, the command leaves it alone: exit 1.
 
     Examples: boxengine cleanup; boxengine cleanup order_outbox_item
     """

@@ -71,9 +71,9 @@ def create(
     """Put items into an outbox or an inbox, or a job into a box of long jobs.
 
     A JSON line is an object with event_key and payload (text, or any JSON value, which is stored as JSON; or
-    payload_base64), and event_name, options, uuid, dedup_key, available_at where wanted. Lines are written 1,000 to a
-    transaction. A bad line ends the command before its batch is written; what came before it is in. A line for a box of long
-    jobs has task (or --task gives it) and what else create_job takes.
+    payload_base64), and, if wanted, event_name, options, uuid, dedup_key and available_at. Lines are written 1,000
+    to a transaction. A bad line ends the command before its batch is written; earlier batches are written. A line
+    for a box of long jobs has task (or --task gives it) and what else create_job takes.
 
     Examples: boxengine create order_outbox_item --event-key 42 --payload '{"id": 42}';
     boxengine create order_outbox_item --jsonl items.jsonl; boxengine create report_job --task export --args '{"day": 1}';

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 cli = typer.Typer(help="Look at long jobs, cancel them, run them again.", no_args_is_help=True)
 BoxName = Annotated[str, typer.Argument(help="Name of the box.")]
-Numbers = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="These ids: as with --ids.")]
+Numbers = Annotated[list[str] | None, typer.Argument(metavar="ID", help="These ids, as with --ids; repeatable.")]
 Ids = Annotated[list[str] | None, typer.Option("--ids", help="These ids: 1,2,3; repeatable.")]
 States = Annotated[list[JobState] | None, typer.Option("--status", "-s", help="Of this status; repeatable.")]
 Task = Annotated[str | None, typer.Option("--task", help="Of this task.")]

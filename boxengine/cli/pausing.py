@@ -37,8 +37,9 @@ def pause(
     """Stop a box in every worker, within 10 seconds: nothing of it is handed to a transport, and no job begins, until it is
     resumed.
 
-    What is queued or due waits. The batch under way is cut short: an item that a transport has taken is recorded, the others
-    stay pending. Long jobs that run go on. Rows can still be created, and boxengine consume still fills a paused inbox box.
+    Queued and due items wait. The batch under way is cut short: items that a transport has taken are recorded, the
+    others stay pending. Running long jobs go on. Items can still be created, and boxengine consume still fills a
+    paused inbox box.
 
     Examples: boxengine pause order_outbox_item; boxengine pause order_outbox_item --forget
     """
