@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from boxengine.adapters.sql.log.statements import LogStatements
+from boxengine.adapters.sql.log.statements import _OF_A_CLAIM, LogStatements
 from boxengine.domain.box import StrictOrder
 from tests.integration.log.bench import Bench
 
@@ -84,6 +84,57 @@ def test_no_question_walks_over_what_was_delivered(stale: Bench) -> None:
             assert not any(node.get("Rows Removed by Filter", 0) * node["Actual Loops"] > 10 for node in scans), (
                 question
             )
+
+
+MOVES = 1_000
+MOVE_ON = f"""
+DO $$ BEGIN FOR i IN 1..{MOVES} LOOP
+    UPDATE order_items_positions SET turn = turn + 1 WHERE turn = i - 1; COMMIT;
+END LOOP; END $$
+"""
+MOST_BLOCKS = 8
+"""For each look at a bucket's position."""
+_PLACES = [[0] * BUCKETS] * 4
+OF_A_CLAIM: Mapping[str, tuple[Any, ...]] = {
+    "_where": (),
+    "_next": SHARES,
+    "_measure": (HELD,),
+    "_measured": (HELD, HELD, HELD, *SHARES[:2]),
+    "_move": ([*range(BUCKETS)], ["9:9:"] * BUCKETS, [None] * BUCKETS, *_PLACES, [MOVES] * BUCKETS, BUCKETS),
+}
+
+
+@pytest.mark.parametrize("partitions", [None, timedelta(days=1)], ids=str)
+def test_no_look_of_a_claim_walks_over_positions_that_died_while_a_transaction_stays_open_elsewhere(
+    postgres_url: str, partitions: timedelta | None
+) -> None:
+    bench = Bench(postgres_url, bucket_size=BUCKETS, strict_order=StrictOrder.KEY, log_partitions=partitions)
+    with (
+        bench.engine.connect().execution_options(isolation_level="REPEATABLE READ") as elsewhere,
+        bench.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
+    ):
+        elsewhere.execute(sa.text("SELECT 1"))
+        connection.exec_driver_sql(MOVE_ON)
+        statements = bench.store._known.statements(bench.box)
+        assert isinstance(statements, LogStatements)
+        with bench.engine.connect() as claim:
+            for name, value in {**_OF_A_CLAIM, "boxengine.held": HELD}.items():
+                claim.execute(sa.text("SELECT set_config(:name, :value, true)"), {"name": name, "value": value})
+            driver: Any = claim.connection.driver_connection
+            driver.execute(statements._where)  # the snapshot, and the lowest transaction
+            for question, values in OF_A_CLAIM.items():
+                text = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {getattr(statements, question)}"
+                (plan,) = driver.execute(text, values).fetchone()
+                looks = [
+                    node
+                    for node in nodes(plan[0]["Plan"])
+                    if node.get("Relation Name") == "order_items_positions" and "Scan" in node["Node Type"]
+                ]
+                assert looks, question
+                for node in looks:
+                    blocks = node["Shared Hit Blocks"] + node["Shared Read Blocks"]
+                    assert blocks <= MOST_BLOCKS * BUCKETS, (question, blocks)
+    bench.engine.dispose()
 
 
 def has_met_rows(node: Mapping[str, Any]) -> bool:

@@ -45,7 +45,7 @@ _IS_COMPLETE = (
 )
 """Of a log with partitions: whether it has the default one, which is made last."""
 _ROOM = "fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000"
-"""Room on each page for a position's next versions, so that moving on touches no index."""
+"""Room on each page for a position's next versions, so that moves stay on a few pages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,8 +216,10 @@ def _subscription(dialect: Dialect, side: Table, box: Box, subscription: Subscri
 def _positions(dialect: Dialect, schema: str, box: Box) -> Iterator[Part]:
     positions = quoted(dialect, schema, names_in(box)[1])
     columns = (
-        "bucket int PRIMARY KEY, passed pg_snapshot NOT NULL, batch pg_snapshot, place bigint NOT NULL DEFAULT 0, "
-        "floor bigint, ceiling bigint, high bigint NOT NULL DEFAULT 0, turn bigint NOT NULL DEFAULT 0, server bigint NOT NULL"
+        "bucket int NOT NULL, passed pg_snapshot NOT NULL, batch pg_snapshot, place bigint NOT NULL DEFAULT 0, "
+        "floor bigint, ceiling bigint, high bigint NOT NULL DEFAULT 0, turn bigint NOT NULL DEFAULT 0, server bigint NOT NULL, "
+        # By turn as well: an index by bucket alone would lead to all versions that died, and vacuum may not remove them for long.
+        "PRIMARY KEY (bucket, turn)"
     )
     yield Part(
         purpose="make the table of positions",
@@ -230,11 +232,11 @@ def _positions(dialect: Dialect, schema: str, box: Box) -> Iterator[Part]:
     begins = "pg_current_snapshot()" if subscription and subscription.begins is Beginning.NOW else "'3:3:'::pg_snapshot"
     beginning = (
         f"SELECT bucket, {begins}, system_identifier FROM generate_series(0, {box.bucket_size - 1}) AS bucket, "
-        "pg_control_system()"
+        f"pg_control_system() WHERE NOT EXISTS (SELECT FROM {positions} AS p WHERE p.bucket = bucket.bucket)"
     )
     yield Part(
         purpose="give each bucket a position",
-        sql=f"INSERT INTO {positions} (bucket, passed, server) {beginning} ON CONFLICT (bucket) DO NOTHING",
+        sql=f"INSERT INTO {positions} (bucket, passed, server) {beginning} ON CONFLICT DO NOTHING",
         relation=positions,
         check=f"SELECT count(*) = {box.bucket_size} FROM {in_text(positions)} WHERE bucket < {box.bucket_size}",
     )

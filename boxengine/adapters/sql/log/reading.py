@@ -22,6 +22,22 @@ _CLAIMED = (">= current_setting('boxengine.lowest')::xid8", f"< pg_snapshot_xmax
 """Of the transactions whose rows a claim reads."""
 
 
+def newest(positions: str, buckets: str) -> str:
+    """The positions of these buckets, as a relation in SQL.
+
+    A move leaves a dead version behind, and while a transaction stays open elsewhere no vacuum may remove it. The index by turn
+    leads to the one that lives; by bucket alone each look would walk over all that died since that transaction began. For claims:
+    their transaction is planned by index, whatever the size of the table was then.
+
+    Args:
+        buckets: an array in SQL.
+    """
+    return (
+        f"(SELECT last.* FROM unnest({buckets}) AS asked(bucket) CROSS JOIN LATERAL ("
+        f"SELECT p.* FROM {positions} AS p WHERE p.bucket = asked.bucket ORDER BY p.turn DESC LIMIT 1) AS last)"
+    )
+
+
 class Reading:
     """The texts for one log. ``held`` stands for the buckets that are asked about, each with its position and ``upto``."""
 
@@ -45,20 +61,20 @@ class Reading:
             f"held.high, held.turn, held.server = (SELECT system_identifier FROM pg_control_system()), {blocked} "
             "FROM (SELECT set_config('boxengine.snapshot', pg_current_snapshot()::text, true) AS snapshot"
             f"{self._lowest()}) AS now "
-            f"LEFT JOIN {self._positions} AS held ON held.bucket = ANY({HELD})"
+            f"LEFT JOIN {newest(self._positions, HELD)} AS held ON true"
         )
 
     def next_rows(self, share: str) -> str:
         """The first rows of each held bucket, in no order, and perhaps some behind them: of a batch not measured yet one more
         than the share, or all that there are."""
         held = (
-            f"SELECT bucket, passed, coalesce(batch, {NOW}) AS upto, place, floor, ceiling FROM {self._positions} "
-            f"WHERE bucket = ANY({HELD})"
+            f"SELECT bucket, passed, coalesce(batch, {NOW}) AS upto, place, floor, ceiling "
+            f"FROM {newest(self._positions, HELD)} AS p WHERE"
         )
         return (
-            f"SELECT i.* FROM ({held} AND floor IS NULL) AS held CROSS JOIN LATERAL ("
+            f"SELECT i.* FROM ({held} floor IS NULL) AS held CROSS JOIN LATERAL ("
             f"{self._between(self._columns, limit=f'{share} + 1', within=_CLAIMED)} LIMIT {share} + 1) AS i UNION ALL "
-            f"SELECT i.* FROM ({held} AND floor IS NOT NULL) AS held CROSS JOIN LATERAL ({self._by_id(share)}) AS i"
+            f"SELECT i.* FROM ({held} floor IS NOT NULL) AS held CROSS JOIN LATERAL ({self._by_id(share)}) AS i"
         )
 
     def measure(self) -> str:
@@ -66,8 +82,8 @@ class Reading:
         between = self._between("t.id, span.late", within=_CLAIMED)
         return (
             "SELECT held.bucket, (min(i.id) FILTER (WHERE NOT i.late)), max(i.id) "
-            f"FROM (SELECT bucket, passed, coalesce(batch, {NOW}) AS upto, place FROM {self._positions} "
-            f"WHERE bucket = ANY(%s::int[])) AS held CROSS JOIN LATERAL ({between}) AS i "
+            f"FROM (SELECT bucket, passed, coalesce(batch, {NOW}) AS upto, place "
+            f"FROM {newest(self._positions, '%s::int[]')} AS p) AS held CROSS JOIN LATERAL ({between}) AS i "
             "GROUP BY held.bucket"
         )
 
@@ -76,7 +92,8 @@ class Reading:
         return (
             f"SELECT i.* FROM (SELECT p.bucket, p.passed, coalesce(p.batch, {NOW}) AS upto, p.place, m.floor, m.ceiling "
             f"FROM unnest(%s::int[], %s::bigint[], %s::bigint[]) AS m(bucket, floor, ceiling) "
-            f"JOIN {self._positions} AS p ON p.bucket = m.bucket) AS held CROSS JOIN LATERAL ({self._by_id(share)}) AS i"
+            f"CROSS JOIN LATERAL {newest(self._positions, 'ARRAY[m.bucket]')} AS p) AS held "
+            f"CROSS JOIN LATERAL ({self._by_id(share)}) AS i"
         )
 
     def beyond(self, columns: str, *, limit: str) -> str:
@@ -104,7 +121,7 @@ class Reading:
             return ""
         return (
             ", set_config('boxengine.lowest', coalesce((SELECT pg_snapshot_xmin(p.passed) "
-            f"FROM {self._positions} AS p WHERE p.bucket = ANY({HELD}) ORDER BY 1 LIMIT 1), '0')::text, true)"
+            f"FROM {newest(self._positions, HELD)} AS p ORDER BY 1 LIMIT 1), '0')::text, true)"
         )
 
     def _only(self, *bounds: str) -> str:

@@ -390,7 +390,15 @@ SELECT now.snapshot,
                    OR e.available_at <= now())))
 FROM
   (SELECT set_config('boxengine.snapshot', pg_current_snapshot()::text, true) AS snapshot) AS now
-LEFT JOIN public.order_outbox_items_positions AS held ON held.bucket = ANY(current_setting('boxengine.held')::int[]);
+LEFT JOIN
+  (SELECT last.*
+   FROM unnest(current_setting('boxengine.held')::int[]) AS asked(bucket)
+   CROSS JOIN LATERAL
+     (SELECT p.*
+      FROM public.order_outbox_items_positions AS p
+      WHERE p.bucket = asked.bucket
+      ORDER BY p.turn DESC
+      LIMIT 1) AS last) AS held ON true;
 SELECT i.*
 FROM
   (SELECT bucket,
@@ -399,9 +407,16 @@ FROM
           place,
    floor,
           ceiling
-   FROM public.order_outbox_items_positions
-   WHERE bucket = ANY(current_setting('boxengine.held')::int[])
-     AND
+   FROM
+     (SELECT last.*
+      FROM unnest(current_setting('boxengine.held')::int[]) AS asked(bucket)
+      CROSS JOIN LATERAL
+        (SELECT p.*
+         FROM public.order_outbox_items_positions AS p
+         WHERE p.bucket = asked.bucket
+         ORDER BY p.turn DESC
+         LIMIT 1) AS last) AS p
+   WHERE
      floor IS NULL) AS held
 CROSS JOIN LATERAL
   (SELECT i.*
@@ -473,9 +488,16 @@ FROM
           place,
    floor,
           ceiling
-   FROM public.order_outbox_items_positions
-   WHERE bucket = ANY(current_setting('boxengine.held')::int[])
-     AND
+   FROM
+     (SELECT last.*
+      FROM unnest(current_setting('boxengine.held')::int[]) AS asked(bucket)
+      CROSS JOIN LATERAL
+        (SELECT p.*
+         FROM public.order_outbox_items_positions AS p
+         WHERE p.bucket = asked.bucket
+         ORDER BY p.turn DESC
+         LIMIT 1) AS last) AS p
+   WHERE
      floor IS NOT NULL) AS held
 CROSS JOIN LATERAL (
                       (SELECT late.*
@@ -588,8 +610,15 @@ FROM
           passed,
           coalesce(batch, current_setting('boxengine.snapshot')::pg_snapshot) AS upto,
           place
-   FROM public.order_outbox_items_positions
-   WHERE bucket = ANY(%s::int[])) AS held
+   FROM
+     (SELECT last.*
+      FROM unnest(%s::int[]) AS asked(bucket)
+      CROSS JOIN LATERAL
+        (SELECT p.*
+         FROM public.order_outbox_items_positions AS p
+         WHERE p.bucket = asked.bucket
+         ORDER BY p.turn DESC
+         LIMIT 1) AS last) AS p) AS held
 CROSS JOIN LATERAL
   (SELECT i.*
    FROM
@@ -650,7 +679,15 @@ FROM
           m.ceiling
    FROM unnest(%s::int[], %s::bigint[], %s::bigint[]) AS m(bucket,
                                                            floor, ceiling)
-   JOIN public.order_outbox_items_positions AS p ON p.bucket = m.bucket) AS held
+   CROSS JOIN LATERAL
+     (SELECT last.*
+      FROM unnest(ARRAY[m.bucket]) AS asked(bucket)
+      CROSS JOIN LATERAL
+        (SELECT p.*
+         FROM public.order_outbox_items_positions AS p
+         WHERE p.bucket = asked.bucket
+         ORDER BY p.turn DESC
+         LIMIT 1) AS last) AS p) AS held
 CROSS JOIN LATERAL (
                       (SELECT late.*
                        FROM pg_snapshot_xip(held.passed) AS ended
@@ -1144,10 +1181,14 @@ CREATE TABLE IF NOT EXISTS order_outbox_items_log (id bigint NOT NULL DEFAULT ne
 ALTER TABLE order_outbox_items_log SET (autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
 CREATE INDEX IF NOT EXISTS ix_order_outbox_items_log_xact ON order_outbox_items_log (bucket, xact, id);
 CREATE INDEX IF NOT EXISTS ix_order_outbox_items_log_id ON order_outbox_items_log ((bucket + 0), id);
-CREATE TABLE IF NOT EXISTS order_outbox_items_positions (bucket int PRIMARY KEY, passed pg_snapshot NOT NULL, batch pg_snapshot, place bigint NOT NULL DEFAULT 0, floor bigint, ceiling bigint, high bigint NOT NULL DEFAULT 0, turn bigint NOT NULL DEFAULT 0, server bigint NOT NULL) WITH (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+CREATE TABLE IF NOT EXISTS order_outbox_items_positions (bucket int NOT NULL, passed pg_snapshot NOT NULL, batch pg_snapshot, place bigint NOT NULL DEFAULT 0, floor bigint, ceiling bigint, high bigint NOT NULL DEFAULT 0, turn bigint NOT NULL DEFAULT 0, server bigint NOT NULL, PRIMARY KEY (bucket, turn)) WITH (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 INSERT INTO order_outbox_items_positions (bucket, passed, server)
 SELECT bucket,
        '3:3:'::pg_snapshot,
        system_identifier
 FROM generate_series(0, 3) AS bucket,
-     pg_control_system() ON CONFLICT (bucket) DO NOTHING;
+     pg_control_system()
+WHERE NOT EXISTS
+    (SELECT
+     FROM order_outbox_items_positions AS p
+     WHERE p.bucket = bucket.bucket) ON CONFLICT DO NOTHING;
