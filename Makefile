@@ -104,4 +104,4 @@ proof-subscriptions: $(STAMP) ## one of three subscriptions is stopped for 1,000
 chaos-kafka: $(STAMP) ## 100,000 items into and out of a real Kafka, with kills and outages (CHAOS_ARGS="--rows normal --items 20000")
 	@$(BIN)/python -m tests.chaos.kafka $(CHAOS_ARGS)
 
-.PHONY: help install kit-tools demo test lint format docs golden-sql screenshots moving-picture bench bench-quick bench-peers console-load console-fuzz soak chaos chaos-mariadb chaos-jobs proof-django proof-dashboard proof-alerts proof-convert proof-image proof-order proof-steady fuzz-sql chaos-kafka
+.PHONY: help install kit-tools demo test lint format docs golden-sql screenshots moving-picture bench bench-quick bench-peers console-load console-fuzz soak chaos chaos-mariadb chaos-jobs proof-django proof-dashboard proof-alerts proof-convert proof-image proof-order proof-steady proof-subscriptions fuzz-sql chaos-kafka
