@@ -59,8 +59,10 @@ def _reflowed(command: Any) -> Any:
     """The command with each paragraph of its help on one line: a line break in a docstring is not one on the terminal."""
     if command.help:
         command.help = "\n\n".join(" ".join(part.split()) for part in command.help.split("\n\n"))
-    for below in getattr(command, "commands", {}).values():
-        _reflowed(below)
+    below = getattr(command, "commands", {})
+    # Those that are imported on demand are reflowed then.
+    for each in () if isinstance(below, Commands) else below.values():
+        _reflowed(each)
     return command
 
 
