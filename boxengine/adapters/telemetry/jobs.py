@@ -18,18 +18,15 @@ class JobNumbers:
     def __init__(self, ledger: Ledger, *, clock: Clock) -> None:
         self._ledger = ledger
         self._clock = clock
+        self._ended: dict[tuple[str, str], tuple[Key, Key, Key]] = {}
+        """The keys of ended jobs by box and end. To make them takes longer than to count."""
 
     def see(self, event: JobEvent) -> None:
         match event:
             case JobEnded(box=box, end=end, seconds=seconds):
-                runtime = families.JOB_CYCLE
-                bucket = str(bisect_left(runtime.bounds, seconds))
-                amounts = {
-                    _key(families.JOBS_ENDED, box, end): 1.0,
-                    _key(runtime, box, bucket): 1.0,
-                    _key(runtime, box, SUM): seconds,
-                }
-                self._ledger.add(amounts)
+                ended, cycle, total = self._ended.get((box.name, end)) or self._keys_of(box, end)
+                bucket = str(bisect_left(families.JOB_CYCLE.bounds, seconds))
+                self._ledger.add({ended: 1.0, (*cycle, bucket): 1.0, total: seconds})
             case JobsReaped(box=box):
                 self._ledger.add(
                     {
@@ -44,6 +41,11 @@ class JobNumbers:
                     _key(families.JOB_WORKERS, box): 1.0,
                 }
                 self._ledger.put(values, stamp=self._clock.monotonic())
+
+    def _keys_of(self, box: JobBox, end: str) -> tuple[Key, Key, Key]:
+        cycle = _key(families.JOB_CYCLE, box)
+        keys = self._ended[box.name, end] = (_key(families.JOBS_ENDED, box, end), cycle, (*cycle, SUM))
+        return keys
 
 
 def _key(family: Family, box: JobBox, *rest: str) -> Key:

@@ -97,8 +97,7 @@ class Claimer:
             claimed = self._store.claim(self._box, count, worker=self._worker, oldest=oldest)
             self._aged.note(len(claimed), oldest)
             runs = [self._run(job, sent) for job in claimed]
-            for run in runs:
-                self._runs.add(run)
+            self._runs.add(runs)
         finally:
             # Also where nothing came of it: somebody may wait for these.
             self._handover.give(runs)

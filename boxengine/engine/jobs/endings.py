@@ -14,6 +14,9 @@ from boxengine.engine.jobs.run import Run
 from boxengine.errors import InvalidItem, JobTimeout
 from boxengine.ports import Clock, ErrorTracker
 
+NOTHING_RETURNED = Succeeded()
+"""Of most short jobs."""
+
 
 class Endings:
     """Decides the outcomes of one box's attempts."""
@@ -25,6 +28,8 @@ class Endings:
 
     def answered(self, run: Run, result: object) -> Ending:
         """The job is done, unless the handler has returned a failure, or a result that cannot be kept."""
+        if result is None:
+            return NOTHING_RETURNED
         if isinstance(result, Failure | BaseException):
             return self.failure(run, result)
         if unfinished(result):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Protocol
 
 from boxengine.errors import JobLost
@@ -17,28 +16,29 @@ class Interrupt(Protocol):
     def __call__(self, error: type[BaseException] = JobLost, /) -> None: ...
 
 
-@contextmanager
-def interruptible() -> Iterator[Interrupt]:
-    """Yields a function that raises an error in this thread, at its next line of Python, while the block runs.
+class interruptible:  # noqa: N801 - used like a function: with interruptible() as interrupt
+    """Gives a function that raises an error in this thread, at its next line of Python, while the block runs.
 
     A call that is waiting in C (a socket, a lock, a computation of NumPy's) returns first, because threads cannot
     be stopped there.
     """
-    target = _Target(threading.get_ident())
-    try:
-        yield target.hit
-    finally:
-        target.leave()
 
-
-class _Target:
-    def __init__(self, thread: int) -> None:
-        self._thread = ctypes.c_ulong(thread)
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
         self._lock = threading.Lock()
         self._there = True
         self._was_hit = False
 
-    def hit(self, error: type[BaseException] = JobLost) -> None:
+    def __enter__(self) -> Interrupt:
+        return self._hit
+
+    def __exit__(self, *_error: object) -> None:
+        with self._lock:
+            self._there = False
+        if self._was_hit:
+            _take_back(self._thread)
+
+    def _hit(self, error: type[BaseException] = JobLost) -> None:
         # It does not wait for the lock: the thread may have been hit while it held it.
         if self._lock.acquire(blocking=False):
             try:
@@ -48,18 +48,12 @@ class _Target:
             finally:
                 self._lock.release()
 
-    def leave(self) -> None:
-        with self._lock:
-            self._there = False
-        if self._was_hit:
-            _take_back(self._thread)
-
 
 class _Withdrawn(BaseException):
     """Replaces an error that has not been raised yet."""
 
 
-def _take_back(own: ctypes.c_ulong) -> None:
+def _take_back(own: int) -> None:
     """Removes an error that was sent to this thread and has not been raised yet, before it hits what the thread does next.
 
     It is replaced and caught. NULL would clear it too, but leaves the interpreter looking for it at every step from then on:
@@ -71,5 +65,5 @@ def _take_back(own: ctypes.c_ulong) -> None:
             pass
 
 
-def _raise_in(thread: ctypes.c_ulong, error: type[BaseException]) -> None:
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(error))
+def _raise_in(thread: int, error: type[BaseException]) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))

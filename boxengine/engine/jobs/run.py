@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from boxengine.domain.jobs import Beat, ClaimedJob, Ending, JobBox
@@ -182,10 +182,11 @@ class Runs:
         self._runs: dict[int, Run] = {}
         self._stopping = False
 
-    def add(self, run: Run) -> None:
+    def add(self, runs: Iterable[Run]) -> None:
         with self._lock:
-            run.stopping = self._stopping
-            self._runs[id(run)] = run
+            for run in runs:
+                run.stopping = self._stopping
+                self._runs[id(run)] = run
 
     def remove(self, run: Run) -> None:
         with self._lock:

@@ -28,7 +28,8 @@ from boxengine.adapters.sql.jobs.claims import (
     aged_candidates,
     candidates,
     columns,
-    jobs_of,
+    in_order,
+    job_of,
     previous_start,
     taken,
 )
@@ -47,11 +48,11 @@ class TogetherClaim:
         """Up to ``count`` jobs, and whether there are more among the next ones, with a ``lock_key``."""
         given = {"most": count, "by": worker}
         if oldest and self._by_age_too is not None:
-            found = connection.execute(self._by_age_too, {**given, "oldest": oldest}).mappings().all()
+            found = connection.execute(self._by_age_too, {**given, "oldest": oldest}).all()
         else:
-            found = connection.execute(self._by_priority, given).mappings().all()
-        claimed = [row for row in found if row["id"] is not None]
-        return jobs_of(claimed, {row["id"] for row in claimed if row["aged"]}), bool(found[0]["keyed"])
+            found = connection.execute(self._by_priority, given).all()
+        *_, keyed = found[0]
+        return in_order(job_of(row, for_age=row[-2]) for row in found if row[0] is not None), bool(keyed)
 
 
 def _statement(rows: JobRows, aging: timedelta | None) -> Select[Any]:
@@ -64,7 +65,7 @@ def _statement(rows: JobRows, aging: timedelta | None) -> Select[Any]:
     if aging is not None:
         aged = aged_candidates(rows, aging).limit(bindparam("oldest", type_=Integer())).cte("aged")
     free = _free(ready) if aged is None else _aged_first(aged, ready, most)
-    claimed = (
+    taken_now = (
         update(rows.jobs)
         # An array, so that no plan reads the whole table for a join.
         .where(rows.jobs.c.id == func.any(func.array(free.scalar_subquery())))
@@ -72,20 +73,20 @@ def _statement(rows: JobRows, aging: timedelta | None) -> Select[Any]:
         .returning(*columns(rows))
         .cte("claimed")
     )
-    payload = func.jsonb_build_object("attempt", claimed.c.attempt, "worker", worker)
+    payload = func.jsonb_build_object("attempt", taken_now.c.attempt, "worker", worker)
     picked = insert(rows.journal).from_select(
         ["job_id", "kind", "payload"],
-        select(claimed.c.id, literal(str(EventKind.PICKED)), payload).order_by(claimed.c.id),
+        select(taken_now.c.id, literal(str(EventKind.PICKED)), payload).order_by(taken_now.c.id),
     )
     keyed = _keyed(ready) if aged is None else _keyed(aged) + _keyed(ready)
     keys = select(keyed.label("keyed")).subquery("keys")
-    is_aged = false() if aged is None else claimed.c.id == any_(func.array(select(aged.c.id).scalar_subquery()))
+    is_aged = false() if aged is None else taken_now.c.id == any_(func.array(select(aged.c.id).scalar_subquery()))
     query = select(
-        keys.c.keyed,
-        *claimed.c,
+        *taken_now.c,
+        previous_start(rows, taken_now.c.id, taken_now.c.attempt),
         is_aged.label("aged"),
-        previous_start(rows, claimed.c.id, claimed.c.attempt),
-    ).select_from(keys.outerjoin(claimed, true()))
+        keys.c.keyed,
+    ).select_from(keys.outerjoin(taken_now, true()))
     return query.add_cte(picked.cte("picked"))
 
 

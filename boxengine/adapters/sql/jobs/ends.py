@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import starmap
 from typing import Any, Protocol, assert_never
 
 from sqlalchemy import (
@@ -26,6 +27,7 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.dialects.postgresql import JSONB
 
 from boxengine.adapters.sql.jobs.moments import clock_now, later
 from boxengine.adapters.sql.jobs.rows import JobRows
@@ -36,20 +38,10 @@ QUEUED = str(JobState.QUEUED)
 SUCCEEDED = str(JobState.SUCCEEDED)
 _NOT_WRITTEN: Mapping[str, Any] = {"waits": 0, "pause": 0.0, "uncounted": 0, "result": None, "error": None}
 """The columns that most ends do not write."""
-_COLUMNS: Mapping[str, Any] = {
-    "id": BigInteger(),
-    "token": BigInteger(),
-    "attempt": Integer(),
-    "status": String(),
-    "waits": Integer(),
-    "pause": Float(),
-    "uncounted": Integer(),
-    "result": String(),
-    "error": String(),
-    "progress": String(),
-    "kind": String(),
-    "payload": String(),
-}
+_GIVEN: Mapping[str, Any] = {"id": BigInteger(), "token": BigInteger(), "more": String()}
+"""What PostgreSQL is given of each end. ``more`` is JSON, of all that a plain success has not; NULL for such a one.
+
+Each array costs the driver as much as the whole JSON of an end does, and most ends need none."""
 
 
 class Ends(Protocol):
@@ -67,8 +59,12 @@ class TogetherEnds:
         self._statement = _statement(rows)
 
     def write(self, connection: Connection, outcomes: Sequence[JobOutcome]) -> set[int]:
-        told = [_told(each) for each in sorted(outcomes, key=lambda each: each.job.id)]
-        arrays = {_given(name): [each[name] for each in told] for name in _COLUMNS}
+        ordered = sorted(outcomes, key=lambda each: each.job.id)
+        arrays = {
+            _given("id"): [each.job.id for each in ordered],
+            _given("token"): [each.job.token for each in ordered],
+            _given("more"): [_more(each) for each in ordered],
+        }
         written = set(connection.scalars(self._statement, arrays))
         # A statement of its own: it sees the jobs that were set aside before the locks were taken.
         self._rows.let_go(connection, keys_of(outcomes, written))
@@ -94,7 +90,7 @@ class StepwiseEnds:
                 update(rows.jobs).where(jobs.id.in_([each["id"] for each in alike])).values(self._values(alike))
             )
         rows.let_go(connection, keys_of(outcomes, canceled))
-        rows.tell(connection, [(each["id"], each["kind"], json.loads(each["payload"])) for each in told])
+        rows.tell(connection, [(each["id"], each["kind"], each["payload"]) for each in told])
         return set(canceled)
 
     def _values(self, alike: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -129,11 +125,10 @@ def keys_of(outcomes: Sequence[JobOutcome], written: Any) -> set[str | None]:
 
 def _told(outcome: JobOutcome) -> dict[str, Any]:
     job, attempt = outcome.job, dict[str, Any](attempt=outcome.job.attempt)
-    told: dict[str, Any] = {"id": job.id, "token": job.token, "attempt": job.attempt, **_NOT_WRITTEN}
-    told["progress"] = None if outcome.progress is None else json.dumps(outcome.progress)
+    told: dict[str, Any] = {"id": job.id, **_NOT_WRITTEN, "progress": outcome.progress}
     match outcome.ending:
         case Succeeded(result=result):
-            told |= {"status": SUCCEEDED, "result": None if result is None else json.dumps(result)}
+            told |= {"status": SUCCEEDED, "result": result}
             kind, payload = EventKind.DONE, attempt
         case Requeued(pause=pause, error=error, counts=counts):
             seconds = pause.total_seconds()
@@ -148,7 +143,15 @@ def _told(outcome: JobOutcome) -> dict[str, Any]:
             kind, payload = EventKind.CANCELED, attempt
         case never:
             assert_never(never)
-    return told | {"kind": str(kind), "payload": json.dumps(payload)}
+    return told | {"kind": str(kind), "payload": payload}
+
+
+def _more(outcome: JobOutcome) -> str | None:
+    match outcome:
+        case JobOutcome(ending=Succeeded(result=None), progress=None):
+            return None
+    told = {name: value for name, value in _told(outcome).items() if value is not None}
+    return json.dumps(told, ensure_ascii=False)
 
 
 def _first_line(text: str | None) -> dict[str, str]:
@@ -164,13 +167,9 @@ def _as_asked(outcome: JobOutcome, *, cancel: bool) -> JobOutcome:
 
 def _by_id(jobs: Any, name: str, alike: Sequence[Mapping[str, Any]]) -> Any:
     values = {each["id"]: each[name] for each in alike}
-    is_json = name != "error"
-    if set(values.values()) == {None}:
+    if all(value is None for value in values.values()):
         return None
-    new = {
-        job_id: literal(json.loads(value) if is_json and value is not None else value, jobs[name].type)
-        for job_id, value in values.items()
-    }
+    new = {job_id: literal(value, jobs[name].type) for job_id, value in values.items()}
     return case(new, value=jobs.id, else_=jobs[name])
 
 
@@ -188,12 +187,25 @@ def _statement(rows: JobRows) -> Select[Any]:
     Every plan looks up the primary key once for each end: PostgreSQL cannot see how long the arrays are, and takes them for
     short. A condition ``id = ANY(...)`` beside the join would be tried on each row, which makes 500 ends seven times as dear.
     """
-    jobs, journal = rows.jobs.c, rows.journal.c
-    arrays = [select(bindparam(_given(name), type_=ARRAY(kind))).scalar_subquery() for name, kind in _COLUMNS.items()]
-    columns = [column(name, kind) for name, kind in _COLUMNS.items()]
-    told = select(func.unnest(*arrays).table_valued(*columns).render_derived(name="given")).cte("told")
+    jobs = rows.jobs.c
+    arrays = [select(bindparam(_given(name), type_=ARRAY(kind))).scalar_subquery() for name, kind in _GIVEN.items()]
+    given = func.unnest(*arrays).table_valued(*starmap(column, _GIVEN.items())).render_derived(name="given")
+    told = select(given.c.id, given.c.token, cast(given.c.more, JSONB).label("more")).cte("told")
+    more = told.c.more
     held = (
-        select(*told.c)
+        select(
+            told.c.id,
+            jobs.attempt,
+            func.coalesce(more["status"].astext, SUCCEEDED).label("status"),
+            cast(more["waits"].astext, Integer).label("waits"),
+            cast(more["pause"].astext, Float).label("pause"),
+            cast(more["uncounted"].astext, Integer).label("uncounted"),
+            more["result"].label("result"),
+            more["error"].astext.label("error"),
+            more["progress"].label("progress"),
+            func.coalesce(more["kind"].astext, str(EventKind.DONE)).label("kind"),
+            more["payload"].label("payload"),
+        )
         .select_from(rows.jobs)
         .join(told, and_(told.c.id == jobs.id, told.c.token == jobs.token))
         .where(rows.is_in(JobState.RUNNING))
@@ -213,19 +225,17 @@ def _statement(rows: JobRows) -> Select[Any]:
             available_at=case((queued, later(held.c.pause)), else_=jobs.available_at),
             attempt=case((queued, jobs.attempt - held.c.uncounted), else_=jobs.attempt),
             finished_at=case((queued, jobs.finished_at), else_=clock_now()),
-            result=case((held.c.status == SUCCEEDED, cast(held.c.result, jobs.result.type)), else_=jobs.result),
+            result=case((held.c.status == SUCCEEDED, held.c.result), else_=jobs.result),
             error=case((or_(canceled, held.c.status == CANCELED), jobs.error), else_=held.c.error),
-            progress=func.coalesce(cast(held.c.progress, jobs.progress.type), jobs.progress),
+            progress=func.coalesce(held.c.progress, jobs.progress),
             holds=None,
             lease_expires_at=None,
         )
         .returning(jobs.id, canceled.label("canceled"), held.c.attempt, held.c.kind, held.c.payload)
         .cte("ended")
     )
-    payload = case(
-        (ended.c.canceled, func.jsonb_build_object("attempt", ended.c.attempt)),
-        else_=cast(ended.c.payload, journal.payload.type),
-    )
+    plain = func.jsonb_build_object("attempt", ended.c.attempt)
+    payload = case((ended.c.canceled, plain), else_=func.coalesce(ended.c.payload, plain))
     kind = case((ended.c.canceled, str(EventKind.CANCELED)), else_=ended.c.kind)
     events = insert(rows.journal).from_select(
         ["job_id", "kind", "payload"], select(ended.c.id, kind, payload).order_by(ended.c.id)

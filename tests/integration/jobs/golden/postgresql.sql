@@ -111,8 +111,7 @@ WITH ready AS
                                                                  jsonb_build_object(%(jsonb_build_object_2)s::VARCHAR, claimed.attempt, %(jsonb_build_object_3)s::VARCHAR, %(by)s::VARCHAR) AS jsonb_build_object_1
    FROM claimed
    ORDER BY claimed.id)
-SELECT keys.keyed,
-       claimed.id,
+SELECT claimed.id,
        claimed.token,
        claimed.task,
        claimed.args,
@@ -125,17 +124,18 @@ SELECT keys.keyed,
        claimed.partition_key,
        claimed.checkpoint,
        claimed.created_at,
+       CASE
+           WHEN (claimed.attempt > %(attempt_2)s::INTEGER) THEN
+                  (SELECT report_jobs_events.ts
+                   FROM report_jobs_events
+                   WHERE report_jobs_events.job_id = claimed.id
+                     AND report_jobs_events.kind = 'picked'
+                     AND CAST((report_jobs_events.payload ->> %(payload_1)s::TEXT) AS INTEGER) = claimed.attempt - %(attempt_3)s::INTEGER
+                   ORDER BY report_jobs_events.id DESC
+                   LIMIT %(param_3)s::INTEGER)
+       END AS previous_start,
        false AS aged,
-                CASE
-                    WHEN (claimed.attempt > %(attempt_2)s::INTEGER) THEN
-                           (SELECT report_jobs_events.ts
-                            FROM report_jobs_events
-                            WHERE report_jobs_events.job_id = claimed.id
-                              AND report_jobs_events.kind = 'picked'
-                              AND CAST((report_jobs_events.payload ->> %(payload_1)s::TEXT) AS INTEGER) = claimed.attempt - %(attempt_3)s::INTEGER
-                            ORDER BY report_jobs_events.id DESC
-                            LIMIT %(param_3)s::INTEGER)
-                END AS previous_start
+                keys.keyed
 FROM
   (SELECT
      (SELECT count(*) AS count_1
@@ -279,8 +279,7 @@ WITH aged AS
                                                                  jsonb_build_object(%(jsonb_build_object_2)s::VARCHAR, claimed.attempt, %(jsonb_build_object_3)s::VARCHAR, %(by)s::VARCHAR) AS jsonb_build_object_1
    FROM claimed
    ORDER BY claimed.id)
-SELECT keys.keyed,
-       claimed.id,
+SELECT claimed.id,
        claimed.token,
        claimed.task,
        claimed.args,
@@ -293,19 +292,20 @@ SELECT keys.keyed,
        claimed.partition_key,
        claimed.checkpoint,
        claimed.created_at,
+       CASE
+           WHEN (claimed.attempt > %(attempt_2)s::INTEGER) THEN
+                  (SELECT report_jobs_events.ts
+                   FROM report_jobs_events
+                   WHERE report_jobs_events.job_id = claimed.id
+                     AND report_jobs_events.kind = 'picked'
+                     AND CAST((report_jobs_events.payload ->> %(payload_1)s::TEXT) AS INTEGER) = claimed.attempt - %(attempt_3)s::INTEGER
+                   ORDER BY report_jobs_events.id DESC
+                   LIMIT %(param_3)s::INTEGER)
+       END AS previous_start,
        claimed.id = ANY (array(
                                  (SELECT aged.id
                                   FROM aged))) AS aged,
-                        CASE
-                            WHEN (claimed.attempt > %(attempt_2)s::INTEGER) THEN
-                                   (SELECT report_jobs_events.ts
-                                    FROM report_jobs_events
-                                    WHERE report_jobs_events.job_id = claimed.id
-                                      AND report_jobs_events.kind = 'picked'
-                                      AND CAST((report_jobs_events.payload ->> %(payload_1)s::TEXT) AS INTEGER) = claimed.attempt - %(attempt_3)s::INTEGER
-                                    ORDER BY report_jobs_events.id DESC
-                                    LIMIT %(param_3)s::INTEGER)
-                        END AS previous_start
+                        keys.keyed
 FROM
   (SELECT
      (SELECT count(*) AS count_2
@@ -355,42 +355,25 @@ SET LOCAL idle_in_transaction_session_timeout = 10000;
 WITH told AS
   (SELECT given.id AS id,
           given.token AS token,
-          given.attempt AS attempt,
-          given.status AS status,
-          given.waits AS waits,
-          given.pause AS pause,
-          given.uncounted AS uncounted,
-          given.result AS result,
-          given.error AS error,
-          given.progress AS progress,
-          given.kind AS kind,
-          given.payload AS payload
+          CAST(given.more AS JSONB) AS
+   more
    FROM unnest(
                  (SELECT %(given_id)s::BIGINT[] AS anon_3),
                  (SELECT %(given_token)s::BIGINT[] AS anon_4),
-                 (SELECT %(given_attempt)s::INTEGER[] AS anon_5),
-                 (SELECT %(given_status)s::VARCHAR[] AS anon_6),
-                 (SELECT %(given_waits)s::INTEGER[] AS anon_7),
-                 (SELECT %(given_pause)s::FLOAT[] AS anon_8),
-                 (SELECT %(given_uncounted)s::INTEGER[] AS anon_9),
-                 (SELECT %(given_result)s::VARCHAR[] AS anon_10),
-                 (SELECT %(given_error)s::VARCHAR[] AS anon_11),
-                 (SELECT %(given_progress)s::VARCHAR[] AS anon_12),
-                 (SELECT %(given_kind)s::VARCHAR[] AS anon_13),
-                 (SELECT %(given_payload)s::VARCHAR[] AS anon_14)) AS given(id, token, attempt, status, waits, pause, uncounted, result, error, progress, kind, payload)),
+                 (SELECT %(given_more)s::VARCHAR[] AS anon_5)) AS given(id, token,
+                                                                        more)),
      held AS
   (SELECT told.id AS id,
-          told.token AS token,
-          told.attempt AS attempt,
-          told.status AS status,
-          told.waits AS waits,
-          told.pause AS pause,
-          told.uncounted AS uncounted,
-          told.result AS result,
-          told.error AS error,
-          told.progress AS progress,
-          told.kind AS kind,
-          told.payload AS payload
+          report_jobs.attempt AS attempt,
+          coalesce(told.more ->> %(more_1)s::TEXT, %(coalesce_1)s::VARCHAR) AS status,
+          CAST(told.more ->> %(more_2)s::TEXT AS INTEGER) AS waits,
+          CAST(told.more ->> %(more_3)s::TEXT AS FLOAT) AS pause,
+          CAST(told.more ->> %(more_4)s::TEXT AS INTEGER) AS uncounted,
+          told.more[%(more_5)s::TEXT] AS result,
+          told.more ->> %(more_6)s::TEXT AS error,
+          told.more[%(more_7)s::TEXT] AS progress,
+          coalesce(told.more ->> %(more_8)s::TEXT, %(coalesce_2)s::VARCHAR) AS kind,
+          told.more[%(more_9)s::TEXT] AS payload
    FROM report_jobs
    JOIN told ON report_jobs.id = told.id
    AND report_jobs.token = told.token
@@ -421,9 +404,9 @@ WITH told AS
                                          END,
                                          holds=%(param_3)s::VARCHAR,
                                          lease_expires_at=%(param_4)s::TIMESTAMP WITH TIME ZONE,
-                                                                                           progress=coalesce(CAST(held.progress AS JSONB), report_jobs.progress),
+                                                                                           progress=coalesce(held.progress, report_jobs.progress),
                                                                                            result=CASE
-                                                                                                      WHEN (held.status = %(status_2)s::VARCHAR) THEN CAST(held.result AS JSONB)
+                                                                                                      WHEN (held.status = %(status_2)s::VARCHAR) THEN held.result
                                                                                                       ELSE report_jobs.result
                                                                                                   END,
                                                                                                   error=CASE
@@ -452,7 +435,7 @@ WITH told AS
                                                                  END AS anon_1,
                                                                  CASE
                                                                      WHEN ended.canceled THEN jsonb_build_object(%(jsonb_build_object_1)s::VARCHAR, ended.attempt)
-                                                                     ELSE CAST(ended.payload AS JSONB)
+                                                                     ELSE coalesce(ended.payload, jsonb_build_object(%(jsonb_build_object_1)s::VARCHAR, ended.attempt))
                                                                  END AS anon_2
    FROM ended
    ORDER BY ended.id)
@@ -464,42 +447,25 @@ SET LOCAL idle_in_transaction_session_timeout = 10000;
 WITH told AS
   (SELECT given.id AS id,
           given.token AS token,
-          given.attempt AS attempt,
-          given.status AS status,
-          given.waits AS waits,
-          given.pause AS pause,
-          given.uncounted AS uncounted,
-          given.result AS result,
-          given.error AS error,
-          given.progress AS progress,
-          given.kind AS kind,
-          given.payload AS payload
+          CAST(given.more AS JSONB) AS
+   more
    FROM unnest(
                  (SELECT %(given_id)s::BIGINT[] AS anon_3),
                  (SELECT %(given_token)s::BIGINT[] AS anon_4),
-                 (SELECT %(given_attempt)s::INTEGER[] AS anon_5),
-                 (SELECT %(given_status)s::VARCHAR[] AS anon_6),
-                 (SELECT %(given_waits)s::INTEGER[] AS anon_7),
-                 (SELECT %(given_pause)s::FLOAT[] AS anon_8),
-                 (SELECT %(given_uncounted)s::INTEGER[] AS anon_9),
-                 (SELECT %(given_result)s::VARCHAR[] AS anon_10),
-                 (SELECT %(given_error)s::VARCHAR[] AS anon_11),
-                 (SELECT %(given_progress)s::VARCHAR[] AS anon_12),
-                 (SELECT %(given_kind)s::VARCHAR[] AS anon_13),
-                 (SELECT %(given_payload)s::VARCHAR[] AS anon_14)) AS given(id, token, attempt, status, waits, pause, uncounted, result, error, progress, kind, payload)),
+                 (SELECT %(given_more)s::VARCHAR[] AS anon_5)) AS given(id, token,
+                                                                        more)),
      held AS
   (SELECT told.id AS id,
-          told.token AS token,
-          told.attempt AS attempt,
-          told.status AS status,
-          told.waits AS waits,
-          told.pause AS pause,
-          told.uncounted AS uncounted,
-          told.result AS result,
-          told.error AS error,
-          told.progress AS progress,
-          told.kind AS kind,
-          told.payload AS payload
+          report_jobs.attempt AS attempt,
+          coalesce(told.more ->> %(more_1)s::TEXT, %(coalesce_1)s::VARCHAR) AS status,
+          CAST(told.more ->> %(more_2)s::TEXT AS INTEGER) AS waits,
+          CAST(told.more ->> %(more_3)s::TEXT AS FLOAT) AS pause,
+          CAST(told.more ->> %(more_4)s::TEXT AS INTEGER) AS uncounted,
+          told.more[%(more_5)s::TEXT] AS result,
+          told.more ->> %(more_6)s::TEXT AS error,
+          told.more[%(more_7)s::TEXT] AS progress,
+          coalesce(told.more ->> %(more_8)s::TEXT, %(coalesce_2)s::VARCHAR) AS kind,
+          told.more[%(more_9)s::TEXT] AS payload
    FROM report_jobs
    JOIN told ON report_jobs.id = told.id
    AND report_jobs.token = told.token
@@ -530,9 +496,9 @@ WITH told AS
                                          END,
                                          holds=%(param_3)s::VARCHAR,
                                          lease_expires_at=%(param_4)s::TIMESTAMP WITH TIME ZONE,
-                                                                                           progress=coalesce(CAST(held.progress AS JSONB), report_jobs.progress),
+                                                                                           progress=coalesce(held.progress, report_jobs.progress),
                                                                                            result=CASE
-                                                                                                      WHEN (held.status = %(status_2)s::VARCHAR) THEN CAST(held.result AS JSONB)
+                                                                                                      WHEN (held.status = %(status_2)s::VARCHAR) THEN held.result
                                                                                                       ELSE report_jobs.result
                                                                                                   END,
                                                                                                   error=CASE
@@ -561,7 +527,7 @@ WITH told AS
                                                                  END AS anon_1,
                                                                  CASE
                                                                      WHEN ended.canceled THEN jsonb_build_object(%(jsonb_build_object_1)s::VARCHAR, ended.attempt)
-                                                                     ELSE CAST(ended.payload AS JSONB)
+                                                                     ELSE coalesce(ended.payload, jsonb_build_object(%(jsonb_build_object_1)s::VARCHAR, ended.attempt))
                                                                  END AS anon_2
    FROM ended
    ORDER BY ended.id)
