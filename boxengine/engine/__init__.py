@@ -38,7 +38,9 @@ An item goes out twice in three cases:
   call timed out (``time_limit``) or lost its answer, or a middleware raised after the transports.
 - One of its transports took it and a later one did not, or could not be reached: the next attempt calls all of them again.
 
-That a lease or a batch's time runs out repeats nothing: ``Deadline`` is not asked between two transports of one item.
+That a lease or a batch's time runs out repeats nothing: ``Deadline`` is not asked between two transports of one item. There is
+one exception: where a later transport is a coroutine's, ``cutoff_timeout`` cancels its calls (``awaiting/lanes``), and items that
+it was not handed by then go through all their transports again.
 
 What happens when ...
 
