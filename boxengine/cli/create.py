@@ -13,7 +13,8 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from boxengine.cli.context import connect_to_jobs, globals_of, notes, output
-from boxengine.cli.jobs import create_job, ids_of, job_attributes
+from boxengine.cli.ids import ids_in
+from boxengine.cli.jobs import create_job, job_attributes
 from boxengine.cli.lines import LONGEST_LINE, item_of, job_of
 from boxengine.cli.text import counted
 from boxengine.domain.box import BoxType
@@ -89,7 +90,7 @@ def create(
         if task is None:
             raise typer.BadParameter("is needed for a job", param_hint="--task")
         attributes = job_attributes(args, lock_key, idempotency_key, priority, delay)
-        attributes |= {"after": ids_of(after, "--after"), "after_failure": after_failure}
+        attributes |= {"after": None if after is None else ids_in([after], "--after"), "after_failure": after_failure}
         output().print(f"job {create_job(boxes, box, task, attributes)} written to {box}")
         return
     outbox = boxes.written(box).type is BoxType.OUTBOX

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from boxengine.cli.context import connect, globals_of
+from boxengine.cli.ids import ids_in
 from boxengine.cli.moments import moment
 from boxengine.domain.item import Status
 from boxengine.ports import ItemFilter
@@ -43,9 +44,6 @@ From = Annotated[
 To = Annotated[str | None, typer.Option("--to", help="Created before this time.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
-MOST_DIGITS = 19
-"""The most digits of an id."""
-
 
 @contextmanager
 def connected(context: typer.Context, name: str, loaded: Boxes | None = None) -> Iterator[tuple[Servers, Box]]:
@@ -68,16 +66,8 @@ def item_filter(
 ) -> ItemFilter:
     return ItemFilter(
         statuses=frozenset(Status[name.name] for name in statuses or ()),
-        ids=tuple(_ids([*(numbers or ()), *(ids or ())])),
+        ids=(*ids_in(numbers or (), "ID"), *ids_in(ids or ())),
         event_key=event_key,
         created_from=moment(since, option="--from"),
         created_before=moment(until, option="--to"),
     )
-
-
-def _ids(texts: list[str]) -> Iterator[int]:
-    for text in texts:
-        for part in text.split(","):
-            if not part.strip().isdecimal() or len(part.strip()) > MOST_DIGITS:
-                raise typer.BadParameter(f"expected ids such as 1,2,3, got {text!r}", param_hint="--ids")
-            yield int(part)

@@ -12,6 +12,7 @@ import typer
 
 from boxengine.adapters.contracts import readable
 from boxengine.cli.context import connect_to_jobs, globals_of, jobs_chosen, print_json, say
+from boxengine.cli.ids import ids_in
 from boxengine.cli.job_schedules import schedule_rows, schedule_table
 from boxengine.cli.job_status import JobLook, job_table
 from boxengine.cli.text import aligned, counted, printable
@@ -267,19 +268,7 @@ def _box(boxes: Boxes, name: str) -> JobBox:
 
 def _chosen(numbers: list[str] | None, ids: list[str] | None) -> list[int] | None:
     """Those of the argument and those of the option; None: neither was given."""
-    if not (numbers or ids):
-        return None
-    return [*(ids_of(",".join(numbers or ()) or None, "ID") or ()), *(ids_of(",".join(ids or ()) or None) or ())]
-
-
-def ids_of(text: str | None, option: str = "--ids") -> list[int] | None:
-    """The ids in an option; None: it was not given."""
-    if text is None:
-        return None
-    try:
-        return [int(each) for each in text.split(",")]
-    except ValueError:
-        raise typer.BadParameter("expected ids such as 1,2,3", param_hint=option) from None
+    return [*ids_in(numbers or (), "ID"), *ids_in(ids or ())] if numbers or ids else None
 
 
 def _agreed(which: JobFilter, *, yes: bool, what: str) -> None:

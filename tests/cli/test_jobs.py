@@ -191,6 +191,11 @@ def test_a_task_with_a_contract_takes_what_the_contract_says(tmp_path: Path, pos
         (["items", "list", "report_job"], "box 'report_job' holds long jobs, not items: use boxengine jobs", 2),
         (["jobs", "cancel", "report_job"], "is needed to cancel jobs that are not named by id", 2),
         (["jobs", "cancel", "report_job", "x"], "Invalid value for ID: expected ids such as 1,2,3", 2),
+        (
+            ["jobs", "retry", "report_job", "1,9223372036854775808"],
+            "Invalid value for ID: expected ids such as 1,2,3",
+            2,
+        ),
         (["create", "report_job"], "is needed for a job", 2),
         (["create", "report_job", "--task", "nope"], "no task 'nope'; known: export", 1),
         (["create", "report_job", "--task", "export", "--args", "{"], "--args: expected JSON", 1),

@@ -73,6 +73,10 @@ class JobHarness(ABC):
     def kinds(self, job_id: int) -> list[str]:
         return [event["kind"] for event in self.row(job_id)["events"]]
 
+    def told(self, job_id: int, kind: str) -> list[Any]:
+        """The payloads of this job's events of a kind."""
+        return [event["payload"] for event in self.row(job_id)["events"] if event["kind"] == kind]
+
 
 class MemoryHarness(JobHarness):
     def __init__(self) -> None:

@@ -274,6 +274,8 @@ def test_ends_of_all_kinds_are_recorded_together(jobs: JobHarness) -> None:
         ["canceled"],
         ["done"],
     ]
+    succeeded = [job for job, ending in ends if isinstance(ending, Succeeded)]
+    assert [jobs.told(job.id, "done") for job in succeeded] == [[{"attempt": 1}]] * len(succeeded)
     assert [job.id for job in claim(jobs)] == [again.id, holder.id + 1]
 
 

@@ -115,7 +115,7 @@ class JobTables:
             case Succeeded(result=result):
                 row.result, row.error = result, None
                 self._leave(box, row, JobState.SUCCEEDED)
-                self._tell(row, EventKind.DONE)
+                self._tell(row, EventKind.DONE, {"attempt": row.attempt})
             case Requeued(pause=pause, error=error, counts=counts):
                 row.error, row.attempt = error, row.attempt - (not counts)
                 row.available_at = self._clock.now() + pause
