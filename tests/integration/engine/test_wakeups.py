@@ -158,7 +158,7 @@ def test_an_item_behind_the_bound_is_sent_again_once_people_retry_it(
         made.append(SqlBounds(opened, pace=replace(pace, items=1, slow=0.0, shortest=1e9)))
         return made[-1]
 
-    monkeypatch.setattr("boxengine.adapters.sql.delivering.store.SqlBounds", bounds)
+    monkeypatch.setattr("boxengine.adapters.sql.delivering.asking.SqlBounds", bounds)
     rig, receiver = make_rig(wakeup="notify", poller={}), Receiver()
     rig.carry(receiver)
     failed = rig.insert(status=int(Status.FAILED), errors_count=1)
