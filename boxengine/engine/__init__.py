@@ -3,17 +3,18 @@
 The journey, with the files in reading order (those of steps 3 to 6 stand in ``delivering``):
 
 1. **Write** (``create``). The bucket is computed from the event key, the create middlewares run, and the row goes in
-   through the caller's own transaction. The caller commits. A hint with the bucket (``polling/listener``) may wake the
-   poller; losing it costs a moment, never an item.
+   through the caller's own transaction. The caller commits. A hint with the buckets (``polling/listener``) may wake the
+   poller; losing it costs a moment, never an item. If a thread of the worker holds such a bucket, ``attended`` has that
+   thread read it once more.
 2. **Poll** (``polling``: ``tasks``, ``schedule``, ``poller``). One partition of one box, which is a fixed share of its
    buckets: ask the tactic (``tactics``, ``throttlers``), hold the partition's lease of 4 s (``partition_leases``), read
    which rows are due (``looks``), and queue one job for each bucket that has none queued or in work. A bucket that a hint
-   has named is queued without a look (``Schedule.announce``), except under strict order, where a new row may have to wait
-   for an earlier one. Now and then a check (``checks``) finds what no hint told. ``pauses`` knows what people paused.
+   has named is queued without a look (``Schedule.announce``), unless its rows were seen to wait for an earlier one under
+   strict order. Now and then a check (``checks``) finds what no hint told. ``pauses`` knows what people paused.
 3. **Take** (``processor``, ``taking``). One idle thread waits at the queues of all boxes, the others at ``idle``. It takes
    its share of what is there, a *hold*: buckets of one box with their leases. The poller queues through
    ``Processor.dispatch``. If a thread is idle and there are at most four jobs, it leases their buckets and gives them to
-   that thread directly. ``keeper`` renews the leases and reports to ``holding``, the hold's state.
+   that thread directly. While a thread keeps up with the box, its jobs wait for that thread instead (``gathering``). ``keeper`` renews the leases and reports to ``holding``, the hold's state.
 4. **Drain** (``drain``, sized by ``sizing``). Batch after batch of the buckets whose turn it is. What is done with a batch
    is a ``work``; for outboxes and inboxes that is ``delivery``.
 5. **Deliver** (``Batches.run`` in ``batch``). One transaction: *claim* the buckets' locks in the database and their due rows

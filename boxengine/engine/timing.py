@@ -50,6 +50,8 @@ class Timing:
     """Between two polls of one partition, whoever asks. What arrives in between is taken along."""
     longest_gap: float = 0.2
     """The same while all that is found is queued or in work already. Its holders look again by themselves."""
+    longest_named_gap: float = 0.02
+    """The same where writers have named the buckets: one of them may be free by now, and its row waits for this."""
     shortest_look: float = 0.02
     """Between two checks of a box in which rows come due one after the other."""
     look_again: float = 0.4
@@ -133,6 +135,10 @@ RULES = (
     Rule(
         "a partition must not be polled more rarely than its box is checked while rows are due, or the check's request waits",
         lambda t: t.shortest_gap <= t.longest_gap <= t.look_again,
+    ),
+    Rule(
+        "a bucket that a writer has named must not wait longer than one that somebody has yet to find",
+        lambda t: t.shortest_gap <= t.longest_named_gap <= t.longest_gap,
     ),
     Rule(
         "checks must grow rarer from due rows to quiet boxes, never more frequent",

@@ -154,7 +154,8 @@ def _overtaken_items_stay(record: Record, box: Box, known: dict[int, ItemLife]) 
                 if other.id <= life.id or (other.key, other.event_name) != (life.key, life.event_name):
                     continue
                 later = other.row_at(opened)
-                if later is not None and later.status == Status.DELIVERED:
+                # Retention may delete the later one before the engine asks for it.
+                if later is not None and later.status == Status.DELIVERED and other.row_at(send.step) is not None:
                     yield f"item {life.id} was sent at step {send.step}, after item {other.id} of its key was delivered"
 
 
@@ -252,6 +253,8 @@ def _sent_once(record: Record, box: Box, life: ItemLife) -> Iterator[str]:
     for send in life.sends:
         if send.transactional and (send.transport, id(send.claim)) in written:
             continue  # what was written before was undone, because of another item: see _effects_once
+        if send.claim.cut and (life.delivery is None or life.delivery.claim is not send.claim):
+            continue  # the batch ended while another item was on its way to a later transport
         if send.claim.committed and life.id not in send.claim.failures:
             clean[send.transport] += 1
             written.add((send.transport, id(send.claim)))

@@ -23,11 +23,12 @@ from boxengine.domain.item import Item, Status
 from boxengine.domain.item_id import ItemId
 from boxengine.domain.job import Job
 from boxengine.domain.outcome import FailedAttempt, Settlement, Verdict
-from boxengine.engine.delivering import batch, care, reporting
+from boxengine.engine.delivering import batch, care, gathering, reporting
 from boxengine.engine.delivering.care import Care
 from boxengine.engine.delivering.deadline import Deadline
 from boxengine.engine.delivering.delivery import Delivery
 from boxengine.engine.delivering.drain import Drain
+from boxengine.engine.delivering.gathering import Gathering
 from boxengine.engine.delivering.holding import Holding
 from boxengine.engine.delivering.ordering import Ordering, Route
 from boxengine.engine.delivering.recording import Recording
@@ -132,8 +133,10 @@ def cursor_past_unsettled_rows(patch: Surgery) -> None:
     """Rows that were claimed and not sent are passed over; their followers go first."""
     report = reporting.report
 
-    def careless(box: Box, claim: Any, settlement: Settlement, positions: Mapping[int, int], sent: Any) -> Any:
-        found = report(box, claim, settlement, positions, sent)
+    def careless(
+        box: Box, claim: Any, settlement: Settlement, positions: Mapping[int, int], sent: Any, *, sending: float = 0.0
+    ) -> Any:
+        found = report(box, claim, settlement, positions, sent, sending=sending)
         return replace(found, positions={item.bucket: item.id for item in claim.items})
 
     patch.setattr(batch, "report", careless)
@@ -142,8 +145,10 @@ def cursor_past_unsettled_rows(patch: Surgery) -> None:
 def _reads_on_after_settled(patch: Surgery, *, strict: bool) -> None:
     report = reporting.report
 
-    def careless(box: Box, claim: Any, settlement: Settlement, positions: Mapping[int, int], sent: Any) -> Any:
-        found = report(box, claim, settlement, positions, sent)
+    def careless(
+        box: Box, claim: Any, settlement: Settlement, positions: Mapping[int, int], sent: Any, *, sending: float = 0.0
+    ) -> Any:
+        found = report(box, claim, settlement, positions, sent, sending=sending)
         settled = {*settlement.delivered, *(each.id for each in settlement.not_delivered)}
         if (box.strict_order is not StrictOrder.NONE) is strict and all(i.id in settled for i in claim.items):
             return replace(found, positions={item.bucket: item.id for item in claim.items})
@@ -473,6 +478,29 @@ def asked_during_a_poll_forgotten(patch: Surgery) -> None:
     patch.setattr(Schedule, "done", forget)
 
 
+@breaks(Promise.PROMPT, only=())
+def hint_for_a_held_bucket_dropped(patch: Surgery) -> None:
+    """A thread that is told of new rows in a bucket of its own lets the bucket go without another look."""
+
+    def deaf(self: Any, buckets: Collection[int], *, now: float) -> frozenset[int]:
+        return self.buckets.intersection(buckets) if now < self.valid_until else frozenset()
+
+    patch.setattr(Holding, "want", deaf)
+
+
+@breaks(Promise.PROMPT, only=())
+def gathered_and_forgotten(patch: Surgery) -> None:
+    """Nobody looks at what was gathered while a thread kept up."""
+    patch.setattr(Gathering, "take", lambda _self: None)
+
+
+@breaks(Promise.PROMPT, only=())
+def gathered_for_nobody(patch: Surgery) -> None:
+    """Jobs are gathered though the thread that kept up has finished, and every other one sleeps at the queue."""
+    patch.setattr(Gathering, "end", lambda _self, _hold: None)
+    patch.setattr(gathering, "PATIENCE", 3600.0)
+
+
 @breaks(Promise.SOUND)
 def corrupt_jobs_raise(patch: Surgery) -> None:
     """A foreign element in the queue ends the turn of whoever pops it."""
@@ -501,6 +529,9 @@ MUTANTS: tuple[Mutant, ...] = (
     leases_not_looked_at,
     lost_lease_comes_back,
     wanted_flag_dropped,
+    hint_for_a_held_bucket_dropped,
+    gathered_and_forgotten,
+    gathered_for_nobody,
     released_with_rows_left,
     cut_session_may_commit,
     cursor_past_unsettled_rows,

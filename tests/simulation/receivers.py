@@ -70,6 +70,7 @@ class Receiver:
             return await self._taken(claim, item, session)
         except asyncio.CancelledError:
             self._record.fault(CANCELLED, self.name, f"item {item.id}")
+            claim.cut = True
             fails_alone(claim, item)
             raise
 

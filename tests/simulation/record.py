@@ -31,6 +31,8 @@ class ClaimRecord:
     refused: set[int] = field(default_factory=set)
     """Items whose attempt failed by itself, not with a batch that raised and may be sent again in parts."""
     batch_raised: bool = False
+    cut: bool = False
+    """A call was cancelled because the batch had no more time."""
     asked_again: bool = False
     """It asked for a bucket that the database had refused to the same hold."""
     calls_of_a_paused_box: int = 0

@@ -26,7 +26,9 @@ ALL = (*MUTANTS, *LOG_MUTANTS, *SUBSCRIPTION_MUTANTS, *ASYNC_MUTANTS, *BOUNDS_MU
 
 @pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
 def test_a_deliberate_bug_breaks_the_promise_it_names(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert hunt(mutant, monkeypatch, seeds=(*range(mutant.first, SEEDS), *range(mutant.first))), mutant.bug
+    assert hunt(mutant, monkeypatch, seeds=(*range(mutant.first, mutant.first + SEEDS), *range(mutant.first))), (
+        mutant.bug
+    )
 
 
 def test_every_mutant_tells_its_bug() -> None:

@@ -216,6 +216,7 @@ class SimulatedWorker:
             self.wakeups,
             self._schedule,
             queue_announced=self._poller.queue_announced,
+            want=self._processor.want,
             read_from_start=self._store.read_from_start,
         )
         self._bounded = [box for box in boxes if self._store.bounded(box)]

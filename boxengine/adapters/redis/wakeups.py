@@ -1,4 +1,4 @@
-"""Wake-ups over Redis publish/subscribe: one channel, one short message per signal."""
+"""Wake-ups over Redis publish/subscribe: one channel, one short message per box and commit."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ class RedisNotifier:
         self._channel = channel
 
     def notify(self, signals: Iterable[Signal]) -> None:
-        """Publishes each different signal once, in one round trip.
+        """Publishes each different signal once, those of one box together, in one round trip.
 
         Raises:
             QueueUnavailable: the hints are lost, which costs one poll interval; the commit stands.
         """
-        different = dict.fromkeys(signals)
-        if not different:
+        texts = Signal.encode_all(signals)
+        if not texts:
             return
         with translated("publish wake-ups"):
             pipeline = self._client.pipeline(transaction=False)
-            for signal in different:
-                pipeline.publish(self._channel, signal.encode())
+            for text in texts:
+                pipeline.publish(self._channel, text)
             pipeline.execute()
 
 
@@ -117,9 +117,8 @@ class RedisWakeups:
             remaining = deadline - self._clock.monotonic()
             message = subscription.get_message(timeout=min(max(remaining, 0.0), _LONGEST_READ))
             if message is not None:
-                signal = self._hear(message)
-                if signal is not None:
-                    return [signal, *self._more(subscription)]
+                if signals := self._hear(message):
+                    return [*signals, *self._more(subscription)]
             elif remaining <= 0:
                 break
             else:
@@ -133,16 +132,14 @@ class RedisWakeups:
             message = subscription.get_message(timeout=0)
             if message is None:
                 break
-            signal = self._hear(message)
-            if signal is not None:
-                signals.append(signal)
+            signals += self._hear(message)
         return signals
 
-    def _hear(self, message: dict[str, Any]) -> Signal | None:
+    def _hear(self, message: dict[str, Any]) -> list[Signal]:
         self._heard_at = self._clock.monotonic()
         if message["type"] == "subscribe":
             self.reliable = True
-        return _decode(message["data"]) if message["type"] == "message" else None
+        return _decode(message["data"]) if message["type"] == "message" else []
 
     def _check_silence(self, subscription: PubSub) -> None:
         now = self._clock.monotonic()
@@ -160,9 +157,9 @@ class RedisWakeups:
                 subscription.close()
 
 
-def _decode(data: bytes) -> Signal | None:
-    """The signal in a message; None if the message is not text."""
+def _decode(data: bytes) -> list[Signal]:
+    """The signals in a message; none if the message is not text."""
     try:
         return Signal.decode(data.decode())
     except UnicodeDecodeError:
-        return None
+        return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from boxengine.app.assembly.ground import Ground
+from boxengine.engine.delivering.processor import Processor
 from boxengine.engine.polling.checks import Checks, never_quiet
 from boxengine.engine.polling.listener import Listener
 from boxengine.engine.polling.looks import PollLimits, QueueJobs
@@ -17,9 +18,10 @@ from boxengine.engine.running.worker import Loop
 class Polling:
     """The poller with its checks, survey and listener."""
 
-    def __init__(self, ground: Ground, queue_jobs: QueueJobs) -> None:
+    def __init__(self, ground: Ground, processor: Processor) -> None:
         self._ground = ground
-        self.poller = self._poller(queue_jobs)
+        self._processor = processor
+        self.poller = self._poller(processor.dispatch)
 
     def loops(self) -> list[Loop]:
         """All loops that look for due rows, or listen for hints of them."""
@@ -34,6 +36,7 @@ class Polling:
                 self._ground.schedule,
                 queue_announced=poller.queue_announced,
                 ring=self._ground.bells.ring,
+                want=self._processor.want,
                 read_from_start=self._ground.servers.store.read_from_start,
             )
             loops.append(self._ground.loops.make("listener", listener.turn))

@@ -72,7 +72,7 @@ def _worker(ground: Ground, services: Sequence[Service]) -> Worker:
     jobs = _jobs(ground)
     recorder = Recorder(ground.servers.history, ground.servers.attempts, clock=ground.clock)
     delivering = Delivering(ground, recorder)
-    polling = Polling(ground, delivering.processor.dispatch)
+    polling = Polling(ground, delivering.processor)
     housekeeping = Housekeeping(ground, delivering, recorder, jobs)
     return Worker(
         sources=[*polling.loops(), *jobs.sources],

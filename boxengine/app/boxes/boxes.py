@@ -14,6 +14,7 @@ from boxengine.engine.delivering.pipeline import Pipeline
 from boxengine.engine.jobs.bells import Bells
 from boxengine.engine.observation import NullObserver
 from boxengine.errors import InvalidItem, UnknownBox
+from boxengine.ports import Signal
 from boxengine.settings import Resolved
 from boxengine.settings.names import box_name
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from boxengine.adapters.sql.waking.eased_notify import EasedNotify
     from boxengine.engine.create import Creator
     from boxengine.engine.jobs.create import JobCreator
-    from boxengine.ports import Observer, Signal, Tracer
+    from boxengine.ports import Observer, Tracer
 
 
 class Boxes(Creating):
@@ -186,8 +187,8 @@ class Boxes(Creating):
         """
         match self._creating.settings.wakeup_in_force:
             case "notify":
-                for signal in signals:
-                    notify(signal.encode())
+                for text in Signal.encode_all(signals):
+                    notify(text)
             case "redis":
                 after_commit(lambda: self._redis_signal(signals))
             case "none":

@@ -74,6 +74,8 @@ class Handled:
     settlement: Settlement = field(default_factory=Settlement)
     sent: Sent | None = None
     """None: nothing was to be sent."""
+    sending: float = 0.0
+    """Seconds that the transports took."""
     recalled: Mapping[ItemId, RememberedFailure] = field(default_factory=dict)
     """By item, failures that were remembered outside the database."""
     kept_back: Sequence[Item] = ()
@@ -111,7 +113,7 @@ class Batches:
         finally:
             parts.circuits.leave(entry, sent)
         self._tell(claim.items, handled, recorded, seconds=parts.clock.monotonic() - began)
-        return report(self._box, claim, recorded, errand.positions, sent)
+        return report(self._box, claim, recorded, errand.positions, sent, sending=handled.sending)
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -140,12 +142,14 @@ class Batches:
         if condemned:
             return self._given_up(condemned, claim)
         admitted = parts.admission.admit(claim, number=errand.number)
+        began = parts.clock.monotonic()
         sent = self._send(claim, errand, entry, admitted)
+        sending = parts.clock.monotonic() - began
         failed = parts.recording.attempts(admitted.failed, now=claim.now)
         if sent.failed:
             failed += parts.recording.attempts(sent.failed, now=parts.clock.now())
         settlement = Settlement(list(sent.delivered), list(admitted.discarded), failed)
-        return Handled(settlement, sent, admitted.recalled, sent.kept_back)
+        return Handled(settlement, sent, sending, admitted.recalled, sent.kept_back)
 
     def _send(self, claim: Claim, errand: Errand, entry: Entry, admitted: Admitted) -> Sent:
         parts = self._parts

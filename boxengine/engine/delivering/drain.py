@@ -95,6 +95,18 @@ class Drain:
         """Hands back the half of the buckets whose turn comes last, for threads that have none."""
         self._hand_back(list(self._positions)[len(self._positions) // 2 :])
 
+    def pass_on(self) -> list[Job]:
+        """Frees the leases of all buckets, for a hold that has them and others; returns the jobs for that.
+
+        Buckets that somebody else wants again stay.
+        """
+        buckets = frozenset(self._positions)
+        self.holding.reading(buckets)  # that hold reads them from the start
+        for bucket in buckets - self.holding.release(buckets):
+            del self._positions[bucket]
+        now = int(self._clock.now().timestamp())
+        return [Job(bucket, now, ANY_ID) for bucket in sorted(buckets - self._positions.keys())]
+
     def hand_back(self) -> None:
         """Hands back all buckets, so that others get their turn."""
         self._hand_back(list(self._positions))
@@ -111,6 +123,7 @@ class Drain:
         caution: Caution = NO_CAUTION,
     ) -> Report:
         errand = Errand(positions=chosen, rows=rows, until=until, term=self.holding, number=number, caution=caution)
+        self.holding.reading(chosen)
         try:
             report = self._work.run(errand)
         except MemoryError:

@@ -24,6 +24,7 @@ class FollowUp:
     def first_batch(self, hold: Hold, report: Report) -> None:
         """The batch that shows which of the rows named by the hold's jobs are there."""
         idle = report.exhausted - report.positions.keys()
+        self._schedule.found(hold.box, due=report.positions.keys(), nothing=idle)
         if idle and self._gone is not None:
             self._gone.look(hold, idle)
 

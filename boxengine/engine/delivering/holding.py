@@ -25,6 +25,8 @@ class Holding:
         self._hold = hold
         self._queue = queue
         self._letting_go: frozenset[int] = frozenset()
+        self._wanted: frozenset[int] = frozenset()
+        """Buckets with rows that the drain may not have read: it was told of them after it had begun its last batch."""
         self._lock = threading.Lock()
         self.valid_until = hold.valid_until
         """Monotonic time after which nothing more may be sent."""
@@ -49,15 +51,41 @@ class Holding:
         """Whether there is nothing left to renew."""
         return self.valid_until == OVER or not self.buckets
 
+    # ── what the listener does ───────────────────────────────────────────────────────────────────────
+
+    def want(self, buckets: Collection[int], *, now: float) -> frozenset[int]:
+        """Rows were committed in these buckets; returns those that are held here, which the drain will read once more.
+
+        A bucket that is being let go is not, nor one whose lease may have run out: the coordinator decides who reads it next.
+
+        Args:
+            now: monotonic time.
+        """
+        if now >= self.valid_until:
+            return frozenset()
+        with self._lock:
+            here = self.buckets.intersection(buckets) - self._letting_go
+            self._wanted |= here
+        return here
+
     # ── what the drain does ──────────────────────────────────────────────────────────────────────────
+
+    def reading(self, buckets: Collection[int]) -> None:
+        """A batch begins that sees every row committed in these buckets so far."""
+        with self._lock:
+            self._wanted -= frozenset(buckets)
 
     def release(self, buckets: Collection[int]) -> frozenset[int]:
         """Frees these leases; returns the buckets wanted again, which stay held."""
-        if not buckets:
-            return frozenset()
-        with self._going(buckets):
-            wanted = self._queue.release(self._hold, buckets)
-            self._drop(frozenset(buckets) - wanted)
+        with self._lock:
+            wanted = self._wanted & frozenset(buckets) & self.buckets
+            self._letting_go = going = frozenset(buckets) - wanted
+        try:
+            if going:
+                wanted |= (kept := self._queue.release(self._hold, going))
+                self._drop(going - kept)
+        finally:
+            self._going_is_over()
         return wanted
 
     def hand_back(self, jobs: Sequence[Job]) -> None:
@@ -110,8 +138,11 @@ class Holding:
         try:
             yield
         finally:
-            with self._lock:
-                self._letting_go = frozenset()
+            self._going_is_over()
+
+    def _going_is_over(self) -> None:
+        with self._lock:
+            self._letting_go = frozenset()
 
     def _drop(self, buckets: frozenset[int]) -> None:
         with self._lock:

@@ -18,7 +18,7 @@ class Turn(Enum):
     AT_QUEUE = "at queue"
     """Wait at the queue, and call ``left_queue`` after."""
     NONE = "none"
-    """Go on waiting, after a sign of life."""
+    """Look around, show a sign of life, and go on waiting."""
 
 
 class IdleThreads:
@@ -31,13 +31,19 @@ class IdleThreads:
         self._reserved = 0
         """How many waiting threads are asked to stay for what ``give`` brings."""
         self._given: deque[Hold] = deque()
+        self._asked: float | None = None
+        """Seconds after which a thread is to look, until one has heard it."""
+        self._watching = False
+        """Whether one waits for such a time."""
 
     def wait(self, seconds: float) -> Hold | Turn:
         """Waits up to this many seconds; longer only if the thread was asked to stay."""
         with self._changed:
             self._waiting += 1
             try:
-                self._changed.wait_for(self._has_something, seconds)
+                self._changed.wait_for(lambda: self._has_something() or self._asked is not None, seconds)
+                if not self._has_something() and self._asked is not None:
+                    self._watch(min(self._asked, seconds))
                 # Asked to stay: the answer of one call to the coordinator.
                 self._changed.wait_for(lambda: self._has_something() or self._is_free())
                 if self._given:
@@ -48,6 +54,23 @@ class IdleThreads:
                 return Turn.AT_QUEUE
             finally:
                 self._waiting -= 1
+
+    def queue_is_attended(self) -> bool:
+        """Whether a thread waits at the queue."""
+        return self._at_queue
+
+    def can_watch(self) -> bool:
+        """Whether one of the threads looks again soon: one here can be asked to, or all are at work and look when they finish."""
+        return not self._at_queue or self._is_free()
+
+    def watch(self, seconds: float) -> None:
+        """Has one of the threads that wait here return after so many seconds, unless one does so already."""
+        if self._watching or self._asked is not None:
+            return
+        with self._changed:
+            if self._is_free():
+                self._asked = seconds
+                self._changed.notify()
 
     def left_queue(self) -> None:
         """The thread that waited at the queue has left it."""
@@ -80,6 +103,13 @@ class IdleThreads:
 
     def _has_something(self) -> bool:
         return bool(self._given) or (not self._at_queue and self._is_free())
+
+    def _watch(self, seconds: float) -> None:
+        self._asked, self._watching = None, True
+        try:
+            self._changed.wait_for(self._has_something, seconds)
+        finally:
+            self._watching = False
 
     def _is_free(self) -> bool:
         """Whether a thread here is not reserved."""

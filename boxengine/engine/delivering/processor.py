@@ -7,7 +7,7 @@ buckets for long hands them back now and then, so that other threads and other w
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,6 +15,7 @@ from datetime import timedelta
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
 from boxengine.engine.attempt import ends_the_worker
+from boxengine.engine.delivering.attended import Attended
 from boxengine.engine.delivering.care import Care
 from boxengine.engine.delivering.careful import drained_with_care
 from boxengine.engine.delivering.drain import Drain
@@ -83,6 +84,7 @@ class Processor:
         self._limits = limits
         self._sizings = {name: Sizing(work.box, rows=limits.rows) for name, work in works.items()}
         self._stopping = threading.Event()
+        self._attended = Attended()
         self._taking = Taking(
             [work.box for work in works.values()],
             queue=queue,
@@ -108,6 +110,10 @@ class Processor:
         """Queues each job whose bucket is neither queued nor in progress, or hands it to an idle thread; returns how many."""
         return self._taking.dispatch(box, jobs)
 
+    def want(self, box_name: str, buckets: Collection[int]) -> Collection[int]:
+        """Has the threads that hold these buckets read them once more; returns the buckets that none of them holds."""
+        return self._attended.want(box_name, buckets, now=self._clock.monotonic())
+
     def stop(self) -> None:
         """No more buckets are taken; those in work are handed back after the batch under way."""
         self._stopping.set()
@@ -118,8 +124,8 @@ class Processor:
         box, started = hold.box, self._clock.monotonic()
         drain, ending = self._drain_of(hold), Ending.FAILED
         try:
-            with self._keeper.keeping(drain.holding):
-                ending = self._drained(drain)
+            with self._keeper.keeping(drain.holding), self._attended.attending(drain.holding):
+                ending = self._drained(hold, drain)
             self._outages.worked(f"box {box.name}", began=started)
         except QueueUnavailable:
             self._taking.leave_later(drain.holding)
@@ -132,11 +138,11 @@ class Processor:
             with suppress(QueueUnavailable):
                 drain.holding.leave_all()
         finally:
-            self.at_work.end(hold)
+            self._taking.end(hold)
             seconds = self._clock.monotonic() - started
             self._observer.see(HoldEnded(box, sorted(hold.buckets), ending, seconds=seconds))
 
-    def _drained(self, drain: Drain) -> Ending:
+    def _drained(self, hold: Hold, drain: Drain) -> Ending:
         """Batch after batch until no bucket is left or others should have a turn; returns how it ended."""
         began = self._clock.monotonic()
         cutoff = began + self._limits.cutoff.total_seconds()
@@ -148,12 +154,17 @@ class Processor:
                 # The jobs wait in the queue, where the box is left alone until somebody resumes it.
                 drain.hand_back()
                 break
+            self._taking.gathering.batch_begins(hold)
             report = drain.step(until=cutoff)
+            self._taking.gathering.batch_ended(hold, report)
             now = self._clock.monotonic()
             if drain.buckets and (self._stopping.is_set() or now >= turn_over):
                 drain.hand_back()
                 return Ending.TIMEOUT if now >= cutoff else Ending.PROCESSED
-            if len(drain.buckets) > 1 and worth_sharing(report) and self._taking.has_idle_threads(drain.box):
+            if drain.buckets and self._taking.gathering.waits(drain.box):
+                # One hold of all of them takes less than one of these first and then one of those.
+                self._taking.gathering.put_back(drain.box, drain.pass_on())
+            elif len(drain.buckets) > 1 and worth_sharing(report) and self._taking.has_idle_threads(drain.box):
                 drain.share()
         return Ending.PROCESSED if drain.claimed else Ending.SKIPPED
 

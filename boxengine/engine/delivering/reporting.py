@@ -18,7 +18,13 @@ _PAYLOAD = itemgetter(Item._fields.index("payload"))
 
 
 def report(
-    box: Box, claim: PlainClaim, settlement: Settlement, positions: Mapping[int, ItemId | None], sent: Sent | None
+    box: Box,
+    claim: PlainClaim,
+    settlement: Settlement,
+    positions: Mapping[int, ItemId | None],
+    sent: Sent | None,
+    *,
+    sending: float = 0.0,
 ) -> Report:
     """The report of a batch.
 
@@ -26,6 +32,7 @@ def report(
         settlement: what is recorded.
         positions: by bucket, the id after which the batch read.
         sent: None where nothing was to be sent.
+        sending: seconds that the transports took.
     """
     items, exhausted = claim.items, claim.exhausted
     # Always read on from the old position, and not from the last id. A row with a lower id may be committed after this claim,
@@ -49,6 +56,7 @@ def report(
         next_due=_next_due(box, items, settlement),
         progressed=bool(settlement) or not items,
         weight=sum(map(len, filter(None, map(_PAYLOAD, items)))),
+        sending=sending,
         unreachable={} if sent is None else sent.unreachable,
         reached=() if sent is None else sent.reached,
     )

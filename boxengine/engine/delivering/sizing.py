@@ -24,6 +24,8 @@ CAREFUL_ITEMS = 250
 hand; an item beyond these costs a few more deaths before it is found."""
 WORTH_SHARING = 100
 """A batch with this many rows suggests that its buckets have many more."""
+AT_ONCE = 0.005
+"""Seconds that the transports of a batch take where they answer at once. More threads gain nothing there."""
 FEWEST = 4
 """Never narrow a batch below this many buckets."""
 REGAINED = 10
@@ -76,6 +78,11 @@ def times_large(box: Box) -> int:
 def worth_sharing(report: Report) -> bool:
     """Whether the buckets seem to have more than one thread should keep to itself."""
     return report.claimed >= WORTH_SHARING
+
+
+def is_quick(report: Report) -> bool:
+    """Whether one thread seems to keep up: few rows had come, and their transports answered at once."""
+    return report.sending <= AT_ONCE and not worth_sharing(report) and not report.unreachable
 
 
 def next_width(width: int, report: Report) -> int:

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
 from boxengine.engine.delivering.at_work import AtWork
+from boxengine.engine.delivering.gathering import PATIENCE, Gathering
 from boxengine.engine.delivering.holding import Holding
 from boxengine.engine.delivering.idle import IdleThreads, Turn
 from boxengine.engine.delivering.keeper import LeaseKeeper
 from boxengine.engine.polling.pauses import PauseWatch
+from boxengine.errors import QueueUnavailable
 from boxengine.ports import Clock, Hold, JobQueue, Observer
 from boxengine.ports.events import Taken
 
@@ -61,16 +64,20 @@ class Taking:
         self._unleft: list[Holding] = []
         self.at_work = AtWork(clock)
         """What the threads are at."""
+        self.gathering = Gathering(clock)
+        """What waits for a thread that keeps up."""
 
     def take(self) -> tuple[Hold | None, timedelta]:
         """What was taken, and the pause before the thread's next turn."""
         started = self._clock.monotonic()
-        got = self._idle.wait(self._wait.total_seconds())
+        pause = timedelta(0)
+        # Not while nobody is at the queue: what waits there must have its turn.
+        hold = self._take_gathered() if self._idle.queue_is_attended() else None
+        got = hold or self._idle.wait(self._wait.total_seconds())
         if got is Turn.NONE:
             return None, timedelta(0)
         if isinstance(got, Hold):
-            hold: Hold | None = got
-            pause = timedelta(0)
+            hold = got
         else:
             try:
                 hold, pause = self._take_from_queue()
@@ -84,8 +91,13 @@ class Taking:
         """Queues each job whose bucket is neither queued nor in progress; returns how many.
 
         A few jobs go to a thread of this process that is idle, past the queue: an item that was written a moment ago
-        saves two round trips and a thread's waking up. Other workers see the same leases either way.
+        saves two round trips and a thread's waking up. Other workers see the same leases either way. Where a thread keeps up
+        with the box, they wait for it.
         """
+        if not self._stopping.is_set() and self._idle.can_watch() and self.gathering.add(box, jobs):
+            # By then that thread has taken them, or its transport hangs and they go to another.
+            self._idle.watch(PATIENCE)
+            return len(jobs)
         # One at a time, so that each sees what the others took. A second caller does not wait; it queues.
         if len(jobs) > FEW or not self._handing.acquire(blocking=False):
             return self._queue.push(box, jobs)
@@ -99,6 +111,15 @@ class Taking:
     def has_idle_threads(self, box: Box) -> bool:
         """Whether a thread of this process waits for work and may take this box."""
         return self.at_work.by_box().total() < self._threads and bool(self._open_boxes([box]))
+
+    def end(self, hold: Hold) -> None:
+        """The thread has finished with what it took."""
+        self.gathering.end(hold)
+        self.at_work.end(hold)
+        if self._stopping.is_set():
+            # Other workers should not have to find these rows by themselves.
+            with suppress(QueueUnavailable):
+                self._take_gathered()
 
     def leave_later(self, holding: Holding) -> None:
         """The coordinator was away when the holding was to be left: the next thread at the queue leaves it."""
@@ -116,15 +137,37 @@ class Taking:
         boxes = self._open_boxes(running)
         # A thread barred from some boxes must not block here and delay unrestricted ones.
         crowded = len(boxes) < len(running)
-        wait = timedelta(0) if crowded else self._wait
+        wait = timedelta(0) if crowded or self.gathering.is_due() else self._wait
         while self._unleft:
             self._unleft[-1].leave_all()
             self._unleft.pop()
         hold = self._queue.take(boxes, wait=wait, ttl=self._keeper.ttl, share=self._threads)
-        if hold is None:
-            return None, CROWDED_PAUSE if crowded else timedelta(0)
+        if hold is not None:
+            self._begin(hold)
+            return hold, timedelta(0)
+        hold = self._take_gathered()
+        return hold, CROWDED_PAUSE if crowded and hold is None else timedelta(0)
+
+    def _take_gathered(self) -> Hold | None:
+        """What was gathered of one box."""
+        while (found := self.gathering.take()) is not None:
+            box, jobs = found
+            try:
+                if self._stopping.is_set() or self._pauses.paused(box):
+                    self._queue.push(box, jobs)
+                    continue
+                hold = self._queue.seize(box, jobs, ttl=self._keeper.ttl)
+            except BaseException:
+                self.gathering.put_back(box, jobs)
+                raise
+            if hold is not None:
+                self._begin(hold)
+                return hold
+        return None
+
+    def _begin(self, hold: Hold) -> None:
         self.at_work.begin(hold)
-        return hold, timedelta(0)
+        self.gathering.begin(hold)
 
     def _may_hand_over(self, box: Box) -> bool:
         """Whether that leaves the other boxes a thread, even if the one at the queue takes this box as well."""
@@ -140,7 +183,7 @@ class Taking:
         if hold is None:
             self._idle.cancel()
             return 0
-        self.at_work.begin(hold)
+        self._begin(hold)
         self._idle.give(hold)
         return len(hold.jobs)
 

@@ -85,6 +85,8 @@ class Report:
     """False where rows were read and no outcome was recorded for any of them."""
     weight: int = 0
     """Bytes of the payloads that were read."""
+    sending: float = 0.0
+    """Seconds that the transports took."""
     unreachable: Mapping[str, Unavailable] = field(default_factory=dict)
     """By transport, why its receiver could not be reached. Its items stay as they were."""
     reached: Collection[str] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import timedelta
 
 from boxengine.engine.polling.schedule import Schedule
@@ -21,17 +21,21 @@ class Listener:
         *,
         queue_announced: Callable[[], object],
         ring: Callable[[Iterable[Signal]], object] = lambda _signals: None,
+        want: Callable[[str, Collection[int]], Collection[int]] = lambda _box_name, buckets: buckets,
         read_from_start: Callable[[str], object] = lambda _box_name: None,
     ) -> None:
         """Args:
         queue_announced: queues the buckets announced in the schedule, as ``Poller.queue_announced`` does.
         ring: wakes the claimers of long jobs; ignores signals of other boxes.
-            read_from_start: told of boxes with old rows that are pending again, as ``Bounding.read_from_start`` is.
+        want: has this process's threads read buckets that they hold once more, and returns the others, as ``Processor.want``
+            does.
+        read_from_start: told of boxes with old rows that are pending again, as ``Bounding.read_from_start`` is.
         """
         self._wakeups = wakeups
         self._schedule = schedule
         self._queue_announced = queue_announced
         self._ring = ring
+        self._want = want
         self._read_from_start = read_from_start
 
     def turn(self) -> timedelta:
@@ -50,7 +54,8 @@ class Listener:
                 continue
             due = {signal.bucket for signal in told if signal.bucket is not None and signal.due}
             perhaps = {signal.bucket for signal in told if signal.bucket is not None and not signal.due}
-            self._schedule.announce(box_name, due)
+            if due:
+                self._schedule.announce(box_name, self._want(box_name, due))
             self._schedule.wake(box_name, perhaps)
         # Not left to a poller thread, which would have to wake up first: that would delay an item by 0.15 ms.
         self._queue_announced()

@@ -180,7 +180,8 @@ class Poller:
             self._gaps.pop(task, None)
             return max(self._timing.shortest_gap, 2 * seconds)
         # All due rows are already being worked on: poll less and less often.
-        gap = min(self._timing.longest_gap, 2 * self._gaps.get(task, self._timing.shortest_gap))
+        longest = self._timing.longest_named_gap if isinstance(task, Announce) else self._timing.longest_gap
+        gap = min(longest, 2 * self._gaps.get(task, self._timing.shortest_gap))
         self._gaps[task] = gap
         return gap
 

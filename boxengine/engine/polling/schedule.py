@@ -36,6 +36,8 @@ class Schedule:
         """Looks that wake-ups have asked for and no thread has begun."""
         self._named: dict[Announce, set[int]] = {}
         """Buckets that writers have named, by the announcement that will queue them."""
+        self._barren: dict[str, frozenset[int]] = {box.name: frozenset() for box in boxes}
+        """Of boxes with strict order, the buckets whose last hold found nothing due: their rows wait for an earlier one."""
         self._taken: dict[Task, float] = {}
         """Tasks in progress, with the time for which they have been requested again meanwhile."""
         start = clock.monotonic()
@@ -115,21 +117,28 @@ class Schedule:
     def announce(self, box_name: str, buckets: Iterable[int], *, within: float = 0.0) -> None:
         """Reports that these buckets have due rows, and asks for them to be queued ``within`` so many seconds.
 
-        Under strict order a new row may have to wait for an earlier one, so there it asks for a look at the partition instead.
+        Under strict order a new row may have to wait for an earlier one. So where the last hold of a bucket found nothing due, it
+        asks for a look at the partition instead.
         """
         box = self._boxes.get(box_name)
         if box is None:
             return
-        if box.strict_order is not StrictOrder.NONE:
-            self.wake(box_name, buckets, within=within)
-            return
         count = self._partitions[box_name]
+        doubtful = self._barren[box_name].intersection(buckets)
+        if doubtful:
+            self.wake(box_name, doubtful, within=within)
         with self._changed:
             for bucket in buckets:
-                if bucket in box.buckets:
+                if bucket in box.buckets and bucket not in doubtful:
                     task = Announce(box, bucket % count)
                     self._named.setdefault(task, set()).add(bucket)
                     self._ask_for([task], within=within)
+
+    def found(self, box: Box, *, due: Iterable[int], nothing: Iterable[int]) -> None:
+        """What the first batch of a hold found in its buckets."""
+        if box.strict_order is not StrictOrder.NONE:
+            with self._changed:
+                self._barren[box.name] = self._barren[box.name].difference(due).union(nothing)
 
     def check(self, box_name: str, *, within: float) -> None:
         """Asks for the box to be checked ``within`` so many seconds."""

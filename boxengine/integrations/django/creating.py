@@ -11,6 +11,7 @@ from django.db import IntegrityError, connections, router, transaction
 
 from boxengine.adapters.sql.creating.size_in_force import QUESTIONS, SizeInForce
 from boxengine.adapters.sql.waking.listen import CHANNEL
+from boxengine.adapters.sql.waking.telling import signals_of
 from boxengine.adapters.system import SystemClock
 from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer
 from boxengine.app.boxes import Boxes
@@ -18,7 +19,7 @@ from boxengine.domain.box import Box, BoxType
 from boxengine.engine.create import Creator
 from boxengine.engine.observation import NullObserver
 from boxengine.errors import InvalidItem
-from boxengine.ports import Attributes, Inserted, Signal
+from boxengine.ports import Attributes, Inserted
 from boxengine.settings.names import box_name
 
 if TYPE_CHECKING:
@@ -198,11 +199,8 @@ class DjangoRows:
         return row[0] if row else None
 
     def _wake(self, alias: str, rows: Sequence[Attributes]) -> None:
-        alone = rows[0] if len(rows) == 1 else None
-        bucket = alone["bucket"] if alone is not None else None
-        due = alone is None or alone.get("available_at") is None
         self._boxes.wake(
-            [Signal(self._box.name, bucket, due=due)],
+            signals_of(self._box, rows),
             notify=lambda text: self._notify(alias, text),
             after_commit=lambda send: transaction.on_commit(send, using=alias, robust=True),
         )

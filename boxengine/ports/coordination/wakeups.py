@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import NamedTuple, Protocol
 
 _TOO_LONG = 10
 """Digits of a bucket."""
 _AGAIN = "again"
+MOST_NAMED = 256
+"""Buckets that one transaction names. Beyond that it names its box alone: looking is then as cheap as listening."""
 
 
 class Signal(NamedTuple):
@@ -30,16 +33,36 @@ class Signal(NamedTuple):
         return f"{self.box_name}:{self.bucket}{'' if self.due else '?'}"
 
     @classmethod
-    def decode(cls, text: str) -> Signal:
-        """The signal in a message. A foreign message on the channel decodes to the name of a box that nobody knows."""
-        box_name, colon, bucket = text.rpartition(":")
-        if colon and bucket == _AGAIN:
-            return cls(box_name, None, again=True)
-        number = bucket.removesuffix("?")
+    def decode(cls, text: str) -> list[Signal]:
+        """The signals in a message. A foreign message on the channel decodes to the name of a box that nobody knows."""
+        box_name, colon, names = text.rpartition(":")
+        if colon and names == _AGAIN:
+            return [cls(box_name, None, again=True)]
+        named = names.removesuffix("?")
+        numbers = named.split(",") if colon and len(named) < _TOO_LONG * MOST_NAMED else [""]
         # A longer number is no bucket, and Python refuses to convert thousands of digits.
-        if colon and number.isascii() and number.isdigit() and len(number) < _TOO_LONG:
-            return cls(box_name, int(number), due=number == bucket)
-        return cls(text, None)
+        if all(number.isascii() and number.isdigit() and len(number) < _TOO_LONG for number in numbers):
+            return [cls(box_name, int(number), due=named == names) for number in numbers]
+        return [cls(text, None)]
+
+    @staticmethod
+    def encode_all(signals: Iterable[Signal]) -> list[str]:
+        """The messages for these signals, each once; buckets of one box travel together, as ``box:3,7,12``."""
+        named: dict[tuple[str, str], list[int]] = {}
+        for signal in signals:
+            if signal.bucket is None:
+                named.setdefault((signal.encode(), ""), [])
+            else:
+                named.setdefault((f"{signal.box_name}:", "" if signal.due else "?"), []).append(signal.bucket)
+        return [
+            f"{box_name}{','.join(map(str, some))}{mark}"
+            for (box_name, mark), buckets in named.items()
+            for some in _in_parts(list(dict.fromkeys(buckets)))
+        ]
+
+
+def _in_parts(buckets: list[int]) -> list[list[int]]:
+    return [buckets[start : start + MOST_NAMED] for start in range(0, len(buckets), MOST_NAMED)] or [[]]
 
 
 class Wakeups(Protocol):

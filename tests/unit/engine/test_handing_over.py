@@ -16,6 +16,7 @@ from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.adapters.system import SystemClock
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
+from boxengine.engine.delivering import gathering, taking
 from boxengine.engine.delivering.idle import IdleThreads, Turn
 from boxengine.engine.delivering.keeper import LeaseKeeper
 from boxengine.engine.delivering.processor import ProcessLimits, Processor
@@ -31,7 +32,7 @@ from tests.eventually import eventually
 from tests.unit.engine.bench import make_box, usual
 
 BOX = make_box(bucket_size=16)
-FOREVER = 60.0
+FOREVER = 3600.0
 HOLD = Hold(BOX, "token", (Job(1, 0, (1,)),), 1e9, frozenset({1}))
 
 
@@ -109,6 +110,31 @@ def test_each_thread_is_reserved_one_thing(idle: IdleThreads) -> None:
         idle.give(HOLD)
         idle.cancel()
         idle.left_queue()
+
+
+def test_one_thread_looks_again_soon_and_the_others_wait_on(idle: IdleThreads) -> None:
+    assert idle.can_watch(), "whoever takes its turn at the queue looks first"
+    idle.wait(0)
+    assert not idle.can_watch()
+    with ThreadPoolExecutor(2) as pool:
+        waiting(idle, pool, 2)
+        idle.watch(0.01)
+        assert eventually(lambda: idle._waiting == 1)
+        idle.watch(0.01)
+        assert eventually(lambda: idle._waiting == 0)
+
+
+def test_a_thread_that_looks_again_soon_is_there_for_what_comes_until_then(idle: IdleThreads) -> None:
+    idle.wait(0)
+    with ThreadPoolExecutor(1) as pool:
+        got = pool.submit(idle.wait, FOREVER)
+        assert eventually(lambda: idle._waiting == 1)
+        idle.watch(FOREVER)
+        assert eventually(lambda: idle._watching)
+        assert idle.reserve()
+        idle.give(HOLD)
+        assert got.result() is HOLD
+        assert not idle._watching
 
 
 def test_no_hold_is_lost_and_no_reservation_is_left_over_however_threads_come_and_go(idle: IdleThreads) -> None:
@@ -229,6 +255,111 @@ def test_what_no_thread_is_idle_for_is_queued() -> None:
         assert eventually(lambda: len(shop.work.begun) == 1)
         assert shop.processor.dispatch(BOX, jobs(1, 2)) == 1
         assert shop.queue.state(BOX).length == 1
+
+
+class Brief:
+    """``Work`` whose batches are quick; each waits to be let go."""
+
+    def __init__(self, box: Box) -> None:
+        self.box = box
+        self.begun: list[set[int]] = []
+        self.go_on = threading.Semaphore(0)
+        self.open = threading.Event()
+
+    def run(self, errand: Errand) -> Report:
+        self.begun.append(set(errand.positions))
+        while not self.go_on.acquire(timeout=0.01) and not self.open.is_set():
+            pass
+        return Report(claimed=1, exhausted=frozenset(errand.positions))
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread keeps up however long a test lets it wait."""
+    monkeypatch.setattr(gathering, "PATIENCE", FOREVER)
+
+
+def keeping_up(shop: Shop) -> Brief:
+    """Makes a thread of the shop work on bucket 1 of a box whose last batch was quick."""
+    brief = Brief(BOX)
+    shop.processor._works[BOX.name] = brief  # type: ignore[index]  # nobody else changes it
+    shop.processor.dispatch(BOX, jobs(0))
+    assert eventually(lambda: brief.begun == [{0}])
+    brief.go_on.release()
+    assert eventually(lambda: not shop.processor.at_work.by_box())
+    shop.processor.dispatch(BOX, jobs(1))
+    assert eventually(lambda: brief.begun == [{0}, {1}])
+    return brief
+
+
+@pytest.mark.usefixtures("patient")
+def test_what_comes_while_a_thread_keeps_up_is_its_next_hold_past_the_queue() -> None:
+    with Shop(threads=3) as shop:
+        brief = keeping_up(shop)
+        for bucket in (2, 3, 4):
+            assert shop.processor.dispatch(BOX, jobs(bucket)) == 1
+        assert (brief.begun, shop.queue.state(BOX).length) == ([{0}, {1}], 0)
+        brief.go_on.release()
+        assert eventually(lambda: brief.begun == [{0}, {1}, {2, 3, 4}])
+        assert shop.queue.state(BOX).length == 0
+
+
+def test_what_was_gathered_goes_to_another_thread_if_the_transport_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (gathering, taking):
+        monkeypatch.setattr(module, "PATIENCE", 0.5)
+    with Shop(threads=3) as shop:
+        brief = keeping_up(shop)
+        shop.processor.dispatch(BOX, jobs(2))
+        assert eventually(lambda: brief.begun == [{0}, {1}, {2}])
+
+
+@pytest.mark.usefixtures("patient")
+def test_where_every_other_thread_waits_at_the_queue_it_gets_what_comes() -> None:
+    with Shop(threads=2) as shop:
+        keeping_up(shop)
+        assert shop.processor.dispatch(BOX, jobs(2)) == 1
+        assert shop.queue.state(BOX).length == 1
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_bucket_with_new_rows_joins_what_was_gathered() -> None:
+    with Shop(threads=3) as shop:
+        brief = keeping_up(shop)
+        assert shop.processor.want(BOX.name, {1, 2}) == {2}
+        shop.processor.dispatch(BOX, jobs(2))
+        brief.go_on.release()
+        assert eventually(lambda: brief.begun == [{0}, {1}, {1, 2}])
+
+
+@pytest.mark.usefixtures("patient")
+def test_what_was_gathered_is_queued_for_others_when_the_worker_stops() -> None:
+    with Shop(threads=3) as shop:
+        brief = keeping_up(shop)
+        shop.processor.dispatch(BOX, jobs(2))
+        shop.processor.stop()
+        brief.open.set()
+        assert eventually(lambda: shop.queue.state(BOX).length == 1)
+
+
+@pytest.mark.usefixtures("patient")
+def test_what_was_gathered_of_a_box_that_is_paused_waits_in_the_queue() -> None:
+    with Shop(threads=3) as shop:
+        brief = keeping_up(shop)
+        shop.processor.dispatch(BOX, jobs(2))
+        shop.processor._taking._pauses = Paused()  # type: ignore[assignment]
+        brief.go_on.release()
+        assert eventually(lambda: shop.queue.state(BOX).length == 1)
+        brief.open.set()
+
+
+class Paused:
+    """Every box is paused."""
+
+    def paused(self, _box: Box) -> bool:
+        return True
+
+    def running(self, _boxes: Sequence[Box]) -> Sequence[Box]:
+        return ()
 
 
 def test_many_jobs_are_queued_for_all_threads_to_share() -> None:

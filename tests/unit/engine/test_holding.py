@@ -10,6 +10,7 @@ import pytest
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.domain.job import Job
+from boxengine.engine.delivering.attended import Attended
 from boxengine.engine.delivering.holding import Holding
 from boxengine.engine.delivering.keeper import LeaseKeeper
 from boxengine.errors import QueueUnavailable
@@ -52,6 +53,9 @@ class Case:
         self.clock.advance(TTL / 2)
         self.keeper.turn()
 
+    def want(self, buckets: set[int]) -> frozenset[int]:
+        return self.holding.want(buckets, now=self.clock.monotonic())
+
     @property
     def in_time(self) -> bool:
         return self.holding.valid_until > self.clock.monotonic()
@@ -88,6 +92,48 @@ def test_a_bucket_wanted_again_stays_held() -> None:
     case.queue.push(case.box, [Job(1, 0, (9,))])
     assert case.holding.release({0, 1}) == {1}
     assert case.holding.buckets == {1, 2}
+
+
+def test_a_bucket_with_rows_that_came_during_the_batch_stays_held_though_the_coordinator_knows_nothing_of_them() -> (
+    None
+):
+    case = Case()
+    case.holding.reading({0, 1})
+    assert case.want({1, 2, 9}) == {1, 2}
+    assert case.holding.release({0, 1}) == {1}
+    assert case.holding.buckets == {1, 2}
+
+
+def test_rows_that_the_next_batch_sees_anyway_keep_no_bucket() -> None:
+    case = Case()
+    case.want({1})
+    case.holding.reading({1})
+    assert case.holding.release({1}) == frozenset()
+
+
+def test_hints_for_a_bucket_that_is_being_let_go_are_left_to_the_coordinator() -> None:
+    case = Case()
+    heard: list[frozenset[int]] = []
+    case.queue.meanwhile = lambda: heard.append(case.want({0, 1}))
+    case.holding.release({0})
+    assert heard == [{1}]
+    assert case.want({0}) == frozenset()
+
+
+def test_hints_are_left_to_the_coordinator_once_the_leases_may_have_run_out() -> None:
+    case = Case()
+    case.clock.advance(TTL)
+    assert case.want({0}) == frozenset()
+
+
+def test_of_the_buckets_with_new_rows_those_are_left_that_no_thread_holds() -> None:
+    case, attended = Case(), Attended()
+    now = case.clock.monotonic()
+    with attended.attending(case.holding):
+        assert attended.want(case.box.name, {1, 9}, now=now) == {9}
+        assert attended.want("another_outbox_item", {1}, now=now) == {1}
+        assert case.holding.release({1}) == {1}
+    assert attended.want(case.box.name, {1}, now=now) == {1}
 
 
 def test_what_the_coordinator_was_not_told_is_still_held_and_can_be_told_later(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,12 +195,24 @@ def test_where_a_writer_names_no_bucket_all_partitions_are_looked_at(watch: Watc
     assert (watch.queued, watch.looks) == (1, before + 2)
 
 
-def test_under_strict_order_a_named_bucket_is_looked_at_for_its_first_row_may_be_resting() -> None:
+def test_under_strict_order_a_named_bucket_is_looked_at_where_the_last_hold_found_its_first_row_resting() -> None:
     watch = Watch(strict_order=StrictOrder.KEY, backoff=Backoff())
     watch.insert(1, errors_count=1, processed_at=watch.clock.now())
+    watch.schedule.found(watch.box, due=(), nothing=[1])
+    before = watch.looks
     watch.commit()
     watch.go_on(1)
     assert watch.queued == 0
+    assert watch.looks > before
+
+
+@pytest.mark.parametrize("order", StrictOrder)
+def test_a_named_bucket_is_queued_at_once_whatever_the_order(order: StrictOrder) -> None:
+    watch = Watch(strict_order=order, backoff=Backoff())
+    watch.go_on(30)
+    before = watch.looks
+    watch.commit()
+    assert (watch.queued, watch.looks) == (1, before)
 
 
 def test_a_named_bucket_waits_while_the_box_is_paused(watch: Watch) -> None:

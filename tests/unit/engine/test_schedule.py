@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from boxengine.adapters.memory.clock import ManualClock
+from boxengine.domain.box import Backoff, StrictOrder
 from boxengine.engine.polling.schedule import NEVER, Schedule
 from boxengine.engine.polling.tasks import Announce, Check, Look, Task
 from tests.unit.engine.bench import make_box
@@ -205,6 +206,29 @@ def test_buckets_that_the_box_does_not_have_are_not_announced(agenda: Agenda) ->
     agenda.schedule.announce(BOX.name, [6, 4_000_000_000])
     agenda.schedule.announce("somebody's else", [1])
     assert agenda.take() is None
+
+
+def test_under_strict_order_a_bucket_that_held_nothing_due_is_looked_at_until_it_does() -> None:
+    box = make_box(bucket_size=6, strict_order=StrictOrder.KEY, backoff=Backoff())
+    schedule = Schedule([box], partitions=3, clock=ManualClock())
+    schedule.take(wait=0.0)  # its check
+    schedule.found(box, due=(), nothing=[1, 2])
+    schedule.announce(box.name, [1, 4])
+    tasks = {schedule.take(wait=0.0), schedule.take(wait=0.0)}
+    assert tasks == {Look(box, 1), Announce(box, 1)}
+    assert {task.buckets for task in tasks if isinstance(task, Announce)} == {frozenset({4})}
+    for task in tasks:
+        assert task is not None
+        schedule.done(task)
+    schedule.found(box, due=[1], nothing=())
+    schedule.announce(box.name, [1])
+    assert schedule.take(wait=0.0) == Announce(box, 1)
+
+
+def test_without_strict_order_every_named_bucket_is_announced(agenda: Agenda) -> None:
+    agenda.schedule.found(BOX, due=(), nothing=[1])
+    agenda.schedule.announce(BOX.name, [1])
+    assert agenda.announcement().buckets == {1}
 
 
 def test_a_box_is_known_by_its_name_whatever_its_partition_strategy_is() -> None:

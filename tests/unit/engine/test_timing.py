@@ -20,6 +20,7 @@ BROKEN: list[dict[str, float]] = [
     {"longest_lease": 3.0},
     {"look_again": 2.5},
     {"longest_gap": 0.5},
+    {"longest_named_gap": 0.3},
     {"longest_idle": 0.3},
     {"survey": 6.0},
     {"empty": 4.5},

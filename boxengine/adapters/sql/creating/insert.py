@@ -27,6 +27,7 @@ from boxengine.adapters.sql.shape.tables import reflect
 from boxengine.adapters.sql.waking.after_commit import Send, send_after_commit
 from boxengine.adapters.sql.waking.eased_notify import EasedNotify
 from boxengine.adapters.sql.waking.listen import CHANNEL
+from boxengine.adapters.sql.waking.telling import signal_of, signals_of
 from boxengine.domain.box import Box, BoxType, Storage
 from boxengine.domain.new_values import check_values
 from boxengine.errors import InvalidItem
@@ -103,7 +104,7 @@ class SqlRows:
         notifies = send is None and self._notify and self._into(connection).notifies
         riding = notifies and not keyed and len(rows) == 1
         if riding:
-            rows = [{**rows[0], TOLD: self._signal_of(rows[0]).encode()}]
+            rows = [{**rows[0], TOLD: signal_of(self._box, rows[0]).encode()}]
         try:
             inserted = self._insert_rows(connection, rows, keyed=keyed)
         except (StatementError, TypeError, ValueError) as error:
@@ -111,10 +112,10 @@ class SqlRows:
             self._demand_json_options(rows, error)
             raise
         if send is not None:
-            signal = self._signal_of(rows[0]) if len(rows) == 1 else Signal(self._box.name, None)
-            send_after_commit(connection, [signal], send)
+            send_after_commit(connection, signals_of(self._box, rows), send)
         elif notifies and not riding:
-            connection.execute(select(func.pg_notify(CHANNEL, self._box.name)))
+            for text in Signal.encode_all(signals_of(self._box, rows)):
+                connection.execute(select(func.pg_notify(CHANNEL, text)))
         return inserted
 
     def _number(self, key: str) -> int:
@@ -161,9 +162,6 @@ class SqlRows:
         return Inserted(ids, frozenset(known))
 
     # ── the wake-up ──────────────────────────────────────────────────────────────────────────────────
-
-    def _signal_of(self, row: Attributes) -> Signal:
-        return Signal(self._box.name, row["bucket"], due=row.get("available_at") is None)
 
     def _sender(self, connection: Connection) -> Send | None:
         """The function to call after the commit. None: there is nothing to send, or the transaction notifies by itself."""

@@ -124,7 +124,7 @@ def _execute(driver: Any, statement: str, values: Any) -> None:
 def _notifying(signals: list[Signal], dialect: Dialect) -> tuple[str, Any]:
     """One statement that sends all of them, with its values, as the driver takes both."""
     text, positional = _compiled(dialect)
-    texts = [signal.encode() for signal in signals]
+    texts = Signal.encode_all(signals)
     return text, (texts,) if positional else {"texts": texts}
 
 

@@ -66,7 +66,7 @@ class PostgresWakeups:
             raise StoreUnavailable(
                 f"the database's notifications: {str(error).strip() or type(error).__name__}"
             ) from error
-        return [Signal.decode(notice.payload) for notice in arrived]
+        return [signal for notice in arrived for signal in Signal.decode(notice.payload)]
 
     def close(self) -> None:
         self._closed = True
