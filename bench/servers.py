@@ -25,8 +25,9 @@ from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
 
 OUTBOX = "order_outbox_item"
 INBOX = "payment_inbox_item"
-LOG_PREFIX = "app=%a "
-"""The prefix of PostgreSQL's log lines, by which ``bench.counting`` finds out who sent a statement."""
+LOG_PREFIX = "app=%a pid=%p "
+"""The prefix of PostgreSQL's log lines, by which ``bench.counting`` finds out who sent a statement, and ``bench.console`` which
+lines are about the same one."""
 BUFFERS = {"shared_buffers": "1GB", "max_wal_size": "8GB"}
 """Usual settings for tables of this size. With an untouched installation's 128 MB and 1 GB, the rate of every program, the
 floors included, halves at a million rows. Durability stays the default."""

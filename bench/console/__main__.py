@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import re
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,13 +12,14 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.console.site import Running, running
-from bench.console.tabs import Tabs, Timings
+from bench.console.statements import statements_in
+from bench.console.tabs import KINDS, Items, Tabs, Timings
 from bench.servers import Scale, Stand
 
 ALONE, SILENT, WATCHED = "without tabs", "with tabs that ask the database nothing", "with tabs"
-"""The parts of a round. The second shows what the console's own processor time costs a worker on the same machine."""
+"""The parts of a round. The second shows what the console's own processor time costs a worker on the same machine. Statements are
+measured in a part behind the last round, because their log would be a part of the cost."""
 PAGE_SECONDS, STATEMENT_MS, CPU_SHARE, DELIVERY_RATIO = 0.2, 50.0, 0.01, 1.1
-_STATEMENT = re.compile(r".*duration: ([\d.]+) ms(?:  (?:statement|execute [^:]*|parse [^:]*|bind [^:]*): (.*))?")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,8 +28,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rows", type=int, default=5_000_000, help="of the table; a tenth pending, a hundredth failed")
     parser.add_argument("--drain", type=int, default=10_000, help="items that the worker delivers a second, at most")
     parser.add_argument("--tabs", type=int, default=10)
-    parser.add_argument("--rounds", type=int, default=5, help="each without tabs, with silent ones, and with real ones")
-    parser.add_argument("--seconds", type=float, default=90.0, help="of each part of a round")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=5,
+        help="each without tabs, with silent ones, and with real ones; in the end, a part for the statements",
+    )
+    parser.add_argument("--seconds", type=float, default=90.0, help="of each part, the last for statements")
     options = parser.parse_args(arguments)
     out = Console(width=160)
     with tempfile.TemporaryDirectory(prefix="boxengine-bench-", ignore_cleanup_errors=True) as folder:
@@ -43,30 +47,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _measure(load: Running, options: argparse.Namespace, out: Console) -> int:
-    timings, shares, rates = Timings(), list[float](), list[float]()
+    timings, shares, rates, items = Timings(), list[float](), list[float](), Items.of(load)
     p99: dict[str, list[float]] = {ALONE: [], SILENT: [], WATCHED: []}
     for _ in range(options.rounds):
         for part, measured in p99.items():
-            tabs = None if part == ALONE else Tabs(load.port, options.tabs, silent=part == SILENT)
+            tabs = None if part == ALONE else Tabs(load.port, options.tabs, items, silent=part == SILENT)
             began, delivered = time.time(), load.delivered()
-            console, whole = load.database_seconds(console=True), load.database_seconds(console=False)
+            console, whole = load.console_seconds(), load.database_seconds()
             if tabs:
                 tabs.start()
             time.sleep(options.seconds)
             ended = time.time()
+            if part == WATCHED:
+                shares.append((load.console_seconds() - console) / max(0.01, load.database_seconds() - whole))
             rates.append((load.delivered() - delivered) / (ended - began))
             measured.append(_share(_latencies(load.latencies, began, ended), 0.99))
-            if part == WATCHED:
-                shares.append(
-                    (load.database_seconds(console=True) - console)
-                    / max(0.01, load.database_seconds(console=False) - whole)
-                )
             if tabs:
                 tabs.stop()
             if tabs and part == WATCHED:
                 _merge(timings, tabs.timings)
-    statements = _statements(load.log)
-    return _report(out, timings, statements, shares, rates, p99)
+    return _report(out, timings, _statements(load, items, options), shares, rates, p99)
+
+
+def _statements(load: Running, items: Items, options: argparse.Namespace) -> dict[str, list[float]]:
+    """By text: the milliseconds that each execution took, in a part of their own."""
+    with load.logged() as port:
+        tabs = Tabs(port, options.tabs, items)
+        tabs.start()
+        time.sleep(options.seconds)
+        tabs.stop()
+    return statements_in(load.log) or {"none": [0.0]}
 
 
 def _report(
@@ -92,12 +102,14 @@ def _report(
     pages = max(_share(each, 0.95) for each in timings.seconds.values())
     statement = max(map(max, statements.values()))
     share, ratio = _share(shares, 0.5), _share(ratios, 0.5)
+    unseen = [kind for kind in KINDS if kind not in timings.seconds]
     verdicts = {
         f"slowest page, p95: {1000 * pages:.0f} ms": pages <= PAGE_SECONDS,
         f"slowest statement: {statement:.1f} ms": statement <= STATEMENT_MS,
         f"the console's share of the database's processor time: {share:.2%}": share <= CPU_SHARE,
         f"delivery's p99 with tabs over without: {ratio:.2f}; with tabs that ask the database nothing: "
         f"{_share(floors, 0.5):.2f}": ratio <= DELIVERY_RATIO,
+        f"pages and actions that never came up: {len(unseen)} {unseen[:3]}": not unseen,
         f"answers that were errors: {len(timings.wrong)} {timings.wrong[:3]}": not timings.wrong,
     }
     for part, seconds in p99.items():
@@ -120,16 +132,6 @@ def _table_of(statements: dict[str, list[float]], title: str, rank: Callable[[li
 def _latencies(path: Path, began: float, ended: float) -> list[float]:
     found = (line.split() for line in path.read_text().splitlines() if line.count(" ") == 1)
     return [float(seconds) for at, seconds in found if began <= float(at) <= ended] or [float("nan")]
-
-
-def _statements(log: Path) -> dict[str, list[float]]:
-    """By statement text without numbers: the milliseconds that each execution took."""
-    found: dict[str, list[float]] = defaultdict(list)
-    for line in log.read_text(errors="replace").splitlines():
-        match = _STATEMENT.match(line)
-        if match and match[2]:
-            found[re.sub(r"\d+(, \d+)*", "N", match[2])].append(float(match[1]))
-    return found or {"none": [0.0]}
 
 
 def _merge(into: Timings, more: Timings) -> None:

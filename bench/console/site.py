@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import sys
@@ -17,35 +16,60 @@ from pathlib import Path
 import psycopg
 import sqlalchemy as sa
 
+from bench.console.processes import Sessions, postmaster_of, whole
 from bench.servers import OUTBOX, Site, Stand
+from boxengine.domain.item import Status
 from boxengine.embedded.process import ServerProcess, free_port
 
 PROBE, IDLE = "probe_outbox_item", "idle_outbox_item"
 TOKEN = "bench"
 FAILED_SHARE, PENDING_SHARE = 0.01, 0.1
 PROBES_PER_SECOND = 100
-TICK = os.sysconf("SC_CLK_TCK")
+QUIET, LOGGED = "console", "console_logged"
+"""The database roles of the two consoles. Writing each statement to the log would be a part of the cost that is measured, so the
+statements are those of a second console, which runs only while they are measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
     """The running database, worker and console, under load."""
 
+    stand: Stand
     site: Site
     port: int
     latencies: Path
-    log: Path
+    sessions: Sessions
+    """Those of the console."""
+    postmaster: int
+
+    @property
+    def log(self) -> Path:
+        """PostgreSQL's."""
+        return self.stand.postgres_log
 
     def delivered(self) -> int:
         """How many rows of the large table have been delivered so far."""
         return _delivered(self.site)
 
-    def database_seconds(self, *, console: bool) -> float:
-        """The processor time so far of the console's database sessions, or of all sessions."""
-        where = "WHERE usename = 'console'" if console else "WHERE backend_type = 'client backend'"
-        with psycopg.connect(self.site.dsn) as connection:
-            pids = [row[0] for row in connection.execute(f"SELECT pid FROM pg_stat_activity {where}")]
-        return sum(map(_seconds_of, pids))
+    def console_seconds(self) -> float:
+        """The processor time so far of the console's database sessions."""
+        return self.sessions.seconds()
+
+    def database_seconds(self) -> float:
+        """The processor time so far of all of PostgreSQL."""
+        return whole(self.postmaster)
+
+    def ids(self, status: Status, limit: int) -> list[int]:
+        """The oldest items of the large table with this status."""
+        query = f"SELECT id FROM {OUTBOX}s WHERE status = {status:d} ORDER BY id LIMIT {limit}"
+        with psycopg.connect(self.site.dsn, application_name="feeder") as connection:
+            return [item_id for (item_id,) in connection.execute(query.encode())]
+
+    @contextmanager
+    def logged(self) -> Iterator[int]:
+        """The port of a second console, all of whose statements PostgreSQL writes to its log."""
+        with _console(self.stand, self.site, LOGGED) as port:
+            yield port
 
 
 @contextmanager
@@ -67,19 +91,8 @@ def running(stand: Stand, *, rows: int, per_second: int) -> Iterator[Running]:
         settings["console"] = {"operate_token": TOKEN}
         site.config.write_text(json.dumps(settings))
         fill(site, rows)
-        console = site.config.with_name("console.yml")
-        console.write_text(json.dumps(settings | {"database": {"url": _console_url(site)}}))
-        port, stop = free_port(), threading.Event()
-        log = stand.folder
-        command = [sys.executable, "-m", "boxengine", "--config"]
-        worker = ServerProcess(
-            [*command, str(site.config), "start", "-c", "4"], log_path=log / "worker.log", last_signal=signal.SIGTERM
-        )
-        web = ServerProcess(
-            [*command, str(console), "web", "--port", str(port)],
-            log_path=log / "console.log",
-            last_signal=signal.SIGTERM,
-        )
+        stop = threading.Event()
+        worker = _started(stand, "worker", site.config, "start", "-c", "4")
         threads = [
             threading.Thread(target=_top_up, args=(site, stop), daemon=True),
             threading.Thread(target=_probe, args=(site, stop), daemon=True),
@@ -87,14 +100,34 @@ def running(stand: Stand, *, rows: int, per_second: int) -> Iterator[Running]:
         for thread in threads:
             thread.start()
         try:
-            web.wait_until(lambda: _answers(port), patience=timedelta(seconds=60))
-            yield Running(site, port, latencies, stand.postgres_log)
+            postmaster = _postmaster(site)
+            with Sessions(postmaster, QUIET) as sessions, _console(stand, site, QUIET) as port:
+                yield Running(stand, site, port, latencies, sessions, postmaster)
         finally:
             stop.set()
             for thread in threads:
                 thread.join(30)
-            for process in (web, worker):
-                process.stop(signal.SIGTERM, patience=timedelta(seconds=30))
+            worker.stop(signal.SIGTERM, patience=timedelta(seconds=30))
+
+
+@contextmanager
+def _console(stand: Stand, site: Site, role: str) -> Iterator[int]:
+    """A console that connects to the database under this role; yields its port."""
+    host = site.dsn.split("@")[-1]
+    settings = json.loads(site.config.read_text()) | {"database": {"url": f"postgresql+psycopg://{role}@{host}"}}
+    config, port = site.config.with_name(f"{role}.yml"), free_port()
+    config.write_text(json.dumps(settings))
+    web = _started(stand, role, config, "web", "--port", str(port))
+    try:
+        web.wait_until(lambda: _answers(port), patience=timedelta(seconds=60))
+        yield port
+    finally:
+        web.stop(signal.SIGTERM, patience=timedelta(seconds=30))
+
+
+def _started(stand: Stand, name: str, config: Path, *arguments: str) -> ServerProcess:
+    command = [sys.executable, "-m", "boxengine", "--config", str(config), *arguments]
+    return ServerProcess(command, log_path=stand.folder / f"{name}.log", last_signal=signal.SIGTERM)
 
 
 def fill(site: Site, rows: int) -> None:
@@ -112,13 +145,14 @@ def fill(site: Site, rows: int) -> None:
         connection.execute(f"UPDATE {OUTBOX}s SET errors_count = 0, error_log = NULL WHERE status = 0")
         connection.execute(f"UPDATE {OUTBOX}s SET event_key = 'f' || event_key WHERE status = 1")
         connection.execute(f"VACUUM ANALYZE {OUTBOX}s")
-        connection.execute("CREATE ROLE console LOGIN SUPERUSER")
-        connection.execute("ALTER ROLE console SET log_min_duration_statement = 0")
+        for role in (QUIET, LOGGED):
+            connection.execute(f"CREATE ROLE {role} LOGIN SUPERUSER")
+        connection.execute(f"ALTER ROLE {LOGGED} SET log_min_duration_statement = 0")
 
 
-def _console_url(site: Site) -> str:
-    host = site.dsn.split("@")[-1]
-    return f"postgresql+psycopg://console@{host}"
+def _postmaster(site: Site) -> int:
+    with psycopg.connect(site.dsn, application_name="feeder") as connection:
+        return postmaster_of(connection.info.backend_pid)
 
 
 def _top_up(site: Site, stop: threading.Event) -> None:
@@ -151,14 +185,6 @@ def _probe(site: Site, stop: threading.Event) -> None:
         with engine.begin() as connection:
             site.boxes.create_outbox_item(connection, PROBE, event_key=str(number), payload=b"x")
     engine.dispose()
-
-
-def _seconds_of(pid: int) -> float:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / TICK
 
 
 def _answers(port: int) -> bool:
