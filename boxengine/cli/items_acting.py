@@ -24,6 +24,7 @@ from boxengine.cli.item_options import (
     connected,
     item_filter,
 )
+from boxengine.cli.left_alone import explain_items
 from boxengine.cli.text import counted
 from boxengine.domain.item import Status
 from boxengine.engine.item_actions import SUITABLE, Action, ItemActions
@@ -123,6 +124,7 @@ delete = _command(Action.DELETE)
 
 
 def _perform(actions: ItemActions, box: Box, action: Action, which: ItemFilter, wish: _Wish) -> None:
+    explain_items(actions.passed_over(box, action, which))
     count = actions.count(box, action, which)
     count = count if wish.limit is None else min(count, wish.limit)
     if wish.dry_run:

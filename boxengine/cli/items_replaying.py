@@ -9,6 +9,7 @@ import typer
 from boxengine.cli.asking import ask, refuse_without_terminal
 from boxengine.cli.context import globals_of, output, print_json
 from boxengine.cli.item_options import AsJson, BoxName, EventKey, From, Ids, Numbers, To, connected, item_filter
+from boxengine.cli.left_alone import explain_items
 from boxengine.cli.text import counted
 from boxengine.domain.box import Storage
 from boxengine.errors import BoxError
@@ -83,6 +84,7 @@ def replay(
                 f"box {box} has storage: log, and its items cannot be replayed: its rows do not record what was delivered{way}"
             )
         replays = replaying.Replays(servers.items)
+        explain_items(replays.passed_over(found, which))
         count = replays.count(found, which)
         count = count if limit is None else min(count, limit)
         if count and not (dry_run or yes):

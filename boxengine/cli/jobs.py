@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +15,7 @@ from boxengine.cli.context import connect_to_jobs, globals_of, jobs_chosen, prin
 from boxengine.cli.ids import ids_in
 from boxengine.cli.job_schedules import schedule_rows, schedule_table
 from boxengine.cli.job_status import JobLook, job_table
+from boxengine.cli.left_alone import explain
 from boxengine.cli.text import aligned, counted, printable
 from boxengine.domain.item import rfc3339
 from boxengine.domain.jobs import FINAL, JobBox, JobState, Waits
@@ -122,6 +123,7 @@ def cancel(
     which = JobFilter(ids=_chosen(numbers, ids), states=status, task=task, lock_key=lock_key)
     with _desk(globals_of(context).boxes(), box) as (desk, found):
         _agreed(which, yes=yes, what="cancel")
+        _explain(desk, found, which, takes=set(JobState).difference(FINAL))
         say(f"{counted(desk.cancel(found, which), 'job')} canceled or asked to stop")
 
 
@@ -148,6 +150,7 @@ def retry(
     which = JobFilter(ids=_chosen(numbers, ids), states=states, task=task, lock_key=lock_key)
     with _desk(globals_of(context).boxes(), box) as (desk, found):
         _agreed(which, yes=yes, what="retry")
+        _explain(desk, found, which, takes=FINAL if states is None else states)
         say(f"{counted(desk.retry(found, which), 'job')} queued again")
 
 
@@ -275,6 +278,15 @@ def _agreed(which: JobFilter, *, yes: bool, what: str) -> None:
     """Requires ``--yes`` for jobs that are not named by id."""
     if which.ids is None and not yes:
         raise typer.BadParameter(f"is needed to {what} jobs that are not named by id", param_hint="--yes")
+
+
+def _explain(desk: JobDesk, box: JobBox, which: JobFilter, *, takes: Collection[JobState]) -> None:
+    """Says which of the ids that were named are left alone."""
+    if which.ids is None:
+        return
+    states = {row["id"]: row["status"] for row in desk.list(box, JobFilter(ids=which.ids), limit=len(which.ids))}
+    left = [each for each in which.ids if states.get(each) not in takes]
+    explain("job", {each: states.get(each) for each in left})
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:

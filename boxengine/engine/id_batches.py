@@ -1,10 +1,11 @@
-"""The ids of the rows that a filter means, in batches: how actions on many items walk through a table."""
+"""The ids of the rows that a filter means: how actions on many items walk through a table, and what they pass over."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from boxengine.domain.box import Box
+from boxengine.domain.item import Status
 from boxengine.domain.item_id import ItemId
 from boxengine.ports import ItemFilter, ItemsStore
 
@@ -28,3 +29,17 @@ def id_batches(
             yield ids
             after = ids[-1]
             remaining = None if remaining is None else remaining - len(ids)
+
+
+def passed_over(
+    store: ItemsStore, box: Box, which: ItemFilter, takes: Iterable[ItemFilter]
+) -> Mapping[ItemId, Status | None]:
+    """Of the ids that ``which`` names, those that no filter of ``takes`` means, with their status; None: no such item."""
+    if not which.ids:
+        return {}
+    limit = len(which.ids)
+    taken = {each for part in takes for each in store.ids(box, part, after=None, limit=limit)}
+    rest = tuple(each for each in which.ids if each not in taken)
+    rows = store.page(box, ItemFilter(ids=rest), after=None, limit=limit) if rest else ()
+    found = {row.id: Status(row.status) for row in rows}
+    return {each: found.get(each) for each in rest}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import assert_never
@@ -10,7 +10,7 @@ from typing import assert_never
 from boxengine.domain.box import Box
 from boxengine.domain.item import Status
 from boxengine.domain.item_id import ItemId
-from boxengine.engine.id_batches import id_batches
+from boxengine.engine.id_batches import id_batches, passed_over
 from boxengine.engine.observation import NullObserver
 from boxengine.errors import BoxError, QueueUnavailable
 from boxengine.ports import FailureMemory, ItemFilter, ItemsStore, Observer, events
@@ -60,6 +60,10 @@ class ItemActions:
     def count(self, box: Box, action: Action, which: ItemFilter) -> int:
         """How many items the action would take."""
         return sum(self._store.count(box, part) for part in _parts(narrowed(action, which)))
+
+    def passed_over(self, box: Box, action: Action, which: ItemFilter) -> Mapping[ItemId, Status | None]:
+        """Of the ids that the filter names, those that the action does not take, with their status; None: no such item."""
+        return passed_over(self._store, box, which, _parts(narrowed(action, which)))
 
     def run(
         self,

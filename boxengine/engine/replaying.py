@@ -12,7 +12,7 @@ from dataclasses import replace
 from boxengine.domain.box import Box
 from boxengine.domain.item import ONLY_TO, Status
 from boxengine.domain.item_id import ItemId
-from boxengine.engine.id_batches import id_batches
+from boxengine.engine.id_batches import id_batches, passed_over
 from boxengine.errors import BoxError
 from boxengine.ports import Copying, ItemFilter, ItemsStore, Overtaking, Replay
 
@@ -72,6 +72,10 @@ class Replays:
     def count(self, box: Box, which: ItemFilter) -> int:
         """How many items it would be."""
         return self._store.count(box, narrowed(which))
+
+    def passed_over(self, box: Box, which: ItemFilter) -> Mapping[ItemId, Status | None]:
+        """Of the ids that the filter names, those that are not delivered, with their status; None: no such item."""
+        return passed_over(self._store, box, which, [narrowed(which)])
 
     def run(
         self,

@@ -102,6 +102,16 @@ def test_show_of_an_item_that_is_not_there_exits_with_1(project: Project) -> Non
 # ── acting ───────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_ids_that_are_left_alone_are_named_with_the_reason(failed: Project) -> None:
+    failed.execute("UPDATE order_outbox_items SET status = 2 WHERE id = 4")
+    assert "1 item retried" in failed.call("items", "retry", BOX, "2", "4", "7,99", "--yes")
+    assert failed.errors == "left alone: 4 (delivered), 7 (pending), 99 (no such item)\n"
+    assert "0 items deleted" in failed.call("items", "delete", BOX, "--ids", "2", "--yes")
+    assert failed.errors == "left alone: 2 (pending)\n"
+    assert "1 item replayed" in failed.call("items", "replay", BOX, "2", "4", "--yes")
+    assert failed.errors == "left alone: 2 (pending)\n"
+
+
 def test_a_dry_run_counts_and_changes_nothing(failed: Project) -> None:
     assert "6 items would be deleted" in failed.call("items", "delete", BOX, "--dry-run")
     assert answer(failed, "retry", BOX, "--dry-run", "--limit", "4") == {

@@ -91,6 +91,18 @@ def test_ids_go_behind_the_box_or_into_the_option(project: Project) -> None:
     assert [row["id"] for row in queued] == [6, 5, 4, 1]
 
 
+def test_ids_that_are_left_alone_are_named_with_the_reason(project: Project) -> None:
+    project.run("db", "create", "report_job")
+    for number in range(3):
+        project.run("create", "report_job", "--task", "export", "--args", json.dumps({"n": number}))
+    assert project.run("jobs", "retry", "report_job", "2", "99") == "0 jobs queued again\n"
+    assert project.errors == "left alone: 2 (queued), 99 (no such job)\n"
+    assert project.run("jobs", "cancel", "report_job", "3") == "1 job canceled or asked to stop\n"
+    assert project.errors == ""
+    assert project.run("jobs", "cancel", "report_job", "2,3") == "1 job canceled or asked to stop\n"
+    assert project.errors == "left alone: 3 (canceled)\n"
+
+
 def test_db_upgrade_makes_and_completes_the_tables_of_jobs_and_then_has_nothing_to_do(
     tmp_path: Path, postgres_url: str
 ) -> None:
