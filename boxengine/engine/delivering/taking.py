@@ -153,7 +153,7 @@ class Taking:
         while (found := self.gathering.take()) is not None:
             box, jobs = found
             try:
-                if self._stopping.is_set() or self._pauses.paused(box):
+                if self._stopping.is_set() or self._pauses.paused(box) or not self._open_boxes([box]):
                     self._queue.push(box, jobs)
                     continue
                 hold = self._queue.seize(box, jobs, ttl=self._keeper.ttl)

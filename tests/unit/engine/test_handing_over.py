@@ -352,6 +352,18 @@ def test_what_was_gathered_of_a_box_that_is_paused_waits_in_the_queue() -> None:
         brief.open.set()
 
 
+def test_what_was_gathered_does_not_take_the_last_thread_from_the_other_boxes() -> None:
+    other = make_box(name="other_outbox_item")
+    with Shop(threads=3, boxes=(BOX, other)) as shop:
+        for bucket in (1, 2):
+            hold = shop.queue.seize(BOX, jobs(bucket), ttl=timedelta(seconds=60))
+            assert hold is not None
+            shop.processor.at_work.begin(hold)
+        shop.processor._taking.gathering.put_back(BOX, jobs(3))
+        assert shop.processor._taking._take_gathered() is None
+        assert shop.queue.state(BOX).length == 1
+
+
 class Paused:
     """Every box is paused."""
 
