@@ -77,7 +77,7 @@ class Delivery:
         self._circuits = self._limited(observer, clock)
         plain = not self._routes.in_session and not pipeline.retry_strategies
         claims = store.plain_claims(box) if plain else store.claims(box)
-        resting = Resting(clock)
+        resting = Resting(clock, box.strict_order)
         remembered = Remembered(box, memory, observer=observer, ttl=limits.memory_ttl)
         self._batches = Batches(
             Parts(

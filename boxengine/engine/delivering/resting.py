@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item
 from boxengine.domain.item_id import ItemId
+from boxengine.engine.delivering.ordering import Ordering
 from boxengine.ports import Clock
 
 ATTEMPTS = 2
@@ -24,8 +27,9 @@ MOST = 10_000
 class Resting:
     """The resting items of one box in this process. Shared by threads; costs nothing while there are none."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, strict_order: StrictOrder) -> None:
         self._clock = clock
+        self._line = Ordering(strict_order).line
         self._lock = threading.Lock()
         self._failures: dict[ItemId, int] = {}
         self._until: dict[ItemId, float] = {}
@@ -57,15 +61,15 @@ class Resting:
                 self._until.pop(item_id, None)
 
     def awake(self, items: Sequence[Item]) -> Sequence[Item]:
-        """The items that may be sent: not those at rest, nor later items of their keys, which must not overtake them."""
+        """The items that may be sent: not those at rest, nor later ones of their lines, which must not overtake them."""
         now = self._clock.monotonic()
         with self._lock:
             asleep = {item_id for item_id, until in self._until.items() if until > now}
-        keys: set[str] = set()
-        awake = []
+        lines, awake = set[Any](), list[Item]()
         for item in items:
-            if item.id in asleep or item.event_key in keys:
-                keys.add(item.event_key)
+            line = self._line(item)
+            if item.id in asleep or line in lines:
+                lines.add(line)
             else:
                 awake.append(item)
         return awake

@@ -2,40 +2,63 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
+from math import inf
 
 from boxengine.domain.box import Box
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Clock, Duty, LeaseName, Leases
 
+RENEWED = 0.5
+"""Of a lease's time; after that, the next poll has it renewed."""
+MARGIN = 0.75
+"""Of a lease's time; after that, a poll waits for the answer, because another worker may soon have the lease."""
+
 
 class PartitionLeases:
-    """Renews each lease only when half of its time is over, so that few polls need a round trip for it."""
+    """Renews a lease behind a poll, once half of its time is over. So few polls need a round trip, and hardly any waits for it."""
 
     def __init__(self, leases: Leases, token: str, *, ttl: timedelta, clock: Clock) -> None:
         self._leases = leases
         self._token = token
         self._ttl = ttl
         self._clock = clock
-        self._renew_at: dict[LeaseName, float] = {}
+        self._acquired: dict[LeaseName, float] = {}
+        """Monotonic time at which a lease was last asked for, and had."""
 
     def hold(self, box: Box, partition: int) -> bool:
         """Whether this worker may poll the partition now."""
         name = LeaseName(Duty.POLLING, box.name, partition)
-        now = self._clock.monotonic()
-        if now < self._renew_at.get(name, 0.0):
-            return True
-        if not self._leases.acquire(name, self._token, ttl=self._ttl):
-            self._renew_at.pop(name, None)
-            return False
-        self._renew_at[name] = now + self._ttl.total_seconds() / 2
-        return True
+        return self._age(name) < MARGIN or self._acquire(name)
+
+    def keep(self, box: Box, partition: int) -> None:
+        """Renews the lease for the next poll, if it is time to; a coordinator that does not answer is left to that poll."""
+        name = LeaseName(Duty.POLLING, box.name, partition)
+        if RENEWED <= self._age(name) < 1:
+            with suppress(QueueUnavailable):
+                self._acquire(name)
 
     def release_all(self) -> None:
         """Lets others poll at once, when the worker stops."""
-        names, self._renew_at = list(self._renew_at), {}
+        names, self._acquired = list(self._acquired), {}
         try:
             for name in names:
                 self._leases.release(name, self._token)
         except QueueUnavailable:
             pass  # the leases expire by themselves
+
+    # ── steps ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _age(self, name: LeaseName) -> float:
+        """How much of its time is over, 1 for all of it; without end where there is no lease."""
+        acquired = self._acquired.get(name)
+        return inf if acquired is None else (self._clock.monotonic() - acquired) / self._ttl.total_seconds()
+
+    def _acquire(self, name: LeaseName) -> bool:
+        now = self._clock.monotonic()
+        if not self._leases.acquire(name, self._token, ttl=self._ttl):
+            self._acquired.pop(name, None)
+            return False
+        self._acquired[name] = now
+        return True

@@ -157,6 +157,7 @@ class Poller:
         self._observer.see(
             events.Polled(task.box, task.partition, found=polled.found, pushed=polled.pushed, seconds=seconds)
         )
+        self._leases.keep(task.box, task.partition)
         # Every bucket with due rows is now queued or in progress, and its holder drains it, however many rows it has.
         return Again(NEVER, self._gap(task, polled, seconds=seconds))
 

@@ -1,0 +1,34 @@
+"""Items whose outcome could not be recorded rest, and so do those that must not overtake them."""
+
+from __future__ import annotations
+
+import pytest
+
+from boxengine.adapters.memory.clock import ManualClock
+from boxengine.domain.box import StrictOrder
+from boxengine.domain.item import Item
+from boxengine.engine.delivering.resting import Resting
+from tests.unit.engine.bench import make_box
+
+CLOCK = ManualClock()
+BOX = make_box()
+
+
+def item(item_id: int, key: str, bucket: int) -> Item:
+    return Item(item_id, str(item_id), None, key, bucket, 0, None, b"", 0, CLOCK.now(), None, BOX, CLOCK.now())
+
+
+ITEMS = [item(1, "a", 1), item(2, "a", 1), item(3, "b", 1), item(4, "c", 2)]
+
+
+@pytest.mark.parametrize(
+    ("order", "awake"),
+    [(StrictOrder.NONE, [3, 4]), (StrictOrder.KEY, [3, 4]), (StrictOrder.BUCKET, [4])],
+)
+def test_followers_of_an_item_at_rest_rest_with_it(order: StrictOrder, awake: list[int]) -> None:
+    resting = Resting(CLOCK, order)
+    assert resting.awake(ITEMS) == ITEMS
+    resting.unrecorded([1], for_good=True)
+    assert [item.id for item in resting.awake(ITEMS)] == awake
+    resting.recorded([1])
+    assert resting.awake(ITEMS) == ITEMS
