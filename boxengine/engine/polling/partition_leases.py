@@ -17,7 +17,7 @@ MARGIN = 0.75
 
 
 class PartitionLeases:
-    """Renews a lease behind a poll, once half of its time is over. So few polls need a round trip, and hardly any waits for it."""
+    """Renews a lease behind a poll, once half of its time is over: few polls need a round trip, and hardly any waits for it."""
 
     def __init__(self, leases: Leases, token: str, *, ttl: timedelta, clock: Clock) -> None:
         self._leases = leases
