@@ -187,7 +187,8 @@ def _configuration(database: str, servers: Servers, record_path: Path, transport
             "transports": {f"tests.chaos.recorder.{transport}": {"path": str(record_path), "pause": pause}},
             "minimal_retry_interval": 0.1,
             "maximal_retry_interval": 0.2,
-            "storage": servers.storage.value,
+            # Versions before 0.2.0 know no such key.
+            **({"storage": servers.storage.value} if servers.storage is Storage.LOG else {}),
             **servers.box_options,
             **options,
         }
