@@ -167,9 +167,9 @@ def test_no_count_of_a_large_table_reads_it_whole(store: SqlStore, box: Box) -> 
         connection.exec_driver_sql(f"UPDATE {box.table} SET status = 2 WHERE status = 0 AND id > 40")
     plans: list[Any] = []
 
-    def explain(connection: sa.Connection, _cursor: object, statement: str, values: object, *_: object) -> None:
+    def explain(connection: sa.Connection, _cursor: object, statement: str, values: Any, *_: object) -> None:
         if "count(*)" in statement and "EXPLAIN" not in statement:
-            (plan,) = connection.exec_driver_sql(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}").one()
+            (plan,) = connection.exec_driver_sql(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", values).one()
             plans.append(plan[0]["Plan"])
 
     limit = 15

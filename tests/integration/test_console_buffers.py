@@ -6,7 +6,7 @@ A transaction that stays open keeps them from being marked as dead.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
@@ -14,6 +14,9 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
+from psycopg import sql
+from psycopg._queries import PostgresQuery
+from psycopg.adapt import Transformer
 
 from boxengine.adapters.sql.connecting.engine import connect
 from boxengine.adapters.sql.delivering import fronts
@@ -54,11 +57,25 @@ class Reading(psycopg.Cursor[Any]):
     """Notes how many pages each query reads."""
 
     read: dict[str, int]
+    prepared: bool
+    """By a plan for all values, as PostgreSQL may make it once the driver has prepared the query."""
 
     def execute(self, query: Any, params: Any = None, **how: Any) -> Any:
         if isinstance(query, str) and query.startswith(("SELECT", "WITH")):
-            super().execute(f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) {query}", params)
-            ((plan,),) = self.fetchall()
+            explain = "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)"
+            if self.prepared and params:
+                super().execute("SET plan_cache_mode = force_generic_plan")
+                own = PostgresQuery(Transformer(self))
+                own.convert(query, params)
+                super().execute(b"PREPARE own AS " + own.query)
+                named = params if isinstance(params, Mapping) else dict(enumerate(params))
+                values = [named[each] for each in own._order or named]
+                super().execute(sql.SQL("{} EXECUTE own({})").format(sql.SQL(explain), sql.SQL(",").join(values)))
+                ((plan,),) = self.fetchall()
+                super().execute("DEALLOCATE own")
+            else:
+                super().execute(f"{explain} {query}", params)
+                ((plan,),) = self.fetchall()
             pages = plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"]
             self.read[query] = max(self.read.get(query, 0), pages)
         return super().execute(query, params, **how)
@@ -69,12 +86,12 @@ class Desk:
 
     old: sa.Connection
 
-    def __init__(self, harness: SqlHarness, box: Box) -> None:
+    def __init__(self, harness: SqlHarness, box: Box, *, prepared: bool) -> None:
         assert isinstance(harness.store, SqlStore)
         self.box = box
         self.read: dict[str, int] = {}
         self.engine = connect(harness.store.engine.url.render_as_string(hide_password=False), connections=2)
-        cursor = type("Reading", (Reading,), {"read": self.read})
+        cursor = type("Reading", (Reading,), {"read": self.read, "prepared": prepared})
 
         @sa.event.listens_for(self.engine, "connect")
         def notes(connection: Any, _record: object) -> None:
@@ -112,15 +129,16 @@ class Desk:
         return max((pages, query) for query, pages in self.read.items())
 
 
-@pytest.fixture
-def desk(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+@pytest.fixture(params=[False, True], ids=["at once", "prepared"])
+def desk(request: pytest.FixtureRequest, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     # However slow the machine is, no later look at the fronts begins at the start, and no statement is cut off.
     monkeypatch.setattr(fronts, "FROM_START", 1e9)
     monkeypatch.setattr(inspection, "SHORT", timedelta(minutes=2))
     with ExitStack() as stack:
         harness = postgresql(postgres_url)
         stack.callback(harness.close)
-        desk = Desk(harness, harness.make_box(bucket_size=BUCKETS, strict_order=StrictOrder.KEY))
+        box = harness.make_box(bucket_size=BUCKETS, strict_order=StrictOrder.KEY)
+        desk = Desk(harness, box, prepared=request.param)
         stack.callback(desk.engine.dispose)
         old = stack.enter_context(desk.engine.connect())
         desk.old = old

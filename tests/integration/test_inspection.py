@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from boxengine.adapters.sql.connecting.engine import connect
+from boxengine.adapters.sql.connecting.reading import reading
+from boxengine.adapters.sql.delivering.fronts import LARGE
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.looking import inspection
+from boxengine.adapters.sql.looking.census import SqlCensus
 from boxengine.adapters.sql.looking.inspection import SqlInspector
 from boxengine.adapters.sql.looking.moments import Probes, place_of
 from boxengine.adapters.sql.looking.windows import Windows
@@ -318,6 +322,96 @@ def test_a_table_of_the_reference_with_numbers_for_keys_is_searched_too(harness:
     assert held_by is not None
     assert held_by.id == first
     assert bench.walk(ItemFilter(event_key="no number"), OLDER)[0] == []
+
+
+class Sent:
+    """The statements that are sent while the block runs."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+        self.statements: list[str] = []
+
+    def __enter__(self) -> list[str]:
+        sa.event.listen(self._engine, "before_cursor_execute", self._note)
+        return self.statements
+
+    def __exit__(self, *_: object) -> None:
+        sa.event.remove(self._engine, "before_cursor_execute", self._note)
+
+    def _note(self, *given: Any) -> None:
+        self.statements.append(given[2])
+
+
+def test_a_list_that_an_index_gives_is_one_statement(bench: Bench) -> None:
+    for status in (PENDING, FAILED, DELIVERED, DISCARDED) * 3:
+        bench.insert(status)
+    bench.walk(of(PENDING), OLDER)
+    for which in (ALL, of(PENDING), of(FAILED), of(FAILED, DISCARDED)):
+        for towards in Towards:
+            with Sent(bench.engine) as sent:
+                found = bench.inspector.find(bench.box, which, start=None, towards=towards, limit=2)
+            assert (len(found.rows), len(sent)) == (2, 1), which
+
+
+def test_a_search_by_time_and_its_count_look_for_the_time_once(bench: Bench) -> None:
+    for _ in range(5):
+        bench.fail(created_at=bench.harness.ago(hours=2))
+    which = of(FAILED, created_from=bench.harness.ago(hours=3), created_before=bench.harness.ago(hours=1))
+    with Sent(bench.engine) as sent:
+        assert len(bench.inspector.find(bench.box, which, start=None, towards=OLDER, limit=3).rows) == 3
+    assert [each for each in sent if "created_at FROM" in each], "probes"
+    with Sent(bench.engine) as sent:
+        assert bench.inspector.count(bench.box, which, limit=100) == Count(5)
+    assert len(sent) == 1
+
+
+def test_questions_are_prepared_and_the_fronts_change_no_text(postgres_url: str) -> None:
+    """Between them stands no ROLLBACK, after which the driver would forget what it has prepared."""
+    harness = postgresql(postgres_url)
+    bench = Bench(harness)
+    store = SqlStore(connect(url_of(bench.engine), connections=2), only_looks=True)
+    inspector, census = SqlInspector(store), SqlCensus(store, small=0, limit=2)
+    bench.insert(id=LARGE + 1, bucket=0)
+    for number in range(2, 22):
+        bench.insert(id=LARGE + number, bucket=0)
+        harness.set_row(bench.box, LARGE + number - 1, status=DELIVERED)
+        store.read_from_start(bench.box.name)
+        (row,) = inspector.find(bench.box, of(PENDING), start=None, towards=OLDER, limit=2).rows
+        assert row.id == LARGE + number
+        census.take(bench.box)
+    with reading(store.engine) as connection, reading(store.engine) as other:
+        query = "SELECT statement FROM pg_prepared_statements"
+        prepared = [row[0] for each in (connection, other) for row in each.exec_driver_sql(query)]
+    assert [each for each in prepared if "AS near" in each and "unnest" in each], "the list"
+    assert [each for each in prepared if "count(*)" in each], "the counts"
+    store.close()
+    harness.close()
+
+
+def test_a_list_is_shown_though_a_column_changes_its_type_after_it_was_prepared(postgres_url: str) -> None:
+    harness = postgresql(postgres_url)
+    bench = Bench(harness)
+    store = SqlStore(connect(url_of(bench.engine), connections=2), only_looks=True)
+    inspector = SqlInspector(store)
+    for status in (PENDING, FAILED):
+        bench.insert(status)
+
+    def listed() -> list[int]:
+        found = [inspector.find(bench.box, which, start=None, towards=OLDER, limit=2) for which in (ALL, of(FAILED))]
+        return [len(each.rows) for each in found]
+
+    for _ in range(10):
+        assert listed() == [2, 1]
+    with bench.engine.begin() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE {bench.box.table} ALTER errors_count TYPE bigint")
+    for _ in range(10):
+        assert listed() == [2, 1]
+    store.close()
+    harness.close()
+
+
+def url_of(engine: sa.Engine) -> str:
+    return engine.url.render_as_string(hide_password=False)
 
 
 SLOW = {

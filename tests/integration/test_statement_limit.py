@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from psycopg.pq import TransactionStatus
 
 from boxengine.adapters.sql.connecting.engine import connect
 from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.connecting.limiting import shortly, took_too_long
+from boxengine.adapters.sql.connecting.reading import reading
 from boxengine.errors import StoreUnavailable
 from tests.servers.pgbouncer import PgBouncer
 
@@ -57,6 +59,31 @@ def test_a_shorter_limit_ends_with_its_statements_and_the_connection_has_its_own
         assert told.value.orig is not None
         assert took_too_long(told.value.orig)
         assert connection.exec_driver_sql("SELECT @@SESSION.max_statement_time").scalar_one() == 60
+    engine.dispose()
+
+
+def test_it_is_so_where_each_statement_is_a_transaction(postgres_url: str) -> None:
+    engine = connect(postgres_url, connections=1, statement_limit=timedelta(minutes=1))
+    with reading(engine) as connection:
+        with pytest.raises(sa.exc.DBAPIError) as told, shortly(connection, timedelta(milliseconds=50)):
+            connection.exec_driver_sql("SELECT pg_sleep(30)")
+        assert told.value.orig is not None
+        assert took_too_long(told.value.orig)
+        assert connection.exec_driver_sql("SHOW statement_timeout").scalar_one() == "1min"
+        with shortly(connection, timedelta(milliseconds=50)):
+            assert connection.exec_driver_sql("SHOW statement_timeout").scalar_one() == "50ms"
+        assert connection.exec_driver_sql("SHOW statement_timeout").scalar_one() == "1min"
+        driver: Any = connection.connection.driver_connection
+        assert driver.info.transaction_status == TransactionStatus.IDLE
+    engine.dispose()
+
+
+def test_what_reads_is_limited_behind_a_pooler_too(postgres_url: str, pgbouncer: Callable[..., PgBouncer]) -> None:
+    engine = limited(pgbouncer(pool_size=1).url(postgres_url))
+    with pytest.raises(sa.exc.DBAPIError) as told, reading(engine) as connection:
+        connection.exec_driver_sql("SELECT pg_sleep(30)")
+    assert told.value.orig is not None
+    assert took_too_long(told.value.orig)
     engine.dispose()
 
 

@@ -46,6 +46,28 @@ def test_what_is_cheap_is_asked_at_every_look(time: Time) -> None:
     assert time.asked_within(Sparing(), seconds=60, cost=0.001) == 30
 
 
+def test_what_a_small_installation_asks_is_asked_at_every_look(time: Time) -> None:
+    """Three boxes, each with four questions of half a millisecond, and a live page that looks every two seconds."""
+    sparing, names = Sparing(), [(box, each) for box in "abc" for each in ("counts", "since", "stuck", "stranded")]
+    for _ in range(30):
+        for name in names:
+            sparing.ask(name, time.question(0.0005))
+        time.now += 2
+    assert time.asked == 30 * len(names)
+
+
+def test_the_dearer_a_round_is_the_less_often_its_questions_are_asked(time: Time) -> None:
+    def asked(cost: float) -> int:
+        sparing = Sparing()
+        time.asked_within(sparing, seconds=60, cost=cost)
+        return time.asked_within(sparing, seconds=600, cost=cost)
+
+    times = [asked(cost) for cost in (0.0095, 0.012, 0.015, 0.019, 0.022, 0.03, 0.06)]
+    assert times == sorted(times, reverse=True)
+    assert times[0] >= 295, "nearly every look"
+    assert times[4] * 0.022 / 600 <= SHARE
+
+
 def test_what_is_dear_takes_no_more_than_its_share_of_the_time(time: Time) -> None:
     sparing, cost = Sparing(), 0.08
     time.asked_within(sparing, seconds=20, cost=cost)

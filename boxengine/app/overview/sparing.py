@@ -12,11 +12,14 @@ from typing import Any, TypeVar
 from boxengine.errors import BoxError
 
 T = TypeVar("T")
-SHARE = 0.005
+SHARE = 0.0025
 """The share of one processor's time that the database may spend on all questions together."""
+CHEAP = 0.01
+"""If one round of all questions takes no longer than these seconds, they may spend twice the share: so the figures of a small
+installation follow the rhythm of the live page. From twice as long on, the share holds."""
 SELDOM = 60.0
 """The longest time in seconds until a question is asked again: older figures would be useless to people on call. The share is
-exceeded only if one round of all questions takes more than 0.3 s."""
+exceeded only if one round of all questions takes more than 0.15 s."""
 AFTER_FAILURE = 10.0
 """The longest time in seconds until a question that failed is asked again, so that a recovery shows soon."""
 
@@ -58,9 +61,10 @@ class Sparing:
         self._changes[about] += 1
 
     def _interval(self, known: _Answer) -> float:
-        weights = sum(sqrt(each.cost) for each in self._answers.values())
+        costs = [each.cost for each in self._answers.values()]
+        share = SHARE * max(1.0, 2 * CHEAP / max(CHEAP, sum(costs)))
         longest = SELDOM if known.error is None else AFTER_FAILURE
-        return min(longest, sqrt(known.cost) * weights / SHARE)
+        return min(longest, sqrt(known.cost) * sum(map(sqrt, costs)) / share)
 
 
 class _Answer:

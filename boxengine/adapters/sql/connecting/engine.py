@@ -122,6 +122,11 @@ def _limit_statements(engine: Engine, limit: timedelta) -> None:
     event.listen(engine, "begin", on_begin)
 
 
+def is_limited_by_transaction(connection: Connection) -> bool:
+    """Whether the time limit of its statements is set anew in each transaction, and does not apply outside of one."""
+    return bool(connection.info.get(_POOLED))
+
+
 def _run(connection: Any, statement: str) -> Any:
     with closing(connection.cursor()) as cursor:
         cursor.execute(statement)

@@ -19,13 +19,21 @@ _MYSQL_TOO_LONG = (1969, 3024)
 
 @contextmanager
 def shortly(connection: Connection, limit: timedelta) -> Iterator[None]:
-    """Statements on this connection that take longer raise the driver's error. On PostgreSQL the end is a rollback."""
+    """Statements on this connection that take longer raise the driver's error.
+
+    On PostgreSQL they are one transaction, and its end also ends one that the connection was in.
+    """
     if connection.dialect.name == "postgresql":
+        apart = connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT"
+        if apart:
+            connection.exec_driver_sql("BEGIN")
         connection.exec_driver_sql(limited_to(limit))
         try:
             yield
         finally:
-            connection.rollback()
+            # After a COMMIT the driver keeps its prepared statements; where a statement has failed, the server rolls back.
+            with suppress(Exception):  # the connection may be gone, and nobody uses it again then
+                connection.exec_driver_sql("COMMIT") if apart else connection.rollback()
         return
     milliseconds = limit // timedelta(milliseconds=1)
     mariadb = getattr(connection.dialect, "is_mariadb", False)

@@ -27,7 +27,7 @@ EVERY = 1.0
 """Seconds for which a look is good enough."""
 FROM_START = 30.0
 """Seconds between two looks from the start, if nothing is known to have come back."""
-SHARE = 0.002
+SHARE = 0.001
 """The share of its time that the database may spend on looks from the start that nobody caused."""
 LARGE = 100_000
 """A front at a lower id is not used: there cannot be many entries before it."""
@@ -117,10 +117,14 @@ class Fronts:
         return first - 1 if first > self._large else 0
 
 
-def held_from(fronts: Mapping[int, int]) -> str:
-    """SQL for rows ``held(bucket, after)``."""
-    buckets, after = (", ".join(map(str, part)) for part in (fronts, fronts.values()))
-    return f"unnest(ARRAY[{buckets}], ARRAY[{after}]::bigint[]) AS held(bucket, after)"
+HELD = "unnest(CAST(:buckets AS int[]), CAST(:after AS bigint[])) AS held(bucket, after)"
+"""SQL for rows ``held(bucket, after)``; the values are those of ``held``. As parameters, they leave the text of a statement as it
+is, and the driver prepares it."""
+
+
+def held(fronts: Mapping[int, int]) -> dict[str, list[int]]:
+    """The parameters of ``HELD``."""
+    return {"buckets": list(fronts), "after": list(fronts.values())}
 
 
 def behind_front(row: str = "") -> str:

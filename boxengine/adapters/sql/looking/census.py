@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, inspect, text
 
 from boxengine.adapters.sql.connecting.errors import translated
-from boxengine.adapters.sql.delivering.fronts import behind_front, held_from
+from boxengine.adapters.sql.connecting.reading import reading
+from boxengine.adapters.sql.delivering.fronts import HELD, behind_front, held
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.shape.index_names import index_name
 from boxengine.adapters.sql.shape.tables import BoxTable, quoted, unescaped
@@ -65,7 +66,7 @@ class SqlCensus:
     @contextmanager
     def _rows(self, box: Box) -> Iterator[_Rows]:
         found = self._store.table(box)
-        with translated(self._store.engine), self._store.engine.connect() as connection:
+        with translated(self._store.engine), reading(self._store.engine) as connection:
             yield _Rows(found, connection, self._limit)
 
     def _known_of(self, rows: _Rows) -> _Known:
@@ -173,13 +174,13 @@ class _Rows:
         few = pending.precision is Precision.EXACT
         most = pending.number if few else FIRST * self.found.box.bucket_size
         rows = f"SELECT errors_count FROM {self._source(index)} WHERE status = {Status.PENDING:d}"
+        values: dict[str, list[int]] = {}
         if few or not self._is_ours(index):
             rows += f" {self._order(index)} LIMIT {most}"
         else:
             of_bucket = f"{rows} AND {behind_front()} ORDER BY bucket, id LIMIT {FIRST}"
-            held = held_from(fronts)
-            rows = f"SELECT i.errors_count FROM {held} CROSS JOIN LATERAL ({of_bucket}) AS i"
-        (tried,) = self._one(f"SELECT count(*) FROM ({rows}) AS t WHERE t.errors_count > 0")
+            rows, values = f"SELECT i.errors_count FROM {HELD} CROSS JOIN LATERAL ({of_bucket}) AS i", held(fronts)
+        (tried,) = self._one(f"SELECT count(*) FROM ({rows}) AS t WHERE t.errors_count > 0", values)
         if few:
             return Count(int(tried))
         return Count(int(tried), Precision.AT_LEAST if tried else Precision.ABOUT)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
-from time import monotonic
 from typing import Any
 
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import DataError, DBAPIError
+from sqlalchemy.exc import DataError, DBAPIError, NotSupportedError
 
 from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.connecting.limiting import SHORT, shortly, took_too_long
-from boxengine.adapters.sql.delivering.fronts import behind_front, held_from
+from boxengine.adapters.sql.connecting.reading import reading
+from boxengine.adapters.sql.delivering.fronts import HELD, behind_front, held
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.looking.item_rows import ItemRows
 from boxengine.adapters.sql.looking.items import item_row
 from boxengine.adapters.sql.looking.moments import Probes, span_of
+from boxengine.adapters.sql.looking.recent import Recent
 from boxengine.adapters.sql.looking.windows import Span, Windows, asks_for_more, is_by_index
 from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.domain.box import Box, StrictOrder
@@ -35,8 +35,10 @@ PAGE = 50
 """Rows; every window has room for at least a page."""
 CAPPED_FOR = 10.0
 """Seconds for which a count that reached its limit is not repeated."""
-MOST_CAPPED = 50
-"""How many of these are remembered."""
+SPAN_FOR = 1.0
+"""Seconds for which the ids of a period are known: a page searches among them and counts them."""
+_Period = tuple[str, datetime | None, datetime | None]
+"""The name of a box, and the beginning and the end."""
 _TROUBLED_PER_BOX = 2_000
 """Pending rows of a box that are searched for failed attempts."""
 _SEARCHED_BEFORE = 1_000
@@ -52,8 +54,9 @@ class SqlInspector:
         self._store = store
         self._window = window
         self._untidy = untidy
-        self._capped: dict[tuple[str, ItemFilter, int], float] = {}
-        """When a count last came to its limit."""
+        self._capped = Recent[tuple[str, ItemFilter, int], Count]()
+        """Counts that came to their limit."""
+        self._spans = Recent[_Period, Span]()
 
     def find(
         self,
@@ -66,21 +69,19 @@ class SqlInspector:
         enough: Callable[[], bool] = lambda: True,
     ) -> Found:
         with self._look(box) as look:
-            ids, searched_to = look.search(which, start, towards, limit, window=self._window, enough=enough)
-            rows = look.rows(which, ids, towards, limit)
-        if which.ids and len(rows) == limit and rows[-1].id != ids[-1]:
-            searched_to = rows[-1].id
+            rows, searched_to = look.page(which, start, towards, limit, window=self._window, enough=enough)
         return Found(_newest_first(rows, towards), searched_to)
 
     def count(self, box: Box, which: ItemFilter, *, limit: int) -> Count:
         asked = (box.name, which, limit)
-        if monotonic() - self._capped.get(asked, -CAPPED_FOR) < CAPPED_FOR:
-            return Count(limit, Precision.AT_LEAST)
+        capped = self._capped.get(asked, seconds=CAPPED_FOR)
+        if capped is not None:
+            return capped
         with self._look(box) as look:
             if is_by_index(which) and not asks_for_more(which) and not which.ids:
                 count = _limited(look.of_statuses(which, limit + 1), limit)
                 if count.precision is Precision.AT_LEAST:
-                    self._capped = {asked: monotonic(), **dict(itertools.islice(self._capped.items(), MOST_CAPPED - 1))}
+                    self._capped.put(asked, count)
                 return count
             count = look.count(which, self._window)
         return Count(limit, Precision.AT_LEAST) if count.number > limit else count
@@ -88,8 +89,7 @@ class SqlInspector:
     def troubled(self, box: Box, *, limit: int) -> list[ItemRow]:
         failed = ItemFilter(statuses=frozenset({Status.FAILED}))
         with self._look(box) as look:
-            ids, _ = look.search(failed, None, Towards.OLDER, limit, window=limit)
-            rows = look.rows(failed, ids, Towards.OLDER, limit)
+            rows, _ = look.page(failed, None, Towards.OLDER, limit, window=limit)
             share = max(20, _TROUBLED_PER_BOX // box.bucket_size)
             waiting = look.tried(share, self._store.fronts(box))
             return [*rows, *look.rows(ItemFilter(), waiting, Towards.NEWER, limit)]
@@ -116,8 +116,8 @@ class SqlInspector:
         sides = []
         with self._look(box) as look:
             for towards in (Towards.OLDER, Towards.NEWER):
-                ids, _ = look.search(which, row.id, towards, limit, window=self._window)
-                sides.append(_newest_first(look.rows(which, ids, towards, limit), towards))
+                rows, _ = look.page(which, row.id, towards, limit, window=self._window)
+                sides.append(_newest_first(rows, towards))
         return sides[0], sides[1]
 
     def table(self, box: Box) -> TableState:
@@ -127,15 +127,20 @@ class SqlInspector:
     @contextmanager
     def _look(self, box: Box) -> Iterator[_Look]:
         found = self._store.table(box)
-        with translated(self._store.engine), self._store.engine.connect() as connection:
-            yield _Look(found, connection, self._untidy, partial(self._store.fronts, box))
+        with translated(self._store.engine), reading(self._store.engine) as connection:
+            yield _Look(found, connection, self._untidy, partial(self._store.fronts, box), self._spans)
 
 
 class _Look:
     """The statements of one question."""
 
     def __init__(
-        self, found: BoxTable, connection: Connection, untidy: int, fronts: Callable[[], Mapping[int, int]]
+        self,
+        found: BoxTable,
+        connection: Connection,
+        untidy: int,
+        fronts: Callable[[], Mapping[int, int]],
+        spans: Recent[_Period, Span],
     ) -> None:
         self._found = found
         self._untidy = untidy
@@ -144,9 +149,30 @@ class _Look:
         self._postgresql = connection.dialect.name == "postgresql"
         self._rows = ItemRows(found, connection)
         self._fronts = fronts
+        self._spans = spans
         self._windows = Windows(found, self._rows, fronts)
 
     # ── searching ────────────────────────────────────────────────────────────────────────────────────
+
+    def page(
+        self,
+        which: ItemFilter,
+        start: int | None,
+        towards: Towards,
+        limit: int,
+        *,
+        window: int,
+        enough: Callable[[], bool] = lambda: True,
+    ) -> tuple[list[ItemRow], int | None]:
+        """The matching rows, the nearest first, and the id up to which it searched; see ``search``."""
+        if self._windows.is_list(which):
+            rows = self._listed(which, self._span(which).from_id(start, towards), towards, limit + 1)
+            return rows[:limit], rows[limit - 1].id if len(rows) > limit else None
+        ids, searched_to = self.search(which, start, towards, limit, window=window, enough=enough)
+        rows = self.rows(which, ids, towards, limit)
+        if which.ids and len(rows) == limit and rows[-1].id != ids[-1]:
+            searched_to = rows[-1].id
+        return rows, searched_to
 
     def search(
         self,
@@ -209,8 +235,11 @@ class _Look:
 
     def _span(self, which: ItemFilter) -> Span:
         """The span of ids that contains the rows of the filter's period."""
-        probes = Probes(self._name)
-        span = span_of(self._connection, probes, which.created_from, which.created_before, untidy=self._untidy)
+        period = (self._box.name, which.created_from, which.created_before)
+        span = self._spans.get(period, seconds=SPAN_FOR)
+        if span is None:
+            span = span_of(self._connection, Probes(self._name), *period[1:], untidy=self._untidy)
+            self._spans.put(period, span)
         return span if which.up_to is None else Span(span.low, min(span.high, which.up_to + 1))
 
     # ── rows ─────────────────────────────────────────────────────────────────────────────────────────
@@ -220,27 +249,27 @@ class _Look:
         if not ids:
             return []
         newest_first = towards is Towards.OLDER
-        try:
-            found = self._rows.among(which, ids, newest_first=newest_first, limit=limit)
-        except (DataError, ValueError):
-            # The row is shown even if the driver cannot read one of its values.
-            found = self._rows.among(which, ids, newest_first=newest_first, limit=limit, as_text=True)
-        return [item_row(row) for row in found]
+        return _readable(partial(self._rows.among, which, ids, newest_first=newest_first, limit=limit))
+
+    def _listed(self, which: ItemFilter, span: Span, towards: Towards, limit: int) -> list[ItemRow]:
+        """The matching rows in one statement, where an index lists them; the nearest first."""
+        return _readable(partial(self._windows.rows, which, span, towards, limit=limit))
 
     def tried(self, share: int, fronts: Mapping[int, int]) -> list[int]:
         """Pending rows with failed attempts among the first of each bucket, beginning at the ids of ``fronts``."""
-        first = "ORDER BY t.bucket, t.id LIMIT :share"
+        first = f"ORDER BY t.bucket, t.id LIMIT {share:d}"
         if self._postgresql:
             of_bucket = f"SELECT t.id, t.errors_count FROM {self._name} AS t WHERE t.status = 0 AND {behind_front('t.')} {first}"
-            union = f"SELECT i.* FROM {held_from(fronts)} CROSS JOIN LATERAL ({of_bucket}) AS i"
+            union = f"SELECT i.* FROM {HELD} CROSS JOIN LATERAL ({of_bucket}) AS i"
         else:
             union = " UNION ALL ".join(
                 f"(SELECT t.id, t.errors_count FROM {self._name} AS t {self._hint} "
                 f"WHERE t.status = 0 AND t.bucket = {bucket} AND t.id > 0 {first})"
                 for bucket in self._box.buckets
             )
-        query = f"SELECT id FROM ({union}) AS w WHERE errors_count > 0 ORDER BY id LIMIT :most"
-        return [int(row[0]) for row in self._connection.execute(text(query), {"share": share, "most": 1000})]
+        query = f"SELECT id FROM ({union}) AS w WHERE errors_count > 0 ORDER BY id LIMIT 1000"
+        values = held(fronts) if self._postgresql else {}
+        return [int(row[0]) for row in self._connection.execute(text(query), values)]
 
     def first_troubled_before(self, row: ItemRow) -> int | None:
         """The first pending or failed row that keeps this one waiting."""
@@ -350,6 +379,16 @@ class _Look:
             live_rows=None if live is None else int(live),
             vacuumed_at=None,
         )
+
+
+def _readable(ask: Callable[..., Sequence[Any]]) -> list[ItemRow]:
+    try:
+        found = ask()
+    except (DataError, NotSupportedError, ValueError):
+        # A row is shown even if the driver cannot read one of its values; and a type may have changed since the driver prepared
+        # the statement.
+        found = ask(as_text=True)
+    return [item_row(row) for row in found]
 
 
 def _lies(item_id: int, start: int, towards: Towards) -> bool:

@@ -91,12 +91,12 @@ class ItemRows:
 
     def page(self, which: ItemFilter, *, after: int, limit: int, as_text: bool = False) -> Sequence[Any]:
         """``as_text``: moments as the database writes them, for rows that the driver cannot read."""
-        columns = self._shown(as_text=as_text)
+        columns = self.shown(as_text=as_text)
         return self.connection.execute(self._next(columns, which, after, limit)).mappings().all()
 
     def get(self, item_id: int, *, as_text: bool = False) -> Any:
         payload = self._columns[self._found.payload].label("payload")
-        query = select(*self._shown(as_text=as_text), payload).where(self._columns.id == item_id)
+        query = select(*self.shown(as_text=as_text), payload).where(self._columns.id == item_id)
         return self.connection.execute(query).mappings().one_or_none()
 
     def among(
@@ -106,7 +106,7 @@ class ItemRows:
         identity = self._columns.id
         order = identity.desc() if newest_first else identity
         query = (
-            select(*self._shown(as_text=as_text))
+            select(*self.shown(as_text=as_text))
             .where(self._one_of(ids), *self.meant(which))
             .order_by(order)
             .limit(limit)
@@ -257,8 +257,12 @@ class ItemRows:
         """Matches pending rows with failed attempts."""
         return (self._columns.status == int(Status.PENDING)) & (self._columns.errors_count > 0)
 
-    def _shown(self, *, as_text: bool) -> list[ColumnElement[Any]]:
-        """The columns that people see, as far as the table has them."""
+    def shown(self, *, as_text: bool) -> list[ColumnElement[Any]]:
+        """The columns that people see, as far as the table has them.
+
+        Args:
+            as_text: moments as the database writes them, for rows that the driver cannot read.
+        """
         shown: list[ColumnElement[Any]] = []
         for name in SHOWN:
             if self._found.has(name):

@@ -12,6 +12,7 @@ from uuid import UUID
 from sqlalchemy import func, select
 
 from boxengine.adapters.sql.connecting.errors import translated
+from boxengine.adapters.sql.connecting.reading import reading
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.looking.item_rows import SHOWN, ItemRows
 from boxengine.adapters.sql.looking.replays import RowReplays
@@ -42,32 +43,32 @@ class SqlItems:
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────
 
     def count(self, box: Box, which: ItemFilter) -> int:
-        with self._rows(box) as rows:
+        with self._read(box) as rows:
             return rows.count(which)
 
     def last_id(self, box: Box) -> int | None:
-        with self._rows(box) as rows:
+        with self._read(box) as rows:
             return rows.last_id()
 
     def ids(self, box: Box, which: ItemFilter, *, after: int | None, limit: int) -> list[int]:
-        with self._rows(box) as rows:
+        with self._read(box) as rows:
             return rows.ids(which, after=after or 0, limit=limit)
 
     def page(self, box: Box, which: ItemFilter, *, after: int | None, limit: int) -> list[ItemRow]:
         try:
-            with self._rows(box) as rows:
+            with self._read(box) as rows:
                 return [item_row(row) for row in rows.page(which, after=after or 0, limit=limit)]
         except (StoreUnavailable, ValueError):
-            with self._rows(box) as rows:
+            with self._read(box) as rows:
                 return [item_row(row) for row in rows.page(which, after=after or 0, limit=limit, as_text=True)]
 
     def get(self, box: Box, item_id: int) -> ItemRow | None:
         try:
-            with self._rows(box) as rows:
+            with self._read(box) as rows:
                 found = rows.get(item_id)
         except (StoreUnavailable, ValueError):
             # The row is shown even if the driver cannot read one of its values.
-            with self._rows(box) as rows:
+            with self._read(box) as rows:
                 found = rows.get(item_id, as_text=True)
         return None if found is None else item_row(found)
 
@@ -114,6 +115,12 @@ class SqlItems:
             with suppress(QueueUnavailable):
                 self._signal([signal])
         return frozenset(changed)
+
+    @contextmanager
+    def _read(self, box: Box) -> Iterator[ItemRows]:
+        found = self._store.table(box)
+        with translated(self._store.engine), reading(self._store.engine) as connection:
+            yield ItemRows(found, connection)
 
     @contextmanager
     def _rows(self, box: Box) -> Iterator[ItemRows]:

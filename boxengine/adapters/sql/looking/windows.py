@@ -8,6 +8,7 @@ while it walks the window, and returns only the matching ids and how far it came
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -15,6 +16,7 @@ from sqlalchemy import (
     CTE,
     BigInteger,
     ColumnElement,
+    Integer,
     Select,
     String,
     and_,
@@ -88,6 +90,29 @@ class Windows:
         """Whether an index finds the rows of the key asked for."""
         return which.event_key is not None and self._found.key_index
 
+    def is_list(self, which: ItemFilter) -> bool:
+        """Whether an index leads to the matching rows and to no others."""
+        if which.ids:
+            return False
+        if not self.by_key(which):
+            return not self.is_tested(which)
+        # On MySQL the index may equate keys that differ.
+        return self._postgresql and not which.statuses and not asks_for_more(replace(which, event_key=None))
+
+    def rows(
+        self, which: ItemFilter, span: Span, towards: Towards, *, limit: int, as_text: bool = False
+    ) -> Sequence[Any]:
+        """The matching rows of a filter that ``is_list``, the nearest first."""
+        shown, runs = self._rows.shown(as_text=as_text), self._runs(which)
+        if len(runs) == 1 and not runs[0].each_bucket:
+            query = self._neighbours(runs[0], shown, span, towards, limit)
+        else:
+            window = self._window(which, span, towards, limit)
+            near = select(window.c.id).order_by(_ordered(window.c.id, towards)).limit(literal_column(f"{limit:d}"))
+            some, identity = near.subquery("near"), self._columns.id
+            query = select(*shown).join(some, some.c.id == identity).order_by(_ordered(identity, towards))
+        return self._rows.connection.execute(query).mappings().all()
+
     def look(self, which: ItemFilter, span: Span, towards: Towards, *, size: int, limit: int) -> Seen:
         """Searches one window.
 
@@ -126,16 +151,18 @@ class Windows:
         """A query for ``id``, the ``place`` of its run, and whether it is ``meant``, that is, matches."""
         tests = self._rows.meant(which, key=not self.by_key(which)) if self.is_tested(which) else []
         meant: ColumnElement[Any] = case((and_(*tests), 1), else_=0) if tests else literal_column("1")
-        if self.by_key(which):
-            runs: list[_Run] = [self._of_key(which)]
-        elif is_by_index(which):
-            runs = [run for status in sorted(which.statuses) for run in self._of_status(Status(status))]
-        else:
-            runs = [_Run(order=("id",))]
-        parts = [self._part(run, -number, meant, span, towards, share) for number, run in enumerate(runs, 1)]
+        runs = enumerate(self._runs(which), 1)
+        parts = [self._part(run, -number, meant, span, towards, share) for number, run in runs]
         if len(parts) == 1:
             return parts[0].cte("w")
         return union_all(*[select(part.subquery()) for part in parts]).cte("w")
+
+    def _runs(self, which: ItemFilter) -> list[_Run]:
+        if self.by_key(which):
+            return [self._of_key(which)]
+        if is_by_index(which):
+            return [run for status in sorted(which.statuses) for run in self._of_status(Status(status))]
+        return [_Run(order=("id",))]
 
     def _by_bucket(self, which: ItemFilter) -> bool:
         if self.by_key(which) or not is_by_index(which):
@@ -170,21 +197,15 @@ class Windows:
         self, run: _Run, place: int, meant: ColumnElement[Any], span: Span, towards: Towards, share: int
     ) -> Select[Any]:
         """A query for one run, with a ``place`` that no other run has."""
-        table, identity = self._rows.table, self._columns.id
-        query = select(identity, meant.label("meant")).where(*run.where)
-        if not run.each_bucket:
-            query = query.where(identity > span.low, identity < span.high)
-        order = [self._columns[name] for name in run.order]
-        query = query.order_by(*(each.desc() if towards is Towards.OLDER else each.asc() for each in order))
-        query = query.limit(literal_column(f"{share:d}"))
-        if run.hint:
-            query = query.with_hint(table, run.hint, self._rows.dialect)
+        identity = self._columns.id
+        query = self._neighbours(run, [identity, meant.label("meant")], span, towards, share)
         if not run.each_bucket:
             one = query.subquery()
             return select(one.c.id, literal_column(f"{place:d}").label("place"), one.c.meant)
-        # From the fronts on: before them, dead entries of delivered rows would be walked over.
+        # From the fronts on: before them, dead entries of delivered rows would be walked over. As parameters, so that the text of
+        # the statement stays the same and the driver prepares it.
         fronts = self._fronts()
-        arrays = [_array(list(fronts)), cast(_array(list(fronts.values())), ARRAY(BigInteger))]
+        arrays = [literal(list(fronts), ARRAY(Integer)), literal(list(fronts.values()), ARRAY(BigInteger))]
         held = func.unnest(*arrays).table_valued("bucket", "after", name="held").render_derived()
         # Compared as pairs, so that only the index of bucket and id fits both bounds and the order.
         position = tuple_(self._columns.bucket, identity)
@@ -192,6 +213,21 @@ class Windows:
         first = tuple_(held.c.bucket, func.greatest(held.c.after, low))
         each = query.where(position > first, position < tuple_(held.c.bucket, high)).lateral("i")
         return select(each.c.id, held.c.bucket.label("place"), each.c.meant).select_from(held.join(each, true()))
+
+    def _neighbours(
+        self, run: _Run, columns: Sequence[ColumnElement[Any]], span: Span, towards: Towards, limit: int
+    ) -> Select[Any]:
+        """The rows of one run in the order of its index; within the span, except for a run of each bucket."""
+        table, identity = self._rows.table, self._columns.id
+        query = select(*columns).where(*run.where)
+        # An open end is left out: a plan made for all values could not tell it from a narrow range.
+        if not run.each_bucket and span.low > 0:
+            query = query.where(identity > span.low)
+        if not run.each_bucket and span.high < BEYOND:
+            query = query.where(identity < span.high)
+        query = query.order_by(*(_ordered(self._columns[name], towards) for name in run.order))
+        query = query.limit(literal_column(f"{limit:d}"))
+        return query.with_hint(table, run.hint, self._rows.dialect) if run.hint else query
 
 
 class _Run(NamedTuple):
@@ -231,8 +267,9 @@ def _summary(window: CTE, towards: Towards, limit: int) -> Any:
     return union_all(runs, select(literal_column("1"), meant.c.id, literal_column("0"), literal_column("0")))
 
 
-def _array(values: Sequence[int]) -> ColumnElement[Any]:
-    return literal_column(f"ARRAY[{', '.join(map(str, values))}]")
+def _ordered(column: ColumnElement[Any], towards: Towards) -> ColumnElement[Any]:
+    """From the nearest on."""
+    return column.desc() if towards is Towards.OLDER else column.asc()
 
 
 def _nearest_first(ids: list[int], towards: Towards) -> list[int]:
