@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -22,6 +21,7 @@ import pytest
 import sqlalchemy as sa
 from confluent_kafka import Consumer
 
+from boxengine.embedded.process import free_port
 from tests.eventually import eventually
 
 MIGRATE = """
@@ -67,12 +67,6 @@ def billing() -> Iterator[Billing]:
     billing.server.shutdown()
     thread.join()
     billing.server.server_close()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 @pytest.mark.parametrize("driver", ["asyncpg", "psycopg_async"])

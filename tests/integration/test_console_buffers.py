@@ -106,7 +106,10 @@ class Desk:
         self.census.take(self.box)
         self.store.oldest_pending(self.box)
         self.store.stranded(self.box)
-        for row in self.inspector.troubled(self.box, limit=LOOKED_AT)[:1]:
+        failed = self.inspector.find(
+            self.box, SEARCHES["failed"], start=None, towards=Towards.OLDER, limit=LOOKED_AT
+        ).rows
+        for row in [*failed, *self.inspector.tried(self.box, limit=LOOKED_AT)][:1]:
             self.inspector.followers(self.box, row, limit=CAP)
 
     def search(self, which: ItemFilter) -> None:

@@ -33,6 +33,8 @@ class Stand:
         self.store = SqlStore(self.engine, only_looks=True)
         self.now = 1000.0
         self.asked = 0
+        self.cost = 0.0
+        """Seconds that a look takes."""
         self.fronts = Fronts(self._opened, monotonic=lambda: self.now)
         for number in range(1, 21):
             harness.insert(self.box, id=LARGE + number, bucket=number % 2)
@@ -40,6 +42,7 @@ class Stand:
     @contextmanager
     def _opened(self) -> Iterator[Any]:
         self.asked += 1
+        self.now += self.cost
         with translated(self.engine), self.engine.connect() as connection:
             connection.execution_options(isolation_level="AUTOCOMMIT")
             with closing(connection.connection.cursor()) as cursor:
@@ -56,7 +59,9 @@ class Stand:
 
 @pytest.fixture
 def stand(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
-    monkeypatch.setattr(fronts, "SHORT", timedelta(minutes=1))  # however slow the machine is
+    # However slow the machine is.
+    monkeypatch.setattr(fronts, "SHORT", timedelta(minutes=1))
+    monkeypatch.setattr(fronts, "SHARE", 1e6)
     harness = postgresql(postgres_url)
     yield Stand(harness)
     harness.close()
@@ -101,6 +106,19 @@ def test_whoever_knows_of_such_rows_has_them_found_at_once(stand: Stand) -> None
     assert stand.look() == {0: 1, 1: 10}
 
 
+def test_retries_in_a_row_cost_no_more_than_their_share(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fronts, "SHARE", 0.001)
+    stand.set(*range(1, 11), status=2)
+    stand.cost = 0.005
+    stand.look()
+    stand.set(2, status=0)
+    stand.fronts.forget(stand.box.name)
+    stand.now += 4.9
+    assert stand.look()[0] == 11
+    stand.now += 0.2
+    assert stand.look()[0] == 1
+
+
 def test_a_small_table_is_read_from_its_start(stand: Stand) -> None:
     stand.harness.insert(stand.box, id=50, bucket=0)
     stand.harness.insert(stand.box, id=51, bucket=1)
@@ -119,7 +137,7 @@ def test_the_questions_of_the_console_begin_at_the_fronts(stand: Stand) -> None:
     assert oldest is not None
     assert stand.harness.now() - oldest >= hours
     assert census.take(stand.box).retrying == Count(1, Precision.AT_LEAST)
-    assert [row.id for row in inspector.troubled(stand.box, limit=5)] == [LARGE + 2]
+    assert [row.id for row in inspector.tried(stand.box, limit=5)] == [LARGE + 2]
     # It is behind the front once it was delivered, and comes back behind the console's back.
     stand.set(2, status=2)
     stand.store.read_from_start(stand.box.name)
@@ -129,9 +147,9 @@ def test_the_questions_of_the_console_begin_at_the_fronts(stand: Stand) -> None:
     assert oldest is not None
     assert stand.harness.now() - oldest < hours
     assert census.take(stand.box).retrying == Count(0, Precision.ABOUT)
-    assert inspector.troubled(stand.box, limit=5) == []
+    assert inspector.tried(stand.box, limit=5) == []
     stand.store.read_from_start(stand.box.name)
-    assert [row.id for row in inspector.troubled(stand.box, limit=5)] == [LARGE + 2]
+    assert [row.id for row in inspector.tried(stand.box, limit=5)] == [LARGE + 2]
 
 
 def test_the_walk_over_what_was_delivered_is_made_once(stand: Stand) -> None:
@@ -176,18 +194,14 @@ def test_a_look_from_the_start_that_takes_too_long_leaves_the_fronts_as_they_are
 
 
 def test_looks_from_the_start_that_take_long_are_made_less_often(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds, look = 0.2, Fronts._look_with
-
-    def slow(*given: Any) -> Any:
-        stand.now += seconds
-        return look(*given)
-
+    share = 0.001
+    monkeypatch.setattr(fronts, "SHARE", share)
     stand.set(*range(1, 11), status=2)
-    with monkeypatch.context() as patch:
-        patch.setattr(Fronts, "_look_with", slow)
-        stand.look()
+    stand.cost = 0.2
+    stand.look()
+    stand.cost = 0
     stand.set(2, status=0)
-    stand.now += seconds / fronts.SHARE - 0.1
+    stand.now += 0.2 / share - 0.1
     assert stand.look() == {0: 11, 1: 10}, "though more than FROM_START has passed"
     stand.now += 0.2
     assert stand.look() == {0: 1, 1: 10}

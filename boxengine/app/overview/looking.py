@@ -22,19 +22,34 @@ from boxengine.app.overview.problems import (
 from boxengine.app.overview.sparing import Sparing
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.holding_back import held_back
+from boxengine.domain.item import Status
 from boxengine.domain.jobs import JobBox
 from boxengine.errors import BoxError, Unavailable
-from boxengine.ports import Census, Clock, Counts, HistoryStore, JobQueue, OpenCircuit, Pauses, WorkerInfo, Workers
+from boxengine.ports import (
+    Census,
+    Clock,
+    Count,
+    Counts,
+    HistoryStore,
+    ItemFilter,
+    ItemRow,
+    JobQueue,
+    OpenCircuit,
+    Pauses,
+    WorkerInfo,
+    Workers,
+)
 from boxengine.ports.people.checkup import Remark
 from boxengine.ports.people.history import Happened, History
-from boxengine.ports.people.inspection import Inspector
+from boxengine.ports.people.inspection import Inspector, Towards
 
 T = TypeVar("T")
+FAILED = ItemFilter(statuses=frozenset({Status.FAILED}))
 LOOKED_AT = 200
 """For how many failed items, newest first, reasons are read."""
 BLOCKERS = 5
 """For how many items that hold others back the followers are counted."""
-FOLLOWERS = 500
+FOLLOWERS = 200
 _JOBS, _SERVERS = "all job boxes", "all servers"
 """The names under which questions that concern more than one box are asked; no box has such a name."""
 SHOWN_FROM = timedelta(seconds=5)
@@ -271,9 +286,13 @@ class Lookout:
 
     def _stuck(self, box: Box, counts: Counts | None) -> tuple[Stuck, ...]:
         """Items that failed, and how many others they hold back."""
-        if self._inspector is None or counts is None or not _troubled(counts):
+        if self._inspector is None or counts is None:
             return ()
-        rows = self._inspector.troubled(box, limit=LOOKED_AT)
+        rows = list[ItemRow]()
+        if _some(counts.failed):
+            rows += self._inspector.find(box, FAILED, start=None, towards=Towards.OLDER, limit=LOOKED_AT).rows
+        if _some(counts.retrying):
+            rows += self._inspector.tried(box, limit=LOOKED_AT)
         if box.strict_order is StrictOrder.NONE:
             return tuple(Stuck(row, None) for row in rows)
         first: dict[object, Stuck] = {}
@@ -341,8 +360,9 @@ def _all_problems(
     return tuple(sorted(found, key=lambda each: each.severity))
 
 
-def _troubled(counts: Counts) -> bool:
-    return any(count is None or count.number > 0 for count in (counts.failed, counts.retrying))
+def _some(count: Count | None) -> bool:
+    """Whether there may be some."""
+    return count is None or count.number > 0
 
 
 def _uncounted(counts: Counts) -> bool:

@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
+from boxengine.embedded.process import free_port
 from boxengine.errors import Unavailable
 
 POISON = "GOLD"
@@ -36,15 +37,23 @@ class Post:
 
 
 class Receiver:
-    """Listens on one port while it is up."""
+    """Listens while it is up, and on the same port each time."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
+    def __init__(self) -> None:
+        self.port = 0
+        """Known from the first start on."""
         self._server: ThreadingHTTPServer | None = None
 
     def start(self) -> None:
-        if self._server is None:
-            self._server = ThreadingHTTPServer(("127.0.0.1", self.port), _Orders)
+        while self._server is None:
+            port = self.port or free_port()
+            try:
+                self._server = ThreadingHTTPServer(("127.0.0.1", port), _Orders)
+            except OSError:
+                if self.port:
+                    raise
+                continue  # somebody took the port just now
+            self.port = port
             threading.Thread(target=self._server.serve_forever, name="boxengine-demo-receiver", daemon=True).start()
 
     def stop(self) -> None:

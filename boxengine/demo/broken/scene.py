@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import signal
 import sys
@@ -16,7 +17,7 @@ import sqlalchemy as sa
 
 from boxengine.demo.broken.receiver import Receiver
 from boxengine.demo.stage import Stage
-from boxengine.embedded.process import ServerProcess, free_port
+from boxengine.embedded.process import ServerProcess
 
 BOX = "order_outbox_item"
 _READY = timedelta(seconds=60)
@@ -30,8 +31,9 @@ class Scene(Stage):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.token = secrets.token_urlsafe(12)
-        self.receiver = Receiver(free_port())
-        self._port = free_port()
+        self.receiver = Receiver()
+        self.url = ""
+        """The console's URL, once it is up."""
         self._console: ServerProcess | None = None
         self._forgotten: sa.Connection | None = None
 
@@ -40,17 +42,15 @@ class Scene(Stage):
         more = {"BOXENGINE_DEMO_TOKEN": self.token, "BOXENGINE_DEMO_RECEIVER": str(self.receiver.port)}
         return super().environment | more
 
-    @property
-    def url(self) -> str:
-        """The console's URL."""
-        return f"http://127.0.0.1:{self._port}/"
-
     def set_up(self) -> None:
-        super().set_up()
         self.receiver.start()
-        command = [sys.executable, "-m", "boxengine", "--config", str(self.config), "web", "--port", str(self._port)]
-        self._console = ServerProcess(command, log_path=self.folder / "console.log", last_signal=signal.SIGTERM)
-        self._console.wait_until(lambda: self.overview() is not None, patience=_READY)
+        super().set_up()
+        # The system chooses the port: one that is free now may be taken until the console listens.
+        command = [sys.executable, "-m", "boxengine", "--config", str(self.config), "web", "--port", "0"]
+        self._console = console = ServerProcess(
+            command, log_path=self.folder / "console.log", last_signal=signal.SIGTERM
+        )
+        console.wait_until(lambda: self._hears_of_url(console.log()) and self.overview() is not None, patience=_READY)
 
     def tear_down(self) -> None:
         if self._console is not None:
@@ -89,6 +89,11 @@ class Scene(Stage):
             forgotten.close()
 
     # ── what the console says ────────────────────────────────────────────────────────────────────────
+
+    def _hears_of_url(self, log: str) -> bool:
+        found = re.search(r"the console is at (\S+)", log)
+        self.url = found[1] if found else ""
+        return found is not None
 
     def overview(self) -> Any:
         """The overview from the console's API; None: the console does not answer."""

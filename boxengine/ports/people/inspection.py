@@ -70,8 +70,8 @@ class Inspector(Protocol):
     def count(self, box: Box, which: ItemFilter, *, limit: int) -> Count:
         """How many rows match, as far as one search can tell; counts at most ``limit``."""
 
-    def troubled(self, box: Box, *, limit: int) -> list[ItemRow]:
-        """Rows with failed attempts: first those that failed for good, the newest first, then those that will be retried."""
+    def tried(self, box: Box, *, limit: int) -> list[ItemRow]:
+        """Pending rows with failed attempts, among the first of each bucket; the lowest id first."""
 
     def holding_back(self, box: Box, row: ItemRow) -> ItemRow | None:
         """The first row before this one that failed and keeps it waiting under the box's strict order; None: none does."""

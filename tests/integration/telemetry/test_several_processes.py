@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from boxengine.embedded.process import free_port
 from tests.cli.project import Project
 from tests.eventually import eventually
 from tests.integration.telemetry.site import Samples, total
@@ -16,11 +16,6 @@ from tests.web.test_server import get
 
 BOX = {"type": "outbox", "name": "order_outbox_item", "owner": ""}
 COUNT = 3000
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 def scrape(port: int) -> Samples:

@@ -28,7 +28,7 @@ EVERY = 1.0
 FROM_START = 30.0
 """Seconds between two looks from the start, if nothing is known to have come back."""
 SHARE = 0.001
-"""The share of its time that the database may spend on looks from the start that nobody caused."""
+"""The share of its time that the database may spend on looks from the start, also while people retry one item after the other."""
 LARGE = 100_000
 """A front at a lower id is not used: there cannot be many entries before it."""
 
@@ -80,12 +80,13 @@ class Fronts:
             return known.after
 
     def forget(self, box_name: str) -> None:
-        """The next look begins at the start, because something may have come back."""
+        """The next look that its share allows begins at the start, because something may have come back."""
         with self._lock:
             self._forgotten.add(box_name)
 
     def _begins_anew(self, table: BoxTable, known: _Known, now: float) -> bool:
-        return table.box.name in self._forgotten or now - known.from_start_at > max(FROM_START, known.cost / SHARE)
+        pause = known.cost / SHARE
+        return now - known.from_start_at >= (pause if table.box.name in self._forgotten else max(FROM_START, pause))
 
     def _from_start(self, found: Mapping[int, int], began: float) -> _Known:
         now = self._monotonic()

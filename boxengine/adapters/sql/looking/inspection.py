@@ -23,7 +23,7 @@ from boxengine.adapters.sql.looking.recent import Recent
 from boxengine.adapters.sql.looking.windows import Span, Windows, asks_for_more, is_by_index
 from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.domain.box import Box, StrictOrder
-from boxengine.domain.item import Status
+from boxengine.domain.item_id import ItemId
 from boxengine.ports import Count, ItemFilter, ItemRow, Precision
 from boxengine.ports.people.inspection import Found, TableState, Towards
 
@@ -39,7 +39,7 @@ SPAN_FOR = 1.0
 """Seconds for which the ids of a period are known: a page searches among them and counts them."""
 _Period = tuple[str, datetime | None, datetime | None]
 """The name of a box, and the beginning and the end."""
-_TROUBLED_PER_BOX = 2_000
+_TRIED_PER_BOX = 2_000
 """Pending rows of a box that are searched for failed attempts."""
 _SEARCHED_BEFORE = 1_000
 """Pending rows that are searched at each end of a bucket for the one that holds back another."""
@@ -56,6 +56,8 @@ class SqlInspector:
         self._untidy = untidy
         self._capped = Recent[tuple[str, ItemFilter, int], Count]()
         """Counts that came to their limit."""
+        self._followers = Recent[tuple[str, ItemId, int], Count]()
+        """The same of the items behind one."""
         self._spans = Recent[_Period, Span]()
 
     def find(
@@ -86,13 +88,10 @@ class SqlInspector:
             count = look.count(which, self._window)
         return Count(limit, Precision.AT_LEAST) if count.number > limit else count
 
-    def troubled(self, box: Box, *, limit: int) -> list[ItemRow]:
-        failed = ItemFilter(statuses=frozenset({Status.FAILED}))
+    def tried(self, box: Box, *, limit: int) -> list[ItemRow]:
+        share = max(20, _TRIED_PER_BOX // box.bucket_size)
         with self._look(box) as look:
-            rows, _ = look.page(failed, None, Towards.OLDER, limit, window=limit)
-            share = max(20, _TROUBLED_PER_BOX // box.bucket_size)
-            waiting = look.tried(share, self._store.fronts(box))
-            return [*rows, *look.rows(ItemFilter(), waiting, Towards.NEWER, limit)]
+            return look.rows(ItemFilter(), look.tried(share, self._store.fronts(box)), Towards.NEWER, limit)
 
     def holding_back(self, box: Box, row: ItemRow) -> ItemRow | None:
         if box.strict_order is StrictOrder.NONE:
@@ -107,9 +106,17 @@ class SqlInspector:
             return _limited(look.pending_before(row, limit + 1), limit)
 
     def followers(self, box: Box, row: ItemRow, *, limit: int) -> Count:
+        asked = (box.name, row.id, limit)
+        capped = self._followers.get(asked, seconds=CAPPED_FOR)
+        if capped is not None:
+            return capped
         with self._look(box) as look:
             number, looked_at = look.pending_after(row, limit)
-        return Count(number, Precision.AT_LEAST if looked_at == limit else Precision.EXACT)
+        if looked_at < limit:
+            return Count(number)
+        count = Count(number, Precision.AT_LEAST)
+        self._followers.put(asked, count)
+        return count
 
     def neighbours(self, box: Box, row: ItemRow, *, limit: int) -> tuple[list[ItemRow], list[ItemRow]]:
         which = ItemFilter(event_key=row.event_key)
