@@ -266,6 +266,22 @@ def test_a_count_that_came_to_its_limit_is_not_repeated_for_a_while(
     assert bench.inspector.count(bench.box, of(PENDING), limit=2) == Count(1)
 
 
+def test_followers_that_came_to_the_limit_are_not_counted_again_at_once(
+    harness: SqlHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(harness, strict_order=StrictOrder.BUCKET)
+    first = bench.row(bench.fail())
+    others = [bench.insert() for _ in range(3)]
+    more_than_two = Count(2, Precision.AT_LEAST)
+    assert bench.inspector.followers(bench.box, first, limit=2) == more_than_two
+    for item_id in others:
+        bench.harness.set_row(bench.box, item_id, status=DELIVERED)
+    assert bench.inspector.followers(bench.box, first, limit=2) == more_than_two
+    assert bench.inspector.followers(bench.box, bench.row(others[0]), limit=2) == Count(0), "another item's are counted"
+    monkeypatch.setattr(inspection, "CAPPED_FOR", 0.0)
+    assert bench.inspector.followers(bench.box, first, limit=2) == Count(0)
+
+
 def test_under_strict_order_only_so_many_rows_of_a_bucket_are_searched_for_the_one_that_holds_it_back(
     harness: SqlHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,8 +65,6 @@ def connect(
             pool_size=connections,
             max_overflow=4,
             pool_timeout=30,
-            # The server process of the connection used last has its statements prepared and the tables at hand.
-            pool_use_lifo=True,
             # MySQL's limit also closes idle connections in the pool, so the pool replaces them well before it.
             pool_recycle=-1 if address.get_backend_name() == "postgresql" else silence / 2,
             pool_reset_on_return=None,  # see ``_reset``
