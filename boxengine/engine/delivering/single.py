@@ -93,7 +93,9 @@ class Single:
             if result is not None and failed(result):
                 return result
             leg.failures -= 1
-        self._at = MIDDLEWARE
+        if self._middlewares:
+            self._at = MIDDLEWARE
+        # Otherwise what fails from here on are the last transport's writes.
         return True
 
     def _legs_of(self, item: Item) -> tuple[Leg, ...]:

@@ -8,8 +8,8 @@ from typing import Any, NoReturn, cast
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.orm import Session, SessionTransaction
 
-from boxengine.adapters.sql.jobs.aborted import note_errors
 from boxengine.adapters.sql.jobs.rows import limit_silence
+from boxengine.adapters.sql.sessions.aborted import note_errors
 from boxengine.adapters.sql.sessions.async_session import Visit, route
 from boxengine.errors import BoxError
 

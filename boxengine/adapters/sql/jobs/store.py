@@ -11,7 +11,6 @@ from sqlalchemy.exc import IntegrityError
 
 from boxengine.adapters.sql.connecting.errors import blaming_the_row
 from boxengine.adapters.sql.jobs import claims, followers, reaping, writes
-from boxengine.adapters.sql.jobs.aborted import watch
 from boxengine.adapters.sql.jobs.claim_together import TogetherClaim
 from boxengine.adapters.sql.jobs.claims import in_order
 from boxengine.adapters.sql.jobs.ends import Ends, ends_of
@@ -47,7 +46,6 @@ class SqlJobs:
         """Args:
         models: the users' classes by box; tables of other boxes are as the mixin makes them.
         """
-        watch(engine)
         self.engine = engine
         self._models = models or {}
         self._tables: dict[str, _Tables] = {}

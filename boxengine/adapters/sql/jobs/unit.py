@@ -12,10 +12,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from boxengine.adapters.sql.connecting.errors import blaming_the_row, translated
 from boxengine.adapters.sql.jobs import writes
-from boxengine.adapters.sql.jobs.aborted import demanding_transaction
 from boxengine.adapters.sql.jobs.ends import Ends
 from boxengine.adapters.sql.jobs.rows import SILENCE, JobRows, limit_silence, short
 from boxengine.adapters.sql.jobs.session import JobSession
+from boxengine.adapters.sql.sessions.aborted import demanding_transaction
 from boxengine.adapters.sql.sessions.async_session import awaited
 from boxengine.domain.jobs import ClaimedJob, Ending, JobOutcome, Succeeded
 

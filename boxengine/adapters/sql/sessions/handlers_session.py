@@ -4,20 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, NestedTransaction
+
+from boxengine.adapters.sql.sessions.aborted import ADVICE, is_aborted, note_errors
+from boxengine.errors import BoxError
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 
 class HandlersSession:
-    """A ``Session`` on the claim's connection, made when the first handler asks for it. Used by one thread."""
+    """A ``Session`` on the claim's connection, made when the first handler asks for it. Used by one thread.
+
+    Handlers may commit and roll back as they like, and catch errors or not: the savepoint around an item is the engine's, and
+    what was written for an item that fails is undone. No savepoint is made for an item whose handler sends no statement.
+    """
 
     def __init__(self, connection: Connection) -> None:
+        self.failure: BaseException | None = None
+        self.undone = False
         self._connection = connection
         self._session: Session | None = None
+        self._parts = [_Part(connection)]
+        """The innermost last. The first is of the whole claim, for statements outside of all others."""
 
     @property
     def in_use(self) -> bool:
@@ -27,30 +39,106 @@ class HandlersSession:
     def get(self) -> Session:
         """The session. The connection must be in a transaction that SQLAlchemy knows of."""
         if self._session is None:
-            from sqlalchemy.orm import Session  # noqa: PLC0415 - a command that only looks does without the ORM
-
-            # A handler's commit() ends its own savepoint, never the engine's transaction.
-            self._session = Session(
-                self._connection, join_transaction_mode="create_savepoint", expire_on_commit=False, autoflush=True
-            )
+            note_errors(self._connection, self)
+            self._session = _class()(self._connection, self._parts)
         return self._session
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """Keeps what is written inside, or undoes it if the block raises."""
+        """Keeps what is written inside, or undoes it if the block raises.
+
+        Raises:
+            BoxError: a statement failed, and the block went on in the transaction that had failed with it.
+        """
+        if self._session is not None and self._session.in_transaction():
+            self._session.commit()  # what was written before the block belongs to the part around it
+        part = _Part(self._connection)
+        self._parts.append(part)
         try:
             yield
             if self._session is not None:
-                # Flushes: an error in the handler's rows must surface here, where it can still be undone.
-                self._session.commit()
-                self._session.expunge_all()
+                self._keep(self._session, part)
         except BaseException:
             if self._session is not None:
                 self._session.rollback()
+            part.undo()
             raise
+        finally:
+            self._parts.pop()
+            self.failure = None
 
     def finish(self) -> None:
-        """Moves what the handlers wrote out of the session's savepoint and into the transaction."""
+        """Moves what the handlers wrote into the transaction."""
         if self._session is not None:
-            self._session.commit()
+            self._keep(self._session, self._parts[0])
             self._session.close()
+
+    def _keep(self, session: Session, part: _Part) -> None:
+        # Flushes: an error in the handler's rows must surface here, where it can still be undone.
+        session.commit()
+        session.expunge_all()
+        if is_aborted(self._connection):
+            # Not after the savepoint's release has failed: then SQLAlchemy would not return to it.
+            raise BoxError(ADVICE) from self.failure
+        part.keep()
+
+
+class _Part:
+    """A part of the claim's transaction that can be undone: a savepoint, made when something is written."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._savepoints: list[NestedTransaction] = []
+        """The engine's first; then one for what follows each ``commit()`` or ``rollback()`` of a handler."""
+        self._closed = True
+        """Whether the next statement begins another one."""
+
+    def begin(self) -> None:
+        """Before a statement."""
+        while self._savepoints and not self._savepoints[-1].is_active:
+            self._savepoints.pop()
+            self._closed = True
+        if self._closed:
+            self._savepoints.append(self._connection.begin_nested())
+            self._closed = False
+
+    def committed(self) -> None:
+        """The handler has committed: a later ``rollback()`` must not undo what was written so far."""
+        self._closed = True
+
+    def keep(self) -> None:
+        while self._savepoints:
+            savepoint = self._savepoints.pop()
+            if savepoint.is_active:
+                savepoint.commit()
+
+    def undo(self) -> None:
+        while self._savepoints:
+            savepoint = self._savepoints.pop()
+            if savepoint.is_active:
+                savepoint.rollback()
+
+
+@cache
+def _class() -> Any:
+    """The class of these sessions, made when the first is needed: a command that only looks does without the ORM."""
+    from sqlalchemy.orm import Session  # noqa: PLC0415 - the same
+
+    class ClaimSession(Session):
+        """A handler's commit ends no savepoint of the engine's, and never the engine's transaction."""
+
+        def __init__(self, connection: Connection, parts: list[_Part]) -> None:
+            super().__init__(connection, join_transaction_mode="rollback_only", expire_on_commit=False)
+            self._parts = parts
+
+        def get_bind(self, *arguments: Any, **options: Any) -> Any:
+            """Asked before each statement: the session joins the innermost savepoint."""
+            for part in self._parts[1:] or self._parts:
+                part.begin()
+            return super().get_bind(*arguments, **options)
+
+        def commit(self) -> None:
+            super().commit()
+            self._parts[-1].committed()
+
+    return ClaimSession

@@ -6,26 +6,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, cast
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import PendingRollbackError, SQLAlchemyError
 
 from boxengine.errors import BoxError
 
 ADVICE = (
-    "job.session: an earlier statement of the handler failed, and its transaction with it, so that nothing can be written any "
-    "more; let the error pass, or put a statement that may fail into a savepoint: with job.session.begin_nested(): ... (async "
-    "with in an async handler)"
+    "the session: an earlier statement of the handler failed, and its transaction with it, so that nothing can be written any "
+    "more; let the error pass, or put a statement that may fail into a savepoint: with session.begin_nested(): ... (async with "
+    "in an async handler)"
 )
 _IN_FAILED_TRANSACTION = "25P02"
 """PostgreSQL refuses every statement after one that failed."""
 _DEADLOCK = 1213
 """MySQL and MariaDB have undone the whole transaction; the next statement begins a new one without a word."""
-_SESSION = "boxengine_job_session"
+_SESSION = "boxengine_session"
+_IN_ERROR = 3
+"""libpq's status of a transaction that refuses every statement."""
 
 
 class HandlersTransaction(Protocol):
-    """A handler's session, as far as errors in its transaction go."""
+    """What is known of the errors in a handler's transaction."""
 
     failure: BaseException | None
     """The latest error of a statement in this transaction that is not a consequence of an earlier one."""
@@ -33,14 +35,17 @@ class HandlersTransaction(Protocol):
     """Whether the server has undone the transaction, and would go on with another one."""
 
 
-def watch(engine: Engine) -> None:
-    """Notes the errors of handlers' statements from now on, in the sessions that were told to ``note_errors``."""
-    event.listen(engine, "handle_error", _note)
+def note_errors(connection: Connection, transaction: HandlersTransaction) -> None:
+    """Notes errors of this connection from now on, until the pool gets the connection back."""
+    if not event.contains(connection.engine, "handle_error", _note):
+        event.listen(connection.engine, "handle_error", _note)
+    connection.execution_options(**{_SESSION: transaction})
 
 
-def note_errors(connection: Connection, session: HandlersTransaction) -> None:
-    """Notes errors of this connection in the session, until the pool gets the connection back."""
-    connection.execution_options(**{_SESSION: session})
+def is_aborted(connection: Connection) -> bool:
+    """Whether PostgreSQL refuses every statement of the connection's transaction. Asks only the driver."""
+    info = getattr(connection.connection.driver_connection, "info", None)
+    return getattr(info, "transaction_status", None) == _IN_ERROR
 
 
 @contextmanager
@@ -68,6 +73,8 @@ def _note(context: ExceptionContext) -> None:
         return
     if _is_consequence(error):
         error.add_note(ADVICE)
+        if session.failure is not None:
+            error.add_note(f"the statement that failed first: {session.failure}")
     else:
         session.failure = error
         session.undone = session.undone or next(iter(context.original_exception.args), None) == _DEADLOCK
