@@ -207,6 +207,55 @@ def test_an_error_in_a_savepoint_of_the_handlers_own_leaves_the_rest(rig: Rig) -
     assert [row.id for row in rig.ask("SELECT id FROM orders")] == [ids[1]]
 
 
+def in_a_block_of_its_own(session: Session, item: Item) -> None:
+    with session.begin():
+        session.add(Order(id=item.id, title="bicycle"))
+
+
+def closes(session: Session, item: Item) -> None:
+    with session:
+        session.add(Order(id=item.id, title="bicycle"))
+        session.commit()
+
+
+async def in_an_async_block(session: AsyncSession, item: Item) -> None:
+    async with session.begin():
+        session.add(Order(id=item.id, title="bicycle"))
+
+
+async def closes_async(session: AsyncSession, item: Item) -> None:
+    async with session:
+        session.add(Order(id=item.id, title="bicycle"))
+        await session.commit()
+
+
+class Sync:
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def __call__(self, item: Item, payload: Any, *, session: Session) -> None:
+        self._work(session, item)
+
+
+class Async:
+    def __init__(self, work: Callable[[AsyncSession, Item], Any]) -> None:
+        self._work = work
+
+    async def __call__(self, item: Item, payload: Any, *, session: AsyncSession) -> None:
+        await self._work(session, item)
+
+
+@pytest.mark.parametrize(
+    "handler", [Sync(in_a_block_of_its_own), Sync(closes), Async(in_an_async_block), Async(closes_async)]
+)
+def test_a_handler_may_treat_the_session_as_its_own(rig: Rig, handler: Any) -> None:
+    rig.carry(handler)
+    ids = rig.create("one", "two", "three")
+    rig.deliver(3)
+    assert [row.id for row in rig.ask("SELECT id FROM orders ORDER BY id")] == ids, rig.row(ids[0]).error_log
+    assert set(rig.statuses()) == {Status.DELIVERED}
+
+
 def test_a_batch_middleware_that_raises_undoes_what_handlers_wrote_and_committed(rig: Rig) -> None:
     def too_late(_batch: Any, call_next: Callable[[], Any]) -> None:
         call_next()

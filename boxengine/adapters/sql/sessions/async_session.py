@@ -46,7 +46,8 @@ def lend(session: Session, visit: Visit) -> Iterator[AsyncSession]:
     Raises:
         BoxError: greenlet is not installed, or the delivery has no SQLAlchemy session.
     """
-    connection = session.connection()
+    # Not ``session.connection()``, which begins a transaction: the handler may mean to, with ``async with session.begin()``.
+    connection = cast("Connection", session.get_bind())
     lent = awaited(session, visit)
     route(connection, visit)
     try:
