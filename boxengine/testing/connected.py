@@ -1,15 +1,17 @@
 """Boxes whose items are in the application's database, seen through the test's own connection.
 
 The engine claims from a copy in memory, so the clock can be moved and nothing else is locked; outcomes are written back
-through the connection. So a drain sees what the test's transaction has written, and a rollback removes everything.
+through the connection. So a drain sees what the test's transaction has written, and a rollback removes everything. Of a log,
+whose rows bear no outcomes, they are kept in memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from sqlalchemy import Connection, Engine, MetaData, Table, delete, select, update
 from sqlalchemy.orm import Session
@@ -17,10 +19,11 @@ from sqlalchemy.orm import Session
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.rows import Row
 from boxengine.adapters.memory.store import MemoryStore
+from boxengine.adapters.sql.log.tables import log_table
 from boxengine.adapters.sql.sessions.handlers_session import HandlersSession
 from boxengine.adapters.sql.shape.models import box_table
 from boxengine.app.boxes.creating import Model
-from boxengine.domain.box import Box
+from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Item, Status
 from boxengine.domain.item_id import ItemId
 from boxengine.domain.outcome import Settlement, Unrecorded
@@ -40,8 +43,8 @@ Bind: TypeAlias = "Session | AsyncSession | Connection | Engine"
 class DatabaseBoxes(TestedBoxes):
     """The boxes of a configuration, with their items in the database of ``bind``.
 
-    Works with any database that SQLAlchemy and the application's models support, SQLite included. Handlers that take
-    ``session=`` get a session on the test's connection.
+    Works with any database that SQLAlchemy and the application's models support, SQLite included; a box with ``storage: log``
+    needs the tables that ``boxengine db create`` makes. Handlers that take ``session=`` get a session on the test's connection.
 
     Example::
 
@@ -61,6 +64,8 @@ class DatabaseBoxes(TestedBoxes):
         super().__init__(resolved, clock=clock or ManualClock(datetime.now(UTC)))
         self._bind: Bind | None = bind
         self._tables: dict[str, Table] = {}
+        self._settled: dict[str, dict[ItemId, Row]] = {}
+        """By box with ``storage: log``: the rows that have an outcome, with it."""
 
     async def aemitted(self, model: Model, **which: Any) -> Emitted:
         """``emitted`` on an ``AsyncSession``."""
@@ -112,19 +117,28 @@ class DatabaseBoxes(TestedBoxes):
                 raise BoxError("an AsyncSession goes with adrain and aemitted; drain and emitted take a Session")
 
     def table(self, box: Box) -> Table:
-        """The box's table; if the user has a model class, its table."""
+        """The box's table, or its log; if the user has a model class, by that class."""
         known = self._tables.get(box.name)
         if known is None:
             model = self.pipeline(box.name).model
-            known = getattr(model, "__table__", None)
-            known = self._tables[box.name] = known if isinstance(known, Table) else box_table(box, MetaData())
+            found = getattr(model, "__table__", None)
+            known = found if isinstance(found, Table) else box_table(box.source, MetaData())
+            if box.storage is Storage.LOG:
+                known = log_table(known, box.type)
+            self._tables[box.name] = known
         return known
 
     def read(self, connection: Connection, box: Box) -> list[Row]:
         """All rows of the box in id order."""
-        columns = self.table(box).c
+        columns, settled = self.table(box).c, self._settled.get(box.name, {})
         found = connection.execute(select(*columns).order_by(columns.id)).mappings()
-        return [_row(dict(mapping)) for mapping in found]
+        return [settled.get(mapping["id"]) or _row(dict(mapping)) for mapping in found]
+
+    def outcomes(self, connection: Connection, box: Box) -> Outcomes:
+        """Where the outcomes of the box's items are kept."""
+        if box.storage is Storage.LOG:
+            return _InMemory(self.read(connection, box), self._settled.setdefault(box.name, {}), self.clock)
+        return _InTable(connection, self.table(box), box, self.clock)
 
 
 class _ConnectedClaims:
@@ -145,7 +159,7 @@ class _ConnectedClaims:
             whole = connection.begin_nested()
             try:
                 with copy.claims(box).open(buckets, limit) as inner:
-                    claim = _ConnectedClaim(inner, connection, self._boxes.table(box), self._boxes.clock, box)
+                    claim = _ConnectedClaim(inner, connection, self._boxes.outcomes(connection, box))
                     yield claim
             finally:
                 if whole.is_active:
@@ -188,14 +202,12 @@ class _ConnectedStore:
 
 
 class _ConnectedClaim:
-    """A claim on the copy, whose outcomes are written to the table."""
+    """A claim on the copy, whose outcomes are kept."""
 
-    def __init__(self, inner: Claim, connection: Connection, table: Table, clock: ManualClock, box: Box) -> None:
+    def __init__(self, inner: Claim, connection: Connection, outcomes: Outcomes) -> None:
         self._inner = inner
         self._connection = connection
-        self._table = table
-        self._clock = clock
-        self._box = box
+        self._outcomes = outcomes
         self._handlers = HandlersSession(connection)
         self.items: Sequence[Item] = inner.items
         self.refused = inner.refused
@@ -224,11 +236,28 @@ class _ConnectedClaim:
         """See ``Claim.commit``."""
         self._handlers.finish()
         self._inner.commit(settlement)
-        self._write(settlement)
+        self._outcomes.keep(settlement)
         self.committed = True
         return None
 
-    def _write(self, settlement: Settlement) -> None:
+
+class Outcomes(Protocol):
+    """Where the outcomes of one box's items are kept."""
+
+    def keep(self, settlement: Settlement) -> None:
+        """Keeps the outcomes of one batch."""
+
+
+class _InTable:
+    """In the rows of the box's table."""
+
+    def __init__(self, connection: Connection, table: Table, box: Box, clock: ManualClock) -> None:
+        self._connection = connection
+        self._table = table
+        self._box = box
+        self._clock = clock
+
+    def keep(self, settlement: Settlement) -> None:
         columns, now = self._table.c, self._clock.now()
         if self._box.retention.deletes_on_delivery and settlement.delivered:
             self._connection.execute(delete(self._table).where(columns.id.in_(settlement.delivered)))
@@ -249,9 +278,33 @@ class _ConnectedClaim:
         self._connection.execute(update(self._table).where(self._table.c.id == item_id).values(**known))
 
 
+class _InMemory:
+    """Beside the rows of a log, which are never written to."""
+
+    def __init__(self, rows: Sequence[Row], settled: dict[ItemId, Row], clock: ManualClock) -> None:
+        """Args:
+        rows: all of the box.
+        settled: where they are put.
+        """
+        self._rows = {row.id: row for row in rows}
+        self._settled = settled
+        self._clock = clock
+
+    def keep(self, settlement: Settlement) -> None:
+        for item_id in settlement.delivered:
+            self._set(item_id, status=int(Status.DELIVERED))
+        for each in settlement.not_delivered:
+            self._set(each.id, status=int(each.status), errors_count=each.errors_count, error_log=each.error_log)
+
+    def _set(self, item_id: int, **values: Any) -> None:
+        now = self._clock.now()
+        self._settled[item_id] = replace(self._rows[item_id], processed_at=now, updated_at=now, **values)
+
+
 def _row(found: dict[str, Any]) -> Row:
     """A row of the table. SQLite returns moments without a zone; they are in UTC."""
-    fields: dict[str, Any] = {name: found.get(name) for name in Row.__dataclass_fields__}
+    in_log = {"status": Status.PENDING, "errors_count": 0, "updated_at": found["created_at"]}
+    fields: dict[str, Any] = {name: found.get(name, in_log.get(name)) for name in Row.__dataclass_fields__}
     for name, value in fields.items():
         if isinstance(value, datetime) and value.tzinfo is None:
             fields[name] = value.replace(tzinfo=UTC)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +14,7 @@ from boxengine.adapters.sql.connecting.engine import connect
 from boxengine.adapters.sql.connecting.reading import reading
 from boxengine.adapters.sql.delivering.fronts import LARGE
 from boxengine.adapters.sql.delivering.store import SqlStore
-from boxengine.adapters.sql.looking import inspection
+from boxengine.adapters.sql.looking import counting, inspection
 from boxengine.adapters.sql.looking.census import SqlCensus
 from boxengine.adapters.sql.looking.inspection import SqlInspector
 from boxengine.adapters.sql.looking.moments import Probes, place_of
@@ -264,6 +265,21 @@ def test_a_count_that_came_to_its_limit_is_not_repeated_for_a_while(
     assert bench.inspector.count(bench.box, of(PENDING), limit=3) == Count(1), "another question"
     monkeypatch.setattr(inspection, "CAPPED_FOR", 0.0)
     assert bench.inspector.count(bench.box, of(PENDING), limit=2) == Count(1)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 5, 6, 7])
+def test_pending_rows_are_counted_in_steps(bench: Bench, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    monkeypatch.setattr(counting, "STEP", step)
+    ids = [bench.insert(bucket=bucket) for bucket in (0, 3, 1, 3, 0, 3)]
+    bench.insert(DELIVERED, bucket=1)
+    bench.fail()
+    for limit, expected in ((5, Count(5, Precision.AT_LEAST)), (6, Count(6)), (7, Count(6))):
+        assert bench.inspector.count(bench.box, of(PENDING), limit=limit) == expected
+    both = bench.inspector.count(bench.box, of(PENDING, FAILED), limit=100)
+    assert both == Count(7)
+    assert bench.inspector.count(bench.box, of(PENDING, FAILED), limit=6) == Count(6, Precision.AT_LEAST)
+    until = replace(of(PENDING), up_to=ids[3])
+    assert bench.inspector.count(bench.box, until, limit=100) == Count(4)
 
 
 def test_followers_that_came_to_the_limit_are_not_counted_again_at_once(

@@ -22,12 +22,14 @@ _ROW, _ENTRY = 40, 24
 _USED = 0.7
 """The share of an index's pages that entries fill in the long run."""
 
+# The statistics' view costs more than all else here, so it is not read for what is small anyway.
 _TABLE = """
 SELECT c.relpages::bigint * current_setting('block_size')::bigint,
        c.reltuples * (:row + coalesce(sum((1 - s.null_frac) * s.avg_width), 0)), count(s.attname)
 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
 LEFT JOIN pg_stats AS s ON s.schemaname = n.nspname AND s.tablename = c.relname
-WHERE c.oid = to_regclass(:name) AND c.reltuples >= 0 GROUP BY c.oid, c.relpages, c.reltuples
+WHERE c.oid = to_regclass(:name) AND c.reltuples >= 0 AND c.relpages::bigint * current_setting('block_size')::bigint > :much
+GROUP BY c.oid, c.relpages, c.reltuples
 """
 _INDEXES = """
 SELECT c.relname, c.relpages::bigint * current_setting('block_size')::bigint,
@@ -36,7 +38,7 @@ FROM pg_index AS x JOIN pg_class AS c ON c.oid = x.indexrelid JOIN pg_class AS t
 JOIN pg_namespace AS n ON n.oid = t.relnamespace
 LEFT JOIN pg_attribute AS a ON a.attrelid = t.oid AND a.attnum = ANY (x.indkey)
 LEFT JOIN pg_stats AS s ON s.schemaname = n.nspname AND s.tablename = t.relname AND s.attname = a.attname
-WHERE x.indrelid = to_regclass(:name) AND c.reltuples >= 0
+WHERE x.indrelid = to_regclass(:name) AND c.reltuples >= 0 AND c.relpages::bigint * current_setting('block_size')::bigint > :much
 GROUP BY c.oid, c.relname, c.relpages, c.reltuples, x.indnatts ORDER BY c.relname
 """
 
@@ -44,7 +46,7 @@ GROUP BY c.oid, c.relname, c.relpages, c.reltuples, x.indnatts ORDER BY c.relnam
 def remarks(connection: Connection, table: BoxTable, *, area: str) -> Iterator[Remark]:
     """Estimates by the statistics of the last ANALYZE; yields nothing without them."""
     name = table.box.table
-    row = connection.execute(text(_TABLE), {"name": table.name, "row": _ROW}).one_or_none()
+    row = connection.execute(text(_TABLE), {"name": table.name, "row": _ROW, "much": MUCH}).one_or_none()
     if row is not None and row[2] and _is_much(row[0], row[1]):
         yield Remark(
             area=area,
@@ -54,7 +56,7 @@ def remarks(connection: Connection, table: BoxTable, *, area: str) -> Iterator[R
             advice="If the disk or such scans need the room back: pg_repack, or, while nothing is written, "
             f"VACUUM (FULL) {table.name}",
         )
-    for index, size, needed in connection.execute(text(_INDEXES), {"name": table.name, "entry": _ENTRY}):
+    for index, size, needed in connection.execute(text(_INDEXES), {"name": table.name, "entry": _ENTRY, "much": MUCH}):
         if _is_much(size, needed / _USED):
             quoted = connection.dialect.identifier_preparer.quote(index)
             yield Remark(

@@ -19,6 +19,7 @@ from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.connecting.reading import reading
 from boxengine.adapters.sql.delivering.fronts import HELD, behind_front, held
 from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.looking.counting import count_pending
 from boxengine.adapters.sql.shape.index_names import index_name
 from boxengine.adapters.sql.shape.tables import BoxTable, quoted, unescaped
 from boxengine.domain.box import Box, Storage
@@ -160,14 +161,18 @@ class _Rows:
             return None
         if status in capped and monotonic() - capped[status] < CAPPED_FOR:
             return Count(self._limit, Precision.AT_LEAST)
-        rows = (
-            f"SELECT {'bucket' if self._is_ours(index) else 'id'} FROM {self._source(index)} WHERE status = {status:d}"
-        )
-        (number,) = self._one(f"SELECT count(*) FROM ({rows} {self._order(index)} LIMIT {self._limit + 1}) AS t")
+        number = self._by_index(status, index, self._limit + 1)
         if number <= self._limit:
             return Count(int(number))
         capped[status] = monotonic()
         return Count(self._limit, Precision.AT_LEAST)
+
+    def _by_index(self, status: Status, index: str, limit: int) -> int:
+        if self._postgresql and self._is_ours(index):
+            return count_pending(self.connection, self.found.in_text, limit=limit)
+        rows = f"SELECT id FROM {self._source(index)} WHERE status = {status:d} {self._order(index)} LIMIT {limit}"
+        (number,) = self._one(f"SELECT count(*) FROM ({rows}) AS t")
+        return int(number)
 
     def _retrying(self, pending: Count, index: str, fronts: Mapping[int, int]) -> Count:
         """Counts retries among all pending rows if these are few, otherwise among the first of each bucket."""

@@ -31,8 +31,9 @@ from sqlalchemy import (
     union_all,
 )
 
+from boxengine.adapters.sql.looking.counting import count_pending
 from boxengine.adapters.sql.looking.item_rows import ItemRows
-from boxengine.adapters.sql.shape.tables import BoxTable
+from boxengine.adapters.sql.shape.tables import PENDING_BY_BUCKET, BoxTable
 from boxengine.domain.item import Status
 from boxengine.ports import ItemFilter
 from boxengine.ports.people.inspection import Towards
@@ -141,9 +142,17 @@ class Windows:
 
     def of_statuses(self, which: ItemFilter, span: Span, *, limit: int) -> int:
         """How many rows have these statuses, counted by index and only up to ``limit``."""
-        window = self._window(which, span, Towards.OLDER, limit)
-        some = select(window.c.id).limit(limit).subquery()
-        return int(self._rows.connection.execute(select(func.count()).select_from(some)).scalar_one())
+        number, connection = 0, self._rows.connection
+        by_bucket = self._postgresql and self._found.pending_first == PENDING_BY_BUCKET
+        if by_bucket and Status.PENDING in which.statuses:
+            below = span.high if span.high < BEYOND else None
+            number = count_pending(connection, self._found.in_text, limit=limit, below=below)
+            which = replace(which, statuses=which.statuses - {Status.PENDING})
+        if not which.statuses or number == limit:
+            return number
+        window = self._window(which, span, Towards.OLDER, limit - number)
+        some = select(window.c.id).limit(limit - number).subquery()
+        return number + int(connection.execute(select(func.count()).select_from(some)).scalar_one())
 
     # ── runs ─────────────────────────────────────────────────────────────────────────────────────────
 
