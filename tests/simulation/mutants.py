@@ -23,7 +23,7 @@ from boxengine.domain.item import Item, Status
 from boxengine.domain.item_id import ItemId
 from boxengine.domain.job import Job
 from boxengine.domain.outcome import FailedAttempt, Settlement, Verdict
-from boxengine.engine.delivering import batch, care, gathering, reporting
+from boxengine.engine.delivering import batch, care, gathering, reporting, taking
 from boxengine.engine.delivering.care import Care
 from boxengine.engine.delivering.deadline import Deadline
 from boxengine.engine.delivering.delivery import Delivery
@@ -31,6 +31,7 @@ from boxengine.engine.delivering.drain import Drain
 from boxengine.engine.delivering.gathering import Gathering
 from boxengine.engine.delivering.holding import Holding
 from boxengine.engine.delivering.ordering import Ordering, Route
+from boxengine.engine.delivering.processor import Processor
 from boxengine.engine.delivering.recording import Recording
 from boxengine.engine.delivering.sending import Sending
 from boxengine.engine.delivering.sent import Failed, Sent
@@ -491,7 +492,14 @@ def hint_for_a_held_bucket_dropped(patch: Surgery) -> None:
 @breaks(Promise.PROMPT, only=())
 def gathered_and_forgotten(patch: Surgery) -> None:
     """Nobody looks at what was gathered while a thread kept up."""
-    patch.setattr(Gathering, "take", lambda _self: None)
+    patch.setattr(Gathering, "_first", lambda _self: None)
+
+
+@breaks(Promise.PROMPT, only=())
+def gathered_and_never_handed_out(patch: Surgery) -> None:
+    """The buckets of a transaction are gathered, and no thread that waits is given them."""
+    patch.setattr(Processor, "hand_out", lambda _self: None)
+    patch.setattr(taking, "PATIENCE", 3600.0)
 
 
 @breaks(Promise.PROMPT, only=())
@@ -531,6 +539,7 @@ MUTANTS: tuple[Mutant, ...] = (
     wanted_flag_dropped,
     hint_for_a_held_bucket_dropped,
     gathered_and_forgotten,
+    gathered_and_never_handed_out,
     gathered_for_nobody,
     released_with_rows_left,
     cut_session_may_commit,

@@ -210,6 +210,7 @@ class SimulatedWorker:
             clock=clock,
             token=name,
             queue_jobs=self._processor.dispatch,
+            hand_out=self._processor.hand_out,
             limits=PollLimits(regular=4, retryable=2, lease_ttl=scenario.lease_ttl),
         )
         self._listener = Listener(

@@ -8,7 +8,7 @@ from boxengine.app.assembly.ground import Ground
 from boxengine.engine.delivering.processor import Processor
 from boxengine.engine.polling.checks import Checks, never_quiet
 from boxengine.engine.polling.listener import Listener
-from boxengine.engine.polling.looks import PollLimits, QueueJobs
+from boxengine.engine.polling.looks import PollLimits
 from boxengine.engine.polling.poller import Poller
 from boxengine.engine.polling.tactics import TACTICS
 from boxengine.engine.polling.throttlers import Pace
@@ -21,7 +21,7 @@ class Polling:
     def __init__(self, ground: Ground, processor: Processor) -> None:
         self._ground = ground
         self._processor = processor
-        self.poller = self._poller(processor.dispatch)
+        self.poller = self._poller()
 
     def loops(self) -> list[Loop]:
         """All loops that look for due rows, or listen for hints of them."""
@@ -42,7 +42,7 @@ class Polling:
             loops.append(self._ground.loops.make("listener", listener.turn))
         return loops
 
-    def _poller(self, queue_jobs: QueueJobs) -> Poller:
+    def _poller(self) -> Poller:
         settings = self._ground.settings.poller
         pace = Pace(
             rate_limit=settings.rate_limit,
@@ -78,7 +78,8 @@ class Polling:
             tracer=self._ground.tracer,
             clock=self._ground.clock,
             token=self._ground.token,
-            queue_jobs=queue_jobs,
+            queue_jobs=self._processor.dispatch,
+            hand_out=self._processor.hand_out,
             limits=PollLimits(
                 regular=settings.regular_items_batch_size,
                 retryable=settings.retryable_items_batch_size,

@@ -1,16 +1,17 @@
-"""Jobs that wait within the process for a thread that keeps up with its box.
+"""Jobs that wait within the process for one thread to take all of them.
 
 Where transports answer at once, the database's work is all there is to a batch, and it hardly depends on how many buckets the
 batch has. Then one thread with all buckets delivers sooner than four with a few each: those have four times as many batches, and
-wait for one another. So while a thread keeps up with a box, what writers name in the meantime is gathered, and that thread takes
-all of it next, with one call to the coordinator. More threads join as soon as batches are large or transports take time.
+wait for one another. So what writers name is gathered: the buckets of one transaction go to one thread, and while a thread keeps
+up with a box, that one takes next what has come in the meantime, with one call to the coordinator. More threads join as soon as
+batches are large or transports take time.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
@@ -29,10 +30,23 @@ class _Pace:
     """How a thread gets on."""
 
     box_name: str
+    asked: float
+    """When it asked for its buckets. What came later was left to it."""
     since: float
     """When its batch began."""
     quick: bool
     """Whether the one before was quick, and small."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """What was gathered of one box."""
+
+    box: Box
+    since: float
+    """When the first of them came."""
+    jobs: dict[int, Job] = field(default_factory=dict)
+    """By bucket."""
 
 
 class Gathering:
@@ -45,16 +59,21 @@ class Gathering:
         """By the identity of a hold, which lives as long as its thread works on it."""
         self._quick: set[str] = set()
         """Names of the boxes whose last batch was quick."""
-        self._waiting: dict[str, tuple[Box, dict[int, Job]]] = {}
-        """By box name, the jobs of each bucket."""
+        self._waiting: dict[str, _Waiting] = {}
+        """By box name."""
 
     # ── what threads report ──────────────────────────────────────────────────────────────────────────
 
-    def begin(self, hold: Hold) -> None:
-        """A thread begins to work on these buckets."""
+    def begin(self, hold: Hold, *, asked: float | None = None) -> None:
+        """A thread begins to work on these buckets.
+
+        Args:
+            asked: monotonic time at which the coordinator was asked for them; now if None.
+        """
         now = self._clock.monotonic()
         with self._lock:
-            self._paces[id(hold)] = _Pace(hold.box.name, now, hold.box.name in self._quick)
+            began = now if asked is None else asked
+            self._paces[id(hold)] = _Pace(hold.box.name, began, now, hold.box.name in self._quick)
 
     def batch_begins(self, hold: Hold) -> None:
         """It begins one more batch of them."""
@@ -75,10 +94,10 @@ class Gathering:
     # ── jobs ─────────────────────────────────────────────────────────────────────────────────────────
 
     def add(self, box: Box, jobs: Sequence[Job]) -> bool:
-        """Keeps the jobs for a thread that keeps up with the box; False if none does."""
+        """Keeps the jobs for one thread, if one seems to suffice for the box; returns whether it does."""
         with self._lock:
-            # Under the lock of ``end``: that thread has not looked yet.
-            if box.name not in self._kept_up_with():
+            # Under the lock of ``end``: a thread that keeps up has not looked yet.
+            if box.name not in self._quick:
                 return False
             self._keep(box, jobs)
         return True
@@ -93,7 +112,7 @@ class Gathering:
         return box.name in self._waiting
 
     def is_due(self) -> bool:
-        """Whether ``take`` has jobs to give."""
+        """Whether ``take`` has jobs to give: some wait that are left to no other thread."""
         if not self._waiting:
             return False
         with self._lock:
@@ -102,31 +121,34 @@ class Gathering:
     def take(self) -> tuple[Box, list[Job]] | None:
         """The jobs of the box that has waited longest; None if there are none.
 
-        Boxes with which another thread keeps up are left to that one: it looks here when it has finished.
+        A thread that keeps up with a box, and did when they came, is left them: it looks here when it has finished.
         """
         with self._lock:
             name = self._first()
             if name is None:
                 return None
-            box, waiting = self._waiting.pop(name)
-            jobs = list(waiting.values())
+            waiting = self._waiting.pop(name)
+            jobs = list(waiting.jobs.values())
             if len(jobs) > MOST:
-                self._keep(box, jobs[MOST:])
-        return box, jobs[:MOST]
+                self._keep(waiting.box, jobs[MOST:])
+        return waiting.box, jobs[:MOST]
 
     # ── under the lock ───────────────────────────────────────────────────────────────────────────────
 
     def _first(self) -> str | None:
-        """Of the boxes with which no thread keeps up, the one whose jobs have waited longest."""
-        others = self._kept_up_with()
-        return next((name for name in self._waiting if name not in others), None)
+        """Of the boxes whose jobs are left to no thread, the one whose jobs have waited longest."""
+        return next((name for name, waiting in self._waiting.items() if not self._is_left(name, waiting)), None)
 
-    def _kept_up_with(self) -> set[str]:
-        """Names of the boxes with which a thread keeps up."""
+    def _is_left(self, name: str, waiting: _Waiting) -> bool:
+        """Whether a thread takes these jobs soon."""
         begun_after = self._clock.monotonic() - PATIENCE
-        return {pace.box_name for pace in self._paces.values() if pace.quick and pace.since > begun_after}
+        return any(
+            # Not to those that came later: with one after the other at work, the jobs would wait for the last.
+            pace.box_name == name and pace.quick and pace.since > begun_after and pace.asked <= waiting.since
+            for pace in self._paces.values()
+        )
 
     def _keep(self, box: Box, jobs: Sequence[Job]) -> None:
-        _, waiting = self._waiting.setdefault(box.name, (box, {}))
+        waiting = self._waiting.setdefault(box.name, _Waiting(box, self._clock.monotonic()))
         for job in jobs:
-            waiting.setdefault(job.bucket, job)
+            waiting.jobs.setdefault(job.bucket, job)

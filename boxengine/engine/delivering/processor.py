@@ -107,8 +107,15 @@ class Processor:
         return pause
 
     def dispatch(self, box: Box, jobs: Sequence[Job]) -> int:
-        """Queues each job whose bucket is neither queued nor in progress, or hands it to an idle thread; returns how many."""
+        """Queues each job whose bucket is neither queued nor in progress, or hands it to an idle thread; returns how many.
+
+        What one thread suffices for is gathered until ``hand_out`` is called.
+        """
         return self._taking.dispatch(box, jobs)
+
+    def hand_out(self) -> None:
+        """Gives what ``dispatch`` has gathered to an idle thread, unless one at work takes it next."""
+        self._taking.hand_out()
 
     def want(self, box_name: str, buckets: Collection[int]) -> Collection[int]:
         """Has the threads that hold these buckets read them once more; returns the buckets that none of them holds."""

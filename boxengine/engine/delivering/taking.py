@@ -91,11 +91,11 @@ class Taking:
         """Queues each job whose bucket is neither queued nor in progress; returns how many.
 
         A few jobs go to a thread of this process that is idle, past the queue: an item that was written a moment ago
-        saves two round trips and a thread's waking up. Other workers see the same leases either way. Where a thread keeps up
-        with the box, they wait for it.
+        saves two round trips and a thread's waking up. Other workers see the same leases either way. Where one thread suffices
+        for the box, they wait until ``hand_out`` is called.
         """
         if not self._stopping.is_set() and self._idle.can_watch() and self.gathering.add(box, jobs):
-            # By then that thread has taken them, or its transport hangs and they go to another.
+            # By then a thread has taken them, or the transport of the one that was to take them hangs.
             self._idle.watch(PATIENCE)
             return len(jobs)
         # One at a time, so that each sees what the others took. A second caller does not wait; it queues.
@@ -107,6 +107,15 @@ class Taking:
             return self._hand_over(box, jobs)
         finally:
             self._handing.release()
+
+    def hand_out(self) -> None:
+        """Gives what was gathered of a box to an idle thread, unless one at work takes it next."""
+        # A second caller does not wait: whoever hands out looks again when it has finished.
+        while self.gathering.is_due() and self._handing.acquire(blocking=False):
+            try:
+                self._hand_out_next()
+            finally:
+                self._handing.release()
 
     def has_idle_threads(self, box: Box) -> bool:
         """Whether a thread of this process waits for work and may take this box."""
@@ -156,18 +165,33 @@ class Taking:
                 if self._stopping.is_set() or self._pauses.paused(box) or not self._open_boxes([box]):
                     self._queue.push(box, jobs)
                     continue
+                asked = self._clock.monotonic()
                 hold = self._queue.seize(box, jobs, ttl=self._keeper.ttl)
             except BaseException:
                 self.gathering.put_back(box, jobs)
                 raise
             if hold is not None:
-                self._begin(hold)
+                self._begin(hold, asked=asked)
                 return hold
         return None
 
-    def _begin(self, hold: Hold) -> None:
+    def _hand_out_next(self) -> None:
+        """What was gathered of one box."""
+        if (found := self.gathering.take()) is None:
+            return
+        box, jobs = found
+        try:
+            if self._stopping.is_set() or not self._may_hand_over(box) or not self._idle.reserve():
+                self._queue.push(box, jobs)
+            else:
+                self._hand_over(box, jobs)
+        except BaseException:
+            self.gathering.put_back(box, jobs)
+            raise
+
+    def _begin(self, hold: Hold, *, asked: float | None = None) -> None:
         self.at_work.begin(hold)
-        self.gathering.begin(hold)
+        self.gathering.begin(hold, asked=asked)
 
     def _may_hand_over(self, box: Box) -> bool:
         """Whether that leaves the other boxes a thread, even if the one at the queue takes this box as well."""
@@ -175,6 +199,7 @@ class Taking:
 
     def _hand_over(self, box: Box, jobs: Sequence[Job]) -> int:
         """Takes the jobs for the thread that is reserved."""
+        asked = self._clock.monotonic()
         try:
             hold = self._queue.seize(box, jobs, ttl=self._keeper.ttl)
         except BaseException:
@@ -183,7 +208,7 @@ class Taking:
         if hold is None:
             self._idle.cancel()
             return 0
-        self._begin(hold)
+        self._begin(hold, asked=asked)
         self._idle.give(hold)
         return len(hold.jobs)
 

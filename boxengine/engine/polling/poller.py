@@ -10,7 +10,8 @@ keeps other workers from doing the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import NamedTuple, assert_never
 
@@ -63,16 +64,19 @@ class Poller:
         tracer: Tracer,
         clock: Clock,
         queue_jobs: QueueJobs,
+        hand_out: Callable[[], object] = lambda: None,
         token: str,
         limits: PollLimits = LIMITS,
         timing: Timing = TIMING,
     ) -> None:
         """Args:
+        hand_out: called when all that is due has been queued, as ``Processor.hand_out`` is.
         token: identifies this worker as the holder of partitions' leases.
         """
         self._schedule = schedule
         self._checks = checks
         self._queue_jobs = queue_jobs
+        self._hand_out = hand_out
         self._looks = Looks(schedule, store=store, queue_jobs=self._queue_jobs, clock=clock, limits=limits)
         self._lengths = QueueLengths(queue, observer=observer, clock=clock, timing=timing)
         self._leases = PartitionLeases(leases, token, ttl=limits.lease_ttl, clock=clock)
@@ -89,10 +93,13 @@ class Poller:
         """Polls that found only buckets already queued or in progress, with the gap that followed (seconds)."""
 
     def turn(self) -> timedelta:
-        """Does one task that is due; returns after a while if none is."""
+        """Does one task that is due, an announcement with all others; returns after a while if none is."""
         task = self._schedule.take(wait=self._limits.take_wait)
         if task is not None:
             self._do(task)
+            if isinstance(task, Announce):
+                self._do_announcements()
+            self._hand_out()
         return timedelta(0)
 
     def queue_announced(self) -> None:
@@ -100,15 +107,17 @@ class Poller:
 
         If the coordinator does not answer, they are left to a later turn, which reports the outage.
         """
-        try:
-            while (task := self._schedule.take_announcement()) is not None:
-                self._do(task)
-        except QueueUnavailable:
-            return
+        with suppress(QueueUnavailable):
+            self._do_announcements()
+            self._hand_out()
 
     def release(self) -> None:
         """Gives the partitions' leases back, when the worker stops."""
         self._leases.release_all()
+
+    def _do_announcements(self) -> None:
+        while (task := self._schedule.take_announcement()) is not None:
+            self._do(task)
 
     def _do(self, task: Task) -> None:
         what, again = f"polling {task.box_name}", Again(self._tactic.unprompted, self._timing.shortest_gap)

@@ -82,14 +82,33 @@ def test_where_more_threads_would_help_nothing_is_gathered(report: Report) -> No
     assert not threads.gathering.add(BOX, jobs(1))
 
 
-def test_a_batch_that_takes_long_may_hang_and_nothing_more_is_gathered_for_it() -> None:
+def test_a_batch_that_takes_long_may_hang_and_any_other_thread_takes_what_waited_for_it() -> None:
     threads = Threads()
     threads.at_work()
     assert threads.gathering.add(BOX, jobs(1))
+    assert not threads.gathering.is_due()
     threads.clock.advance(timedelta(seconds=2 * PATIENCE))
-    assert not threads.gathering.add(BOX, jobs(2))
-    # Any other thread may take what waited for it.
+    assert threads.gathering.add(BOX, jobs(2))
     assert threads.gathering.is_due()
+    assert threads.buckets() == [1, 2]
+
+
+def test_where_one_thread_sufficed_lately_jobs_are_gathered_for_whoever_takes_them() -> None:
+    threads = Threads()
+    threads.gathering.end(threads.at_work())
+    assert threads.gathering.add(BOX, jobs(1))
+    assert threads.gathering.add(BOX, jobs(2))
+    assert threads.gathering.is_due()
+    assert threads.buckets() == [1, 2]
+
+
+def test_jobs_do_not_wait_for_a_thread_that_began_after_they_had_come() -> None:
+    threads = Threads()
+    first = threads.at_work()
+    threads.gathering.add(BOX, jobs(1))
+    threads.clock.advance(timedelta(seconds=PATIENCE / 4))
+    threads.at_work()
+    threads.gathering.end(first)
     assert threads.buckets() == [1]
 
 

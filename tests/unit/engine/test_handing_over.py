@@ -279,17 +279,114 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gathering, "PATIENCE", FOREVER)
 
 
-def keeping_up(shop: Shop) -> Brief:
-    """Makes a thread of the shop work on bucket 1 of a box whose last batch was quick."""
+def quick(shop: Shop) -> Brief:
+    """Makes a thread of the shop work on bucket 0 of a box, quickly."""
     brief = Brief(BOX)
     shop.processor._works[BOX.name] = brief  # type: ignore[index]  # nobody else changes it
     shop.processor.dispatch(BOX, jobs(0))
     assert eventually(lambda: brief.begun == [{0}])
     brief.go_on.release()
     assert eventually(lambda: not shop.processor.at_work.by_box())
+    return brief
+
+
+def keeping_up(shop: Shop) -> Brief:
+    """Makes a thread of the shop work on bucket 1 of a box whose last batch was quick."""
+    brief = quick(shop)
     shop.processor.dispatch(BOX, jobs(1))
+    shop.processor.hand_out()
     assert eventually(lambda: brief.begun == [{0}, {1}])
     return brief
+
+
+@pytest.mark.usefixtures("patient")
+def test_where_batches_are_quick_whatever_is_due_at_once_is_one_hold_however_many_buckets_it_has() -> None:
+    with Shop(threads=3) as shop:
+        brief = quick(shop)
+        for some in (jobs(1, 2, 3), jobs(4, 5, 6), jobs(7)):
+            assert shop.processor.dispatch(BOX, some) == len(some)
+        assert brief.begun == [{0}]
+        shop.processor.hand_out()
+        assert eventually(lambda: brief.begun == [{0}, {1, 2, 3, 4, 5, 6, 7}])
+        assert shop.queue.state(BOX).length == 0
+
+
+@pytest.mark.usefixtures("patient")
+def test_what_comes_while_buckets_are_handed_out_waits_for_the_thread_that_gets_them() -> None:
+    with Shop(threads=3) as shop:
+        brief = quick(shop)
+        seize = shop.queue.seize
+
+        def seize_beside_another(box: Box, some: Sequence[Job], *, ttl: timedelta) -> Hold | None:
+            shop.queue.seize = seize  # type: ignore[method-assign]
+            assert shop.processor.dispatch(box, jobs(2)) == 1
+            shop.processor.hand_out()
+            return seize(box, some, ttl=ttl)
+
+        shop.queue.seize = seize_beside_another  # type: ignore[method-assign, assignment]
+        shop.processor.dispatch(BOX, jobs(1))
+        shop.processor.hand_out()
+        assert eventually(lambda: brief.begun == [{0}, {1}])
+        brief.go_on.release()
+        assert eventually(lambda: brief.begun == [{0}, {1}, {2}])
+        assert shop.queue.state(BOX).length == 0
+
+
+def test_what_comes_while_buckets_are_handed_out_that_others_have_is_handed_out_too() -> None:
+    with Shop(threads=3) as shop:
+        brief = quick(shop)
+        seize = shop.queue.seize
+
+        def taken_by_another_worker(box: Box, _some: Sequence[Job], *, ttl: timedelta) -> Hold | None:
+            shop.queue.seize = seize  # type: ignore[method-assign]
+            assert ttl
+            shop.processor.dispatch(box, jobs(2))
+            shop.processor.hand_out()
+            return None
+
+        shop.queue.seize = taken_by_another_worker  # type: ignore[method-assign, assignment]
+        shop.processor.dispatch(BOX, jobs(1))
+        shop.processor.hand_out()
+        assert eventually(lambda: brief.begun == [{0}, {2}])
+
+
+def test_what_was_gathered_is_handed_out_again_after_an_outage() -> None:
+    with Shop(threads=3) as shop:
+        brief = quick(shop)
+        seize = shop.queue.seize
+
+        def away(*_args: object, **_options: object) -> Hold | None:
+            raise QueueUnavailable("no answer")
+
+        shop.queue.seize = away  # type: ignore[method-assign]
+        shop.processor.dispatch(BOX, jobs(1))
+        with pytest.raises(QueueUnavailable):
+            shop.processor.hand_out()
+        shop.queue.seize = seize  # type: ignore[method-assign]
+        shop.processor.hand_out()
+        assert eventually(lambda: brief.begun == [{0}, {1}])
+
+
+def test_what_was_gathered_is_queued_where_the_free_threads_are_kept_for_the_other_boxes() -> None:
+    other = make_box(name="other_outbox_item")
+    with Shop(threads=4, boxes=(BOX, other)) as shop:
+        quick(shop)
+        for bucket in (1, 2):
+            hold = shop.queue.seize(BOX, jobs(bucket), ttl=timedelta(seconds=60))
+            assert hold is not None
+            shop.processor.at_work.begin(hold)
+        assert shop.processor.dispatch(BOX, jobs(3)) == 1
+        shop.processor.hand_out()
+        assert shop.queue.state(BOX).length == 1
+
+
+def test_what_was_gathered_when_the_worker_stops_is_queued_for_others() -> None:
+    with Shop(threads=3) as shop:
+        quick(shop)
+        shop.processor.dispatch(BOX, jobs(1))
+        shop.processor.stop()
+        shop.processor.hand_out()
+        assert eventually(lambda: shop.queue.state(BOX).length == 1)
 
 
 @pytest.mark.usefixtures("patient")

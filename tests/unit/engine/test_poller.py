@@ -186,6 +186,26 @@ def test_a_bucket_that_a_writer_has_named_is_queued_at_once_without_a_look(watch
     assert (watch.queued, watch.looks) == (1, before)
 
 
+def test_buckets_of_several_partitions_are_handed_out_together_when_all_are_queued(watch: Watch) -> None:
+    seen: list[int] = []
+    watch.poller._hand_out = lambda: seen.append(watch.queued)
+    watch.insert(1)
+    watch.insert(2)
+    watch.wakeups.notify([Signal(watch.box.name, bucket, due=True) for bucket in (1, 2)])
+    Listener(watch.wakeups, watch.schedule, queue_announced=watch.poller.queue_announced).turn()
+    assert seen == [2]
+
+
+def test_announcements_that_had_to_wait_are_handed_out_together_by_the_thread_that_queues_them(watch: Watch) -> None:
+    watch.commit()
+    seen: list[int] = []
+    watch.poller._hand_out = lambda: seen.append(watch.queued)
+    watch.schedule.announce(watch.box.name, [1, 2, 3])
+    watch.clock.advance(timedelta(seconds=STEP))
+    watch.poller.turn()
+    assert seen == [3]
+
+
 def test_where_a_writer_names_no_bucket_all_partitions_are_looked_at(watch: Watch) -> None:
     watch.insert(1)
     before = watch.looks
