@@ -23,7 +23,7 @@ from boxengine.domain.item import Item, Status
 from boxengine.domain.item_id import ItemId
 from boxengine.domain.job import Job
 from boxengine.domain.outcome import FailedAttempt, Settlement, Verdict
-from boxengine.engine.delivering import batch, care, gathering, reporting, taking
+from boxengine.engine.delivering import batch, care, gathering, reporting
 from boxengine.engine.delivering.care import Care
 from boxengine.engine.delivering.deadline import Deadline
 from boxengine.engine.delivering.delivery import Delivery
@@ -499,7 +499,6 @@ def gathered_and_forgotten(patch: Surgery) -> None:
 def gathered_and_never_handed_out(patch: Surgery) -> None:
     """The buckets of a transaction are gathered, and no thread that waits is given them."""
     patch.setattr(Processor, "hand_out", lambda _self: None)
-    patch.setattr(taking, "PATIENCE", 3600.0)
 
 
 @breaks(Promise.PROMPT, only=())

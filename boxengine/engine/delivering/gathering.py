@@ -111,6 +111,10 @@ class Gathering:
         """Whether jobs of the box wait here."""
         return box.name in self._waiting
 
+    def has_any(self) -> bool:
+        """Whether jobs of any box wait here."""
+        return bool(self._waiting)
+
     def is_due(self) -> bool:
         """Whether ``take`` has jobs to give: some wait that are left to no other thread."""
         if not self._waiting:

@@ -95,8 +95,6 @@ class Taking:
         for the box, they wait until ``hand_out`` is called.
         """
         if not self._stopping.is_set() and self._idle.can_watch() and self.gathering.add(box, jobs):
-            # By then a thread has taken them, or the transport of the one that was to take them hangs.
-            self._idle.watch(PATIENCE)
             return len(jobs)
         # One at a time, so that each sees what the others took. A second caller does not wait; it queues.
         if len(jobs) > FEW or not self._handing.acquire(blocking=False):
@@ -110,12 +108,17 @@ class Taking:
 
     def hand_out(self) -> None:
         """Gives what was gathered of a box to an idle thread, unless one at work takes it next."""
-        # A second caller does not wait: whoever hands out looks again when it has finished.
-        while self.gathering.is_due() and self._handing.acquire(blocking=False):
-            try:
-                self._hand_out_next()
-            finally:
-                self._handing.release()
+        try:
+            # A second caller does not wait: whoever hands out looks again when it has finished.
+            while self.gathering.is_due() and self._handing.acquire(blocking=False):
+                try:
+                    self._hand_out_next()
+                finally:
+                    self._handing.release()
+        finally:
+            if self.gathering.has_any():
+                # By then the thread that they are left to has taken them, or its transport hangs.
+                self._idle.watch(PATIENCE)
 
     def has_idle_threads(self, box: Box) -> bool:
         """Whether a thread of this process waits for work and may take this box."""

@@ -10,8 +10,8 @@ keeps other workers from doing the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import NamedTuple, assert_never
 
@@ -96,10 +96,10 @@ class Poller:
         """Does one task that is due, an announcement with all others; returns after a while if none is."""
         task = self._schedule.take(wait=self._limits.take_wait)
         if task is not None:
-            self._do(task)
-            if isinstance(task, Announce):
-                self._do_announcements()
-            self._hand_out()
+            with self._handed_out():
+                self._do(task)
+                if isinstance(task, Announce):
+                    self._do_announcements()
         return timedelta(0)
 
     def queue_announced(self) -> None:
@@ -107,13 +107,20 @@ class Poller:
 
         If the coordinator does not answer, they are left to a later turn, which reports the outage.
         """
-        with suppress(QueueUnavailable):
+        with suppress(QueueUnavailable), self._handed_out():
             self._do_announcements()
-            self._hand_out()
 
     def release(self) -> None:
         """Gives the partitions' leases back, when the worker stops."""
         self._leases.release_all()
+
+    @contextmanager
+    def _handed_out(self) -> Iterator[None]:
+        """Whatever the block has queued is handed out at its end, even if it failed half way."""
+        try:
+            yield
+        finally:
+            self._hand_out()
 
     def _do_announcements(self) -> None:
         while (task := self._schedule.take_announcement()) is not None:

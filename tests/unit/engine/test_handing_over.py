@@ -293,10 +293,15 @@ def quick(shop: Shop) -> Brief:
 def keeping_up(shop: Shop) -> Brief:
     """Makes a thread of the shop work on bucket 1 of a box whose last batch was quick."""
     brief = quick(shop)
-    shop.processor.dispatch(BOX, jobs(1))
-    shop.processor.hand_out()
+    named(shop, 1)
     assert eventually(lambda: brief.begun == [{0}, {1}])
     return brief
+
+
+def named(shop: Shop, bucket: int) -> None:
+    """A writer names a bucket."""
+    shop.processor.dispatch(BOX, jobs(bucket))
+    shop.processor.hand_out()
 
 
 @pytest.mark.usefixtures("patient")
@@ -394,7 +399,7 @@ def test_what_comes_while_a_thread_keeps_up_is_its_next_hold_past_the_queue() ->
     with Shop(threads=3) as shop:
         brief = keeping_up(shop)
         for bucket in (2, 3, 4):
-            assert shop.processor.dispatch(BOX, jobs(bucket)) == 1
+            named(shop, bucket)
         assert (brief.begun, shop.queue.state(BOX).length) == ([{0}, {1}], 0)
         brief.go_on.release()
         assert eventually(lambda: brief.begun == [{0}, {1}, {2, 3, 4}])
@@ -406,7 +411,7 @@ def test_what_was_gathered_goes_to_another_thread_if_the_transport_hangs(monkeyp
         monkeypatch.setattr(module, "PATIENCE", 0.5)
     with Shop(threads=3) as shop:
         brief = keeping_up(shop)
-        shop.processor.dispatch(BOX, jobs(2))
+        named(shop, 2)
         assert eventually(lambda: brief.begun == [{0}, {1}, {2}])
 
 
@@ -423,7 +428,7 @@ def test_a_bucket_with_new_rows_joins_what_was_gathered() -> None:
     with Shop(threads=3) as shop:
         brief = keeping_up(shop)
         assert shop.processor.want(BOX.name, {1, 2}) == {2}
-        shop.processor.dispatch(BOX, jobs(2))
+        named(shop, 2)
         brief.go_on.release()
         assert eventually(lambda: brief.begun == [{0}, {1}, {1, 2}])
 
@@ -432,7 +437,7 @@ def test_a_bucket_with_new_rows_joins_what_was_gathered() -> None:
 def test_what_was_gathered_is_queued_for_others_when_the_worker_stops() -> None:
     with Shop(threads=3) as shop:
         brief = keeping_up(shop)
-        shop.processor.dispatch(BOX, jobs(2))
+        named(shop, 2)
         shop.processor.stop()
         brief.open.set()
         assert eventually(lambda: shop.queue.state(BOX).length == 1)
@@ -442,7 +447,7 @@ def test_what_was_gathered_is_queued_for_others_when_the_worker_stops() -> None:
 def test_what_was_gathered_of_a_box_that_is_paused_waits_in_the_queue() -> None:
     with Shop(threads=3) as shop:
         brief = keeping_up(shop)
-        shop.processor.dispatch(BOX, jobs(2))
+        named(shop, 2)
         shop.processor._taking._pauses = Paused()  # type: ignore[assignment]
         brief.go_on.release()
         assert eventually(lambda: shop.queue.state(BOX).length == 1)

@@ -206,6 +206,23 @@ def test_announcements_that_had_to_wait_are_handed_out_together_by_the_thread_th
     assert seen == [3]
 
 
+def test_what_was_gathered_is_handed_out_though_the_coordinator_goes_away_half_way(watch: Watch) -> None:
+    handed_out: list[bool] = []
+    watch.poller._hand_out = lambda: handed_out.append(True)
+
+    def away(_box: Box, _jobs: Sequence[Job]) -> int:
+        raise QueueUnavailable("no answer")
+
+    watch.queue.push = away  # type: ignore[method-assign, assignment]
+    watch.commit()
+    assert handed_out == [True]
+    watch.schedule.announce(watch.box.name, [1])
+    watch.clock.advance(timedelta(seconds=STEP))
+    with pytest.raises(QueueUnavailable):
+        watch.poller.turn()
+    assert handed_out == [True, True]
+
+
 def test_where_a_writer_names_no_bucket_all_partitions_are_looked_at(watch: Watch) -> None:
     watch.insert(1)
     before = watch.looks
