@@ -36,7 +36,8 @@ def reason_of(problem: object) -> str:
             return text_of(problem)
         case BaseException() as error:
             cause = f"{reason_of(error.__cause__)}. " if error.__cause__ is not None else ""
-            return f"{cause}{type(error).__name__}: {text_of(error)}{_notes(error)}"
+            said = text_of(error)
+            return f"{cause}{type(error).__name__}{f': {said}' if said else ''}{_notes(error)}{_advice(error)}"
         case False:
             return "returned False"
         case _:
@@ -66,6 +67,12 @@ def _notes(error: BaseException) -> str:
     """What was added to it with ``add_note``."""
     notes = getattr(error, "__notes__", None)
     return "".join(f" ({text_of(note)})" for note in notes) if isinstance(notes, list) else ""
+
+
+def _advice(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return " (sys.exit() ends no worker: it fails this attempt; raise an error that says what is wrong)"
+    return ""
 
 
 def frames_of(error: BaseException) -> str:

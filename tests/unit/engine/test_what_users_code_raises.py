@@ -76,6 +76,30 @@ def test_of_a_transport(raising: Any, kind: Any) -> None:
     assert bench.row(good).status == Status.DELIVERED
 
 
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (
+            SystemExit(3),
+            "receiver: SystemExit: 3 (sys.exit() ends no worker: it fails this attempt; raise an error that ",
+        ),
+        (SystemExit(), "receiver: SystemExit (sys.exit() ends no worker"),
+        (TimeoutError(), "receiver: TimeoutError"),
+    ],
+    ids=["with a code", "bare", "an error without a text"],
+)
+def test_what_the_error_log_says_of_it(error: BaseException, says: str) -> None:
+    def fail(_item: Item) -> None:
+        raise error
+
+    bench = Bench()
+    (bad,) = bench.insert(1)
+    in_a_thread(lambda: bench.deliver(spec(Single(fail))))
+    first = reason(bench, bad, "receiver")
+    assert says in first
+    assert not first.endswith(":")
+
+
 def test_of_a_transport_with_a_session(raising: Any) -> None:
     class Booking:
         def call_batch(self, items: Any, *, session: Any) -> list[Any]:
