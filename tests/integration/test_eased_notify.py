@@ -347,6 +347,30 @@ def test_on_a_loop_a_hint_sent_after_the_engine_was_disposed_of_leaves_no_connec
     asyncio.run(run())
 
 
+def test_a_loop_that_ends_while_the_task_is_at_the_database_leaves_no_connection_behind(
+    site: Site, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        asked, answer = asyncio.Event(), asyncio.Event()
+
+        async def ask(connection: AsyncConnection, *_: Any) -> None:
+            asked.set()
+            await answer.wait()
+
+        async with on_loop(site, url) as loop:
+            monkeypatch.setattr(AsyncConnection, "exec_driver_sql", ask)
+            await loop.create(1)
+            await loop.create(2)
+            await asked.wait()
+            (task,) = announcing_tasks()
+            await loop.engine.dispose()
+            task.cancel()  # as asyncio.run does with whatever is left
+            await asyncio.gather(task, return_exceptions=True)
+        assert loop.open == set()
+
+    asyncio.run(run())
+
+
 def test_a_loop_that_ends_at_once_is_no_error(site: Site, url: str, caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
         async with on_loop(site, url) as loop:

@@ -19,19 +19,24 @@ def count_pending(connection: Connection, table: str, *, limit: int, below: int 
         table: the name, quoted and escaped for SQLAlchemy's ``text``.
         below: only ids less than this one.
     """
-    number, at = 0, ""
-    values = {} if below is None else {"below": below}
-    beneath = "" if below is None else " AND id < :below"
+    number, bounds = 0, ""
+    values: dict[str, int] = {}
+    if below is not None:
+        bounds, values = " AND id < :below", {"below": below}
     while number < limit:
         step = min(STEP, limit - number)
-        # From the end: dead entries of delivered rows stand before the first pending ones.
-        rows = (
-            f"SELECT bucket, id FROM {table} WHERE status = 0{at}{beneath} ORDER BY bucket DESC, id DESC LIMIT {step:d}"
-        )
-        query = f"SELECT count(*), (array_agg(t.bucket))[{step:d}], (array_agg(t.id))[{step:d}] FROM ({rows}) AS t"
-        found, bucket, last = connection.execute(text(query), values).one()
+        found, bucket, last = connection.execute(text(_statement(table, bounds, step)), values).one()
         number += found
         if found < step:
             break
-        at, values = " AND (bucket, id) < (:bucket, :last)", {**values, "bucket": bucket, "last": last}
+        if "bucket" not in values:
+            bounds += " AND (bucket, id) < (:bucket, :last)"
+        values |= {"bucket": bucket, "last": last}
     return number
+
+
+def _statement(table: str, bounds: str, step: int) -> str:
+    """Counts up to a step's rows, and tells where it ends."""
+    # From the end: dead entries of delivered rows stand before the first pending ones.
+    rows = f"SELECT bucket, id FROM {table} WHERE status = 0{bounds} ORDER BY bucket DESC, id DESC LIMIT {step:d}"
+    return f"SELECT count(*), (array_agg(t.bucket))[{step:d}], (array_agg(t.id))[{step:d}] FROM ({rows}) AS t"

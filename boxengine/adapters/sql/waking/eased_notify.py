@@ -102,10 +102,13 @@ class EasedNotify:
         pool = known()
         try:
             async with AsyncEngine(engine).connect() as connection:
-                await connection.execution_options(isolation_level="AUTOCOMMIT")
-                await connection.exec_driver_sql(*_notifying(signals, engine.dialect))
-                if engine.pool is not pool:
-                    await connection.invalidate()
+                try:
+                    await connection.execution_options(isolation_level="AUTOCOMMIT")
+                    await connection.exec_driver_sql(*_notifying(signals, engine.dialect))
+                finally:
+                    # Also if the loop ends and cancels the task; nobody closes a connection returned to the old pool.
+                    if engine.pool is not pool:
+                        await connection.invalidate()
         except (SQLAlchemyError, OSError):
             self._broken_until = self._clock.monotonic() + BROKEN_FOR
 
