@@ -51,6 +51,7 @@ WORKS: Mapping[str, Work] = {
     "deletion": drain.deletion,
     "log-16": log.few_buckets,
     "log-256": log.many_buckets,
+    "log-one-by-one": log.one_by_one,
     "log-old-transaction": log.old_transaction,
     "subscriptions": subscriptions.one_stopped,
     "jobs": jobs.throughput,

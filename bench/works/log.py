@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import LiteralString, NamedTuple
+from typing import Any, LiteralString, NamedTuple
 
 import psycopg
 
-from bench.floors.drain import UNBARRED, against, floors
-from bench.report import Line, at_least, at_most, ratio_line
+from bench.floors.drain import PAYLOAD, UNBARRED, Send, against, floors
+from bench.report import Bar, Line, at_least, at_most, ratio_line
 from bench.rounds import alternate, compare, spread_of
 from bench.servers import Site, Stand
 from bench.table import BenchTable
-from bench.transports import Batches
+from bench.transports import Batches, Singles
 from bench.worker import WarmWorker, warm_worker
 
 _BATCHES: dict[str, dict[str, str]] = {"bench.transports.Batches": {}}
@@ -27,20 +27,52 @@ FRESH = 100
 
 def few_buckets(stand: Stand) -> list[Line]:
     """16 buckets, the default."""
-    return _drains(stand, buckets=16)
+    return _drains(stand, buckets=16, kind="batch transport", bar=at_least(2.5))
 
 
 def many_buckets(stand: Stand) -> list[Line]:
     """256 buckets."""
-    return _drains(stand, buckets=256)
+    return _drains(stand, buckets=256, kind="batch transport", bar=at_least(2.5))
 
 
-def _drains(stand: Stand, *, buckets: int) -> list[Line]:
+def one_by_one(stand: Stand) -> list[Line]:
+    """A transport for single items inside one item middleware; the floor has no middleware."""
+    single = Singles()
+
+    def send(rows: Sequence[Any]) -> None:
+        for row in rows:
+            single(row, row[PAYLOAD])
+
+    return _drains(
+        stand,
+        buckets=256,
+        kind="one by one, one item middleware",
+        bar=at_least(1.5),
+        transport={"bench.transports.Singles": {}},
+        send=send,
+        middlewares={"item_process": ["bench.transports.Around"]},
+    )
+
+
+def _drains(
+    stand: Stand,
+    *,
+    buckets: int,
+    kind: str,
+    bar: Bar,
+    transport: Mapping[str, Mapping[str, Any]] = _BATCHES,
+    send: Send | None = None,
+    **settings: Any,
+) -> list[Line]:
+    """Args:
+    send: what the floor does with its rows; by default the same as ``transport``.
+    settings: of the two sites.
+    """
     count = stand.scale.pick(100_000, 20_000)
     written: list[float] = []
     with (
-        stand.site(buckets=buckets, transport=_BATCHES, box_options=_LOG) as log_site,
-        stand.site(buckets=buckets, transport=_BATCHES) as table_site,
+        stand.site(buckets=buckets, transport=transport, box_options=_LOG, **settings) as log_site,
+        stand.site(buckets=buckets, transport=transport, **settings) as table_site,
         warm_worker(log_site) as log_worker,
         warm_worker(table_site) as table_worker,
     ):
@@ -57,13 +89,14 @@ def _drains(stand: Stand, *, buckets: int) -> list[Line]:
             table.fill(count)
             return table_worker.drain_rate(count)
 
-        programs = {**against(ours, floors(table, Batches().call_batch, count)), "storage: table": marking}
+        floor_programs = floors(table, send or Batches().call_batch, count)
+        programs = {**against(ours, floor_programs), "storage: table": marking}
         figures = alternate(programs, rounds=stand.scale.rounds)
-    work = f"storage: log, drain {count:,}, batch transport, {buckets} buckets"
+    work = f"storage: log, drain {count:,}, {kind}, {buckets} buckets"
     marked = {name: rates for name, rates in figures.items() if name not in (UNBARRED, "storage: table")}
     tables = {name: figures[name] for name in ("boxengine", "storage: table")}
     return [
-        ratio_line(work, compare(marked, ours="boxengine"), at_least(2.5)),
+        ratio_line(work, compare(marked, ours="boxengine"), bar),
         ratio_line(f"{work}: against storage: table", compare(tables, ours="boxengine"), None),
         Line(
             work=f"{work}: WAL",

@@ -371,6 +371,32 @@ def test_a_loop_that_ends_while_the_task_is_at_the_database_leaves_no_connection
     asyncio.run(run())
 
 
+def test_an_engine_disposed_of_while_the_task_returns_its_connection_leaves_none_behind(site: Site, url: str) -> None:
+    async def run() -> LoopSite:
+        told_by: list[Any] = []
+        disposed = asyncio.Event()
+
+        async with on_loop(site, url) as loop:
+
+            def note(connection: sa.Connection, _cursor: Any, statement: str, *_: Any) -> None:
+                if "unnest" in statement:
+                    told_by.append(connection.connection.dbapi_connection)
+
+            def dispose(driver: Any, *_: Any) -> None:
+                if driver in told_by and not disposed.is_set():
+                    loop.engine.sync_engine.dispose()
+                    disposed.set()
+
+            sa.event.listen(loop.engine.sync_engine, "before_cursor_execute", note)
+            sa.event.listen(loop.engine.sync_engine, "reset", dispose)
+            await loop.create(1)
+            await loop.create(2)
+            await disposed.wait()
+        return loop
+
+    assert asyncio.run(run()).open == set()
+
+
 def test_a_loop_that_ends_at_once_is_no_error(site: Site, url: str, caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
         async with on_loop(site, url) as loop:

@@ -97,20 +97,27 @@ class EasedNotify:
             pool.dispose()  # it was disposed of while the connection was being returned
 
     async def _notify_on_loop(self, engine: Engine, known: ref[Pool], signals: list[Signal]) -> None:
-        from sqlalchemy.ext.asyncio import AsyncEngine  # noqa: PLC0415 - there already where an application has such an engine
+        # There already where an application has such an engine.
+        from sqlalchemy.ext.asyncio import AsyncEngine  # noqa: PLC0415
+        from sqlalchemy.util import greenlet_spawn  # noqa: PLC0415
 
         pool = known()
         try:
-            async with AsyncEngine(engine).connect() as connection:
-                try:
-                    await connection.execution_options(isolation_level="AUTOCOMMIT")
-                    await connection.exec_driver_sql(*_notifying(signals, engine.dialect))
-                finally:
-                    # Also if the loop ends and cancels the task; nobody closes a connection returned to the old pool.
-                    if engine.pool is not pool:
-                        await connection.invalidate()
+            connection = await AsyncEngine(engine).connect()
+            try:
+                await connection.execution_options(isolation_level="AUTOCOMMIT")
+                await connection.exec_driver_sql(*_notifying(signals, engine.dialect))
+            finally:
+                # Also if the loop ends and cancels the task; as above.
+                if engine.pool is not pool:
+                    await connection.invalidate()
+                # Not by the connection's own block: that leaves it to another task, which the loop cancels, too.
+                await connection.close()
         except (SQLAlchemyError, OSError):
             self._broken_until = self._clock.monotonic() + BROKEN_FOR
+        finally:
+            if pool is not None and engine.pool is not pool:
+                await greenlet_spawn(pool.dispose)
 
 
 def _execute(driver: Any, statement: str, values: Any) -> None:
