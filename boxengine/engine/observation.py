@@ -10,6 +10,7 @@ from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 
 if TYPE_CHECKING:
+    from boxengine.ports import Around
     from boxengine.ports.events import Event
 
 
@@ -38,3 +39,9 @@ class NullTracer:
 
     def sending(self, box: Box, transport: str, items: Sequence[Item]) -> AbstractContextManager[object]:  # noqa: ARG002 - the port's shape
         return self._nothing
+
+    def sending_each(self, box: Box, transport: str) -> Around | None:
+        """None; in a class that derives from this one, and follows what is sent, its ``sending``."""
+        if type(self).sending is NullTracer.sending:
+            return None
+        return lambda item: self.sending(box, transport, (item,))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,6 +21,10 @@ class Observer(Protocol):
 
         An observer selects the events that it needs with a ``match`` over their classes; see ``ports/events``.
         """
+
+
+Around = Callable[[Item], AbstractContextManager[object]]
+"""Makes what is opened around the call of a transport with one item."""
 
 
 class Tracer(Protocol):
@@ -46,6 +50,12 @@ class Tracer(Protocol):
 
     def sending(self, box: Box, transport: str, items: Sequence[Item]) -> AbstractContextManager[object]:
         """Around one call of a transport with one item or a whole batch."""
+
+    def sending_each(self, box: Box, transport: str) -> Around | None:
+        """What makes the same for each item, where a batch's items are sent one by one; None: nothing is to be made.
+
+        Asked once per batch and transport, in the thread that sends, so that what is the same for all items is found once.
+        """
 
 
 class ErrorTracker(Protocol):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
-from boxengine.ports import Observer, Tracer
+from boxengine.ports import Around, Observer, Tracer
 from boxengine.ports.events import Event
 
 logger = logging.getLogger(__name__)
@@ -67,11 +68,44 @@ class CombinedTracer:
     def sending(self, box: Box, transport: str, items: Sequence[Item]) -> AbstractContextManager[object]:
         return self._all("sending", box, transport, items)
 
-    def _all(self, kind: str, *args: Any) -> AbstractContextManager[object]:
-        opened: list[tuple[int, AbstractContextManager[object]]] = []
+    def sending_each(self, box: Box, transport: str) -> Around | None:
+        found: list[tuple[int, Around]] = []
         for number, tracer in enumerate(self._tracers):
             try:
-                context = getattr(tracer, kind)(*args)
+                each = tracer.sending_each(box, transport)
+            except Exception:
+                self._complain(number, "sending_each")
+            else:
+                found += [] if each is None else [(number, each)]
+        match found:
+            case []:
+                return None
+            case [(number, each)]:
+                return self._alone(number, each)
+            case _:
+                return lambda item: self._opened("sending", ((number, partial(each, item)) for number, each in found))
+
+    def _alone(self, number: int, each: Around) -> Around:
+        """One tracer's, in as few steps as may be: it is called for each item."""
+
+        def around(item: Item) -> AbstractContextManager[object]:
+            try:
+                return each(item)
+            except Exception:
+                self._complain(number, "sending")
+                return _NOTHING
+
+        return around
+
+    def _all(self, kind: str, *args: Any) -> AbstractContextManager[object]:
+        made = ((number, partial(getattr(tracer, kind), *args)) for number, tracer in enumerate(self._tracers))
+        return self._opened(kind, made)
+
+    def _opened(self, kind: str, made: Iterable[tuple[int, Callable[[], Any]]]) -> AbstractContextManager[object]:
+        opened: list[tuple[int, AbstractContextManager[object]]] = []
+        for number, make in made:
+            try:
+                context = make()
             except Exception:
                 self._complain(number, kind)
             else:

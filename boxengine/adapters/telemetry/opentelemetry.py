@@ -19,7 +19,7 @@ from opentelemetry.util.types import AttributeValue
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
-from boxengine.ports import Clock
+from boxengine.ports import Around, Clock
 
 INSTRUMENTATION = "boxengine"
 LOOK_EVERY = 1.0
@@ -109,11 +109,18 @@ class OpenTelemetryTracer:
         )
 
     def sending(self, box: Box, transport: str, items: Sequence[Item]) -> AbstractContextManager[object]:
-        # Called for each item that is sent by itself, within a batch for which the SDK has just been checked.
+        # As ``sending_each``.
         tracer = None if self._idle else self._tracer()
         if tracer is None:
             return _NOTHING
         return self._sending(tracer, box, transport, items)
+
+    def sending_each(self, box: Box, transport: str) -> Around | None:
+        # Called within a batch for which the SDK has just been checked.
+        tracer = None if self._idle else self._tracer()
+        if tracer is None:
+            return None
+        return lambda item: self._sending(tracer, box, transport, (item,))
 
     @contextmanager
     def _sending(self, tracer: trace.Tracer, box: Box, transport: str, items: Sequence[Item]) -> Iterator[None]:

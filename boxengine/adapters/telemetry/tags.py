@@ -19,6 +19,7 @@ from boxengine.adapters.telemetry.opentelemetry import carried_context
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 from boxengine.engine.observation import NullTracer
+from boxengine.ports import Around
 
 STANDARD = frozenset({*logging.makeLogRecord({}).__dict__, "message", "asctime"})
 """Attributes that every record has; no tag may have such a name."""
@@ -99,6 +100,9 @@ class LogTracer(NullTracer):
     def sending(self, box: Box, transport: str, items: Sequence[Item]) -> AbstractContextManager[object]:
         return _At(Work(box, None, transport, items[0] if len(items) == 1 else None, items), self._in_hand)
 
+    def sending_each(self, box: Box, transport: str) -> Around:
+        return _Each(box, transport, self._in_hand)
+
 
 def safe(name: object) -> str:
     """The name of a tag, which must not hide an attribute that every record has."""
@@ -131,6 +135,39 @@ class _At(AbstractContextManager[None]):
             self._in_hand.pop(thread, None)
         else:
             self._in_hand[thread] = self._before
+
+
+class _Each(AbstractContextManager[None]):
+    """Around each of the items that one thread sends one by one: made once for all of them, and entered for each."""
+
+    __slots__ = ("_before", "_box", "_in_hand", "_thread", "_token", "_transport", "_what")
+
+    def __init__(self, box: Box, transport: str, in_hand: dict[int, Work]) -> None:
+        self._box = box
+        self._transport = transport
+        self._in_hand = in_hand
+        self._thread = threading.get_ident()
+        self._before = in_hand.get(self._thread)
+        self._what: Work | None = None
+        self._token: Token[Work | None] | None = None
+
+    def __call__(self, item: Item) -> AbstractContextManager[None]:
+        # A new one for each item: what the transport starts meanwhile, a thread or a task, may keep it.
+        self._what = Work(self._box, None, self._transport, item, (item,))
+        return self
+
+    def __enter__(self) -> None:
+        if self._what is not None:
+            self._in_hand[self._thread] = self._what
+            self._token = _work.set(self._what)
+
+    def __exit__(self, *_error: object) -> None:
+        if self._token is not None:
+            _work.reset(self._token)
+        if self._before is None:
+            self._in_hand.pop(self._thread, None)
+        else:
+            self._in_hand[self._thread] = self._before
 
 
 def _tags_of(work: Work | None) -> Mapping[str, object]:

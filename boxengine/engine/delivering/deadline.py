@@ -41,11 +41,8 @@ class Deadline:
         Args:
             begun: whether the batch has an outcome to record.
         """
-        self._passed = self._passed or self._passes(begun=begun)
+        if not self._passed:
+            now = self._monotonic()
+            # The first item goes out even when its time is over, or a batch with slow payload builders would never send any.
+            self._passed = now >= self._term.valid_until or (begun and now >= self._until) or self._paused(self._box)
         return self._passed
-
-    def _passes(self, *, begun: bool) -> bool:
-        now = self._monotonic()
-        lease_over, time_over = now >= self._term.valid_until, now >= self._until
-        # The first item goes out even when its time is over, or a batch with slow payload builders would never send any.
-        return lease_over or (time_over and begun) or self._paused(self._box)

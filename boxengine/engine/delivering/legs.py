@@ -8,7 +8,7 @@ from boxengine.domain.item import Item
 from boxengine.engine.delivering.sent import Sent
 from boxengine.engine.delivering.transports import Carrier
 from boxengine.engine.delivering.watch import Watch
-from boxengine.ports import Claim, Result, events
+from boxengine.ports import Around, Claim, Result, events
 
 
 class Counts:
@@ -27,11 +27,15 @@ class Counts:
 class Leg(Counts):
     """How to hand an item to a transport, worked out once per batch."""
 
-    __slots__ = ("call", "carrier")
+    __slots__ = ("around", "call", "carrier")
 
-    def __init__(self, carrier: Carrier, claim: Claim) -> None:
+    def __init__(self, carrier: Carrier, claim: Claim, around: Around | None) -> None:
+        """Args:
+        around: makes what is opened around each call; None: nothing is.
+        """
         super().__init__(carrier.name)
         self.carrier = carrier
+        self.around = around
         self.call = _caller(carrier, claim)
 
 

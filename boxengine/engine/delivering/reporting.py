@@ -14,6 +14,7 @@ from boxengine.engine.delivering.sent import Sent
 from boxengine.engine.delivering.work import Report
 from boxengine.ports import PlainClaim
 
+_BUCKET = itemgetter(Item._fields.index("bucket"))
 _PAYLOAD = itemgetter(Item._fields.index("payload"))
 
 
@@ -38,7 +39,7 @@ def report(
     # Always read on from the old position, and not from the last id. A row with a lower id may be committed after this claim,
     # or, under strict order, come due again; its follower must not be met first. Settled rows are not pending any more, so
     # reading from the old position costs nothing.
-    read_on = {item.bucket: positions[item.bucket] for item in items}
+    read_on = {bucket: positions[bucket] for bucket in set(map(_BUCKET, items))}
     if len(settlement) < len(items):
         touched = set(settlement.ids)
         rest = [item for item in items if item.id not in touched]

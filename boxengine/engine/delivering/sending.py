@@ -79,7 +79,7 @@ class Sending:
             elif self._abreast.takes(route):
                 sent = self._in_waves(self._abreast.send, route, group, sent)
             else:
-                sent = self._one_by_one(group, sent)
+                sent = self._one_by_one(route, group, sent)
         return told([*self._single.legs(), *self._abreast.legs()], self._watch, sent)
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────
@@ -96,9 +96,9 @@ class Sending:
                 sent = self._noted(sent, send(route, self._ordering.free(wave), sent))
         return sent
 
-    def _one_by_one(self, items: Sequence[Item], sent: Sent) -> Sent:
+    def _one_by_one(self, route: Route, items: Sequence[Item], sent: Sent) -> Sent:
         """Sends the items singly. This runs for every item of a batch, so it must cost little."""
-        ordering, passed, send = self._ordering, self._deadline.passed, self._single.send
+        ordering, passed, send = self._ordering, self._deadline.passed, self._single.along(route)
         delivered: list[ItemId] = []
         begun = sent.begun
         for item in items:
@@ -106,7 +106,7 @@ class Sending:
                 break
             if ordering.blocked and ordering.stops(item):
                 continue
-            if sent.unreachable and sent.out_of_reach(self._routes.of(item)):
+            if sent.unreachable and sent.out_of_reach(route):
                 sent = self._noted(sent, sent.left((item,)))
                 continue
             failure = send(item)

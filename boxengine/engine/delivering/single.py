@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from boxengine.domain.item import Item
 from boxengine.engine.answers import KEPT_BACK, failed, refusal
@@ -12,7 +12,7 @@ from boxengine.engine.delivering.middleware import Passage
 from boxengine.engine.delivering.ordering import Route
 from boxengine.engine.delivering.pipeline import Middleware
 from boxengine.engine.delivering.sent import MIDDLEWARE, Failed
-from boxengine.engine.delivering.transports import Routes
+from boxengine.engine.delivering.transports import Carrier, Routes
 from boxengine.engine.delivering.watch import Watch
 from boxengine.ports import Claim, Result
 
@@ -22,19 +22,26 @@ class Single:
 
     def __init__(self, claim: Claim, routes: Routes, *, middlewares: Sequence[Middleware], watch: Watch) -> None:
         self._claim = claim
-        self._routes = routes
+        self._in_session = routes.in_session
         self._middlewares = middlewares
         self._watch = watch
+        self._monotonic = watch.monotonic
         self._at = MIDDLEWARE
         """Where the item is, or where it failed."""
+        self._way: tuple[Leg, ...] = ()
+        """Of the items that come next."""
         self._legs: dict[Route, tuple[Leg, ...]] = {}
         """The ways of items, by their transports."""
 
-    def send(self, item: Item) -> Failed | None:
-        """Sends one item; returns None if it is delivered, else why not."""
+    def along(self, route: Route) -> Callable[[Item], Failed | None]:
+        """What sends each item that comes next: it returns None if the item is delivered, else why not."""
+        self._way = self._legs_of(route)
+        return self._send
+
+    def _send(self, item: Item) -> Failed | None:
         self._at = MIDDLEWARE
         try:
-            if self._routes.in_session:
+            if self._in_session:
                 result = self._in_savepoint(item)
             elif self._middlewares:
                 result = self._through_middlewares(item)
@@ -78,34 +85,40 @@ class Single:
 
     def _carry(self, item: Item) -> Result:
         """The item through all its transports; True, or the answer of the first that fails, which ends it."""
-        watch = self._watch
-        monotonic, sending = watch.monotonic, watch.tracer.sending
-        for leg in self._legs_of(item):
+        monotonic = self._monotonic
+        for leg in self._way:
             self._at = leg.name
             leg.calls += 1
-            leg.failures += 1  # until it is known to be well
             began = monotonic()
             try:
-                with sending(watch.box, leg.name, (item,)):
+                if leg.around is None:
                     result = leg.call(item)
+                else:
+                    with leg.around(item):
+                        result = leg.call(item)
+            except BaseException:
+                leg.failures += 1
+                raise
             finally:
                 leg.seconds += monotonic() - began
             if result is not None and failed(result):
+                leg.failures += 1
                 return result
-            leg.failures -= 1
         if self._middlewares:
             self._at = MIDDLEWARE
         # Otherwise what fails from here on are the last transport's writes.
         return True
 
-    def _legs_of(self, item: Item) -> tuple[Leg, ...]:
-        route = self._routes.of(item)
+    def _legs_of(self, route: Route) -> tuple[Leg, ...]:
         legs = self._legs.get(route)
         if legs is None:
             known = {leg.carrier: leg for each in self._legs.values() for leg in each}
-            legs = tuple(known.get(carrier) or Leg(carrier, self._claim) for carrier in route)
+            legs = tuple(known.get(carrier) or self._leg(carrier) for carrier in route)
             self._legs[route] = legs
         return legs
+
+    def _leg(self, carrier: Carrier) -> Leg:
+        return Leg(carrier, self._claim, self._watch.tracer.sending_each(self._watch.box, carrier.name))
 
 
 class _Undo(Exception):

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from boxengine.domain.box import Box
@@ -18,6 +19,8 @@ from boxengine.engine.delivering.pipeline import TransportSpec
 from boxengine.engine.delivering.time_limit import TimeLimit
 from boxengine.errors import BoxError, Unavailable, described
 from boxengine.ports import Claim, Result
+
+_RAW_OPTIONS = itemgetter(Item._fields.index("raw_options"))
 
 
 class WrongResults(BoxError):
@@ -161,7 +164,10 @@ class Routes:
 
     def same_for(self, items: Sequence[Item]) -> bool:
         """Whether all of these items go to every transport."""
-        return self.uniform and all(item.only_to is None for item in items)
+        if not self.uniform:
+            return False
+        # Without options, as most items are, none names one.
+        return not any(map(_RAW_OPTIONS, items)) or all(item.only_to is None for item in items)
 
     def _for(self, event_name: str | None) -> tuple[Carrier, ...]:
         return _one_after_the_other([carrier for carrier in self.carriers if carrier.event_name in (None, event_name)])

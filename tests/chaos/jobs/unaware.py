@@ -36,5 +36,5 @@ class Unaware:
 
 if __name__ == "__main__":
     clock = Unaware(SystemClock().monotonic)
-    SystemClock.monotonic = lambda _self: clock()  # type: ignore[assignment, method-assign]
+    SystemClock.__init__ = lambda self: setattr(self, "monotonic", clock)  # type: ignore[method-assign]
     run()

@@ -69,8 +69,9 @@ class Scripted(Deadline):
         self._script = passes
         self._passed = False
 
-    def _passes(self, *, begun: bool) -> bool:
-        return self._script(begun)
+    def passed(self, *, begun: bool) -> bool:
+        self._passed = self._passed or self._script(begun)
+        return self._passed
 
 
 class Single:

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import FrozenInstanceError, fields
 from typing import Any, get_args
 
@@ -12,7 +12,7 @@ from boxengine.adapters.telemetry.combined import CombinedObserver, CombinedTrac
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 from boxengine.engine.observation import NullObserver, NullTracer
-from boxengine.ports import Tracer
+from boxengine.ports import Around, Tracer
 from boxengine.ports.events import Event
 from tests.unit.telemetry.samples import BOX, EVENTS, item
 
@@ -93,6 +93,44 @@ def test_tracers_are_nested_in_order_and_a_broken_one_is_left_out(caplog: pytest
         "Broken raised in processing(); this is logged only once",
         "Broken raised in inject(); this is logged only once",
     ]
+
+
+class Follower(NullTracer):
+    """Follows what is sent, and nothing else."""
+
+    def __init__(self, name: str, notes: list[str]) -> None:
+        self.name, self.notes = name, notes
+
+    @contextmanager
+    def sending(self, box: Box, transport: str, items: Sequence[Item]) -> Iterator[None]:
+        self.notes.append(f"{self.name} {transport} {[item.id for item in items]}")
+        yield
+
+
+class RaisesEach(NullTracer):
+    def sending_each(self, box: Box, transport: str) -> Around | None:
+        def fail(_item: Item) -> AbstractContextManager[object]:
+            raise RuntimeError("broken")
+
+        return fail
+
+
+@pytest.mark.parametrize(("names", "told"), [("", []), ("a", ["a http [7]"]), ("ab", ["a http [7]", "b http [7]"])])
+@pytest.mark.parametrize("broken", [None, Broken(), RaisesEach()], ids=["none", "at once", "at each item"])
+def test_items_sent_one_by_one_are_followed_by_each_tracer_that_can(
+    names: str, told: list[str], broken: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    notes: list[str] = []
+    followers: list[Tracer] = [Follower(name, notes) for name in names]
+    each = CombinedTracer([NullTracer(), *([] if broken is None else [broken]), *followers]).sending_each(BOX, "http")
+    if each is None:
+        assert not followers
+        assert not isinstance(broken, RaisesEach)
+    for _ in range(2):
+        with nullcontext() if each is None else each(item(7)):
+            notes.append("work")
+    assert notes == [*told, "work"] * 2
+    assert len(caplog.records) == (broken is not None)
 
 
 def test_the_works_own_error_passes_through_the_tracers() -> None:

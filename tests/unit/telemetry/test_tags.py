@@ -6,6 +6,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator, Mapping
+from contextvars import Context, copy_context
 from dataclasses import replace
 from typing import Any
 
@@ -71,6 +72,8 @@ def test_beside_a_trace_of_the_batch_a_line_about_one_item_names_the_items_own(s
     provider = TracerProvider(shutdown_on_exit=False)
     tracer = CombinedTracer([OpenTelemetryTracer(clock=ManualClock(), provider=provider), LogTracer()])
     with tracer.processing(BOX, [item(7), item(8)]):
+        each = tracer.sending_each(BOX, "http")
+        assert each is not None
         batch = trace.format_trace_id(trace.get_current_span().get_span_context().trace_id)
         with tracer.sending(BOX, "http", [item(7, options=CREATED)]):
             theirs.info("one with a trace")
@@ -78,7 +81,12 @@ def test_beside_a_trace_of_the_batch_a_line_about_one_item_names_the_items_own(s
             theirs.info("one without")
         with tracer.sending(BOX, "http", [item(7), item(8)]):
             theirs.info("both")
-    assert [(line["trace_id"], line.get("item")) for line in lines(stream)] == [(TRACE, 7), (batch, 8), (batch, None)]
+        with each(item(7, options=CREATED)):
+            theirs.info("in turn, with a trace")
+        with each(item(8)):
+            theirs.info("in turn, without")
+    expected = [(TRACE, 7), (batch, 8), (batch, None), (TRACE, 7), (batch, 8)]
+    assert [(line["trace_id"], line.get("item")) for line in lines(stream)] == expected
     provider.shutdown()
 
 
@@ -133,6 +141,25 @@ def test_work_within_work_is_noted_and_taken_back(stream: io.StringIO) -> None:
     inner, outer = lines(stream)
     assert (inner["order"], inner["item"], outer["order"]) == (1, 1, 1)
     assert "item" not in outer
+
+
+def test_items_sent_one_by_one_are_noted_in_turn_and_what_they_start_keeps_its_own(stream: io.StringIO) -> None:
+    tracer, contexts = LogTracer(), list[Context]()
+    with tracer.processing(BOX, [item(1), item(2)]):
+        whole = tracer.in_hand()
+        each = tracer.sending_each(BOX, "http")
+        for number in (1, 2):
+            with each(item(number)):
+                contexts.append(copy_context())
+                assert str(*tracer.in_hand().values()).endswith(f"item {number}")
+            assert tracer.in_hand() == whole
+        theirs.info("between")
+    assert tracer.in_hand() == {}
+    for context in contexts:
+        context.run(theirs.info, "started by an item")
+    between, *started = lines(stream)
+    assert "item" not in between
+    assert [line["item"] for line in started] == [1, 2]
 
 
 def test_an_application_that_set_up_logging_keeps_its_own_lines_to_itself() -> None:
