@@ -14,6 +14,9 @@ LOGGER = logging.getLogger("boxengine.kafka")
 CONNECTIONS = frozenset({"FAIL", "GETPID", "REQTMOUT"})
 """What librdkafka logs for each failed connection and each unanswered request, before it tries again."""
 
+LOST = "_FATAL"
+"""The name of the error that stands for one which the binding lost: see ``Client.error_of``."""
+
 SERVERS = frozenset({"bootstrap.servers", "metadata.broker.list"})
 
 
@@ -62,13 +65,14 @@ class Client:
         """The ``KafkaError`` in an exception out of librdkafka's binding.
 
         The binding raises fatal errors out of ``poll`` and ``flush``, with the callbacks that follow still to be called:
-        the first of them then breaks with a ``SystemError`` whose cause is the error itself.
+        the first of them then breaks with a ``SystemError`` whose cause is the error itself. Seldom, with the binding's
+        2.16, the error is lost, and the ``SystemError`` has no cause; a ``LOST`` error then stands for it.
         """
         if isinstance(error, self.exception):
             return error.args[0]
         if isinstance(error.__cause__, self.exception):
             return error.__cause__.args[0]
-        return self.make_error("_FATAL", f"{type(error).__name__}: {error}")
+        return self.make_error(LOST, f"{type(error).__name__}: {error}")
 
     def check(self, config: Mapping[str, Any]) -> None:
         """Has librdkafka look at a configuration without connecting to anything.

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from threading import Lock, Thread
 from typing import Any
 
-from boxengine.adapters.kafka.client import Client
+from boxengine.adapters.kafka.client import LOST, Client
 from boxengine.adapters.kafka.config import delivery_timeout_of
 from boxengine.adapters.kafka.live import ALL_DOWN
 from boxengine.adapters.kafka.messages import Message
@@ -88,9 +88,7 @@ class Slot:
             self._hand_over(producer, messages, receipts, deadline)
             self._until(deadline, producer.commit_transaction)
         except (self._client.exception, SystemError) as raised:
-            error = self._client.error_of(raised)
-            self._roll_back(error)
-            return Ending(receipts.errors, error)
+            return Ending(receipts.errors, self._roll_back(raised))
         self.last_error = None
         if self._all_down:
             self._all_down = False
@@ -135,16 +133,21 @@ class Slot:
         if lost:
             raise self._client.exception(min(lost, key=lambda error: error.name() in PURGED))
 
-    def _roll_back(self, error: Any) -> None:
+    def _roll_back(self, raised: BaseException) -> Any:
+        """Ends the transaction without a commit; returns the ``KafkaError`` that says why."""
+        error = self._client.error_of(raised)
         # An unanswered commit cannot be aborted: the next producer finds out whether it happened.
         if self._producer is not None and not error.fatal() and error.name() not in UNANSWERED:
             try:
                 self._until(time.monotonic() + GRACE, self._producer.abort_transaction)
-            except self._client.exception:
+            except self._client.exception as refused:
                 logger.warning("a Kafka transaction could not be aborted; the next producer does it", exc_info=True)
+                if error.name() == LOST:
+                    error = self._client.error_of(refused)
         # Errors of an aborted transaction have been seen to spoil the next one of the same producer (librdkafka 2.16:
         # "skipped sequence numbers" after a message too large), so the next one gets a producer of its own.
         self.drop()
+        return error
 
     def _until(self, deadline: float, step: Callable[[float], None]) -> None:
         """Repeats a step of a transaction while librdkafka reports a retriable error."""

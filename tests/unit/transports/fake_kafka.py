@@ -69,6 +69,8 @@ class FakeProducer:
         return None
 
     def flush(self, timeout: float) -> int:
+        if self._broker.flushing is not None:
+            raise self._broker.flushing
         while self.poll(0):
             pass
         return len(self)
@@ -111,6 +113,8 @@ class FakeKafka:
         """``max.message.bytes`` of every topic; None: the broker does not tell."""
         self.failing_steps: dict[str, deque[KafkaError]] = {}
         """Errors of the steps of transactions: init, begin, commit, abort."""
+        self.flushing: Exception | None = None
+        """What ``flush`` raises; None: it waits for the reports."""
         self.away: KafkaError | None = None
         """Why no broker answers; None: they do."""
         self.asked = 0

@@ -291,6 +291,30 @@ def test_an_abort_that_fails_leaves_it_to_the_next_producer(make_transactional: 
     assert len(kafka.made) == 2
 
 
+def test_a_fatal_error_that_the_binding_lost_is_learned_from_the_abort(
+    make_transactional: Make, kafka: FakeKafka
+) -> None:
+    kafka.flushing = SystemError("returned NULL without setting an exception")
+    kafka.failing_steps["abort"] = deque([error("_FENCED", fatal=True)])
+    transport = make_transactional()
+    results = transport.call_batch(THREE)
+    assert all(isinstance(result, Unavailable) for result in results)
+    assert all("another producer took over its transactional.id" in str(result) for result in results)
+    kafka.flushing = None
+    assert transport.call_batch(THREE) == [None] * 3
+    assert len(kafka.made) == 2
+
+
+def test_a_fatal_error_that_the_binding_lost_for_good_is_told_as_such(
+    make_transactional: Make, kafka: FakeKafka
+) -> None:
+    kafka.flushing = SystemError("returned NULL without setting an exception")
+    results = make_transactional().call_batch(THREE)
+    assert all(isinstance(result, Unavailable) for result in results)
+    assert "fatal error of the producer, which was replaced (_FATAL: SystemError: returned NULL" in str(results[0])
+    assert kafka.steps == ["init", "begin", "abort"]
+
+
 def test_a_transaction_spoilt_for_good_by_one_message_leaves_the_others_pending(
     make_transactional: Make, kafka: FakeKafka
 ) -> None:
