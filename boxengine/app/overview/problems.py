@@ -128,7 +128,7 @@ def nobody_works(pending: Sequence[Count | None], *, job_workers: int = 0) -> Pr
     return Problem(
         kind=NO_WORKER,
         severity=Severity.STOPPED if known else Severity.SLOW,
-        sentence=f"No worker runs{meant}" + (f", and {_items(total)} wait." if known else "."),
+        sentence=f"No worker runs{meant}" + (f", and {_waiting(total)}." if known else "."),
         advice=_START_ONE,
     )
 
@@ -156,7 +156,7 @@ def _found(facts: Facts) -> Iterator[Problem]:
             kind="paused",
             severity=Severity.STUCK if waiting else Severity.QUIET,
             box=name,
-            sentence=f"{name} is paused" + (f", and {_items(pending)} wait." if waiting else "."),
+            sentence=f"{name} is paused" + (f", and {_waiting(pending)}." if waiting else "."),
             advice="Resume the box once the reason for the pause is gone.",
         )
     elif facts.workers == 0:
@@ -164,7 +164,7 @@ def _found(facts: Facts) -> Iterator[Problem]:
             kind=NO_WORKER,
             severity=Severity.STOPPED if waiting else Severity.SLOW,
             box=name,
-            sentence=f"No worker runs for {name}" + (f", and {_items(pending)} wait." if waiting else "."),
+            sentence=f"No worker runs for {name}" + (f", and {_waiting(pending)}." if waiting else "."),
             advice=_START_ONE,
         )
     if facts.stranded is not None:
@@ -301,6 +301,10 @@ def _most(rows: Sequence[ItemRow]) -> str:
 
 def _items(count: Count | None) -> str:
     return counted(count, "item") if count is not None else "items"
+
+
+def _waiting(count: Count | None) -> str:
+    return f"{_items(count)} {'wait' if count is None else _verb(count, 'wait')}"
 
 
 def _verb(count: Count, verb: str) -> str:

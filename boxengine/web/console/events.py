@@ -58,11 +58,11 @@ class Events:
         self._tabs += 1
         until = asyncio.get_running_loop().time() + LASTS
         try:
-            async with self._site.live.watching() as looks:
+            async with self._site.live.watching() as next_look:
                 yield "retry: 3000\n\n"
                 while asyncio.get_running_loop().time() < until:
                     try:
-                        look = await asyncio.wait_for(anext(looks), QUIET)
+                        look = await asyncio.wait_for(next_look(), QUIET)
                     except TimeoutError:
                         yield ": still here\n\n"
                         continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from contextlib import asynccontextmanager
@@ -148,8 +148,11 @@ class Live(Generic[T]):
         threading.Thread(target=keep, name="boxengine-console-keeper", daemon=True).start()
 
     @asynccontextmanager
-    async def watching(self) -> AsyncIterator[AsyncIterator[T]]:
-        """Yields each new look, until the block ends. The next look replaces one that was not consumed in time."""
+    async def watching(self) -> AsyncIterator[Callable[[], Awaitable[T]]]:
+        """Yields what waits for the next look; canceling a wait loses nothing.
+
+        The next look replaces one that was not consumed in time.
+        """
         watcher = _Watcher[T](asyncio.get_running_loop())
         with self._lock:
             self._watchers.add(watcher)
@@ -157,7 +160,7 @@ class Live(Generic[T]):
                 self._thread = threading.Thread(target=self._watch, name="boxengine-console-live", daemon=True)
                 self._thread.start()
         try:
-            yield watcher.looks()
+            yield watcher.next
         finally:
             with self._lock:
                 self._watchers.discard(watcher)
@@ -195,9 +198,8 @@ class _Watcher(Generic[T]):
         except RuntimeError:
             return  # the loop has ended, and the tab with it
 
-    async def looks(self) -> AsyncIterator[T]:
-        while True:
-            yield await self._queue.get()
+    async def next(self) -> T:
+        return await self._queue.get()
 
     def _put(self, look: T) -> None:
         if self._queue.full():

@@ -41,6 +41,7 @@
     };
     let sentence = null;
     let source = null;
+    let again = 0;
     const open = () => {
       source = new EventSource(target.dataset.events);
       source.addEventListener("look", (event) => {
@@ -52,11 +53,17 @@
         sentence = text;
         document.dispatchEvent(new Event("boxengine:look"));
       });
-      source.addEventListener("error", () => show(false));
+      source.addEventListener("error", () => {
+        show(false);
+        // The browser itself connects again after a broken connection, but not after an answer such as a proxy's 502.
+        if (source.readyState === EventSource.CLOSED) again = setTimeout(open, 3000);
+      });
     };
     // A tab that nobody sees asks nothing of the server.
     document.addEventListener("visibilitychange", () => {
-      if (document.hidden) { source.close(); show(false); } else { open(); }
+      clearTimeout(again);
+      source.close();
+      if (document.hidden) show(false); else open();
     });
     open();
   };

@@ -12,6 +12,7 @@ import pytest
 
 from boxengine.ports import Engagement, WorkerInfo
 from boxengine.ports.people.history import Calls, Happened
+from boxengine.web.console import events
 from tests.web.browser.conftest import DESK, PHONE, Running
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -75,6 +76,27 @@ def test_every_page_is_free_of_faults(running: Running, scheme: str, width: int)
         faults[path] = tab.faults(rules=rules)
         tab.shoot(f"console-{name}-{'phone' if width == PHONE else 'desk'}-{scheme}")
     assert {path: found for path, found in faults.items() if found} == {}
+
+
+def test_a_stream_that_is_silent_for_long_goes_on(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "QUIET", 0.02)
+    tab, streams = running.tab().sign_in(), list[str]()
+    tab.page.on("request", lambda request: streams.append(request.url) if "/events" in request.url else None)
+    tab.go("/").page.locator("[data-live-state].on").wait_for()
+    for said in ("1 item waits", "2 items wait"):
+        running.console.create()
+        tab.page.get_by_text(f"No worker runs, and {said}.").first.wait_for()
+    assert len(streams) == 1
+    assert tab.complaints == []
+
+
+def test_a_tab_comes_back_after_a_proxy_that_refused_its_stream(running: Running) -> None:
+    tab = running.tab().sign_in()
+    tab.page.route("**/events?*", lambda route: route.fulfill(status=502), times=1)
+    tab.go("/").page.get_by_text("not live").wait_for()
+    tab.page.locator("[data-live-state].on").wait_for()
+    running.console.create(count=2)
+    tab.page.get_by_text("No worker runs, and 2 items wait.").first.wait_for()
 
 
 def test_the_overview_changes_by_itself_while_somebody_looks(running: Running) -> None:
