@@ -119,6 +119,16 @@ def test_a_box_and_a_job_are_watched_and_the_job_is_canceled_and_run_again(jobs:
     eventually(lambda: [deed["action"] for deed in jobs.console.client().get("/api/trail").json] == ["retry", "cancel"])
 
 
+def test_the_page_of_a_job_goes_on_renewing_itself_after_a_proxy_has_refused_to(jobs: Running) -> None:
+    jobs.console.create_job("wait")
+    tab = jobs.tab().sign_in().go(f"{BOX}/jobs/1")
+    with tab.page.expect_response(lambda answer: answer.status == 502):
+        tab.page.route(f"**{BOX}/jobs/1", lambda route: route.fulfill(status=502), times=1)
+    jobs.console.change_jobs(status="canceled", finished_at=datetime.now(UTC))
+    tab.page.locator("h1 .status", has_text="canceled").wait_for()
+    assert tab.page.locator("#job[hx-get]").count() == 0
+
+
 def test_a_worker_of_long_jobs_alone_is_listed_with_what_it_is_at(
     jobs: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +144,7 @@ def test_a_worker_of_long_jobs_alone_is_listed_with_what_it_is_at(
         tile = jobs.tab().sign_in().go(BOX).page.locator(".tiles div", has_text="Workers").locator("dd")
         assert tile.inner_text() == "1"
         jobs.console.change_jobs(cancel_requested=True)
+    page.bring_to_front()  # behind the second tab it may count as hidden, and a hidden tab asks nothing
     page.get_by_text("No worker runs.").wait_for()
 
 
