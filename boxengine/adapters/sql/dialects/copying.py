@@ -1,6 +1,6 @@
 """Inserts many rows of one shape through PostgreSQL's COPY: several times as fast as the fastest INSERT.
 
-COPY returns nothing, so the ids are drawn from the table's sequence first, in the same transaction. Where anything is
+COPY returns nothing, so the ids are drawn from their sequence first, in the same transaction. Where anything is
 unusual (a driver other than psycopg, a column of an unexpected type, no right to the sequence), the caller uses INSERT.
 """
 
@@ -12,8 +12,7 @@ from functools import partial
 from typing import Any, Self
 
 import psycopg
-from sqlalchemy import Column, ColumnElement, Connection, Table, cast, func, select, text
-from sqlalchemy.dialects.postgresql import REGCLASS
+from sqlalchemy import Column, ColumnElement, Connection, Table, func, select, text
 from sqlalchemy.exc import DBAPIError
 
 from boxengine.adapters.sql.dialects.values import default_maker, left_to_sqlalchemy, processor, translates_schemas
@@ -29,9 +28,16 @@ _TYPES: Mapping[str, frozenset[str]] = {
 }
 """By column, the types with which COPY is used; for all others ``_USUAL``."""
 _USUAL = frozenset({"bool", "int2", "int4", "int8", "text", "varchar", "bytea", "uuid", "json", "jsonb", "timestamptz"})
-_FACTS = text("""
-    SELECT a.attname, t.typname, CASE WHEN has_sequence_privilege(s.name, 'USAGE') THEN s.name END
-    FROM (SELECT pg_get_serial_sequence(:name, 'id') AS name) AS s, pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
+_SEQUENCE = """(coalesce(to_regclass(pg_get_serial_sequence(:name, 'id')), (
+    SELECT d.refobjid::regclass FROM pg_attribute AS a
+    JOIN pg_attrdef AS f ON f.adrelid = a.attrelid AND f.adnum = a.attnum
+    JOIN pg_depend AS d ON d.classid = 'pg_attrdef'::regclass AND d.objid = f.oid AND d.refclassid = 'pg_class'::regclass
+    JOIN pg_class AS c ON c.oid = d.refobjid AND c.relkind = 'S'
+    WHERE a.attrelid = CAST(:name AS regclass) AND a.attname = 'id')))"""
+"""The table's own sequence, or the one that the ids' default draws from: a log shares that of its side table."""
+_FACTS = text(f"""
+    SELECT a.attname, t.typname, has_sequence_privilege(s.id, 'USAGE')
+    FROM (SELECT {_SEQUENCE}::oid AS id) AS s, pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
     WHERE a.attrelid = CAST(:name AS regclass) AND a.attnum > 0 AND NOT a.attisdropped
 """)
 Value = Callable[[Attributes], Any]
@@ -58,17 +64,17 @@ class Copying:
 
     @classmethod
     def of(cls, connection: Connection, table: Table) -> Self | None:
-        """None where a column rules COPY out, or the account may not draw from the table's sequence."""
+        """None where a column rules COPY out, or the account may not draw from the sequence of its ids."""
         name = quoted(connection.dialect, table.schema or "", table.name)
         facts = connection.execute(_FACTS, {"name": name}).all()
-        sequence = facts[0][2] if facts else None
+        may_draw = bool(facts and facts[0][2])
         types = {column: type_ for column, type_, _ in facts}
         usual = all(
             types.get(column.name) in _TYPES.get(column.key, _USUAL)
             and (column.key == "id" or not left_to_sqlalchemy(column))
             for column in table.columns
         )
-        return cls(table, name, types) if sequence and usual else None
+        return cls(table, name, types) if may_draw and usual else None
 
     def takes(self, rows: Sequence[Attributes]) -> bool:
         """Whether COPY would store the same values as INSERT. It might not for a moment without a zone, whose meaning
@@ -102,7 +108,7 @@ class Copying:
         """Ids, and the values of defaults that only the database knows; one moment for the whole batch."""
         expressions: list[ColumnElement[Any]] = [column.default.arg for column in fixed]  # type: ignore[union-attr]
         # Looked up for each batch: under another search_path the same name is another tenant's table, with its own sequence.
-        sequence = select(cast(func.pg_get_serial_sequence(self._name, "id"), REGCLASS)).scalar_subquery()
+        sequence = text(_SEQUENCE).bindparams(name=self._name)
         drawn = connection.execute(
             select(func.nextval(sequence), *expressions).select_from(func.generate_series(1, count))
         ).all()
