@@ -226,3 +226,33 @@ def test_after_a_column_has_changed_its_type_only_the_batch_that_meets_it_fails(
         written.insert(connection, rows())
     assert len(desk.read()) == 2 * MANY
     assert not desk.inserts
+
+
+def test_under_row_level_security_batches_are_inserted(desk: Desk) -> None:
+    with desk.engine.begin() as connection:
+        role = f"tenant_{uuid4().hex}"
+        for statement in (
+            f"CREATE ROLE {role}",
+            f"GRANT ALL ON order_outbox_items, order_outbox_items_id_seq TO {role}",
+            "ALTER TABLE order_outbox_items ENABLE ROW LEVEL SECURITY",
+            f"CREATE POLICY own ON order_outbox_items TO {role} USING (bucket < 8) WITH CHECK (bucket < 8)",
+            f"SET LOCAL ROLE {role}",
+        ):
+            connection.execute(text(statement))
+        mine = [row for row in rows() if row["bucket"] < 8]
+        assert len(SqlRows(BOX).insert(connection, mine).ids) == len(mine) >= WORTHWHILE
+    assert len(desk.read()) == len(mine)
+    with desk.engine.begin() as connection:
+        connection.execute(text(f"DROP OWNED BY {role}"))
+        connection.execute(text(f"DROP ROLE {role}"))
+
+
+def test_a_rule_of_the_table_is_obeyed(desk: Desk) -> None:
+    with desk.engine.begin() as connection:
+        connection.execute(text("CREATE TABLE seen (event_key text)"))
+        connection.execute(
+            text("CREATE RULE see AS ON INSERT TO order_outbox_items DO ALSO INSERT INTO seen VALUES (new.event_key)")
+        )
+    desk.insert(rows())
+    with desk.engine.connect() as connection:
+        assert connection.execute(text("SELECT count(*) FROM seen")).scalar_one() == MANY

@@ -36,8 +36,9 @@ _SEQUENCE = """(coalesce(to_regclass(pg_get_serial_sequence(:name, 'id')), (
     WHERE a.attrelid = CAST(:name AS regclass) AND a.attname = 'id')))"""
 """The table's own sequence, or the one that the ids' default draws from: a log shares that of its side table."""
 _FACTS = text(f"""
-    SELECT a.attname, t.typname, has_sequence_privilege(s.id, 'USAGE')
+    SELECT a.attname, t.typname, has_sequence_privilege(s.id, 'USAGE') AND NOT c.relhasrules AND NOT row_security_active(c.oid)
     FROM (SELECT {_SEQUENCE}::oid AS id) AS s, pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
+    JOIN pg_class AS c ON c.oid = a.attrelid
     WHERE a.attrelid = CAST(:name AS regclass) AND a.attnum > 0 AND NOT a.attisdropped
 """)
 Value = Callable[[Attributes], Any]
@@ -64,17 +65,21 @@ class Copying:
 
     @classmethod
     def of(cls, connection: Connection, table: Table) -> Self | None:
-        """None where a column rules COPY out, or the account may not draw from the sequence of its ids."""
+        """None where a column rules COPY out, or the account may not draw from the sequence of its ids.
+
+        The same where row-level security applies to the account, under which PostgreSQL refuses COPY, and where the table has
+        rules, which COPY passes by.
+        """
         name = quoted(connection.dialect, table.schema or "", table.name)
         facts = connection.execute(_FACTS, {"name": name}).all()
-        may_draw = bool(facts and facts[0][2])
+        allowed = bool(facts and facts[0][2])
         types = {column: type_ for column, type_, _ in facts}
         usual = all(
             types.get(column.name) in _TYPES.get(column.key, _USUAL)
             and (column.key == "id" or not left_to_sqlalchemy(column))
             for column in table.columns
         )
-        return cls(table, name, types) if may_draw and usual else None
+        return cls(table, name, types) if allowed and usual else None
 
     def takes(self, rows: Sequence[Attributes]) -> bool:
         """Whether COPY would store the same values as INSERT. It might not for a moment without a zone, whose meaning
