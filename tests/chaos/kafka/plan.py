@@ -46,9 +46,9 @@ def drained(pending: Callable[[], int]) -> None:
 
 
 def progressed(pending: Callable[[], int]) -> float:
-    """Seconds until fewer are pending than now."""
+    """Seconds until fewer are pending than now, or nothing is."""
     began, before = time.monotonic(), pending()
-    eventually(lambda: pending() < before, patience=DRAIN_PATIENCE, what="progress")
+    eventually(lambda: pending() < max(1, before), patience=DRAIN_PATIENCE, what="progress")
     return time.monotonic() - began
 
 
