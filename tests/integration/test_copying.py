@@ -72,6 +72,22 @@ def test_a_large_batch_is_copied_and_a_small_one_inserted(desk: Desk) -> None:
     assert not desk.inserts
 
 
+def test_the_sequence_is_looked_up_once_for_a_batch(desk: Desk) -> None:
+    plans = list[str]()
+
+    def explain(_connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        if "nextval" in statement:
+            cursor.execute(f"EXPLAIN VERBOSE {statement}", parameters)
+            plans.append("\n".join(line for (line,) in cursor.fetchall()))
+
+    event.listen(desk.engine, "before_cursor_execute", explain)
+    desk.insert(rows())
+    assert len(plans) == 1
+    drawing, _, once = plans[0].partition("InitPlan")
+    assert "pg_get_serial_sequence" in once
+    assert "pg_get_serial_sequence" not in drawing
+
+
 def test_ids_come_back_in_the_order_given(desk: Desk) -> None:
     ids = desk.insert(rows())
     assert ids == sorted(set(ids))

@@ -28,13 +28,14 @@ _TYPES: Mapping[str, frozenset[str]] = {
 }
 """By column, the types with which COPY is used; for all others ``_USUAL``."""
 _USUAL = frozenset({"bool", "int2", "int4", "int8", "text", "varchar", "bytea", "uuid", "json", "jsonb", "timestamptz"})
-_SEQUENCE = """(coalesce(to_regclass(pg_get_serial_sequence(:name, 'id')), (
+_SEQUENCE = """(SELECT coalesce(to_regclass(pg_get_serial_sequence(:name, 'id')), (
     SELECT d.refobjid::regclass FROM pg_attribute AS a
     JOIN pg_attrdef AS f ON f.adrelid = a.attrelid AND f.adnum = a.attnum
     JOIN pg_depend AS d ON d.classid = 'pg_attrdef'::regclass AND d.objid = f.oid AND d.refclassid = 'pg_class'::regclass
     JOIN pg_class AS c ON c.oid = d.refobjid AND c.relkind = 'S'
     WHERE a.attrelid = CAST(:name AS regclass) AND a.attname = 'id')))"""
-"""The table's own sequence, or the one that the ids' default draws from: a log shares that of its side table."""
+"""The table's own sequence, or the one that the ids' default draws from: a log shares that of its side table. As a query of its
+own it is looked up once for a batch, and not for each of its ids."""
 _FACTS = text(f"""
     SELECT a.attname, t.typname, has_sequence_privilege(s.id, 'USAGE') AND NOT c.relhasrules AND NOT row_security_active(c.oid)
     FROM (SELECT {_SEQUENCE}::oid AS id) AS s, pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
