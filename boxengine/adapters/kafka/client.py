@@ -45,6 +45,11 @@ class Client:
     admin: Callable[[Mapping[str, Any], str, float], int] | None = None
     """Asks for ``max.message.bytes`` of a topic: of a producer's configuration, the topic, and seconds for the answer."""
 
+    @property
+    def raises(self) -> tuple[type[Exception], ...]:
+        """What calls of a producer raise: see ``error_of``."""
+        return (self.exception, SystemError)
+
     def make_producer(self, config: Mapping[str, Any]) -> Any:
         """A producer of this configuration.
 

@@ -48,7 +48,7 @@ class LiveProducer:
             return None
         try:
             self.handle.list_topics(topic, timeout=seconds)
-        except (self._client.exception, SystemError) as raised:
+        except self._client.raises as raised:
             return self._client.error_of(raised)
         self.answered()
         return None
@@ -65,7 +65,7 @@ class LiveProducer:
         """Takes back unsent messages, so that none goes out after it was given up on, and stops the thread."""
         try:
             self.handle.purge()
-        except (self._client.exception, SystemError):
+        except self._client.raises:
             logger.warning("a Kafka producer could not be purged", exc_info=True)
         self._stop.set()
         self._thread.join(POLL * 10)

@@ -81,13 +81,13 @@ class Slot:
         receipts = Receipts(len(messages))
         try:
             producer = self._ready()
-        except (self._client.exception, SystemError) as raised:
+        except self._client.raises as raised:
             return Ending({}, self._client.error_of(raised), begun=False)
         try:
             producer.begin_transaction()
             self._hand_over(producer, messages, receipts, deadline)
             self._until(deadline, producer.commit_transaction)
-        except (self._client.exception, SystemError) as raised:
+        except self._client.raises as raised:
             return Ending(receipts.errors, self._roll_back(raised))
         self.last_error = None
         if self._all_down:
@@ -97,14 +97,14 @@ class Slot:
 
     def fence(self) -> None:
         """Ends the transaction that a predecessor left open; if that fails now, the first transaction tries again."""
-        with suppress(self._client.exception, SystemError):
+        with suppress(*self._client.raises):
             self._ready()
 
     def drop(self) -> None:
         """Drops the producer; the next one under the same id ends the transaction that it left open."""
         producer, self._producer = self._producer, None
         if producer is not None:
-            with suppress(self._client.exception, SystemError):
+            with suppress(*self._client.raises):
                 producer.purge()
                 producer.poll(0)
 
@@ -140,7 +140,7 @@ class Slot:
         if self._producer is not None and not error.fatal() and error.name() not in UNANSWERED:
             try:
                 self._until(time.monotonic() + GRACE, self._producer.abort_transaction)
-            except self._client.exception as refused:
+            except self._client.raises as refused:
                 logger.warning("a Kafka transaction could not be aborted; the next producer does it", exc_info=True)
                 if error.name() == LOST:
                     error = self._client.error_of(refused)

@@ -96,7 +96,8 @@ class FakeProducer:
     def _step(self, name: str) -> None:
         self._broker.steps.append(name)
         if failures := self._broker.failing_steps.get(name):
-            raise KafkaException(failures.popleft())
+            failure = failures.popleft()
+            raise failure if isinstance(failure, Exception) else KafkaException(failure)
 
 
 class FakeKafka:
@@ -111,8 +112,8 @@ class FakeKafka:
         """Which producer each message was given to, by its place in ``made``."""
         self.limit: int | None = None
         """``max.message.bytes`` of every topic; None: the broker does not tell."""
-        self.failing_steps: dict[str, deque[KafkaError]] = {}
-        """Errors of the steps of transactions: init, begin, commit, abort."""
+        self.failing_steps: dict[str, deque[KafkaError | SystemError]] = {}
+        """Errors of the steps of transactions: init, begin, commit, abort. A ``SystemError`` is raised as it is."""
         self.flushing: Exception | None = None
         """What ``flush`` raises; None: it waits for the reports."""
         self.away: KafkaError | None = None

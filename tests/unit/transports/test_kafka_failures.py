@@ -315,6 +315,17 @@ def test_a_fatal_error_that_the_binding_lost_for_good_is_told_as_such(
     assert kafka.steps == ["init", "begin", "abort"]
 
 
+def test_an_abort_whose_error_the_binding_lost_counts_no_attempt(make_transactional: Make, kafka: FakeKafka) -> None:
+    kafka.failing_steps["commit"] = deque([error("_STATE")])
+    kafka.failing_steps["abort"] = deque([SystemError("returned NULL without setting an exception")])
+    transport = make_transactional()
+    results = transport.call_batch(THREE)
+    assert all(isinstance(result, Unavailable) for result in results)
+    assert "_STATE" in str(results[0])
+    assert transport.call_batch(THREE) == [None] * 3
+    assert len(kafka.made) == 2
+
+
 def test_a_transaction_spoilt_for_good_by_one_message_leaves_the_others_pending(
     make_transactional: Make, kafka: FakeKafka
 ) -> None:
