@@ -391,10 +391,18 @@ def _pair_in_order(record: Record, box: Box, earlier: ItemLife, later: ItemLife)
         first = earlier.first.get(transport) if transport else earlier.complete
         if first is not None and first.place < moment.place:
             continue
-        if _may_be_overtaken(box, earlier, moment.step):
+        if any(_may_be_overtaken(box, earlier, step) for step in _judged_at(record, moment)):
             continue
         where = f"to {transport}" if transport else "to all its transports"
         yield f"item {later.id} was delivered {where} at step {moment.step}, before item {earlier.id}"
+
+
+def _judged_at(record: Record, send: Send) -> Iterator[int]:
+    """The steps whose rows decide what a delivery may overtake: its own and, if a dump was restored during its claim, the one at
+    which the claim was opened. Its call was under way, and what it had read is gone."""
+    yield send.step
+    if any(send.claim.opened < restored <= send.step for _, restored in record.undone):
+        yield send.claim.opened
 
 
 def _may_be_overtaken(box: Box, earlier: ItemLife, moment: int) -> bool:

@@ -55,8 +55,9 @@ class Listener:
             due = {signal.bucket for signal in told if signal.bucket is not None and signal.due}
             perhaps = {signal.bucket for signal in told if signal.bucket is not None and not signal.due}
             if due:
-                self._schedule.announce(box_name, self._want(box_name, due))
-            self._schedule.wake(box_name, perhaps)
+                self._schedule.announce(box_name, self._want(box_name, due), quietly=True)
+            if perhaps:
+                self._schedule.wake(box_name, perhaps)
         # Not left to a poller thread, which would have to wake up first: that would delay an item by 0.15 ms.
         self._queue_announced()
         return timedelta(0)

@@ -26,7 +26,7 @@ from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.polling.queue_lengths import QueueLengths
 from boxengine.engine.polling.schedule import NEVER, Schedule
 from boxengine.engine.polling.tactics import Tactic
-from boxengine.engine.polling.tasks import Announce, Check, Look, Task
+from boxengine.engine.polling.tasks import Announce, Check, Key, Look, Task
 from boxengine.engine.polling.throttlers import GO, Answer, Decision, Moment
 from boxengine.engine.running.outages import Outages
 from boxengine.engine.timing import TIMING, Timing
@@ -89,7 +89,7 @@ class Poller:
         self._clock = clock
         self._limits = limits
         self._timing = timing
-        self._gaps: dict[Task, float] = {}
+        self._gaps: dict[Key, float] = {}
         """Polls that found only buckets already queued or in progress, with the gap that followed (seconds)."""
 
     def turn(self) -> timedelta:
@@ -107,8 +107,11 @@ class Poller:
 
         If the coordinator does not answer, they are left to a later turn, which reports the outage.
         """
-        with suppress(QueueUnavailable), self._handed_out():
-            self._do_announcements()
+        try:
+            with suppress(QueueUnavailable), self._handed_out():
+                self._do_announcements()
+        finally:
+            self._schedule.rouse()
 
     def release(self) -> None:
         """Gives the partitions' leases back, when the worker stops."""
@@ -194,12 +197,12 @@ class Poller:
     def _gap(self, task: Poll, polled: Polled, *, seconds: float) -> float:
         """Seconds until the next poll of the partition, which even a wake-up cannot shorten."""
         if polled.pushed or not polled.found:
-            self._gaps.pop(task, None)
+            self._gaps.pop(task.key, None)
             return max(self._timing.shortest_gap, 2 * seconds)
         # All due rows are already being worked on: poll less and less often.
         longest = self._timing.longest_named_gap if isinstance(task, Announce) else self._timing.longest_gap
-        gap = min(longest, 2 * self._gaps.get(task, self._timing.shortest_gap))
-        self._gaps[task] = gap
+        gap = min(longest, 2 * self._gaps.get(task.key, self._timing.shortest_gap))
+        self._gaps[task.key] = gap
         return gap
 
     # ── postponing a poll ────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from boxengine.domain.box import Box, StrictOrder
-from boxengine.engine.polling.tasks import Announce, Check, Look, Task
+from boxengine.engine.polling.tasks import Announce, Check, Key, Kind, Look, Task
 from boxengine.ports import Clock
 
 NEVER = float("inf")
@@ -32,18 +32,22 @@ class Schedule:
         self._partitions = {box.name: min(partitions, box.bucket_size) for box in boxes}
         self._changed = threading.Condition()
         self._stopped = False
-        self._prompted: set[Look] = set()
+        self._awaited = NEVER
+        """Until when the thread waits that was the last to begin to wait in ``take``; NEVER if it has stopped waiting."""
+        self._prompted: set[Key] = set()
         """Looks that wake-ups have asked for and no thread has begun."""
-        self._named: dict[Announce, set[int]] = {}
+        self._named: dict[Key, set[int]] = {}
         """Buckets that writers have named, by the announcement that will queue them."""
         self._barren: dict[str, frozenset[int]] = {box.name: frozenset() for box in boxes}
         """Of boxes with strict order, the buckets whose last hold found nothing due: their rows wait for an earlier one."""
-        self._taken: dict[Task, float] = {}
+        self._taken: dict[Key, float] = {}
         """Tasks in progress, with the time for which they have been requested again meanwhile."""
         start = clock.monotonic()
         # Each box is checked as soon as the worker starts. Its partitions wait for the check's result.
-        self._due: dict[Task, float] = {Check(box): start for box in boxes}
-        self._due |= {Look(box, number): NEVER for box in boxes for number in range(self._partitions[box.name])}
+        self._due: dict[Key, float] = {(Kind.CHECK, box.name, 0): start for box in boxes}
+        self._due |= {
+            (Kind.LOOK, box.name, number): NEVER for box in boxes for number in range(self._partitions[box.name])
+        }
 
     def partitions(self, box: Box) -> int:
         """How many partitions the box has."""
@@ -61,24 +65,26 @@ class Schedule:
         with self._changed:
             while not self._stopped:
                 now = self._clock.monotonic()
-                task = min(self._due, key=self._due.__getitem__, default=None)
-                if task is not None and self._due[task] <= now:
-                    return self._hand_out(task)
+                key = min(self._due, key=self._due.__getitem__, default=None)
+                if key is not None and self._due[key] <= now:
+                    return self._hand_out(key)
                 if now >= until:
                     return None
-                next_due = NEVER if task is None else self._due[task]
-                self._changed.wait(min(until, next_due) - now)
+                next_due = NEVER if key is None else self._due[key]
+                self._awaited = min(until, next_due)
+                self._changed.wait(self._awaited - now)
+                self._awaited = NEVER
             return None
 
     def take_announcement(self) -> Announce | None:
         """As ``take``, without waiting and for announcements only."""
         with self._changed:
             now = self._clock.monotonic()
-            task = next((task for task in self._named if self._due.get(task, NEVER) <= now), None)
-            if task is None or self._stopped:
+            key = next((key for key in self._named if self._due.get(key, NEVER) <= now), None)
+            if key is None or self._stopped:
                 return None
-            self._begin(task)
-            return self._with_buckets(task)
+            self._begin(key)
+            return self._announcement(key)
 
     def done(self, task: Task, *, next_in: float = NEVER, not_before: float = 0.0) -> None:
         """Puts the task back.
@@ -89,9 +95,9 @@ class Schedule:
         """
         now = self._clock.monotonic()
         with self._changed:
-            asked = self._taken.pop(task, NEVER)
-            self._due[task] = max(now + not_before, min(now + next_in, asked))
-            self._changed.notify()
+            asked = self._taken.pop(task.key, NEVER)
+            self._due[task.key] = due = max(now + not_before, min(now + next_in, asked))
+            self._tell(due)
 
     # ── what asks for work ───────────────────────────────────────────────────────────────────────────
 
@@ -108,17 +114,20 @@ class Schedule:
             return
         count = self._partitions[box_name]
         numbers = range(count) if buckets is None else {bucket % count for bucket in buckets}
-        looks = [Look(box, number) for number in numbers]
+        looks: list[Key] = [(Kind.LOOK, box_name, number) for number in numbers]
         with self._changed:
             if prompt:
                 self._prompted.update(looks)
             self._ask_for(looks, within=within)
 
-    def announce(self, box_name: str, buckets: Iterable[int], *, within: float = 0.0) -> None:
+    def announce(self, box_name: str, buckets: Iterable[int], *, within: float = 0.0, quietly: bool = False) -> None:
         """Reports that these buckets have due rows, and asks for them to be queued ``within`` so many seconds.
 
         Under strict order a new row may have to wait for an earlier one. So where the last hold of a bucket found nothing due, it
         asks for a look at the partition instead.
+
+        Args:
+            quietly: no thread is woken, because the caller takes the announcements next, and calls ``rouse`` then.
         """
         box = self._boxes.get(box_name)
         if box is None:
@@ -130,9 +139,15 @@ class Schedule:
         with self._changed:
             for bucket in buckets:
                 if bucket in box.buckets and bucket not in doubtful:
-                    task = Announce(box, bucket % count)
-                    self._named.setdefault(task, set()).add(bucket)
-                    self._ask_for([task], within=within)
+                    key = (Kind.ANNOUNCE, box_name, bucket % count)
+                    self._named.setdefault(key, set()).add(bucket)
+                    self._ask_for([key], within=within, quietly=quietly)
+
+    def rouse(self) -> None:
+        """Wakes threads for the announcements that nobody has taken."""
+        if self._named:
+            with self._changed:
+                self._changed.notify_all()
 
     def found(self, box: Box, *, due: Iterable[int], nothing: Iterable[int]) -> None:
         """What the first batch of a hold found in its buckets."""
@@ -143,7 +158,7 @@ class Schedule:
     def check(self, box_name: str, *, within: float) -> None:
         """Asks for the box to be checked ``within`` so many seconds."""
         with self._changed:
-            self._ask_for([Check(self._boxes[box_name])], within=within)
+            self._ask_for([(Kind.CHECK, box_name, 0)], within=within)
 
     def stop(self) -> None:
         """Makes every ``take`` return None, those that wait now and all later ones."""
@@ -153,33 +168,41 @@ class Schedule:
 
     # ── under the lock ───────────────────────────────────────────────────────────────────────────────
 
-    def _hand_out(self, task: Task) -> Task:
+    def _hand_out(self, key: Key) -> Task:
         """Completes the task with what has been reported for it, and clears that: later reports are for its next run."""
-        self._begin(task)
-        match task:
-            case Check():
-                return task
-            case Look():
-                prompted = task in self._prompted
-                self._prompted.discard(task)
-                return Look(task.box, task.partition, prompted=prompted)
-            case Announce():
-                return self._with_buckets(task)
+        self._begin(key)
+        kind, box_name, partition = key
+        match kind:
+            case Kind.CHECK:
+                return Check(self._boxes[box_name])
+            case Kind.LOOK:
+                prompted = key in self._prompted
+                self._prompted.discard(key)
+                return Look(self._boxes[box_name], partition, prompted=prompted)
+            case Kind.ANNOUNCE:
+                return self._announcement(key)
             case _:
-                assert_never(task)
+                assert_never(kind)
 
-    def _begin(self, task: Task) -> None:
-        del self._due[task]
-        self._taken[task] = NEVER
+    def _begin(self, key: Key) -> None:
+        del self._due[key]
+        self._taken[key] = NEVER
 
-    def _with_buckets(self, task: Announce) -> Announce:
-        return Announce(task.box, task.partition, frozenset(self._named.pop(task, ())))
+    def _announcement(self, key: Key) -> Announce:
+        _, box_name, partition = key
+        return Announce(self._boxes[box_name], partition, frozenset(self._named.pop(key, ())))
 
-    def _ask_for(self, tasks: Iterable[Task], *, within: float) -> None:
+    def _ask_for(self, keys: Iterable[Key], *, within: float, quietly: bool = False) -> None:
         at = self._clock.monotonic() + within
-        for task in tasks:
-            if task in self._taken:
-                self._taken[task] = min(self._taken[task], at)
-            elif at < self._due.get(task, NEVER):
-                self._due[task] = at
-        self._changed.notify_all()
+        for key in keys:
+            if key in self._taken:
+                self._taken[key] = min(self._taken[key], at)
+            elif at < self._due.get(key, NEVER):
+                self._due[key] = at
+        if not quietly:
+            self._tell(at)
+
+    def _tell(self, due: float) -> None:
+        """Wakes the threads that would come late. A thread that woke for nothing would compete with those that deliver."""
+        if due < self._awaited:
+            self._changed.notify_all()

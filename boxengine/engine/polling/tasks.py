@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from boxengine.domain.box import Box
+
+
+class Kind(IntEnum):
+    """What is to be done."""
+
+    CHECK = 0
+    LOOK = 1
+    ANNOUNCE = 2
+
+
+Key = tuple[Kind, str, int]
+"""Which task it is: what to do, the box's name and the partition. A lookup by it runs no Python of ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +34,10 @@ class _OfBox:
 class Check(_OfBox):
     """Find out which partitions of a box have due rows."""
 
+    @property
+    def key(self) -> Key:
+        return Kind.CHECK, self.box_name, 0
+
 
 @dataclass(frozen=True, slots=True)
 class Look(_OfBox):
@@ -30,6 +47,10 @@ class Look(_OfBox):
     prompted: bool = field(default=False, compare=False)
     """Whether rows are known to have been committed there."""
 
+    @property
+    def key(self) -> Key:
+        return Kind.LOOK, self.box_name, self.partition
+
 
 @dataclass(frozen=True, slots=True)
 class Announce(_OfBox):
@@ -37,6 +58,10 @@ class Announce(_OfBox):
 
     partition: int
     buckets: frozenset[int] = field(default=frozenset(), compare=False)
+
+    @property
+    def key(self) -> Key:
+        return Kind.ANNOUNCE, self.box_name, self.partition
 
 
 Task = Check | Look | Announce
