@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
-import redis
-
 from boxengine.adapters.redis import keys
 from boxengine.adapters.redis.connection import Arguments, milliseconds, translated
+from boxengine.adapters.redis.script import Scripts
 from boxengine.ports import Hold
 
 # If another program has replaced a key by one of another type, its command fails, and the lease counts as lost.
@@ -56,10 +55,10 @@ class BucketLeases:
     A lease is touched only while it carries the hold's token.
     """
 
-    def __init__(self, client: redis.Redis) -> None:
-        self._extend = client.register_script(_EXTEND)
-        self._release = client.register_script(_RELEASE)
-        self._leave = client.register_script(_LEAVE)
+    def __init__(self, scripts: Scripts) -> None:
+        self._extend = scripts.register(_EXTEND)
+        self._release = scripts.register(_RELEASE)
+        self._leave = scripts.register(_LEAVE)
 
     def extend(self, hold: Hold, *, ttl: timedelta) -> frozenset[int]:
         """Renews the leases of the hold's buckets and returns the buckets whose lease was lost."""

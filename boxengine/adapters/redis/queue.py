@@ -22,6 +22,7 @@ from boxengine.adapters.redis import queue_scripts as scripts
 from boxengine.adapters.redis.bucket_leases import BucketLeases
 from boxengine.adapters.redis.connection import Arguments, milliseconds, translated
 from boxengine.adapters.redis.foreign import drop_foreign, is_wrong_type
+from boxengine.adapters.redis.script import Scripts
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
 from boxengine.engine.timing import TIMING
@@ -62,15 +63,17 @@ class RedisJobQueue:
         self._stale_after = stale_after.total_seconds()
         self._on_corrupt = on_corrupt
         self._turns = itertools.count()
+        self._name, self._holds = secrets.token_hex(16), itertools.count()
         socket_timeout = client.connection_pool.connection_kwargs.get("socket_timeout")
         patience = socket_timeout or math.inf
         self._longest_block = max(patience - _ANSWER_MARGIN, patience / 2)
-        self._push = client.register_script(scripts.PUSH)
-        self._pop_now = client.register_script(scripts.POP)
-        self._take = client.register_script(scripts.TAKE)
-        self._seize = client.register_script(scripts.SEIZE)
-        self._leases = BucketLeases(client)
-        self._hand_back = client.register_script(scripts.HAND_BACK)
+        known = Scripts(client)
+        self._push = known.register(scripts.PUSH)
+        self._pop_now = known.register(scripts.POP)
+        self._take = known.register(scripts.TAKE)
+        self._seize = known.register(scripts.SEIZE)
+        self._hand_back = known.register(scripts.HAND_BACK)
+        self._leases = BucketLeases(known)
 
     def push(self, box: Box, jobs: Sequence[Job]) -> int:
         """Queues each job whose bucket is neither queued nor in progress; returns how many."""
@@ -91,30 +94,30 @@ class RedisJobQueue:
             box, element = first
             limits = (max(1, share), self._enough_ids, _JOBS_PER_CALL, box.bucket_size, _LARGEST_JOB)
 
-            def ask(token: str) -> _Taken:
-                arguments: Arguments = [element, token, milliseconds(ttl), keys.bucket_lease_prefix(box), *limits]
-                return cast("_Taken", self._take(keys=_keys(box), args=arguments))
-
-            return self._held(box, ask, ttl)
+            asked_at, token = self._clock.monotonic(), self._token()
+            arguments: Arguments = [element, token, milliseconds(ttl), keys.bucket_lease_prefix(box), *limits]
+            taken = self._tried([box], partial(self._take, keys=_keys(box), args=arguments))
+            return self._hold(box, token, taken, until=asked_at + ttl.total_seconds())
 
     def seize(self, box: Box, jobs: Sequence[Job], *, ttl: timedelta) -> Hold | None:
         """Takes at once what ``push`` would queue; None where that is nothing."""
         if not jobs:
             return None
-
-        def ask(token: str) -> _Taken:
-            prefix = keys.bucket_lease_prefix(box)
-            arguments: Arguments = [
-                token,
-                milliseconds(ttl),
-                prefix,
-                self._stale_after,
-                *(job.encode() for job in jobs),
-            ]
-            return cast("_Taken", self._seize(keys=_keys(box), args=arguments))
-
+        asked_at, token = self._clock.monotonic(), self._token()
+        elements = [job.encode() for job in jobs]
+        arguments: Arguments = [
+            token,
+            milliseconds(ttl),
+            keys.bucket_lease_prefix(box),
+            self._stale_after,
+            *elements,
+        ]
+        until = asked_at + ttl.total_seconds()
         with translated("take jobs"):
-            return self._held(box, ask, ttl)
+            answer = self._tried([box], partial(self._seize, keys=_keys(box), args=arguments))
+            if answer == scripts.ALL:
+                return Hold(box, token, tuple(jobs), until, frozenset(job.bucket for job in jobs))
+            return self._hold(box, token, answer, until=until)
 
     def extend(self, hold: Hold, *, ttl: timedelta) -> frozenset[int]:
         """Renews the leases of the hold's buckets and returns the buckets whose lease was lost."""
@@ -170,17 +173,19 @@ class RedisJobQueue:
         with translated("reach Redis"):
             self._client.ping()
 
-    def _held(self, box: Box, ask: Callable[[str], _Taken], ttl: timedelta) -> Hold | None:
-        """Makes a token, has a script take jobs under it, and returns them as a hold."""
-        token, asked_at = secrets.token_hex(16), self._clock.monotonic()
-        taken, corrupt, orphaned = self._tried([box], partial(ask, token))
+    def _token(self) -> str:
+        """One that no other hold has, of whatever process."""
+        return f"{self._name}{next(self._holds):x}"
+
+    def _hold(self, box: Box, token: str, answer: _Taken, *, until: float) -> Hold | None:
+        """What a script has taken under this token."""
+        taken, corrupt, orphaned = answer
         if corrupt:
             self._on_corrupt(box, corrupt)
         if not taken:
             return None
         jobs = tuple(map(Job.decode, taken))
-        until, buckets = asked_at + ttl.total_seconds(), frozenset(job.bucket for job in jobs)
-        return Hold(box, token, jobs, until, buckets, frozenset(map(int, orphaned)))
+        return Hold(box, token, jobs, until, frozenset(job.bucket for job in jobs), frozenset(map(int, orphaned)))
 
     def _tried(self, boxes: Sequence[Box], call: Callable[[], _Answer]) -> _Answer:
         """Makes the call; if keys of these boxes are of a wrong type, deletes them and repeats the call once."""
@@ -221,7 +226,7 @@ class RedisJobQueue:
             popped = self._client.brpop(list(by_key), timeout=min(wait.total_seconds(), self._longest_block))
         else:
             # BRPOP takes zero to mean "without end", and even the shortest other wait lasts until the server's next tick.
-            popped = self._pop_now(keys=list(by_key))
+            popped = self._pop_now(keys=[*by_key])
         if popped is None:
             return None
         key, element = cast("tuple[bytes, bytes]", popped)

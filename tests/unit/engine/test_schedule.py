@@ -267,11 +267,13 @@ def test_no_thread_is_woken_for_what_the_caller_takes_next(agenda: Agenda, monke
             patch.setattr(agenda.schedule._changed, "notify_all", lambda: woken.append(None))
             agenda.schedule.announce(BOX.name, [1], quietly=True)
             task = agenda.schedule.take_announcement()
-            assert task is not None and task.buckets == {1}
+            assert task is not None
+            assert task.buckets == {1}
             agenda.schedule.done(task)
             agenda.schedule.rouse()
         agenda.schedule.stop()
-        assert waiting.result(timeout=10) is None and not woken
+        assert waiting.result(timeout=10) is None
+        assert not woken
 
 
 def test_what_nobody_has_taken_is_for_the_threads_that_wait(agenda: Agenda) -> None:
@@ -281,7 +283,8 @@ def test_what_nobody_has_taken_is_for_the_threads_that_wait(agenda: Agenda) -> N
         agenda.schedule.announce(BOX.name, [1], quietly=True)
         agenda.schedule.rouse()
         task = waiting.result(timeout=10)
-        assert isinstance(task, Announce) and task.buckets == {1}
+        assert isinstance(task, Announce)
+        assert task.buckets == {1}
 
 
 @pytest.mark.parametrize("ask", ["wake", "announce", "check", "done"])

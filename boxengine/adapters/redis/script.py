@@ -1,0 +1,111 @@
+"""Calls scripts with as little of redis-py as can be, because an item that has just been written waits for such a call.
+
+For one command redis-py runs some two hundred functions of its own. After a pause none of them is in the processor's cache any
+more, and then they take longer than the server and the way to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+from redis.exceptions import NoScriptError
+
+from boxengine.adapters.redis.connection import Arguments
+
+_FRESH = 1.0
+"""Seconds. A connection that was used no longer ago is taken to be open still."""
+_KEPT = 2
+"""Connections that a client's scripts keep for the next call. The listener makes one call at a time, and a thread another."""
+
+
+@dataclass(slots=True)
+class _Line:
+    """A connection out of the pool."""
+
+    client: redis.Redis
+    """Returns it to the pool when it is closed."""
+    connection: Any
+    used: float = 0.0
+    """Monotonic time at which the last call ended."""
+
+    def is_stale(self) -> bool:
+        """Whether the server has closed it, or has said something that nobody has asked for."""
+        try:
+            return bool(self.connection.can_read())
+        except (redis.RedisError, OSError):
+            return True
+
+
+class Scripts:
+    """The scripts of one client. Serves all threads."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = client
+        self._free: deque[_Line] = deque()
+
+    def register(self, text: str) -> Script:
+        """Makes a script callable; the server learns of it at the first call."""
+        return Script(self, text)
+
+    def take(self) -> _Line:
+        """A connection that nobody else uses. Give it back with ``put``."""
+        try:
+            line = self._free.pop()
+        except IndexError:
+            client = self._client.client()  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
+            return _Line(client, client.connection)
+        if time.monotonic() - line.used > _FRESH and line.is_stale():
+            line.connection.disconnect()  # the next command connects anew
+        return line
+
+    def put(self, line: _Line) -> None:
+        """The call has ended."""
+        if len(self._free) < _KEPT:
+            line.used = time.monotonic()
+            self._free.append(line)
+        else:
+            line.client.close()
+
+
+class Script:
+    """One script. Errors are redis-py's."""
+
+    def __init__(self, scripts: Scripts, text: str) -> None:
+        self._scripts = scripts
+        self._text = text
+        # It is how Redis names scripts, and protects nothing.
+        self._sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+    def __call__(self, *, keys: Sequence[str | bytes] = (), args: Sequence[str | int | float | bytes] = ()) -> Any:
+        """The script's answer."""
+        line = self._scripts.take()
+        try:
+            command = ["EVALSHA", self._sha, len(keys), *keys, *args]
+            try:
+                return _answer(line.connection, command)
+            except NoScriptError:
+                _answer(line.connection, ["SCRIPT", "LOAD", self._text])
+                return _answer(line.connection, command)
+        finally:
+            self._scripts.put(line)
+
+
+def _answer(connection: Any, command: Arguments) -> Any:
+    # If either ends without a whole answer, redis-py closes the connection: the rest would be taken for that of the next call.
+    connection.send_packed_command((_packed(command),))
+    return connection.read_response()
+
+
+def _packed(command: Arguments) -> bytes:
+    """As the protocol has it: how many parts there are, and each with its length."""
+    parts = [b"*%d\r\n" % len(command)]
+    for part in command:
+        text = part if isinstance(part, bytes) else str(part).encode()
+        parts.append(b"$%d\r\n%b\r\n" % (len(text), text))
+    return b"".join(parts)
