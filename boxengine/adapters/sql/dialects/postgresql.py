@@ -17,6 +17,7 @@ from psycopg import DataError, pq
 
 from boxengine.adapters.sql.connecting.cursors import Cursor
 from boxengine.adapters.sql.connecting.pooler import committing
+from boxengine.adapters.sql.connecting.round_trip import Answer, Step
 from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Row, Taken
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light, payload_of
 from boxengine.adapters.sql.dialects.postgresql_texts import PostgresTexts, still_pending
@@ -68,7 +69,10 @@ class PostgresStatements:
         )
         self._due = texts.outlook()
         self._lock = texts.take_locks({})
-        self._lock_alone = texts.take_locks(ONE_PLAN)
+        lock_alone = texts.take_locks(ONE_PLAN)
+        self._claiming = Step(self._lock, self._read)
+        self._claiming_alone = Step(lock_alone, self._read)
+        self._claiming_removed = Step(lock_alone, f"SAVEPOINT {_SAVEPOINT}", self._remove)
         self._later = texts.later_delivered()
         self._waiting = texts.longest_waiting()
         self._deliver, self._fail = texts.outcomes()
@@ -95,26 +99,23 @@ class PostgresStatements:
         return self
 
     def claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
-        return self._claim(cursor, buckets, limit, lock=self._lock, remove=False)
+        return self._claim(cursor, buckets, limit, step=self._claiming, remove=False)
 
     def claim_plain(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
         # Where all rows are delivered, nearly always, this takes one pass over them instead of two and sends no ids back.
         remove = self._table.box.retention.deletes_on_delivery
-        return self._claim(cursor, buckets, limit, lock=self._lock_alone, remove=remove)
+        return self._claim(cursor, buckets, limit, step=self._claiming_alone, remove=remove)
 
-    def _claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int, *, lock: str, remove: bool) -> Taken:
+    def _claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int, *, step: Step, remove: bool) -> Taken:
         wanted = _array(buckets)
-        with cursor.connection.cursor(binary=True) as locks:
-            # A fetch inside a pipeline costs a round trip of its own, before the one that ends the pipeline.
-            with cursor.connection.pipeline():
-                locks.execute(lock, (self._idle_timeout, wanted, self._space), prepare=True)
-                if remove:
-                    cursor.connection.execute(f"SAVEPOINT {_SAVEPOINT}", prepare=False)
-                statement = self._remove if remove else self._read
-                cursor.execute(statement, (wanted, _array(buckets.values()), limit), prepare=True)
-            granted, moment, *_ = locks.fetchone()
+        locking, reading = (self._idle_timeout, wanted, self._space), (wanted, _array(buckets.values()), limit)
+        if remove:
+            locks, _, found = self._claiming_removed.run(cursor, locking, (), reading)
+        else:
+            locks, found = step.run(cursor, locking, reading)
+        granted, moment, *_ = locks.fetchone()
         now = moment.astimezone(UTC)
-        rows, unreadable = self._fetch(cursor, now)
+        rows, unreadable = self._fetch(found, now)
         if remove and None in map(payload_of, rows):
             # A payload too heavy to come with its row cannot be read later, because the row is deleted.
             self.bring_back(cursor)
@@ -122,7 +123,7 @@ class PostgresStatements:
             (rows, unreadable), remove = self._fetch(cursor, now), False
         return Taken(granted, now, max(1, limit // max(1, len(granted))), rows, remove, unreadable)
 
-    def _fetch(self, cursor: Cursor, now: datetime) -> tuple[list[Row], dict[int, str]]:
+    def _fetch(self, cursor: Cursor | Answer, now: datetime) -> tuple[list[Row], dict[int, str]]:
         try:
             rows, unreadable = cursor.fetchall(), dict[int, str]()
         except (DataError, ValueError, OverflowError):
@@ -273,7 +274,7 @@ class PostgresStatements:
         return f"{self._table.name} WHERE status IN ({_listed(statuses)}) {condition} ORDER BY id"
 
 
-def _one_by_one(cursor: Cursor, now: datetime) -> tuple[list[Row], dict[int, str]]:
+def _one_by_one(cursor: Cursor | Answer, now: datetime) -> tuple[list[Row], dict[int, str]]:
     """Decodes row by row a result that fails as a whole: its rows, and why those failed that cannot be read."""
     rows: list[Row] = []
     unreadable: dict[int, str] = {}

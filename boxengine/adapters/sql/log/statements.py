@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 
 from boxengine.adapters.sql.connecting.cursors import Cursor
 from boxengine.adapters.sql.connecting.pooler import committing
+from boxengine.adapters.sql.connecting.round_trip import Step
 from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, ROW_FIELDS, Row, Taken
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light
 from boxengine.adapters.sql.dialects.postgresql import ONE_PLAN, PostgresStatements
@@ -91,6 +92,14 @@ class LogStatements(PostgresStatements):
         share = "greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[])))"
         self._where = questions.positions(blocked=both.is_blocked())
         self._next = questions.next_rows(share)
+        self._claiming_from_log = Step(
+            self._texts.take_locks(_OF_A_CLAIM),
+            # The snapshot comes before anything that gives this transaction a number of its own.
+            self._where,
+            # Before the side table: what parks a row must not have gone when the rows behind it are looked for.
+            self._next,
+            self._read,
+        )
         self._measure = questions.measure()
         self._measured = questions.measured_rows("%s")
         self._beyond = questions.beyond("t.created_at", limit="%s")
@@ -98,7 +107,6 @@ class LogStatements(PostgresStatements):
             f"SELECT held.bucket FROM {self._positions} AS held, (SELECT pg_current_snapshot() AS snapshot) AS now "
             f"WHERE held.bucket = ANY(%s::int[]) AND ({questions.is_pending()}) AND NOT ({both.is_blocked()})"
         )
-        self._lock_alone = self._texts.take_locks(_OF_A_CLAIM)
         self._copy, self._move = both.copying(), both.moving()
         self._claimed: _Claimed | None = None
 
@@ -158,27 +166,22 @@ class LogStatements(PostgresStatements):
                 cursor.connection.execute(f"RESET {name}", prepare=False)
 
     def claim_plain(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
-        wanted, connection = _numbers(buckets), cursor.connection
-        with (
-            connection.cursor(binary=True) as locks,
-            connection.cursor(binary=True) as places,
-            connection.cursor(binary=True) as log,
-        ):
-            with connection.pipeline():
-                locks.execute(self._lock_alone, (self._idle_timeout, wanted, self._space), prepare=True)
-                # The snapshot comes before anything that gives this transaction a number of its own.
-                places.execute(self._where, (), prepare=True)
-                # Before the side table: what parks a row must not have gone when the rows behind it are looked for.
-                log.execute(self._next, [limit] * _SHARES_OF_NEXT, prepare=True)
-                cursor.execute(self._read, (wanted, _numbers(buckets.values()), limit), prepare=True)
-            granted, moment, *_ = locks.fetchone()
-            now, share = moment.astimezone(UTC), max(1, limit // max(1, len(granted)))
-            logged, unreadable = self._fetch(log, now)
-            side, others = self._fetch(cursor, now)
-            unreadable |= others
-            held = self._held(granted, places.fetchall())
-            of_bucket = _by_bucket(logged)
-            bounds = self._measured_anew(log, held, of_bucket, share, now, unreadable)
+        wanted = _numbers(buckets)
+        locks, places, log, beside = self._claiming_from_log.run(
+            cursor,
+            (self._idle_timeout, wanted, self._space),
+            (),
+            [limit] * _SHARES_OF_NEXT,
+            (wanted, _numbers(buckets.values()), limit),
+        )
+        granted, moment, *_ = locks.fetchone()
+        now, share = moment.astimezone(UTC), max(1, limit // max(1, len(granted)))
+        logged, unreadable = self._fetch(log, now)
+        side, others = self._fetch(beside, now)
+        unreadable |= others
+        held = self._held(granted, places.fetchall())
+        of_bucket = _by_bucket(logged)
+        bounds = self._measured_anew(cursor, held, of_bucket, share, now, unreadable)
         readings = {}
         for position in held.positions:
             rows = of_bucket.get(position.bucket, [])
@@ -474,8 +477,8 @@ class LogStatements(PostgresStatements):
 def _by_bucket(rows: Iterable[Row]) -> dict[int, list[Row]]:
     # Rows of one bucket are adjacent, except rows of transactions that ended late.
     found: dict[int, list[Row]] = {}
-    for bucket, together in groupby(rows, _bucket_of):
-        found.setdefault(bucket, []).extend(together)
+    for bucket, neighbours in groupby(rows, _bucket_of):
+        found.setdefault(bucket, []).extend(neighbours)
     return found
 
 
