@@ -39,7 +39,7 @@ HELD = "{0,1,2,3,4,5,6,7}"
 SHARES = (10, 10, 10, 10)
 ASKED: Mapping[str, tuple[tuple[Any, ...], set[str]]] = {
     "_next": (SHARES, {XACT, ID}),
-    "_measure": ((HELD,), {XACT}),
+    "_measure": ((HELD, HELD), {XACT}),
     "_measured": ((HELD, HELD, HELD, *SHARES[:2]), {XACT, ID}),
     "_beyond": ((HELD, 10, 10), {XACT}),
     "_waiting_buckets": ((HELD,), {XACT}),
@@ -98,7 +98,7 @@ _PLACES = [[0] * BUCKETS] * 4
 OF_A_CLAIM: Mapping[str, tuple[Any, ...]] = {
     "_where": (),
     "_next": SHARES,
-    "_measure": (HELD,),
+    "_measure": (HELD, HELD),
     "_measured": (HELD, HELD, HELD, *SHARES[:2]),
     "_move": ([*range(BUCKETS)], ["9:9:"] * BUCKETS, [None] * BUCKETS, *_PLACES, [MOVES] * BUCKETS, BUCKETS),
 }

@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.log.statements import LogStatements
 from boxengine.domain.box import Backoff, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import FailedAttempt, Settlement
@@ -54,6 +55,17 @@ def test_a_batch_larger_than_a_claim_goes_out_by_id(bench: Bench) -> None:
     while ids := bench.take(limit=4):
         taken += ids
     assert taken == [*everything, newer]
+
+
+def test_a_batch_whose_ids_follow_its_transactions_is_read_once(bench: Bench) -> None:
+    """As most are: an application's bulk, or a backlog that nobody wrote to at the same time."""
+    statements = bench.store._known.statements(bench.box)
+    assert isinstance(statements, LogStatements)
+    statements._measured = "SELECT 1 / 0"  # it would read the first rows again
+    with bench.engine.begin() as connection:
+        ids = [bench.put(connection) for _ in range(7)]
+    ids += [bench.commit() for _ in range(6)]
+    assert [bench.take(limit=4) for _ in range(4)] == [ids[:4], ids[4:8], ids[8:12], ids[12:]]
 
 
 def test_failed_items_step_aside(bench: Bench) -> None:

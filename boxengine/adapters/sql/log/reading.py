@@ -78,13 +78,15 @@ class Reading:
         )
 
     def measure(self) -> str:
-        """Of these held buckets, the first id that transactions wrote which began after ``passed``, and the highest of all."""
+        """Of held buckets, each with an id: the first id that transactions wrote which began after ``passed``, the highest of
+        all, and how many do not exceed the given one."""
         between = self._between("t.id, span.late", within=_CLAIMED)
         return (
-            "SELECT held.bucket, (min(i.id) FILTER (WHERE NOT i.late)), max(i.id) "
-            f"FROM (SELECT bucket, passed, coalesce(batch, {NOW}) AS upto, place "
-            f"FROM {newest(self._positions, '%s::int[]')} AS p) AS held CROSS JOIN LATERAL ({between}) AS i "
-            "GROUP BY held.bucket"
+            "SELECT held.bucket, (min(i.id) FILTER (WHERE NOT i.late)), max(i.id), count(*) FILTER (WHERE i.id <= held.last) "
+            f"FROM (SELECT p.bucket, p.passed, coalesce(p.batch, {NOW}) AS upto, p.place, asked.last "
+            "FROM unnest(%s::int[], %s::bigint[]) AS asked(bucket, last) "
+            f"CROSS JOIN LATERAL {newest(self._positions, 'ARRAY[asked.bucket]')} AS p) AS held "
+            f"CROSS JOIN LATERAL ({between}) AS i GROUP BY held.bucket"
         )
 
     def measured_rows(self, share: str) -> str:

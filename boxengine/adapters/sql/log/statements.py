@@ -244,25 +244,30 @@ class LogStatements(PostgresStatements):
         now: datetime,
         unreadable: dict[int, str],
     ) -> dict[int, tuple[int, int]]:
-        """Measures batches that are larger than a claim, and reads their first rows in place of those that were found."""
-        large = [
-            position.bucket
-            for position in held.positions
-            if position.floor is None and len(of_bucket.get(position.bucket, ())) > share
-        ]
-        if not large:
+        """Measures batches that are larger than a claim, and reads their first rows unless it is those that were found."""
+        last: dict[int, int] = {}
+        for position in held.positions:
+            rows = of_bucket.get(position.bucket, [])
+            if position.floor is None and len(rows) > share:
+                rows.sort(key=_id_of)
+                last[position.bucket] = rows[share - 1][_ID]
+        if not last:
             return {}
-        cursor.execute(self._measure, (_numbers(large),))
-        bounds = {
-            bucket: (ceiling if first is None else first - 1, ceiling) for bucket, first, ceiling in cursor.fetchall()
-        }
-        floors, ceilings = zip(*bounds.values(), strict=True)
-        cursor.execute(
-            self._measured, (_numbers(bounds), _numbers(floors), _numbers(ceilings), *[share] * _SHARES_BY_ID)
-        )
-        rows, others = self._fetch(cursor, now)
-        unreadable |= others
-        of_bucket.update({bucket: [] for bucket in large} | _by_bucket(rows))
+        cursor.execute(self._measure, (_numbers(last), _numbers(last.values())))
+        bounds: dict[int, tuple[int, int]] = {}
+        others: dict[int, tuple[int, int]] = {}
+        for bucket, first, ceiling, not_above in cursor.fetchall():
+            bounds[bucket] = (ceiling if first is None else first - 1, ceiling)
+            if not_above > share:
+                others[bucket] = bounds[bucket]
+        if others:
+            floors, ceilings = zip(*others.values(), strict=True)
+            cursor.execute(
+                self._measured, (_numbers(others), _numbers(floors), _numbers(ceilings), *[share] * _SHARES_BY_ID)
+            )
+            found, unread = self._fetch(cursor, now)
+            unreadable |= unread
+            of_bucket.update({bucket: [] for bucket in others} | _by_bucket(found))
         return bounds
 
     def _taken(self, found: _Found, readings: Mapping[int, Reading]) -> Taken:
