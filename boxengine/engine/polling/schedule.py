@@ -147,7 +147,7 @@ class Schedule:
         """Wakes threads for the announcements that nobody has taken."""
         if self._named:
             with self._changed:
-                self._changed.notify_all()
+                self._tell(min((self._due.get(key, NEVER) for key in self._named), default=NEVER))
 
     def found(self, box: Box, *, due: Iterable[int], nothing: Iterable[int]) -> None:
         """What the first batch of a hold found in its buckets."""
