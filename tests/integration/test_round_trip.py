@@ -11,7 +11,7 @@ import pytest
 from psycopg.pq import TransactionStatus
 
 from boxengine.adapters.sql.connecting import round_trip
-from boxengine.adapters.sql.connecting.round_trip import Step
+from boxengine.adapters.sql.connecting.round_trip import Answer, Step
 
 Connection = psycopg.Connection[Any]
 LONG = 3_000_000
@@ -53,6 +53,16 @@ def test_each_statement_answers_for_itself_and_one_transaction_has_them_all(conn
     assert third.fetchall() == [(1,), (2,), (3,)]
     assert connection.info.transaction_status is TransactionStatus.INTRANS
     assert connection.execute("SELECT pg_current_xact_id()::text").fetchall() == second.fetchall()
+    connection.rollback()
+
+
+def test_a_name_may_look_like_a_place_for_a_value(connection: Connection) -> None:
+    """A table may be called anything; its name's percent signs are doubled."""
+    step = Step('SELECT %s::int AS "100 %%s, %%%%s, %%", %s::int')
+    (found,) = step.run(connection.cursor(), (1, 2))
+    assert isinstance(found, Answer)
+    assert found.pgresult.fname(0) == b"100 %s, %%s, %"
+    assert found.fetchall() == [(1, 2)]
     connection.rollback()
 
 

@@ -111,12 +111,13 @@ def _of_a_log(steps: Steps) -> Steps:
 
 
 def _found_in_log() -> list[list[Any]]:
-    """What a claim finds: more of the first bucket than it takes at once, nothing in the side table, positions, and a measure."""
+    """What a claim finds: more of the first bucket than it takes at once and not the first by id, nothing in the side table,
+    positions, and a measure."""
     rows = [
         (number, "", None, "k", 0, 0, None, b"", 0, NOW.replace(tzinfo=None), None, False) for number in range(1, 60)
     ]
     positions = [("9:9:", bucket, "3:3:", None, 0, None, None, 0, 0, True, False) for bucket in (0, 1)]
-    return [rows, [], positions, [(0, 1, 59)], rows[:50]]
+    return [rows, [], positions, [(0, 1, 59, 51)], rows[:50]]
 
 
 def creating(shape: Shape, dialect: str) -> dict[str, list[str]]:

@@ -8,6 +8,7 @@ go to libpq directly; what they return is decoded by psycopg, as always.
 from __future__ import annotations
 
 import itertools
+import re
 import select
 from collections.abc import Sequence
 from contextlib import suppress
@@ -217,6 +218,5 @@ def _skip(server: pq.abc.PGconn) -> None:
 
 
 def _numbered(text: str) -> bytes:
-    first, *others = text.split("%s")
-    numbered = first + "".join(f"${number}{part}" for number, part in enumerate(others, 1))
-    return numbered.replace("%%", "%").encode()
+    places = itertools.count(1)
+    return re.sub("%[%s]", lambda found: "%" if found[0] == "%%" else f"${next(places)}", text).encode()

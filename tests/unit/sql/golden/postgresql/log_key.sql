@@ -585,15 +585,19 @@ CROSS JOIN LATERAL
    FOR UPDATE OF t) AS i
 WHERE held.bucket = ANY(current_setting('boxengine.held')::int[]);
 SELECT held.bucket, (min(i.id) FILTER (
-                                       WHERE NOT i.late)), max(i.id)
+                                       WHERE NOT i.late)), max(i.id),
+                                                           count(*) FILTER (
+                                                                            WHERE i.id <= held.last)
 FROM
-  (SELECT bucket,
-          passed,
-          coalesce(batch, current_setting('boxengine.snapshot')::pg_snapshot) AS upto,
-          place
-   FROM
+  (SELECT p.bucket,
+          p.passed,
+          coalesce(p.batch, current_setting('boxengine.snapshot')::pg_snapshot) AS upto,
+          p.place,
+          asked.last
+   FROM unnest(%s::int[], %s::bigint[]) AS asked(bucket, last)
+   CROSS JOIN LATERAL
      (SELECT last.*
-      FROM unnest(%s::int[]) AS asked(bucket)
+      FROM unnest(ARRAY[asked.bucket]) AS asked(bucket)
       CROSS JOIN LATERAL
         (SELECT p.*
          FROM public.order_outbox_items_positions AS p
