@@ -164,7 +164,7 @@ def cursor_past_failed_rows_under_strict_order(patch: Surgery) -> None:
     _reads_on_after_settled(patch, strict=True)
 
 
-@breaks(Promise.ORDER, only=(), first=2_900)
+@breaks(Promise.ORDER, only=(), first=1_600)
 def cursor_past_rows_not_yet_committed(patch: Surgery) -> None:
     """Found by the simulation: a row committed below the last id read was overtaken by the next of its key."""
     _reads_on_after_settled(patch, strict=False)
