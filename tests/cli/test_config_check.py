@@ -59,7 +59,7 @@ def test_what_does_not_work_is_said_with_its_reason_and_hides_nothing_else(tmp_p
     (tmp_path / "tried.py").write_text(TRIED)
     kafka = "kafka: {topic: t, bootstrap_servers: '127.0.0.1:1'}"
     project = Project(tmp_path, database=postgres_url, redis="redis://127.0.0.1:1/0", transports=kafka, more=MORE)
-    outcomes = said(project.run("config", "check", "--deep", "--timeout", "1", expect=1))
+    outcomes = said(project.run("config", "check", "--deep", "--timeout", "2", expect=1))
     tables = {
         f"table {name}_outbox_items of {name}_outbox_item": f"does not work: box {name}_outbox_item: there is no table "
         f"'{name}_outbox_items'; make it with: boxengine db create"
@@ -73,7 +73,7 @@ def test_what_does_not_work_is_said_with_its_reason_and_hides_nothing_else(tmp_p
         "transport kafka of order_outbox_item": "works",
         "transport tried.Sick of payment_outbox_item": "does not work: its constructor raised KeyError: 'nope' "
         f"({tmp_path}/tried.py:7)",
-        "transport tried.Slow of payment_outbox_item": "does not work: no answer within 1 s",
+        "transport tried.Slow of payment_outbox_item": "does not work: no answer within 2 s",
         "transport tried.Good of payment_outbox_item": "works",
     }
     assert (tmp_path / "closed").exists()

@@ -26,6 +26,10 @@ from boxengine.settings.transport_names import KAFKA, short_name
 from boxengine.settings.transports import kafka_arguments
 
 
+_FOR_THE_LIBRARY = timedelta(seconds=5)
+"""How much longer Kafka's client library may take to load, start and stop. Its own limit ends first, and says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tried:
     """The result of one check."""
@@ -56,7 +60,8 @@ def try_out(resolved: Resolved, *, within: timedelta) -> Iterator[Tried]:
     if resolved.pipelines or resolved.settings.wakes_by_redis:  # long jobs alone need none
         yield _tried("Redis", partial(_ping_redis, resolved), within)
     for servers, config in _clusters(resolved):
-        yield _tried(f"Kafka at {servers}", partial(_reach_kafka, servers, config, within), within)
+        reach = partial(_reach_kafka, servers, config, within)
+        yield _tried(f"Kafka at {servers}", reach, within + _FOR_THE_LIBRARY)
     for pipeline in resolved.pipelines.values():
         for spec in pipeline.transports:
             yield _tried(f"transport {spec.name} of {pipeline.box.name}", partial(_make, spec), within)
@@ -115,7 +120,7 @@ def _clusters(resolved: Resolved) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def _reach_kafka(servers: str, config: Mapping[str, Any], within: timedelta) -> None:
     from boxengine.adapters.kafka.reach import reach  # noqa: PLC0415 - an optional dependency
 
-    reach(servers, config, within=0.9 * within)
+    reach(servers, config, within=within)
 
 
 def _make(spec: TransportSpec) -> None:
