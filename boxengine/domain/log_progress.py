@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
+
+PARTS = 4
+"""No bucket that begins a batch takes more than this part of a claim, if that has several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,8 @@ class Reading:
     """The ids that must wait in the side table for others of their key."""
     complete: bool = False
     """Whether the batch has no rows after these."""
+    followed: bool = False
+    """Whether rows may have been committed since the batch's snapshot."""
     floor: int | None = None
     ceiling: int | None = None
 
@@ -61,15 +66,17 @@ def move(reading: Reading, settled: Collection[int]) -> Move | None:
     Rows without an outcome step aside if later rows have one; otherwise they stay in the log. Parked rows step aside as soon
     as no row before them stays.
     """
+    left = set(reading.ids).difference(settled)
     end = len(reading.ids)
-    while end and reading.ids[end - 1] not in settled:
-        end -= 1
-    while end < len(reading.ids) and reading.ids[end] in reading.parked:
-        end += 1
+    if left:
+        while end and reading.ids[end - 1] in left:
+            end -= 1
+        while end < len(reading.ids) and reading.ids[end] in reading.parked:
+            end += 1
     here, done = reading.position, reading.complete and end == len(reading.ids)
     if not end and not (done and here.batch is not None):
         return None
-    aside = [each for each in reading.ids[:end] if each not in settled]
+    aside = [each for each in reading.ids[:end] if each in left] if left else []
     high = max([here.high, *reading.ids[:end][-1:]])
     if done:
         return Move(Position(bucket=here.bucket, passed=reading.upto, high=high, turn=here.turn), aside)
@@ -82,6 +89,64 @@ def move(reading: Reading, settled: Collection[int]) -> Move | None:
         high=high,
     )
     return Move(batch, aside)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Portions:
+    """How many of the log's rows a claim asks for.
+
+    A bucket that begins a batch is read as far as there is room, and not only its share: read whole, it need not be measured or
+    read again. So a claim of many buckets comes to the first of them only.
+    """
+
+    share: int
+    """Of each bucket in the middle of a batch, and of each bucket's side table."""
+    most: int
+    """Of each bucket that begins a batch, and one more, which tells of others behind."""
+    room: int | None
+    """Of all buckets that begin a batch, and one more. As many as are wanted, and a few, because large buckets bring one too many
+    each. None: no limit, so that the claim comes to all of them."""
+
+    @classmethod
+    def filling(cls, limit: int, *, buckets: int, under_way: int) -> Self:
+        """Args:
+        buckets: how many there are.
+        under_way: how many of them are in the middle of a batch.
+        """
+        share = max(1, limit // max(1, buckets))
+        return cls(share=share, most=max(share, limit // PARTS), room=max(1, limit - share * under_way) + PARTS)
+
+    @classmethod
+    def even(cls, limit: int, *, buckets: int) -> Self:
+        """The same for each bucket. For logs that may have to rest: the rows of one that rests would take the room of others."""
+        share = max(1, limit // max(1, buckets))
+        return cls(share=share, most=share, room=None)
+
+    def sort_out(self, found: Mapping[int, int]) -> SortedOut:
+        """Args:
+        found: by bucket that begins a batch, how many rows were found; those with rows in the order in which they were read.
+        """
+        large = {bucket: self.most for bucket, number in found.items() if number > self.most}
+        if self.room is None or sum(found.values()) <= self.room:
+            return SortedOut(frozenset(), large)
+        unread = {bucket for bucket, number in found.items() if not number}
+        *others, last = (bucket for bucket, number in found.items() if number)
+        if last not in large:
+            # It was cut off. A few rows are not worth its measurement: it is the first in the next claim.
+            if others and found[last] <= self.most // 2:
+                unread.add(last)
+            else:
+                large[last] = found[last]
+        return SortedOut(frozenset(unread), large)
+
+
+class SortedOut(NamedTuple):
+    """What to do with buckets that begin a batch."""
+
+    unread: frozenset[int]
+    """The claim has not come to these: nothing is known of them."""
+    large: Mapping[int, int]
+    """Buckets with more rows than were found, which are to be measured; with how many the claim may give."""
 
 
 RowT = TypeVar("RowT")
@@ -103,6 +168,7 @@ def give(
     logged: Sequence[RowT],
     readings: Mapping[int, Reading],
     *,
+    unread: Collection[int],
     share: int,
     limit: int,
     id_of: Callable[[RowT], int],
@@ -113,6 +179,7 @@ def give(
     Rows that stepped aside go first: while the side table may hold more of a bucket, the bucket's log is left alone.
 
     Args:
+        unread: buckets to whose log the claim has not come.
         share: how many rows of the side table were requested per bucket.
         limit: the most rows to return.
     """
@@ -120,14 +187,14 @@ def give(
     kept = {bucket: reading for bucket, reading in readings.items() if bucket not in crowded}
     going = [row for row in logged if bucket_of(row) in kept] if crowded else logged
     rows = sorted([*side, *going], key=id_of)
-    left = set(map(bucket_of, rows[limit:]))
+    left = set(map(bucket_of, rows[limit:])) if len(rows) > limit else set[int]()
     going_on = {bucket for bucket, reading in kept.items() if not _is_exhausted(reading)}
-    return Given(rows[:limit], kept, crowded | left | going_on)
+    return Given(rows[:limit], kept, crowded | left | going_on | set(unread))
 
 
 def _is_exhausted(reading: Reading) -> bool:
-    """Whether nothing is left. An older batch may have a later one after it, and parked rows move to the side table."""
-    return reading.complete and reading.position.batch is None and not reading.parked
+    """Whether nothing is left; parked rows move to the side table."""
+    return reading.complete and not reading.followed and not reading.parked
 
 
 def has_gone_back(passed: str, now: str) -> bool:

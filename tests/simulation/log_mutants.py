@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from boxengine.adapters.memory.log.store import LogClaim
 from boxengine.adapters.memory.log.table import MemoryLog
 from boxengine.adapters.memory.log.transactions import Snapshot
 from boxengine.domain import log_progress
-from boxengine.domain.log_progress import Move, Position, Reading
+from boxengine.domain.log_progress import Move, Portions, Position, Reading, SortedOut
 from boxengine.domain.outcome import Settlement
 from tests.simulation.mutation import Mutant, Surgery, breaks
 from tests.simulation.promises import Promise
@@ -79,6 +79,17 @@ def position_written_with_the_claim(patch: Surgery) -> None:
         return found
 
     patch.setattr(LogClaim, "_read", eager)
+
+
+@breaks(Promise.ACKNOWLEDGED, only=())
+def buckets_that_a_claim_has_not_come_to_count_as_empty(patch: Surgery) -> None:
+    """Others have filled the claim, and the buckets behind them are passed as if they had been read."""
+    sort_out = Portions.sort_out
+
+    def blind(self: Portions, found: Mapping[int, int]) -> SortedOut:
+        return sort_out(self, found)._replace(unread=frozenset())
+
+    patch.setattr(Portions, "sort_out", blind)
 
 
 # ── the side table ───────────────────────────────────────────────────────────────────────────────────

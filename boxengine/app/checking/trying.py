@@ -25,7 +25,6 @@ from boxengine.settings import Resolved
 from boxengine.settings.transport_names import KAFKA, short_name
 from boxengine.settings.transports import kafka_arguments
 
-
 _FOR_THE_LIBRARY = timedelta(seconds=5)
 """How much longer Kafka's client library may take to load, start and stop. Its own limit ends first, and says why."""
 

@@ -78,7 +78,7 @@ class Drain:
         self._width = next_width(len(chosen), report)
         self._go_on(chosen, report)
         for bucket in chosen:
-            if bucket in self._positions:
+            if bucket in self._positions and bucket in report.positions:
                 self._positions[bucket] = self._positions.pop(bucket)  # to the end: the others come first
         return report
 

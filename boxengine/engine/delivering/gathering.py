@@ -107,6 +107,10 @@ class Gathering:
         with self._lock:
             self._keep(box, jobs)
 
+    def suffices(self, box: Box) -> bool:
+        """Whether one thread seems to suffice for the box."""
+        return box.name in self._quick
+
     def waits(self, box: Box) -> bool:
         """Whether jobs of the box wait here."""
         return box.name in self._waiting

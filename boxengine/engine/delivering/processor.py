@@ -168,10 +168,13 @@ class Processor:
             if drain.buckets and (self._stopping.is_set() or now >= turn_over):
                 drain.hand_back()
                 return Ending.TIMEOUT if now >= cutoff else Ending.PROCESSED
-            if drain.buckets and self._taking.gathering.waits(drain.box):
+            if worth_sharing(report):
+                # What was left to this thread is for all of them.
+                self._taking.hand_out()
+            elif drain.buckets and self._taking.gathering.waits(drain.box):
                 # One hold of all of them takes less than one of these first and then one of those.
                 self._taking.gathering.put_back(drain.box, drain.pass_on())
-            elif len(drain.buckets) > 1 and worth_sharing(report) and self._taking.has_idle_threads(drain.box):
+            if len(drain.buckets) > 1 and worth_sharing(report) and self._taking.has_idle_threads(drain.box):
                 drain.share()
         return Ending.PROCESSED if drain.claimed else Ending.SKIPPED
 

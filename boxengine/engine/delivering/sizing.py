@@ -89,8 +89,12 @@ def next_width(width: int, report: Report) -> int:
     """How many buckets the next batch takes.
 
     Each look at a bucket walks over what was delivered of it since the last vacuum. So where there is much to take, more
-    is taken at a look: the width is halved while all buckets have more than their share of a batch.
+    is taken at a look: the width is halved while all buckets have more than their share of a batch. Where the first buckets
+    filled the batch, as those of a log may, the next one takes as many.
     """
-    if worth_sharing(report) and not report.exhausted:
-        return max(FEWEST, width // 2)
-    return 2 * width
+    if not worth_sharing(report):
+        return 2 * width
+    come_to = len(report.positions.keys() | report.exhausted | report.refused)
+    if come_to < width:
+        return max(FEWEST, come_to)
+    return 2 * width if report.exhausted else max(FEWEST, width // 2)

@@ -184,7 +184,9 @@ class Taking:
             return
         box, jobs = found
         try:
-            if self._stopping.is_set() or not self._may_hand_over(box) or not self._idle.reserve():
+            # Several threads take their shares out of the queue.
+            for_several = len(jobs) > FEW and not self.gathering.suffices(box)
+            if for_several or self._stopping.is_set() or not self._may_hand_over(box) or not self._idle.reserve():
                 self._queue.push(box, jobs)
             else:
                 self._hand_over(box, jobs)

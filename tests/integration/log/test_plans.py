@@ -36,12 +36,13 @@ STALE: Mapping[str, list[str]] = {
     "vacuumed": [FILL, PASS, "VACUUM ANALYZE order_items_log"],
 }
 HELD = "{0,1,2,3,4,5,6,7}"
-SHARES = (10, 10, 10, 10)
+SHARES = (10,) * 8
 ASKED: Mapping[str, tuple[tuple[Any, ...], set[str]]] = {
     "_next": (SHARES, {XACT, ID}),
     "_measure": ((HELD, HELD), {XACT}),
     "_measured": ((HELD, HELD, HELD, *SHARES[:2]), {XACT, ID}),
     "_beyond": ((HELD, 10, 10), {XACT}),
+    "_followed": ((HELD,), {XACT}),
     "_waiting_buckets": ((HELD,), {XACT}),
 }
 
@@ -100,6 +101,7 @@ OF_A_CLAIM: Mapping[str, tuple[Any, ...]] = {
     "_next": SHARES,
     "_measure": (HELD, HELD),
     "_measured": (HELD, HELD, HELD, *SHARES[:2]),
+    "_followed": (HELD,),
     "_move": ([*range(BUCKETS)], ["9:9:"] * BUCKETS, [None] * BUCKETS, *_PLACES, [MOVES] * BUCKETS, BUCKETS),
 }
 

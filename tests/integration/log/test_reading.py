@@ -68,6 +68,57 @@ def test_a_batch_whose_ids_follow_its_transactions_is_read_once(bench: Bench) ->
     assert [bench.take(limit=4) for _ in range(4)] == [ids[:4], ids[4:8], ids[8:12], ids[12:]]
 
 
+@pytest.fixture
+def wide(postgres_url: str) -> Iterator[Bench]:
+    bench = Bench(postgres_url, bucket_size=40)
+    yield bench
+    bench.engine.dispose()
+
+
+def test_a_claim_of_many_buckets_reads_the_first_of_them_whole(wide: Bench) -> None:
+    for bucket in range(39, -1, -1):
+        for _ in range(8):
+            wide.commit(bucket=bucket)
+    with wide.store.claims(wide.box).open(dict.fromkeys((3, 0, *range(4, 40))), 40) as claim:
+        assert [item.bucket for item in claim.items] == [6] * 8 + [5] * 8 + [4] * 8 + [3] * 8 + [0] * 8
+        assert claim.exhausted == {0, 3, 4, 5, 6}
+    with wide.store.claims(wide.box).open(dict.fromkeys((3, 0, *range(4, 40))), 12) as claim:
+        assert [item.bucket for item in claim.items] == [5] * 3 + [4] * 3 + [3] * 3 + [0] * 3
+        assert claim.exhausted == frozenset()
+
+
+def test_buckets_to_which_a_claim_has_not_come_lose_nothing(wide: Bench) -> None:
+    ids = [wide.commit(bucket=n % 20) for n in range(60)]
+    taken: list[int] = []
+    while found := wide.take(limit=12, buckets=tuple(range(20))):
+        taken += found
+    assert sorted(taken) == ids
+
+
+def test_a_large_bucket_leaves_the_others_their_part_of_each_claim(wide: Bench) -> None:
+    with wide.engine.begin() as connection:
+        large = [wide.put(connection, bucket=1) for _ in range(30)]
+    small = [wide.commit(bucket=bucket) for bucket in (2, 3)]
+    buckets = (1, 2, 3)
+    assert wide.take(limit=12, buckets=buckets) == [*large[:4], *small]
+    later = [wide.commit(bucket=bucket) for bucket in (2, 3)]
+    assert wide.take(limit=12, buckets=buckets) == [*large[4:8], *later]
+
+
+def test_the_last_claim_of_a_batch_tells_whether_anything_follows(bench: Bench) -> None:
+    with bench.engine.begin() as connection:
+        ids = [bench.put(connection) for _ in range(6)]
+    assert bench.take(limit=4) == ids[:4]
+    with bench.store.claims(bench.box).open({0: None}, 4) as claim:
+        assert [each.id for each in claim.items] == ids[4:]
+        assert claim.exhausted == {0}
+    later = bench.commit()
+    with bench.store.claims(bench.box).open({0: None}, 4) as claim:
+        assert claim.exhausted == frozenset()
+        assert claim.commit(Settlement(delivered=ids[4:])) is None
+    assert bench.take(limit=4) == [later]
+
+
 def test_failed_items_step_aside(bench: Bench) -> None:
     ids = [bench.commit(key=str(n)) for n in range(3)]
     assert bench.take(fail=(ids[1],)) == ids

@@ -20,6 +20,7 @@ from boxengine.engine.delivering import gathering, taking
 from boxengine.engine.delivering.idle import IdleThreads, Turn
 from boxengine.engine.delivering.keeper import LeaseKeeper
 from boxengine.engine.delivering.processor import ProcessLimits, Processor
+from boxengine.engine.delivering.sizing import WORTH_SHARING
 from boxengine.engine.delivering.taking import FEW
 from boxengine.engine.delivering.work import Errand, Report
 from boxengine.engine.observation import NullObserver
@@ -265,11 +266,15 @@ class Brief:
         self.begun: list[set[int]] = []
         self.go_on = threading.Semaphore(0)
         self.open = threading.Event()
+        self.has_more = False
+        """Whether batches are large, and leave more behind."""
 
     def run(self, errand: Errand) -> Report:
         self.begun.append(set(errand.positions))
         while not self.go_on.acquire(timeout=0.01) and not self.open.is_set():
             pass
+        if self.has_more and not self.open.is_set():
+            return Report(claimed=WORTH_SHARING, positions=errand.positions)
         return Report(claimed=1, exhausted=frozenset(errand.positions))
 
 
@@ -421,6 +426,21 @@ def test_where_every_other_thread_waits_at_the_queue_it_gets_what_comes() -> Non
         keeping_up(shop)
         assert shop.processor.dispatch(BOX, jobs(2)) == 1
         assert shop.queue.state(BOX).length == 1
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize(("buckets", "queued"), [(range(2, 2 + FEW), 0), (range(2, 3 + FEW), FEW + 1)])
+def test_what_was_gathered_behind_a_large_batch_goes_to_other_threads(buckets: range, queued: int) -> None:
+    """A few buckets go to one that is idle, more of them into the queue for all."""
+    with Shop(threads=3) as shop:
+        brief = keeping_up(shop)
+        for bucket in buckets:
+            named(shop, bucket)
+        brief.has_more = True
+        brief.go_on.release()
+        expected = [{1}] if queued else [{1}, set(buckets)]
+        assert eventually(lambda: sorted(brief.begun[2:], key=min) == expected)
+        assert shop.queue.state(BOX).length == queued
 
 
 @pytest.mark.usefixtures("patient")

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from boxengine.domain.box import Retention
-from boxengine.engine.delivering.sizing import LIGHT, QUICK, REGAINED, WORTH_SHARING, Sizing
+from boxengine.engine.delivering.sizing import FEWEST, LIGHT, QUICK, REGAINED, WORTH_SHARING, Sizing, next_width
 from boxengine.engine.delivering.work import Report
 from tests.unit.engine.bench import make_box
 
@@ -48,3 +48,24 @@ def test_a_single_row_is_tried_however_often_memory_ran_out() -> None:
     sizing = Sizing(make_box())
     sizing.ran_out(1)
     assert sizing.cut() == 1
+
+
+def batch(*, come_to: int, exhausted: int = 0, claimed: int = WORTH_SHARING) -> Report:
+    """One that has come to so many buckets, the first of which it has exhausted."""
+    return Report(claimed, positions=dict.fromkeys(range(come_to)), exhausted=frozenset(range(exhausted)))
+
+
+def test_while_every_bucket_has_more_than_its_share_a_batch_takes_half_as_many() -> None:
+    assert next_width(20, batch(come_to=20)) == 10
+    assert next_width(5, batch(come_to=5)) == FEWEST
+
+
+def test_where_the_first_buckets_filled_a_batch_the_next_takes_as_many() -> None:
+    assert next_width(40, batch(come_to=6)) == 6
+    assert next_width(40, batch(come_to=6, exhausted=5)) == 6
+    assert next_width(40, batch(come_to=1)) == FEWEST
+
+
+def test_where_buckets_are_exhausted_or_rows_are_few_a_batch_takes_twice_as_many() -> None:
+    assert next_width(20, batch(come_to=20, exhausted=1)) == 40
+    assert next_width(20, batch(come_to=3, claimed=3)) == 40

@@ -13,7 +13,7 @@ from boxengine.adapters.memory.rows import Row, Rows, is_past_its_pause
 from boxengine.domain.box import Beginning, Box, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.domain.log_moves import sent_back
-from boxengine.domain.log_progress import Given, Position, Reading, give, move
+from boxengine.domain.log_progress import Given, Portions, Position, Reading, give, move
 from boxengine.errors import StoreUnavailable
 
 
@@ -165,15 +165,21 @@ class MemoryLog:
         if granted and self._log.is_foreign:
             raise self._foreign()
         upto = self._log.transactions.snapshot()
-        share = max(1, limit // max(1, len(granted)))
+        portions = self._portions(granted, limit)
         side: list[Row] = []
-        readings: dict[int, Reading] = {}
         for bucket in granted:
             after = buckets[bucket]
             due = (row for row in self.side.due(self._box, bucket, now) if after is None or row.id > after)
-            side += islice(due, share)
-            if not self._is_blocked(bucket, now):
-                readings[bucket] = self._reading(self._positions[bucket], upto, share, now)
+            side += islice(due, portions.share)
+        positions = [self._positions[bucket] for bucket in granted if not self._is_blocked(bucket, now)]
+        found = self._beginning(positions, upto, portions)
+        sorted_out = portions.sort_out(found)
+        most = {**dict.fromkeys(granted, portions.share), **found, **sorted_out.large}
+        readings = {
+            each.bucket: self._reading(each, upto, most[each.bucket], now, large=each.bucket in sorted_out.large)
+            for each in positions
+            if each.bucket not in sorted_out.unread
+        }
         logged = [
             self._log.rows[each].row
             for reading in readings.values()
@@ -181,22 +187,52 @@ class MemoryLog:
             if each not in reading.parked
         ]
         given = give(
-            side, logged, readings, share=share, limit=limit, id_of=lambda row: row.id, bucket_of=lambda row: row.bucket
+            side,
+            logged,
+            readings,
+            unread=sorted_out.unread,
+            share=portions.share,
+            limit=limit,
+            id_of=lambda row: row.id,
+            bucket_of=lambda row: row.bucket,
         )
         bucket_of = {each: bucket for bucket, reading in given.readings.items() for each in reading.ids}
         return given, bucket_of
 
-    def _reading(self, position: Position, now: str, share: int, moment: datetime) -> Reading:
+    def _portions(self, granted: Collection[int], limit: int) -> Portions:
+        if self._box.strict_order is StrictOrder.BUCKET:
+            return Portions.even(limit, buckets=len(granted))
+        under_way = sum(self._positions[bucket].batch is not None for bucket in granted)
+        return Portions.filling(limit, buckets=len(granted), under_way=under_way)
+
+    def _beginning(self, positions: Sequence[Position], upto: str, portions: Portions) -> dict[int, int]:
+        """How many rows are read of each bucket that begins a batch."""
+        numbers: dict[int, int] = {}
+        for each in positions:
+            if each.batch is None:
+                most = portions.most + 1
+                if portions.room is not None:
+                    most = min(most, portions.room + 1 - sum(numbers.values()))
+                numbers[each.bucket] = min(len(list(self._between(each, upto))), most)
+        return numbers
+
+    def _reading(self, position: Position, now: str, most: int, moment: datetime, *, large: bool) -> Reading:
+        """Args:
+        most: how many rows to give.
+        large: whether the bucket begins a batch that has more.
+        """
         upto = position.batch or now
         found = sorted(self._between(position, upto))
-        ids = found[:share]
+        ids = found[:most]
         parked = self._parked(position.bucket, moment)
         return Reading(
             position=position,
             upto=upto,
             ids=ids,
             parked=frozenset(each for each in ids if self._log.rows[each].row.event_key in parked),
-            complete=len(found) <= share,
+            # What begins a batch and is not large was read as a whole, says the sorting.
+            complete=not large and (position.batch is None or len(found) == len(ids)),
+            followed=any(self._between(Position(bucket=position.bucket, passed=upto), now)),
         )
 
     def _between(self, position: Position, upto: str) -> Iterator[int]:

@@ -14,6 +14,9 @@ from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.domain.box import JITTER_STRIDE, StrictOrder
 from boxengine.domain.item import Status
 
+WITHOUT_ZONE = "AT TIME ZONE INTERVAL '0'"
+"""Makes a moment with a zone one in UTC without it, which the driver decodes in a tenth of the time. The zone is given as an
+offset, because the server looks a name up in its list of zones for each row."""
 _MAX_EXPONENT = 64
 """With this exponent every pause has long reached its maximum, and the power still fits a float."""
 _NO_ID = 2**63 - 1
@@ -101,8 +104,7 @@ class PostgresTexts:
                 "t.options::text AS options" if table.has("options") else "NULL::text AS options",
                 f"CASE WHEN octet_length(t.{table.payload}) <= {self._light} THEN t.{table.payload} END",
                 self.errors("t"),
-                # In UTC without its zone: the driver takes ten times as long to decode a moment with a zone.
-                "t.created_at AT TIME ZONE 'UTC'" if table.zoned else "t.created_at",
+                f"t.created_at {WITHOUT_ZONE}" if table.zoned else "t.created_at",
                 self._zoned("processed_at"),
                 *(["t.seq"] if table.numbered else []),
             )

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from boxengine.adapters.sql.dialects.postgresql_texts import WITHOUT_ZONE
 from boxengine.adapters.sql.log.tables import BUCKET, XACT, LogTable
+from boxengine.domain.log_progress import PARTS
 
 LAST = 2**63 - 1
 """Beyond every id."""
@@ -64,17 +66,24 @@ class Reading:
             f"LEFT JOIN {newest(self._positions, HELD)} AS held ON true"
         )
 
-    def next_rows(self, share: str) -> str:
-        """The first rows of each held bucket, in no order, and perhaps some behind them: of a batch not measured yet one more
-        than the share, or all that there are."""
-        held = (
-            f"SELECT bucket, passed, coalesce(batch, {NOW}) AS upto, place, floor, ceiling "
-            f"FROM {newest(self._positions, HELD)} AS p WHERE"
-        )
+    def next_rows(self, *, fills: bool) -> str:
+        """The first rows of each held bucket, as ``Portions`` says: per bucket in no order, and perhaps some behind them.
+
+        Args:
+            fills: the portions are ``filling``, not ``even``.
+        """
+        share = f"greatest(1, %s / greatest(1, cardinality({HELD})))"
+        most, room = f"{share} + 1", ""
+        if fills:
+            most = f"greatest({share}, %s / {PARTS}) + 1"
+            under_way = "(SELECT count(*) FROM held WHERE held.floor IS NOT NULL)"
+            room = f" LIMIT greatest(1, %s - {share} * {under_way}) + {PARTS} + 1"
+        beginning = self._between(self._columns, limit=most, within=_CLAIMED)
         return (
-            f"SELECT i.* FROM ({held} floor IS NULL) AS held CROSS JOIN LATERAL ("
-            f"{self._between(self._columns, limit=f'{share} + 1', within=_CLAIMED)} LIMIT {share} + 1) AS i UNION ALL "
-            f"SELECT i.* FROM ({held} floor IS NOT NULL) AS held CROSS JOIN LATERAL ({self._by_id(share)}) AS i"
+            f"{_held('p.floor, p.ceiling', newest(self._positions, HELD) + ' AS p')} "
+            # Its limit keeps the rows of a bucket together.
+            f"(SELECT i.* FROM held CROSS JOIN LATERAL ({beginning} LIMIT {most}) AS i WHERE held.floor IS NULL{room}) UNION ALL "
+            f"SELECT i.* FROM held CROSS JOIN LATERAL ({self._by_id(share)}) AS i WHERE held.floor IS NOT NULL"
         )
 
     def measure(self) -> str:
@@ -91,11 +100,19 @@ class Reading:
 
     def measured_rows(self, share: str) -> str:
         """The same of buckets whose floors and ceilings are given."""
+        given = "unnest(%s::int[], %s::bigint[], %s::bigint[]) AS m(bucket, floor, ceiling)"
+        positions = f"{given} CROSS JOIN LATERAL {newest(self._positions, 'ARRAY[m.bucket]')} AS p"
         return (
-            f"SELECT i.* FROM (SELECT p.bucket, p.passed, coalesce(p.batch, {NOW}) AS upto, p.place, m.floor, m.ceiling "
-            f"FROM unnest(%s::int[], %s::bigint[], %s::bigint[]) AS m(bucket, floor, ceiling) "
-            f"CROSS JOIN LATERAL {newest(self._positions, 'ARRAY[m.bucket]')} AS p) AS held "
-            f"CROSS JOIN LATERAL ({self._by_id(share)}) AS i"
+            f"{_held('m.floor, m.ceiling', positions)} "
+            f"SELECT i.* FROM held CROSS JOIN LATERAL ({self._by_id(share)}) AS i"
+        )
+
+    def followed(self) -> str:
+        """Of held buckets in the middle of a batch, those with rows behind that batch."""
+        return (
+            f"SELECT held.bucket FROM (SELECT p.bucket, p.batch AS passed, {NOW} AS upto, 0 AS place "
+            f"FROM {newest(self._positions, '%s::int[]')} AS p) AS held "
+            f"WHERE EXISTS ({self._between('1', limit='1', within=_CLAIMED)})"
         )
 
     def beyond(self, columns: str, *, limit: str) -> str:
@@ -182,10 +199,21 @@ class Reading:
             "WHERE held.place < held.floor AND pg_visible_in_snapshot(ended, held.upto)) UNION ALL "
             f"(SELECT {self._columns} FROM {self._log} AS t "
             f"WHERE ({BUCKET}, t.id) > (held.bucket, greatest(held.place, held.floor)) "
-            f"AND ({BUCKET}, t.id) <= (held.bucket, held.ceiling) AND pg_visible_in_snapshot(t.xact, held.upto) "
-            f"AND NOT pg_visible_in_snapshot(t.xact, held.passed){self._only(*_CLAIMED, '>= pg_snapshot_xmin(held.passed)')} "
+            f"AND ({BUCKET}, t.id) <= (held.bucket, held.ceiling) "
+            # Nearly always two numbers tell; a snapshot is unpacked anew for each row.
+            "AND (t.xact < held.ended OR pg_visible_in_snapshot(t.xact, held.upto)) "
+            "AND (t.xact >= held.began OR NOT pg_visible_in_snapshot(t.xact, held.passed))"
+            f"{self._only(*_CLAIMED, '>= pg_snapshot_xmin(held.passed)')} "
             f"ORDER BY {BUCKET}, t.id LIMIT {share})"
         )
+
+
+def _held(bounds: str, positions: str) -> str:
+    """``held`` for questions by id: worked out once for each bucket, and not for each row."""
+    return (
+        f"WITH held AS MATERIALIZED (SELECT p.bucket, p.passed, coalesce(p.batch, {NOW}) AS upto, p.place, {bounds}, "
+        f"pg_snapshot_xmax(p.passed) AS began, pg_snapshot_xmin(coalesce(p.batch, {NOW})) AS ended FROM {positions})"
+    )
 
 
 def item_columns(found: LogTable, *, light: int) -> str:
@@ -201,8 +229,7 @@ def item_columns(found: LogTable, *, light: int) -> str:
             "t.options::text AS options" if found.has_options else "NULL::text AS options",
             f"CASE WHEN octet_length(t.payload) <= {light} THEN t.payload END",
             "0 AS errors_count",
-            # Without its zone, which is UTC: the driver takes ten times as long to make a moment with one.
-            "t.created_at AT TIME ZONE 'UTC'",
+            f"t.created_at {WITHOUT_ZONE}",
             "NULL::timestamptz AS processed_at",
         )
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple, Self
@@ -26,7 +27,7 @@ from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item, Status
 from boxengine.domain.job import ANY_ID
-from boxengine.domain.log_progress import Move, Position, Reading, give, has_gone_back, move
+from boxengine.domain.log_progress import Move, Portions, Position, Reading, SortedOut, give, has_gone_back, move
 from boxengine.domain.outcome import Settlement
 from boxengine.errors import BoxError, StoreUnavailable
 from boxengine.ports import PendingRow
@@ -37,28 +38,41 @@ _PARKED = ROW_FIELDS
 """Behind an item's fields, under strict order by key alone."""
 _NUMBERS = ("place", "floor", "ceiling", "high", "turn")
 """Of a position, in the order of its columns."""
-_SHARES_OF_NEXT, _SHARES_BY_ID = 4, 2
-"""How often those statements ask for the share."""
+_SHARES_BY_ID = 2
+"""How often a statement by id asks for its limit."""
 _ID, _BUCKET = 0, Item._fields.index("bucket")
 _id_of, _bucket_of = itemgetter(_ID), itemgetter(_BUCKET)
 
 
-@dataclass(slots=True)
+@dataclass
 class _Claimed:
     """What one claim knows of the log."""
 
     readings: dict[int, Reading] = field(default_factory=dict)
     """By bucket."""
-    bucket_of: dict[int, int] = field(default_factory=dict)
-    """Of the log's rows among those claimed, by id."""
+    log_alone: bool = False
+    """Whether all rows among those claimed are the log's."""
     settled: set[int] = field(default_factory=set)
-    """The rows among them that have an outcome in the current transaction."""
+    """The log's rows that have an outcome in the current transaction."""
+    _read: Collection[Reading] = ()
+
+    def give(self, readings: dict[int, Reading], *, log_alone: bool) -> None:
+        """What the claim returns."""
+        self.readings, self._read, self.log_alone = readings, tuple(readings.values()), log_alone
+
+    @cached_property
+    def bucket_of(self) -> Mapping[int, int]:
+        """Of the log's rows among those claimed, by id. Seldom needed: most claims have no others, and all goes well."""
+        return {each: reading.position.bucket for reading in self._read for each in reading.ids}
 
 
 class _Held(NamedTuple):
     snapshot: str
     """Of the statement that read the positions."""
     positions: Sequence[Position]
+    """Of the buckets whose log may be read."""
+    under_way: int
+    """How many buckets are in the middle of a batch."""
 
 
 class _Found(NamedTuple):
@@ -66,8 +80,10 @@ class _Found(NamedTuple):
 
     granted: list[int]
     now: datetime
-    share: int
     limit: int
+    portions: Portions
+    unread: frozenset[int]
+    """Buckets that the claim has not come to."""
     side: list[Row]
     logged: list[Row]
     """Without rows that must wait for others of their key."""
@@ -89,9 +105,11 @@ class LogStatements(PostgresStatements):
         columns = item_columns(found, light=light)
         self._parks = self.strict_order is StrictOrder.KEY
         questions = Questions(found, f"{columns}, {both.is_parked()}" if self._parks else columns)
-        share = "greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[])))"
         self._where = questions.positions(blocked=both.is_blocked())
-        self._next = questions.next_rows(share)
+        # A log that rests would take the room of others.
+        self._fills = self.strict_order is not StrictOrder.BUCKET
+        self._next = questions.next_rows(fills=self._fills)
+        self._limits_of_next = self._next.count("%s")
         self._claiming_from_log = Step(
             self._texts.take_locks(_OF_A_CLAIM),
             # The snapshot comes before anything that gives this transaction a number of its own.
@@ -102,6 +120,7 @@ class LogStatements(PostgresStatements):
         )
         self._measure = questions.measure()
         self._measured = questions.measured_rows("%s")
+        self._followed = questions.followed()
         self._beyond = questions.beyond("t.created_at", limit="%s")
         self._waiting_buckets = (
             f"SELECT held.bucket FROM {self._positions} AS held, (SELECT pg_current_snapshot() AS snapshot) AS now "
@@ -171,44 +190,77 @@ class LogStatements(PostgresStatements):
             cursor,
             (self._idle_timeout, wanted, self._space),
             (),
-            [limit] * _SHARES_OF_NEXT,
+            [limit] * self._limits_of_next,
             (wanted, _numbers(buckets.values()), limit),
         )
         granted, moment, *_ = locks.fetchone()
-        now, share = moment.astimezone(UTC), max(1, limit // max(1, len(granted)))
+        now = moment.astimezone(UTC)
         logged, unreadable = self._fetch(log, now)
         side, others = self._fetch(beside, now)
         unreadable |= others
-        held = self._held(granted, places.fetchall())
-        of_bucket = _by_bucket(logged)
-        bounds = self._measured_anew(cursor, held, of_bucket, share, now, unreadable)
-        readings = {}
-        for position in held.positions:
-            rows = of_bucket.get(position.bucket, [])
-            readings[position.bucket] = self._reading(position, held.snapshot, rows, bounds, share)
+        held, of_bucket = self._held(granted, places.fetchall()), _by_bucket(logged)
+        portions = self._portions(limit, len(granted), held.under_way)
+        beginning = [each.bucket for each in held.positions if each.floor is None]
+        sorted_out = portions.sort_out(_counts(of_bucket, beginning))
+        bounds = self._measured_anew(cursor, sorted_out, of_bucket, now, unreadable)
+        readings = {
+            each.bucket: self._reading(
+                each, held.snapshot, of_bucket.get(each.bucket, []), bounds, portions, sorted_out
+            )
+            for each in held.positions
+            if each.bucket not in sorted_out.unread
+        }
+        self._look_behind(cursor, readings)
         logged = [row for bucket in readings for row in of_bucket.get(bucket, ())]
         if self._parks:
             logged = [row[:ROW_FIELDS] for row in logged if not row[_PARKED]]
-        return self._taken(_Found(granted, now, share, limit, side, logged, unreadable), readings)
+        found = _Found(granted, now, limit, portions, sorted_out.unread, side, logged, unreadable)
+        return self._taken(found, readings)
+
+    def _portions(self, limit: int, buckets: int, under_way: int) -> Portions:
+        if self._fills:
+            return Portions.filling(limit, buckets=buckets, under_way=under_way)
+        return Portions.even(limit, buckets=buckets)
 
     def _reading(
-        self, position: Position, now: str, rows: list[Row], bounds: Mapping[int, tuple[int, int]], share: int
+        self,
+        position: Position,
+        now: str,
+        rows: list[Row],
+        bounds: Mapping[int, tuple[int, int]],
+        portions: Portions,
+        sorted_out: SortedOut,
     ) -> Reading:
         """Describes the rows that were read of a bucket, and cuts them down to those that a claim may give."""
         rows.sort(key=_id_of)
+        if position.bucket in sorted_out.large:
+            most, complete = sorted_out.large[position.bucket], False
+        elif position.floor is not None:
+            most, complete = portions.share, len(rows) < portions.share
+        else:
+            most, complete = len(rows), True
         floor, ceiling = bounds.get(position.bucket, (position.floor, position.ceiling))
-        # Of a batch that was not measured one more was asked for.
-        complete = len(rows) <= share if floor is None else len(rows) < share
-        del rows[share:]
+        del rows[most:]
         return Reading(
             position=position,
             upto=position.batch or now,
             ids=list(map(_id_of, rows)),
             parked=frozenset(row[_ID] for row in rows if row[_PARKED]) if self._parks else frozenset(),
             complete=complete,
+            followed=position.batch is not None,
             floor=floor,
             ceiling=ceiling,
         )
+
+    def _look_behind(self, cursor: Cursor, readings: dict[int, Reading]) -> None:
+        """Finds out whether anything follows the batches that end here, so that no further claim need ask for nothing."""
+        ending = [bucket for bucket, reading in readings.items() if reading.complete and reading.followed]
+        if not ending:
+            return
+        cursor.execute(self._followed, (_numbers(ending),), prepare=True)
+        followed = {bucket for (bucket,) in cursor.fetchall()}
+        for bucket in ending:
+            readings[bucket] = replace(readings[bucket], followed=bucket in followed)
 
     def _held(self, granted: Collection[int], rows: Sequence[Row]) -> _Held:
         """The positions of the held buckets, without those whose log must wait.
@@ -217,7 +269,7 @@ class LogStatements(PostgresStatements):
             ForeignPositions: they mean nothing on this server.
             StoreUnavailable: they are missing.
         """
-        name, snapshot = self._table.box.name, str(rows[0][0])
+        name, snapshot, under_way = self._table.box.name, str(rows[0][0]), 0
         positions, there = [], set[int]()
         for _, bucket, passed, batch, *numbers, is_ours, blocked in rows:
             if bucket is None:
@@ -225,45 +277,44 @@ class LogStatements(PostgresStatements):
             there.add(bucket)
             if not is_ours or has_gone_back(batch or passed, snapshot):
                 raise ForeignPositions(f"box {name}: {REASON}")
+            own = Position(bucket=bucket, passed=passed, batch=batch, **dict(zip(_NUMBERS, numbers, strict=True)))
+            under_way += own.floor is not None
             if not blocked:
-                own = dict(zip(_NUMBERS, numbers, strict=True))
-                positions.append(Position(bucket=bucket, passed=passed, batch=batch, **own))
+                positions.append(own)
         absent = set(granted) - there
         if absent:
             raise StoreUnavailable(
                 f"box {name}: {len(absent)} buckets have no position; make it with: boxengine db create"
             )
-        return _Held(snapshot, positions)
+        return _Held(snapshot, positions, under_way)
 
     def _measured_anew(
         self,
         cursor: Cursor,
-        held: _Held,
+        sorted_out: SortedOut,
         of_bucket: dict[int, list[Row]],
-        share: int,
         now: datetime,
         unreadable: dict[int, str],
     ) -> dict[int, tuple[int, int]]:
         """Measures batches that are larger than a claim, and reads their first rows unless it is those that were found."""
-        last: dict[int, int] = {}
-        for position in held.positions:
-            rows = of_bucket.get(position.bucket, [])
-            if position.floor is None and len(rows) > share:
-                rows.sort(key=_id_of)
-                last[position.bucket] = rows[share - 1][_ID]
-        if not last:
+        if not sorted_out.large:
             return {}
+        last: dict[int, int] = {}
+        for bucket, number in sorted_out.large.items():
+            of_bucket[bucket].sort(key=_id_of)
+            last[bucket] = of_bucket[bucket][number - 1][_ID]
         cursor.execute(self._measure, (_numbers(last), _numbers(last.values())))
         bounds: dict[int, tuple[int, int]] = {}
         others: dict[int, tuple[int, int]] = {}
         for bucket, first, ceiling, not_above in cursor.fetchall():
             bounds[bucket] = (ceiling if first is None else first - 1, ceiling)
-            if not_above > share:
+            if not_above > sorted_out.large[bucket]:
                 others[bucket] = bounds[bucket]
         if others:
             floors, ceilings = zip(*others.values(), strict=True)
+            most = max(map(sorted_out.large.__getitem__, others))
             cursor.execute(
-                self._measured, (_numbers(others), _numbers(floors), _numbers(ceilings), *[share] * _SHARES_BY_ID)
+                self._measured, (_numbers(others), _numbers(floors), _numbers(ceilings), *[most] * _SHARES_BY_ID)
             )
             found, unread = self._fetch(cursor, now)
             unreadable |= unread
@@ -275,18 +326,17 @@ class LogStatements(PostgresStatements):
             found.side,
             found.logged,
             readings,
-            share=found.share,
+            unread=found.unread,
+            share=found.portions.share,
             limit=found.limit,
             id_of=_id_of,
             bucket_of=_bucket_of,
         )
-        self._here.readings = given.readings
-        for bucket, reading in given.readings.items():
-            self._here.bucket_of.update(dict.fromkeys(reading.ids, bucket))
+        self._here.give(given.readings, log_alone=not found.side)
         return Taken(
             found.granted,
             found.now,
-            found.share,
+            found.portions.share,
             given.rows,
             unreadable=found.unreadable,
             exhausted=frozenset(found.granted) - given.waiting,
@@ -394,11 +444,9 @@ class LogStatements(PostgresStatements):
 
     def _parts(self, settlement: Settlement) -> tuple[Settlement, Settlement]:
         """Splits outcomes into those of side rows and those of the log's rows."""
-        logged = self._here.bucket_of.keys()
-        if not logged:
-            return settlement, Settlement()
-        if logged >= set(settlement.ids):
+        if self._here.log_alone:
             return Settlement(), settlement
+        logged = self._here.bucket_of.keys()
         mine = settlement.only(logged)
         return settlement.only(frozenset(settlement.ids) - logged), mine
 
@@ -485,6 +533,13 @@ def _by_bucket(rows: Iterable[Row]) -> dict[int, list[Row]]:
     for bucket, neighbours in groupby(rows, _bucket_of):
         found.setdefault(bucket, []).extend(neighbours)
     return found
+
+
+def _counts(of_bucket: Mapping[int, Sequence[Row]], buckets: Collection[int]) -> dict[int, int]:
+    """How many rows were found of each of these buckets; those with rows in the order in which they were read."""
+    known = set(buckets)
+    found = {bucket: len(rows) for bucket, rows in of_bucket.items() if bucket in known}
+    return found | {bucket: 0 for bucket in buckets if bucket not in found}
 
 
 def _columns_of(moves: Sequence[Move]) -> list[Any]:

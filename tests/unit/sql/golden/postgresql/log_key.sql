@@ -337,14 +337,15 @@ LEFT JOIN
       WHERE p.bucket = asked.bucket
       ORDER BY p.turn DESC
       LIMIT 1) AS last) AS held ON true;
-SELECT i.*
-FROM
-  (SELECT bucket,
-          passed,
-          coalesce(batch, current_setting('boxengine.snapshot')::pg_snapshot) AS upto,
-          place,
-   floor,
-          ceiling
+WITH held AS MATERIALIZED
+  (SELECT p.bucket,
+          p.passed,
+          coalesce(p.batch, current_setting('boxengine.snapshot')::pg_snapshot) AS upto,
+          p.place,
+          p.floor,
+          p.ceiling,
+          pg_snapshot_xmax(p.passed) AS began,
+          pg_snapshot_xmin(coalesce(p.batch, current_setting('boxengine.snapshot')::pg_snapshot)) AS ended
    FROM
      (SELECT last.*
       FROM unnest(current_setting('boxengine.held')::int[]) AS asked(bucket)
@@ -353,105 +354,93 @@ FROM
          FROM public.order_outbox_items_positions AS p
          WHERE p.bucket = asked.bucket
          ORDER BY p.turn DESC
-         LIMIT 1) AS last) AS p
-   WHERE
-     floor IS NULL) AS held
-CROSS JOIN LATERAL
+         LIMIT 1) AS last) AS p)
   (SELECT i.*
-   FROM
-     (SELECT edge.low,
-             CASE
-                 WHEN edge.low = pg_snapshot_xmax(held.passed)
-                      AND pg_visible_in_snapshot(pg_snapshot_xmax(held.passed), held.upto) THEN 0
-                 ELSE 9223372036854775807
-             END,
-             edge.high,
-             0,
-             false
-      FROM
-        (SELECT low,
-                lead(low) OVER (
-                                ORDER BY low) AS high
-         FROM
-           (SELECT pg_snapshot_xmax(held.passed)
-            UNION SELECT pg_snapshot_xmax(held.upto)
-            UNION SELECT running
-            FROM pg_snapshot_xip(held.upto) AS running
-            WHERE running > pg_snapshot_xmax(held.passed)) AS edges(low)) AS edge
-      WHERE edge.high IS NOT NULL
-      UNION ALL SELECT ended,
-                       0,
-                       ended,
-                       9223372036854775807,
-                       true
-      FROM pg_snapshot_xip(held.passed) AS ended
-      WHERE pg_visible_in_snapshot(ended, held.upto)) AS span(low, after, high,
-                                                              before, late)
+   FROM held
    CROSS JOIN LATERAL
-     (SELECT t.id,
-             t.uuid::text,
-             t.event_name,
-             t.event_key::text,
-             t.bucket,
-             0::smallint AS status,
-             t.options::text AS options,
-             CASE
-                 WHEN octet_length(t.payload) <= 1000 THEN t.payload
-             END,
-             0 AS errors_count,
-             t.created_at AT TIME ZONE 'UTC', NULL::timestamptz AS processed_at,
-                                              EXISTS
-        (SELECT 1
-         FROM public.order_outbox_items AS e
-         WHERE e.bucket = t.bucket
-           AND e.event_key = t.event_key
-           AND (e.status = 1
-                OR (e.status = 0
-                    AND (e.errors_count > 0
-                         OR e.available_at IS NOT NULL)))
-           AND (e.status = 1
-                OR NOT ((e.errors_count = 0
-                         OR e.processed_at IS NULL
-                         OR e.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(e.errors_count - 1, 64)))))
-                        AND (e.available_at IS NULL
-                             OR e.available_at <= now()))))
-      FROM public.order_outbox_items_log AS t
-      WHERE (t.bucket,
-             t.xact,
-             t.id) > (held.bucket,
-                      span.low,
-                      span.after)
-        AND (t.bucket,
-             t.xact,
-             t.id) < (held.bucket,
-                      span.high,
-                      span.before)
-        AND NOT (t.id <= held.place)
-      ORDER BY t.bucket,
-               t.xact,
-               t.id
-      LIMIT greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[]))) + 1) AS i
-   LIMIT greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[]))) + 1) AS i
+     (SELECT i.*
+      FROM
+        (SELECT edge.low,
+                CASE
+                    WHEN edge.low = pg_snapshot_xmax(held.passed)
+                         AND pg_visible_in_snapshot(pg_snapshot_xmax(held.passed), held.upto) THEN 0
+                    ELSE 9223372036854775807
+                END,
+                edge.high,
+                0,
+                false
+         FROM
+           (SELECT low,
+                   lead(low) OVER (
+                                   ORDER BY low) AS high
+            FROM
+              (SELECT pg_snapshot_xmax(held.passed)
+               UNION SELECT pg_snapshot_xmax(held.upto)
+               UNION SELECT running
+               FROM pg_snapshot_xip(held.upto) AS running
+               WHERE running > pg_snapshot_xmax(held.passed)) AS edges(low)) AS edge
+         WHERE edge.high IS NOT NULL
+         UNION ALL SELECT ended,
+                          0,
+                          ended,
+                          9223372036854775807,
+                          true
+         FROM pg_snapshot_xip(held.passed) AS ended
+         WHERE pg_visible_in_snapshot(ended, held.upto)) AS span(low, after, high,
+                                                                 before, late)
+      CROSS JOIN LATERAL
+        (SELECT t.id,
+                t.uuid::text,
+                t.event_name,
+                t.event_key::text,
+                t.bucket,
+                0::smallint AS status,
+                t.options::text AS options,
+                CASE
+                    WHEN octet_length(t.payload) <= 1000 THEN t.payload
+                END,
+                0 AS errors_count,
+                t.created_at AT TIME ZONE INTERVAL '0', NULL::timestamptz AS processed_at,
+                                                        EXISTS
+           (SELECT 1
+            FROM public.order_outbox_items AS e
+            WHERE e.bucket = t.bucket
+              AND e.event_key = t.event_key
+              AND (e.status = 1
+                   OR (e.status = 0
+                       AND (e.errors_count > 0
+                            OR e.available_at IS NOT NULL)))
+              AND (e.status = 1
+                   OR NOT ((e.errors_count = 0
+                            OR e.processed_at IS NULL
+                            OR e.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(e.errors_count - 1, 64)))))
+                           AND (e.available_at IS NULL
+                                OR e.available_at <= now()))))
+         FROM public.order_outbox_items_log AS t
+         WHERE (t.bucket,
+                t.xact,
+                t.id) > (held.bucket,
+                         span.low,
+                         span.after)
+           AND (t.bucket,
+                t.xact,
+                t.id) < (held.bucket,
+                         span.high,
+                         span.before)
+           AND NOT (t.id <= held.place)
+         ORDER BY t.bucket,
+                  t.xact,
+                  t.id
+         LIMIT greatest(greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[]))), %s / 4) + 1) AS i
+      LIMIT greatest(greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[]))), %s / 4) + 1) AS i
+   WHERE held.floor IS NULL
+   LIMIT greatest(1, %s - greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[]))) *
+                    (SELECT count(*)
+                     FROM held
+                     WHERE held.floor IS NOT NULL)) + 4 + 1)
 UNION ALL
 SELECT i.*
-FROM
-  (SELECT bucket,
-          passed,
-          coalesce(batch, current_setting('boxengine.snapshot')::pg_snapshot) AS upto,
-          place,
-   floor,
-          ceiling
-   FROM
-     (SELECT last.*
-      FROM unnest(current_setting('boxengine.held')::int[]) AS asked(bucket)
-      CROSS JOIN LATERAL
-        (SELECT p.*
-         FROM public.order_outbox_items_positions AS p
-         WHERE p.bucket = asked.bucket
-         ORDER BY p.turn DESC
-         LIMIT 1) AS last) AS p
-   WHERE
-     floor IS NOT NULL) AS held
+FROM held
 CROSS JOIN LATERAL (
                       (SELECT late.*
                        FROM pg_snapshot_xip(held.passed) AS ended
@@ -467,8 +456,8 @@ CROSS JOIN LATERAL (
                                      WHEN octet_length(t.payload) <= 1000 THEN t.payload
                                  END,
                                  0 AS errors_count,
-                                 t.created_at AT TIME ZONE 'UTC', NULL::timestamptz AS processed_at,
-                                                                  EXISTS
+                                 t.created_at AT TIME ZONE INTERVAL '0', NULL::timestamptz AS processed_at,
+                                                                         EXISTS
                             (SELECT 1
                              FROM public.order_outbox_items AS e
                              WHERE e.bucket = t.bucket
@@ -512,8 +501,8 @@ CROSS JOIN LATERAL (
                                   WHEN octet_length(t.payload) <= 1000 THEN t.payload
                               END,
                               0 AS errors_count,
-                              t.created_at AT TIME ZONE 'UTC', NULL::timestamptz AS processed_at,
-                                                               EXISTS
+                              t.created_at AT TIME ZONE INTERVAL '0', NULL::timestamptz AS processed_at,
+                                                                      EXISTS
                          (SELECT 1
                           FROM public.order_outbox_items AS e
                           WHERE e.bucket = t.bucket
@@ -533,10 +522,13 @@ CROSS JOIN LATERAL (
                                                        greatest(held.place, held.floor))
                          AND ((t.bucket + 0), t.id) <= (held.bucket,
                                                         held.ceiling)
-                         AND pg_visible_in_snapshot(t.xact, held.upto)
-                         AND NOT pg_visible_in_snapshot(t.xact, held.passed)
+                         AND (t.xact < held.ended
+                              OR pg_visible_in_snapshot(t.xact, held.upto))
+                         AND (t.xact >= held.began
+                              OR NOT pg_visible_in_snapshot(t.xact, held.passed))
                        ORDER BY (t.bucket + 0), t.id
-                       LIMIT greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[]))))) AS i;
+                       LIMIT greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[]))))) AS i
+WHERE held.floor IS NOT NULL;
 SELECT i.*
 FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after)
 CROSS JOIN LATERAL
@@ -551,7 +543,7 @@ CROSS JOIN LATERAL
               WHEN octet_length(t.payload) <= 1000 THEN t.payload
           END,
           t.errors_count,
-          t.created_at AT TIME ZONE 'UTC', t.processed_at
+          t.created_at AT TIME ZONE INTERVAL '0', t.processed_at
    FROM public.order_outbox_items AS t
    WHERE t.status = 0
      AND (t.bucket,
@@ -654,14 +646,15 @@ CROSS JOIN LATERAL
                t.xact,
                t.id) AS i) AS i
 GROUP BY held.bucket;
-SELECT i.*
-FROM
+WITH held AS MATERIALIZED
   (SELECT p.bucket,
           p.passed,
           coalesce(p.batch, current_setting('boxengine.snapshot')::pg_snapshot) AS upto,
           p.place,
           m.floor,
-          m.ceiling
+          m.ceiling,
+          pg_snapshot_xmax(p.passed) AS began,
+          pg_snapshot_xmin(coalesce(p.batch, current_setting('boxengine.snapshot')::pg_snapshot)) AS ended
    FROM unnest(%s::int[], %s::bigint[], %s::bigint[]) AS m(bucket,
                                                            floor, ceiling)
    CROSS JOIN LATERAL
@@ -672,7 +665,9 @@ FROM
          FROM public.order_outbox_items_positions AS p
          WHERE p.bucket = asked.bucket
          ORDER BY p.turn DESC
-         LIMIT 1) AS last) AS p) AS held
+         LIMIT 1) AS last) AS p)
+SELECT i.*
+FROM held
 CROSS JOIN LATERAL (
                       (SELECT late.*
                        FROM pg_snapshot_xip(held.passed) AS ended
@@ -688,8 +683,8 @@ CROSS JOIN LATERAL (
                                      WHEN octet_length(t.payload) <= 1000 THEN t.payload
                                  END,
                                  0 AS errors_count,
-                                 t.created_at AT TIME ZONE 'UTC', NULL::timestamptz AS processed_at,
-                                                                  EXISTS
+                                 t.created_at AT TIME ZONE INTERVAL '0', NULL::timestamptz AS processed_at,
+                                                                         EXISTS
                             (SELECT 1
                              FROM public.order_outbox_items AS e
                              WHERE e.bucket = t.bucket
@@ -733,8 +728,8 @@ CROSS JOIN LATERAL (
                                   WHEN octet_length(t.payload) <= 1000 THEN t.payload
                               END,
                               0 AS errors_count,
-                              t.created_at AT TIME ZONE 'UTC', NULL::timestamptz AS processed_at,
-                                                               EXISTS
+                              t.created_at AT TIME ZONE INTERVAL '0', NULL::timestamptz AS processed_at,
+                                                                      EXISTS
                          (SELECT 1
                           FROM public.order_outbox_items AS e
                           WHERE e.bucket = t.bucket
@@ -754,8 +749,10 @@ CROSS JOIN LATERAL (
                                                        greatest(held.place, held.floor))
                          AND ((t.bucket + 0), t.id) <= (held.bucket,
                                                         held.ceiling)
-                         AND pg_visible_in_snapshot(t.xact, held.upto)
-                         AND NOT pg_visible_in_snapshot(t.xact, held.passed)
+                         AND (t.xact < held.ended
+                              OR pg_visible_in_snapshot(t.xact, held.upto))
+                         AND (t.xact >= held.began
+                              OR NOT pg_visible_in_snapshot(t.xact, held.passed))
                        ORDER BY (t.bucket + 0), t.id
                        LIMIT %s)) AS i;
 

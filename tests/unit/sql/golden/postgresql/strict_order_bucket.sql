@@ -166,7 +166,7 @@ CROSS JOIN LATERAL
               WHEN octet_length(t.payload) <= 1000 THEN t.payload
           END,
           t.errors_count,
-          t.created_at AT TIME ZONE 'UTC', t.processed_at
+          t.created_at AT TIME ZONE INTERVAL '0', t.processed_at
    FROM public.order_outbox_items AS t
    WHERE t.status = 0
      AND (t.bucket,
@@ -226,7 +226,7 @@ CROSS JOIN LATERAL
               WHEN octet_length(t.payload) <= 1000 THEN t.payload
           END,
           t.errors_count,
-          t.created_at AT TIME ZONE 'UTC', t.processed_at
+          t.created_at AT TIME ZONE INTERVAL '0', t.processed_at
    FROM public.order_outbox_items AS t
    WHERE t.status = 0
      AND (t.bucket,
