@@ -26,6 +26,7 @@ WARM_UP = 10
 """The first items of each round are not counted: they open connections and prepare statements."""
 PUNCH: Mapping[str, Mapping[str, Any]] = {"bench.works.latency.Punch": {}}
 """The transport."""
+FLOOR = "LISTEN/NOTIFY by hand"
 _CLOCKS: dict[int, Clock] = {}
 """The running clock, where transports find it, because the worker creates them by itself."""
 
@@ -69,25 +70,29 @@ class Punch:
 
 
 def latency(stand: Stand) -> list[Line]:
-    """Commit to transport at 20 items/s, against LISTEN/NOTIFY by hand."""
+    """Commit to transport at 20 items/s, out of a table and out of a log, against LISTEN/NOTIFY by hand."""
     count = stand.scale.pick(200, 100) + WARM_UP
-    rounds = stand.scale.rounds
-    measured: dict[str, list[list[float]]] = {"boxengine": [], "floor": []}
-    with stand.site(buckets=256, transport=PUNCH) as site:
-        store = connect_store(site.boxes.resolved.settings)
+    with (
+        stand.site(buckets=256, transport=PUNCH) as table,
+        stand.site(buckets=256, transport=PUNCH, box_options={"storage": "log"}) as log,
+    ):
 
         def send(rows: Sequence[Any]) -> None:
             _CLOCKS[0].arrived([row[EVENT_KEY] for row in rows])
 
-        programs: dict[str, Callable[[], AbstractContextManager[object]]] = {
-            "boxengine": lambda: _worker(site),
-            "floor": lambda: listener(site.table(), send),
+        programs: dict[str, tuple[Site, Callable[[], AbstractContextManager[object]]]] = {
+            "table": (table, lambda: _worker(table)),
+            "log": (log, lambda: _worker(log)),
+            FLOOR: (table, lambda: listener(table.table(), send)),
         }
-        for _ in range(rounds):
-            for name, program in programs.items():
+        measured: dict[str, list[list[float]]] = {name: [] for name in programs}
+        for _ in range(stand.scale.rounds):
+            for name, (site, program) in programs.items():
+                store = connect_store(site.boxes.resolved.settings)
                 measured[name].append(_round(site, store.engine, count, program))
-        store.close()
-    return [_line("p50", 0.50, 4.0, measured), _line("p99", 0.99, 12.0, measured)]
+                store.close()
+    bars = {"p50": (0.50, 2.5), "p99": (0.99, 10.0)}
+    return [_line(storage, name, *bars[name], measured) for storage in ("table", "log") for name in bars]
 
 
 def run_round(site: Site, count: int) -> list[float]:
@@ -127,14 +132,14 @@ def _write(site: Site, engine: Engine, clock: Clock, count: int) -> None:
             connection.commit()
 
 
-def _line(name: str, share: float, limit: float, measured: dict[str, list[list[float]]]) -> Line:
+def _line(storage: str, name: str, share: float, limit: float, measured: dict[str, list[list[float]]]) -> Line:
     every = {who: [value for one_round in rounds for value in one_round] for who, rounds in measured.items()}
     return Line(
-        work=f"commit to transport at {RATE} items/s, {name}",
-        figure=percentile(every["boxengine"], share),
+        work=f"storage: {storage}, commit to transport at {RATE} items/s, {name}",
+        figure=percentile(every[storage], share),
         unit=" ms",
         bar=at_most(limit),
-        spread=spread_of([percentile(one_round, share) for one_round in measured["boxengine"]]),
-        details={"LISTEN/NOTIFY by hand ms": percentile(every["floor"], share)},
+        spread=spread_of([percentile(one_round, share) for one_round in measured[storage]]),
+        details={f"{FLOOR} ms": percentile(every[FLOOR], share)},
         note="from the commit's beginning",
     )
