@@ -60,13 +60,13 @@ class Move:
     """Rows passed without an outcome: they are copied to the side table as pending and untried."""
 
 
-def move(reading: Reading, settled: Collection[int]) -> Move | None:
-    """The bucket's move once these rows have their outcomes; None if it does not move.
+def move(reading: Reading, settled: Collection[int] | None) -> Move | None:
+    """The bucket's move once these rows have their outcomes, or all of them if it is None; None if it does not move.
 
     Rows without an outcome step aside if later rows have one; otherwise they stay in the log. Parked rows step aside as soon
     as no row before them stays.
     """
-    left = set(reading.ids).difference(settled)
+    left = set(reading.ids).difference(settled) if settled is not None else set[int]()
     end = len(reading.ids)
     if left:
         while end and reading.ids[end - 1] in left:

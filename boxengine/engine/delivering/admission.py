@@ -20,7 +20,7 @@ from boxengine.engine.delivering.sent import Failed
 from boxengine.engine.delivering.strategies import Answer, Asking
 from boxengine.ports import Claim, RememberedFailure
 
-_CREATED_AT = itemgetter(Item._fields.index("raw_created_at"))
+_CREATED_AT, _PROCESSED_AT = (itemgetter(Item._fields.index(name)) for name in ("raw_created_at", "processed_at"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Admission:
             items = self._resting.awake(items)
         if not items:
             return Admitted(items, unreadable)
-        tried = [item for item in items if item.processed_at is not None]
+        tried = any(map(_PROCESSED_AT, items))
         recalled: Mapping[int, RememberedFailure] = {}
         if tried or (number == 0 and not self._are_new(items, claim.now)):
             recalled = self._remembered.of(items)

@@ -56,11 +56,17 @@ def report(
         exhausted=exhausted,
         next_due=_next_due(box, items, settlement),
         progressed=bool(settlement) or not items,
-        weight=sum(map(len, filter(None, map(_PAYLOAD, items)))),
+        weight=_weight(items),
         sending=sending,
         unreachable={} if sent is None else sent.unreachable,
         reached=() if sent is None else sent.reached,
     )
+
+
+def _weight(items: Sequence[Item]) -> int:
+    """Bytes of their payloads."""
+    payloads = list(map(_PAYLOAD, items))
+    return sum(map(len, filter(None, payloads) if None in payloads else payloads))
 
 
 def _next_due(box: Box, items: Sequence[Item], settlement: Settlement) -> Mapping[int, timedelta]:

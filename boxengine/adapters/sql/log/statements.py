@@ -54,11 +54,18 @@ class _Claimed:
     """Whether all rows among those claimed are the log's."""
     settled: set[int] = field(default_factory=set)
     """The log's rows that have an outcome in the current transaction."""
+    all_settled: bool = False
+    """Whether every row of the readings has one, as nearly always."""
     _read: Collection[Reading] = ()
 
     def give(self, readings: dict[int, Reading], *, log_alone: bool) -> None:
         """What the claim returns."""
         self.readings, self._read, self.log_alone = readings, tuple(readings.values()), log_alone
+
+    def has_all(self, logged: Settlement) -> bool:
+        """Whether these are the outcomes of all rows that were read of the log; remembers it."""
+        self.all_settled = len(logged) == sum(len(reading.ids) for reading in self.readings.values())
+        return self.all_settled
 
     @cached_property
     def bucket_of(self) -> Mapping[int, int]:
@@ -398,7 +405,8 @@ class LogStatements(PostgresStatements):
 
     def finish(self, cursor: Cursor, settlement: Settlement) -> int:
         side, logged = self._parts(settlement)
-        self._here.settled.update(logged.ids)
+        if not self._here.has_all(logged):
+            self._here.settled.update(logged.ids)
         with committing(cursor.connection):
             used = self._write(cursor.connection.cursor(), side)
             used += self._step_aside(cursor, logged)
@@ -411,7 +419,7 @@ class LogStatements(PostgresStatements):
         self._here.readings.clear()
 
     def _move_on(self, cursor: Cursor) -> None:
-        readings, settled = self._here.readings.values(), self._here.settled
+        readings, settled = self._here.readings.values(), None if self._here.all_settled else self._here.settled
         moves = [each for each in (move(reading, settled) for reading in readings) if each is not None]
         if not moves:
             return
@@ -424,6 +432,7 @@ class LogStatements(PostgresStatements):
 
     def hold_again(self, cursor: Cursor, buckets: Sequence[int]) -> list[int]:
         self._here.settled.clear()
+        self._here.all_settled = False
         return super().hold_again(cursor, buckets)
 
     def hold_pending(self, cursor: Cursor, ids: Sequence[int]) -> list[int]:
