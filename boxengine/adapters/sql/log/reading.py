@@ -20,6 +20,11 @@ NOW = "current_setting('boxengine.snapshot')::pg_snapshot"
 BEHIND = "t.id <= held.place AND held.batch IS NOT NULL AND pg_visible_in_snapshot(t.xact, held.batch)"
 """The part of the current batch that has been passed."""
 HELD = "current_setting('boxengine.held')::int[]"
+SERVER = (
+    "coalesce(nullif(current_setting('boxengine.server', true), '')::bigint, "
+    "(SELECT set_config('boxengine.server', system_identifier::text, false)::bigint FROM pg_control_system()))"
+)
+"""The identifier of the server. It is asked for once in a session, because the server reads it from a file."""
 _CLAIMED = (">= current_setting('boxengine.lowest')::xid8", f"< pg_snapshot_xmax({NOW})")
 """Of the transactions whose rows a claim reads."""
 
@@ -60,7 +65,7 @@ class Reading:
         """
         return (
             "SELECT now.snapshot, held.bucket, held.passed::text, held.batch::text, held.place, held.floor, held.ceiling, "
-            f"held.high, held.turn, held.server = (SELECT system_identifier FROM pg_control_system()), {blocked} "
+            f"held.high, held.turn, held.server = {SERVER}, {blocked} "
             "FROM (SELECT set_config('boxengine.snapshot', pg_current_snapshot()::text, true) AS snapshot"
             f"{self._lowest()}) AS now "
             f"LEFT JOIN {newest(self._positions, HELD)} AS held ON true"
@@ -128,7 +133,7 @@ class Reading:
         """A condition in SQL: the log has rows behind the position ``held``, or its numbers are no longer to be trusted."""
         between = self._between("1", limit="1", upto="now.snapshot")
         return (
-            "held.batch IS NOT NULL OR held.server <> (SELECT system_identifier FROM pg_control_system()) "
+            f"held.batch IS NOT NULL OR held.server <> {SERVER} "
             "OR pg_snapshot_xmax(now.snapshot) < pg_snapshot_xmax(held.passed) "
             f"OR EXISTS ({between})"
         )
@@ -176,15 +181,18 @@ class Reading:
     def _ranges(self, upto: str) -> str:
         """What to look through in the index: transactions that began after ``passed``, without those that ran at ``upto``; and
         one by one those that ran at ``passed`` and had ended by ``upto``."""
-        first = "pg_snapshot_xmax(held.passed)"
+        first, end = "pg_snapshot_xmax(held.passed)", f"pg_snapshot_xmax({upto})"
+        late = "edge.number > 1 + cardinality(seen.running)"
         return (
-            f"SELECT edge.low, CASE WHEN edge.low = {first} AND pg_visible_in_snapshot({first}, {upto}) THEN 0 ELSE {LAST} END, "
-            "edge.high, 0, false FROM (SELECT low, lead(low) OVER (ORDER BY low) AS high FROM ("
-            f"SELECT {first} UNION SELECT pg_snapshot_xmax({upto}) UNION "
-            f"SELECT running FROM pg_snapshot_xip({upto}) AS running WHERE running > {first}) AS edges(low)) AS edge "
-            "WHERE edge.high IS NOT NULL UNION ALL "
-            f"SELECT ended, 0, ended, {LAST}, true FROM pg_snapshot_xip(held.passed) AS ended "
-            f"WHERE pg_visible_in_snapshot(ended, {upto})"
+            f"SELECT edge.low, CASE WHEN {late} OR (edge.number = 1 AND pg_visible_in_snapshot({first}, {upto})) THEN 0 "
+            f"ELSE {LAST} END, edge.high, CASE WHEN {late} THEN {LAST} ELSE 0 END, {late} FROM ("
+            f"SELECT ARRAY(SELECT running FROM pg_snapshot_xip({upto}) AS running WHERE running > {first}) AS running, "
+            "ARRAY(SELECT ended FROM pg_snapshot_xip(held.passed) AS ended "
+            f"WHERE pg_visible_in_snapshot(ended, {upto})) AS ended "
+            # Each array is made once.
+            "OFFSET 0) AS seen CROSS JOIN LATERAL "
+            f"unnest({first} || seen.running || seen.ended, seen.running || {end} || seen.ended) "
+            f"WITH ORDINALITY AS edge(low, high, number) WHERE edge.low < edge.high OR {late}"
         )
 
     def _by_id(self, share: str) -> str:

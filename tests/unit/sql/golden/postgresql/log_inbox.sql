@@ -25,41 +25,41 @@ FROM public.order_inbox_items_positions AS held,
   (SELECT pg_current_snapshot() AS snapshot) AS now
 WHERE held.bucket = ANY(%s::int[])
   AND (held.batch IS NOT NULL
-       OR held.server <>
-         (SELECT system_identifier
-          FROM pg_control_system())
+       OR held.server <> coalesce(nullif(current_setting('boxengine.server', true), '')::bigint,
+                                    (SELECT set_config('boxengine.server', system_identifier::text, false)::bigint
+                                     FROM pg_control_system()))
        OR pg_snapshot_xmax(now.snapshot) < pg_snapshot_xmax(held.passed)
        OR EXISTS
          (SELECT i.*
           FROM
             (SELECT edge.low,
                     CASE
-                        WHEN edge.low = pg_snapshot_xmax(held.passed)
-                             AND pg_visible_in_snapshot(pg_snapshot_xmax(held.passed), now.snapshot) THEN 0
+                        WHEN edge.number > 1 + cardinality(seen.running)
+                             OR (edge.number = 1
+                                 AND pg_visible_in_snapshot(pg_snapshot_xmax(held.passed), now.snapshot)) THEN 0
                         ELSE 9223372036854775807
                     END,
                     edge.high,
-                    0,
-                    false
+                    CASE
+                        WHEN edge.number > 1 + cardinality(seen.running) THEN 9223372036854775807
+                        ELSE 0
+                    END,
+                    edge.number > 1 + cardinality(seen.running)
              FROM
-               (SELECT low,
-                       lead(low) OVER (
-                                       ORDER BY low) AS high
-                FROM
-                  (SELECT pg_snapshot_xmax(held.passed)
-                   UNION SELECT pg_snapshot_xmax(now.snapshot)
-                   UNION SELECT running
+               (SELECT ARRAY
+                  (SELECT running
                    FROM pg_snapshot_xip(now.snapshot) AS running
-                   WHERE running > pg_snapshot_xmax(held.passed)) AS edges(low)) AS edge
-             WHERE edge.high IS NOT NULL
-             UNION ALL SELECT ended,
-                              0,
-                              ended,
-                              9223372036854775807,
-                              true
-             FROM pg_snapshot_xip(held.passed) AS ended
-             WHERE pg_visible_in_snapshot(ended, now.snapshot)) AS span(low, after, high,
-                                                                        before, late)
+                   WHERE running > pg_snapshot_xmax(held.passed)) AS running,
+                       ARRAY
+                  (SELECT ended
+                   FROM pg_snapshot_xip(held.passed) AS ended
+                   WHERE pg_visible_in_snapshot(ended, now.snapshot)) AS ended
+                OFFSET 0) AS seen
+             CROSS JOIN LATERAL unnest(pg_snapshot_xmax(held.passed) || seen.running || seen.ended, seen.running || pg_snapshot_xmax(now.snapshot) || seen.ended) WITH
+             ORDINALITY AS edge(low, high, number)
+             WHERE edge.low < edge.high
+               OR edge.number > 1 + cardinality(seen.running)) AS span(low, after, high,
+                                                                       before, late)
           CROSS JOIN LATERAL
             (SELECT 1
              FROM public.order_inbox_items_log AS t
@@ -108,41 +108,41 @@ FROM public.order_inbox_items_positions AS held,
   (SELECT pg_current_snapshot() AS snapshot) AS now
 WHERE held.bucket = ANY(%s::int[])
   AND (held.batch IS NOT NULL
-       OR held.server <>
-         (SELECT system_identifier
-          FROM pg_control_system())
+       OR held.server <> coalesce(nullif(current_setting('boxengine.server', true), '')::bigint,
+                                    (SELECT set_config('boxengine.server', system_identifier::text, false)::bigint
+                                     FROM pg_control_system()))
        OR pg_snapshot_xmax(now.snapshot) < pg_snapshot_xmax(held.passed)
        OR EXISTS
          (SELECT i.*
           FROM
             (SELECT edge.low,
                     CASE
-                        WHEN edge.low = pg_snapshot_xmax(held.passed)
-                             AND pg_visible_in_snapshot(pg_snapshot_xmax(held.passed), now.snapshot) THEN 0
+                        WHEN edge.number > 1 + cardinality(seen.running)
+                             OR (edge.number = 1
+                                 AND pg_visible_in_snapshot(pg_snapshot_xmax(held.passed), now.snapshot)) THEN 0
                         ELSE 9223372036854775807
                     END,
                     edge.high,
-                    0,
-                    false
+                    CASE
+                        WHEN edge.number > 1 + cardinality(seen.running) THEN 9223372036854775807
+                        ELSE 0
+                    END,
+                    edge.number > 1 + cardinality(seen.running)
              FROM
-               (SELECT low,
-                       lead(low) OVER (
-                                       ORDER BY low) AS high
-                FROM
-                  (SELECT pg_snapshot_xmax(held.passed)
-                   UNION SELECT pg_snapshot_xmax(now.snapshot)
-                   UNION SELECT running
+               (SELECT ARRAY
+                  (SELECT running
                    FROM pg_snapshot_xip(now.snapshot) AS running
-                   WHERE running > pg_snapshot_xmax(held.passed)) AS edges(low)) AS edge
-             WHERE edge.high IS NOT NULL
-             UNION ALL SELECT ended,
-                              0,
-                              ended,
-                              9223372036854775807,
-                              true
-             FROM pg_snapshot_xip(held.passed) AS ended
-             WHERE pg_visible_in_snapshot(ended, now.snapshot)) AS span(low, after, high,
-                                                                        before, late)
+                   WHERE running > pg_snapshot_xmax(held.passed)) AS running,
+                       ARRAY
+                  (SELECT ended
+                   FROM pg_snapshot_xip(held.passed) AS ended
+                   WHERE pg_visible_in_snapshot(ended, now.snapshot)) AS ended
+                OFFSET 0) AS seen
+             CROSS JOIN LATERAL unnest(pg_snapshot_xmax(held.passed) || seen.running || seen.ended, seen.running || pg_snapshot_xmax(now.snapshot) || seen.ended) WITH
+             ORDINALITY AS edge(low, high, number)
+             WHERE edge.low < edge.high
+               OR edge.number > 1 + cardinality(seen.running)) AS span(low, after, high,
+                                                                       before, late)
           CROSS JOIN LATERAL
             (SELECT 1
              FROM public.order_inbox_items_log AS t
@@ -199,41 +199,41 @@ FROM public.order_inbox_items_positions AS held,
   (SELECT pg_current_snapshot() AS snapshot) AS now
 WHERE held.bucket = ANY(%s::int[])
   AND (held.batch IS NOT NULL
-       OR held.server <>
-         (SELECT system_identifier
-          FROM pg_control_system())
+       OR held.server <> coalesce(nullif(current_setting('boxengine.server', true), '')::bigint,
+                                    (SELECT set_config('boxengine.server', system_identifier::text, false)::bigint
+                                     FROM pg_control_system()))
        OR pg_snapshot_xmax(now.snapshot) < pg_snapshot_xmax(held.passed)
        OR EXISTS
          (SELECT i.*
           FROM
             (SELECT edge.low,
                     CASE
-                        WHEN edge.low = pg_snapshot_xmax(held.passed)
-                             AND pg_visible_in_snapshot(pg_snapshot_xmax(held.passed), now.snapshot) THEN 0
+                        WHEN edge.number > 1 + cardinality(seen.running)
+                             OR (edge.number = 1
+                                 AND pg_visible_in_snapshot(pg_snapshot_xmax(held.passed), now.snapshot)) THEN 0
                         ELSE 9223372036854775807
                     END,
                     edge.high,
-                    0,
-                    false
+                    CASE
+                        WHEN edge.number > 1 + cardinality(seen.running) THEN 9223372036854775807
+                        ELSE 0
+                    END,
+                    edge.number > 1 + cardinality(seen.running)
              FROM
-               (SELECT low,
-                       lead(low) OVER (
-                                       ORDER BY low) AS high
-                FROM
-                  (SELECT pg_snapshot_xmax(held.passed)
-                   UNION SELECT pg_snapshot_xmax(now.snapshot)
-                   UNION SELECT running
+               (SELECT ARRAY
+                  (SELECT running
                    FROM pg_snapshot_xip(now.snapshot) AS running
-                   WHERE running > pg_snapshot_xmax(held.passed)) AS edges(low)) AS edge
-             WHERE edge.high IS NOT NULL
-             UNION ALL SELECT ended,
-                              0,
-                              ended,
-                              9223372036854775807,
-                              true
-             FROM pg_snapshot_xip(held.passed) AS ended
-             WHERE pg_visible_in_snapshot(ended, now.snapshot)) AS span(low, after, high,
-                                                                        before, late)
+                   WHERE running > pg_snapshot_xmax(held.passed)) AS running,
+                       ARRAY
+                  (SELECT ended
+                   FROM pg_snapshot_xip(held.passed) AS ended
+                   WHERE pg_visible_in_snapshot(ended, now.snapshot)) AS ended
+                OFFSET 0) AS seen
+             CROSS JOIN LATERAL unnest(pg_snapshot_xmax(held.passed) || seen.running || seen.ended, seen.running || pg_snapshot_xmax(now.snapshot) || seen.ended) WITH
+             ORDINALITY AS edge(low, high, number)
+             WHERE edge.low < edge.high
+               OR edge.number > 1 + cardinality(seen.running)) AS span(low, after, high,
+                                                                       before, late)
           CROSS JOIN LATERAL
             (SELECT 1
              FROM public.order_inbox_items_log AS t
@@ -274,9 +274,9 @@ SELECT now.snapshot,
        held.ceiling,
        held.high,
        held.turn,
-       held.server =
-  (SELECT system_identifier
-   FROM pg_control_system()),
+       held.server = coalesce(nullif(current_setting('boxengine.server', true), '')::bigint,
+                                (SELECT set_config('boxengine.server', system_identifier::text, false)::bigint
+                                 FROM pg_control_system())),
        false
 FROM
   (SELECT set_config('boxengine.snapshot', pg_current_snapshot()::text, true) AS snapshot) AS now
@@ -314,32 +314,32 @@ WITH held AS MATERIALIZED
       FROM
         (SELECT edge.low,
                 CASE
-                    WHEN edge.low = pg_snapshot_xmax(held.passed)
-                         AND pg_visible_in_snapshot(pg_snapshot_xmax(held.passed), held.upto) THEN 0
+                    WHEN edge.number > 1 + cardinality(seen.running)
+                         OR (edge.number = 1
+                             AND pg_visible_in_snapshot(pg_snapshot_xmax(held.passed), held.upto)) THEN 0
                     ELSE 9223372036854775807
                 END,
                 edge.high,
-                0,
-                false
+                CASE
+                    WHEN edge.number > 1 + cardinality(seen.running) THEN 9223372036854775807
+                    ELSE 0
+                END,
+                edge.number > 1 + cardinality(seen.running)
          FROM
-           (SELECT low,
-                   lead(low) OVER (
-                                   ORDER BY low) AS high
-            FROM
-              (SELECT pg_snapshot_xmax(held.passed)
-               UNION SELECT pg_snapshot_xmax(held.upto)
-               UNION SELECT running
+           (SELECT ARRAY
+              (SELECT running
                FROM pg_snapshot_xip(held.upto) AS running
-               WHERE running > pg_snapshot_xmax(held.passed)) AS edges(low)) AS edge
-         WHERE edge.high IS NOT NULL
-         UNION ALL SELECT ended,
-                          0,
-                          ended,
-                          9223372036854775807,
-                          true
-         FROM pg_snapshot_xip(held.passed) AS ended
-         WHERE pg_visible_in_snapshot(ended, held.upto)) AS span(low, after, high,
-                                                                 before, late)
+               WHERE running > pg_snapshot_xmax(held.passed)) AS running,
+                   ARRAY
+              (SELECT ended
+               FROM pg_snapshot_xip(held.passed) AS ended
+               WHERE pg_visible_in_snapshot(ended, held.upto)) AS ended
+            OFFSET 0) AS seen
+         CROSS JOIN LATERAL unnest(pg_snapshot_xmax(held.passed) || seen.running || seen.ended, seen.running || pg_snapshot_xmax(held.upto) || seen.ended) WITH
+         ORDINALITY AS edge(low, high, number)
+         WHERE edge.low < edge.high
+           OR edge.number > 1 + cardinality(seen.running)) AS span(low, after, high,
+                                                                   before, late)
       CROSS JOIN LATERAL
         (SELECT t.id,
                 t.uuid::text,
@@ -492,32 +492,32 @@ CROSS JOIN LATERAL
    FROM
      (SELECT edge.low,
              CASE
-                 WHEN edge.low = pg_snapshot_xmax(held.passed)
-                      AND pg_visible_in_snapshot(pg_snapshot_xmax(held.passed), held.upto) THEN 0
+                 WHEN edge.number > 1 + cardinality(seen.running)
+                      OR (edge.number = 1
+                          AND pg_visible_in_snapshot(pg_snapshot_xmax(held.passed), held.upto)) THEN 0
                  ELSE 9223372036854775807
              END,
              edge.high,
-             0,
-             false
+             CASE
+                 WHEN edge.number > 1 + cardinality(seen.running) THEN 9223372036854775807
+                 ELSE 0
+             END,
+             edge.number > 1 + cardinality(seen.running)
       FROM
-        (SELECT low,
-                lead(low) OVER (
-                                ORDER BY low) AS high
-         FROM
-           (SELECT pg_snapshot_xmax(held.passed)
-            UNION SELECT pg_snapshot_xmax(held.upto)
-            UNION SELECT running
+        (SELECT ARRAY
+           (SELECT running
             FROM pg_snapshot_xip(held.upto) AS running
-            WHERE running > pg_snapshot_xmax(held.passed)) AS edges(low)) AS edge
-      WHERE edge.high IS NOT NULL
-      UNION ALL SELECT ended,
-                       0,
-                       ended,
-                       9223372036854775807,
-                       true
-      FROM pg_snapshot_xip(held.passed) AS ended
-      WHERE pg_visible_in_snapshot(ended, held.upto)) AS span(low, after, high,
-                                                              before, late)
+            WHERE running > pg_snapshot_xmax(held.passed)) AS running,
+                ARRAY
+           (SELECT ended
+            FROM pg_snapshot_xip(held.passed) AS ended
+            WHERE pg_visible_in_snapshot(ended, held.upto)) AS ended
+         OFFSET 0) AS seen
+      CROSS JOIN LATERAL unnest(pg_snapshot_xmax(held.passed) || seen.running || seen.ended, seen.running || pg_snapshot_xmax(held.upto) || seen.ended) WITH
+      ORDINALITY AS edge(low, high, number)
+      WHERE edge.low < edge.high
+        OR edge.number > 1 + cardinality(seen.running)) AS span(low, after, high,
+                                                                before, late)
    CROSS JOIN LATERAL
      (SELECT t.id,
              span.late
@@ -713,32 +713,32 @@ FROM
       FROM
         (SELECT edge.low,
                 CASE
-                    WHEN edge.low = pg_snapshot_xmax(held.passed)
-                         AND pg_visible_in_snapshot(pg_snapshot_xmax(held.passed), held.upto) THEN 0
+                    WHEN edge.number > 1 + cardinality(seen.running)
+                         OR (edge.number = 1
+                             AND pg_visible_in_snapshot(pg_snapshot_xmax(held.passed), held.upto)) THEN 0
                     ELSE 9223372036854775807
                 END,
                 edge.high,
-                0,
-                false
+                CASE
+                    WHEN edge.number > 1 + cardinality(seen.running) THEN 9223372036854775807
+                    ELSE 0
+                END,
+                edge.number > 1 + cardinality(seen.running)
          FROM
-           (SELECT low,
-                   lead(low) OVER (
-                                   ORDER BY low) AS high
-            FROM
-              (SELECT pg_snapshot_xmax(held.passed)
-               UNION SELECT pg_snapshot_xmax(held.upto)
-               UNION SELECT running
+           (SELECT ARRAY
+              (SELECT running
                FROM pg_snapshot_xip(held.upto) AS running
-               WHERE running > pg_snapshot_xmax(held.passed)) AS edges(low)) AS edge
-         WHERE edge.high IS NOT NULL
-         UNION ALL SELECT ended,
-                          0,
-                          ended,
-                          9223372036854775807,
-                          true
-         FROM pg_snapshot_xip(held.passed) AS ended
-         WHERE pg_visible_in_snapshot(ended, held.upto)) AS span(low, after, high,
-                                                                 before, late)
+               WHERE running > pg_snapshot_xmax(held.passed)) AS running,
+                   ARRAY
+              (SELECT ended
+               FROM pg_snapshot_xip(held.passed) AS ended
+               WHERE pg_visible_in_snapshot(ended, held.upto)) AS ended
+            OFFSET 0) AS seen
+         CROSS JOIN LATERAL unnest(pg_snapshot_xmax(held.passed) || seen.running || seen.ended, seen.running || pg_snapshot_xmax(held.upto) || seen.ended) WITH
+         ORDINALITY AS edge(low, high, number)
+         WHERE edge.low < edge.high
+           OR edge.number > 1 + cardinality(seen.running)) AS span(low, after, high,
+                                                                   before, late)
       CROSS JOIN LATERAL
         (SELECT t.created_at
          FROM public.order_inbox_items_log AS t
@@ -972,32 +972,32 @@ FROM
       FROM
         (SELECT edge.low,
                 CASE
-                    WHEN edge.low = pg_snapshot_xmax(held.passed)
-                         AND pg_visible_in_snapshot(pg_snapshot_xmax(held.passed), held.upto) THEN 0
+                    WHEN edge.number > 1 + cardinality(seen.running)
+                         OR (edge.number = 1
+                             AND pg_visible_in_snapshot(pg_snapshot_xmax(held.passed), held.upto)) THEN 0
                     ELSE 9223372036854775807
                 END,
                 edge.high,
-                0,
-                false
+                CASE
+                    WHEN edge.number > 1 + cardinality(seen.running) THEN 9223372036854775807
+                    ELSE 0
+                END,
+                edge.number > 1 + cardinality(seen.running)
          FROM
-           (SELECT low,
-                   lead(low) OVER (
-                                   ORDER BY low) AS high
-            FROM
-              (SELECT pg_snapshot_xmax(held.passed)
-               UNION SELECT pg_snapshot_xmax(held.upto)
-               UNION SELECT running
+           (SELECT ARRAY
+              (SELECT running
                FROM pg_snapshot_xip(held.upto) AS running
-               WHERE running > pg_snapshot_xmax(held.passed)) AS edges(low)) AS edge
-         WHERE edge.high IS NOT NULL
-         UNION ALL SELECT ended,
-                          0,
-                          ended,
-                          9223372036854775807,
-                          true
-         FROM pg_snapshot_xip(held.passed) AS ended
-         WHERE pg_visible_in_snapshot(ended, held.upto)) AS span(low, after, high,
-                                                                 before, late)
+               WHERE running > pg_snapshot_xmax(held.passed)) AS running,
+                   ARRAY
+              (SELECT ended
+               FROM pg_snapshot_xip(held.passed) AS ended
+               WHERE pg_visible_in_snapshot(ended, held.upto)) AS ended
+            OFFSET 0) AS seen
+         CROSS JOIN LATERAL unnest(pg_snapshot_xmax(held.passed) || seen.running || seen.ended, seen.running || pg_snapshot_xmax(held.upto) || seen.ended) WITH
+         ORDINALITY AS edge(low, high, number)
+         WHERE edge.low < edge.high
+           OR edge.number > 1 + cardinality(seen.running)) AS span(low, after, high,
+                                                                   before, late)
       CROSS JOIN LATERAL
         (SELECT t.created_at
          FROM public.order_inbox_items_log AS t
