@@ -183,8 +183,14 @@ def give(
         share: how many rows of the side table were requested per bucket.
         limit: the most rows to return.
     """
-    crowded = {bucket for bucket, number in Counter(map(bucket_of, side)).items() if number >= share}
-    kept = {bucket: reading for bucket, reading in readings.items() if bucket not in crowded}
+    crowded = (
+        {bucket for bucket, number in Counter(map(bucket_of, side)).items() if number >= share} if side else set[int]()
+    )
+    kept = (
+        {bucket: reading for bucket, reading in readings.items() if bucket not in crowded}
+        if crowded
+        else dict(readings)
+    )
     going = [row for row in logged if bucket_of(row) in kept] if crowded else logged
     rows = sorted([*side, *going], key=id_of)
     left = set(map(bucket_of, rows[limit:])) if len(rows) > limit else set[int]()

@@ -124,7 +124,7 @@ class Step:
             with suppress(psycopg.OperationalError):
                 server.exit_pipeline_mode()
         prepared.names[self] = names
-        decoder = Transformer(connection)
+        decoder = prepared.decoder or Transformer(connection)
         return [Answer(result, decoder) for result in results[-len(values) :]]
 
     def _run_by_cursors(self, connection: Any, values: Sequence[Sequence[str | int]]) -> Sequence[Cursor]:
@@ -140,9 +140,11 @@ class Step:
 class _Prepared:
     """The steps that are prepared on one connection."""
 
-    def __init__(self, *, allowed: bool) -> None:
+    def __init__(self, *, allowed: bool, decoder: abc.Transformer | None = None) -> None:
         self.allowed = allowed
         """Whether any may be."""
+        self.decoder = decoder
+        """What decodes their answers, with what it has found out about their types; None: it is made anew for each."""
         self.names: dict[Step, Names] = {}
         self._old: list[bytes] = []
         """Statements that nobody uses any more."""
@@ -171,7 +173,9 @@ def _prepared_on(connection: Any) -> _Prepared:
     if not isinstance(connection, psycopg.Connection):
         return _Prepared(allowed=False)  # it adds comments
     allowed = connection.prepare_threshold is not None and not is_pooled(connection)
-    return _PREPARED.setdefault(connection, _Prepared(allowed=allowed))
+    # It must not know the connection, which would then live for as long as the books that are kept on it.
+    decoder = Transformer(connection.adapters) if connection.info.encoding == "utf-8" else None
+    return _PREPARED.setdefault(connection, _Prepared(allowed=allowed, decoder=decoder))
 
 
 def _results(server: pq.abc.PGconn, count: int) -> list[pq.abc.PGresult]:
@@ -184,14 +188,20 @@ def _results(server: pq.abc.PGconn, count: int) -> list[pq.abc.PGresult]:
         _wait(server, select.POLLIN | select.POLLOUT)
     results: list[pq.abc.PGresult] = []
     # Each statement's results end with None, and the pipeline with a result of its own, which has none behind it.
-    for _ in range(count):
-        while (result := _next(server)) is not None:
-            if result.status in _FAILURES:
-                _skip(server)
-                raise error_from_result(result)
+    left = count
+    while True:
+        while server.is_busy():
+            _wait(server, select.POLLIN)
+        result = server.get_result()  # as in ``_next``, without a call for each of them
+        if result is None:
+            left -= 1
+        elif not left:
+            return results
+        elif result.status in _FAILURES:
+            _skip(server)
+            raise error_from_result(result)
+        else:
             results.append(result)
-    _next(server)
-    return results
 
 
 def _next(server: pq.abc.PGconn) -> pq.abc.PGresult | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -138,8 +137,8 @@ class LogStatements(PostgresStatements):
 
     def for_claim(self) -> Self:
         """A copy for one claim, because what the claim has read decides how far its settlement moves the positions."""
-        own = copy(self)
-        own._claimed = _Claimed()  # noqa: SLF001 - of this very class
+        own = object.__new__(type(self))  # what copy.copy does in the end
+        own.__dict__.update(self.__dict__, _claimed=_Claimed())
         return own
 
     # ── what is there ────────────────────────────────────────────────────────────────────────────────
