@@ -77,11 +77,11 @@ class Single:
         """True where the transports took the item and no middleware objects; else what failed first."""
         passage = Passage(self._middlewares, self._carry, item)
         passage.run()
+        if passage.problem is None:
+            return True if passage.arrived else KEPT_BACK
         if isinstance(passage.problem, BaseException):
             raise passage.problem
-        if passage.problem is not None:
-            return passage.problem
-        return True if passage.arrived else KEPT_BACK
+        return passage.problem
 
     def _carry(self, item: Item) -> Result:
         """The item through all its transports; True, or the answer of the first that fails, which ends it."""

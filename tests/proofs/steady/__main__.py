@@ -98,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
         "--open-for", type=float, default=120.0, help="seconds that each of them stays open; 120 unless told"
     )
     parser.add_argument(
-        "--hour", type=float, default=15.0, help="seconds that an hour of the retention has; 15 unless told"
+        "--hour", type=float, default=30.0, help="seconds that an hour of the retention has; 30 unless told"
     )
     parser.add_argument("--rate", type=float, default=5000.0, help="items per second; 5000 unless told")
     parser.add_argument("--batch", type=int, default=25, help="items of a transaction; 25 unless told")

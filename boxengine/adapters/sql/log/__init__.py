@@ -19,6 +19,8 @@ transaction that got its id early may write its item late.
 **A claim** (``statements``) takes the buckets' locks as ever, and in the same round trip reads positions, the current
 snapshot, the rows (``reading``) and what is due in the side table (``texts``). It asks for the snapshot before it
 writes anything: a transaction sees its own rows, and what a handler puts into the log must come with a later snapshot.
+A claim of many buckets goes from one to the next until it is full (``Portions`` in ``domain/log_progress``). It knows nothing of
+buckets to which it has not come, and moves no position of theirs; they come first in the next claim.
 
 **A settlement** writes in one transaction: the outcomes of side rows; a copy in the side table of each item that failed,
 with its outcome; and the new positions (``domain/log_progress``). An item without an outcome that stands before a settled
