@@ -7,7 +7,6 @@ from collections.abc import Callable
 from boxengine.domain.box import Box
 from boxengine.engine.delivering.work import Errand
 
-
 LOOK = 0.05
 """Seconds between two questions whether the box is paused. Items that take microseconds need not ask each time."""
 
