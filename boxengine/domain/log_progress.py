@@ -108,13 +108,16 @@ class Portions:
     each. None: no limit, so that the claim comes to all of them."""
 
     @classmethod
-    def filling(cls, limit: int, *, buckets: int, under_way: int) -> Self:
-        """Args:
-        buckets: how many there are.
-        under_way: how many of them are in the middle of a batch.
-        """
+    def filling(cls, limit: int, *, buckets: int) -> Self:
+        """For a claim of so many buckets, none of which is in the middle of a batch."""
         share = max(1, limit // max(1, buckets))
-        return cls(share=share, most=max(share, limit // PARTS), room=max(1, limit - share * under_way) + PARTS)
+        return cls(share=share, most=max(share, limit // PARTS), room=max(1, limit) + PARTS)
+
+    def beside(self, under_way: int) -> Self:
+        """The same where so many of the buckets are in the middle of a batch."""
+        if self.room is None:
+            return self
+        return replace(self, room=max(1, self.room - PARTS - self.share * under_way) + PARTS)
 
     @classmethod
     def even(cls, limit: int, *, buckets: int) -> Self:

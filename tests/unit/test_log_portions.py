@@ -8,7 +8,7 @@ NO_BUCKETS: frozenset[int] = frozenset()
 
 
 def filling(limit: int = 100, *, buckets: int = 10, under_way: int = 0) -> Portions:
-    return Portions.filling(limit, buckets=buckets, under_way=under_way)
+    return Portions.filling(limit, buckets=buckets).beside(under_way)
 
 
 def test_a_bucket_that_begins_a_batch_may_take_a_quarter_of_the_claim() -> None:

@@ -203,7 +203,7 @@ class MemoryLog:
         if self._box.strict_order is StrictOrder.BUCKET:
             return Portions.even(limit, buckets=len(granted))
         under_way = sum(self._positions[bucket].batch is not None for bucket in granted)
-        return Portions.filling(limit, buckets=len(granted), under_way=under_way)
+        return Portions.filling(limit, buckets=len(granted)).beside(under_way)
 
     def _beginning(self, positions: Sequence[Position], upto: str, portions: Portions) -> dict[int, int]:
         """How many rows are read of each bucket that begins a batch."""

@@ -87,7 +87,6 @@ class _Found(NamedTuple):
     granted: list[int]
     now: datetime
     limit: int
-    portions: Portions
     unread: frozenset[int]
     """Buckets that the claim has not come to."""
     side: list[Row]
@@ -115,7 +114,6 @@ class LogStatements(PostgresStatements):
         # A log that rests would take the room of others.
         self._fills = self.strict_order is not StrictOrder.BUCKET
         self._next = questions.next_rows(fills=self._fills)
-        self._limits_of_next = self._next.count("%s")
         self._claiming_from_log = Step(
             self._texts.take_locks(_OF_A_CLAIM),
             # The snapshot comes before anything that gives this transaction a number of its own.
@@ -191,12 +189,12 @@ class LogStatements(PostgresStatements):
                 cursor.connection.execute(f"RESET {name}", prepare=False)
 
     def claim_plain(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
-        wanted = _numbers(buckets)
+        wanted, portions = _numbers(buckets), self._portions(limit, len(buckets))
         locks, places, log, beside = self._claiming_from_log.run(
             cursor,
             (self._idle_timeout, wanted, self._space),
             (),
-            [limit] * self._limits_of_next,
+            Questions.limits(portions, limit),
             (wanted, _numbers(buckets.values()), limit),
         )
         granted, moment, *_ = locks.fetchone()
@@ -205,9 +203,8 @@ class LogStatements(PostgresStatements):
         side, others = self._fetch(beside, now)
         unreadable |= others
         held, of_bucket = self._held(granted, places.fetchall()), _by_bucket(logged)
-        portions = self._portions(limit, len(granted), held.under_way)
         beginning = [each.bucket for each in held.positions if each.floor is None]
-        sorted_out = portions.sort_out(_counts(of_bucket, beginning))
+        sorted_out = portions.beside(held.under_way).sort_out(_counts(of_bucket, beginning))
         bounds = self._measured_anew(cursor, sorted_out, of_bucket, now, unreadable)
         readings = {
             each.bucket: self._reading(
@@ -220,13 +217,11 @@ class LogStatements(PostgresStatements):
         logged = [row for bucket in readings for row in of_bucket.get(bucket, ())]
         if self._parks:
             logged = [row[:ROW_FIELDS] for row in logged if not row[_PARKED]]
-        found = _Found(granted, now, limit, portions, sorted_out.unread, side, logged, unreadable)
+        found = _Found(granted, now, limit, sorted_out.unread, side, logged, unreadable)
         return self._taken(found, readings)
 
-    def _portions(self, limit: int, buckets: int, under_way: int) -> Portions:
-        if self._fills:
-            return Portions.filling(limit, buckets=buckets, under_way=under_way)
-        return Portions.even(limit, buckets=buckets)
+    def _portions(self, limit: int, buckets: int) -> Portions:
+        return (Portions.filling if self._fills else Portions.even)(limit, buckets=buckets)
 
     def _reading(
         self,
@@ -328,12 +323,13 @@ class LogStatements(PostgresStatements):
         return bounds
 
     def _taken(self, found: _Found, readings: Mapping[int, Reading]) -> Taken:
+        share = max(1, found.limit // max(1, len(found.granted)))
         given = give(
             found.side,
             found.logged,
             readings,
             unread=found.unread,
-            share=found.portions.share,
+            share=share,
             limit=found.limit,
             id_of=_id_of,
             bucket_of=_bucket_of,
@@ -342,7 +338,7 @@ class LogStatements(PostgresStatements):
         return Taken(
             found.granted,
             found.now,
-            found.portions.share,
+            share,
             given.rows,
             unreadable=found.unreadable,
             exhausted=frozenset(found.granted) - given.waiting,
