@@ -23,7 +23,7 @@ from boxengine.engine.delivering.follow_up import FollowUp
 from boxengine.engine.delivering.gone import GoneRows
 from boxengine.engine.delivering.holding import Holding
 from boxengine.engine.delivering.keeper import LeaseKeeper
-from boxengine.engine.delivering.sizing import ROWS, Sizing, worth_sharing
+from boxengine.engine.delivering.sizing import ROWS, Sizing, is_backlog, worth_sharing
 from boxengine.engine.delivering.taking import Taking
 from boxengine.engine.delivering.work import Work
 from boxengine.engine.polling.pauses import PauseWatch
@@ -168,7 +168,7 @@ class Processor:
             if drain.buckets and (self._stopping.is_set() or now >= turn_over):
                 drain.hand_back()
                 return Ending.TIMEOUT if now >= cutoff else Ending.PROCESSED
-            if worth_sharing(report):
+            if is_backlog(report):
                 # What was left to this thread is for all of them.
                 self._taking.hand_out()
             elif drain.buckets and self._taking.gathering.waits(drain.box):

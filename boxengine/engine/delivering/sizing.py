@@ -24,6 +24,9 @@ CAREFUL_ITEMS = 250
 hand; an item beyond these costs a few more deaths before it is found."""
 WORTH_SHARING = 100
 """A batch with this many rows suggests that its buckets have many more."""
+BACKLOG = 1000
+"""A batch with this many rows says that one thread is not enough. With fewer it has fallen behind for a moment only, and catches
+up sooner by itself than four threads would with smaller batches: at 5,000 items/s these made p99 50 ms where it is 16."""
 AT_ONCE = 0.005
 """Seconds that the transports of a batch take where they answer at once. More threads gain nothing there."""
 FEWEST = 4
@@ -78,6 +81,11 @@ def times_large(box: Box) -> int:
 def worth_sharing(report: Report) -> bool:
     """Whether the buckets seem to have more than one thread should keep to itself."""
     return report.claimed >= WORTH_SHARING
+
+
+def is_backlog(report: Report) -> bool:
+    """Whether the rows are for several threads, whatever was left to one of them."""
+    return report.claimed >= BACKLOG
 
 
 def is_quick(report: Report) -> bool:

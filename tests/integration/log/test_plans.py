@@ -39,10 +39,10 @@ HELD = "{0,1,2,3,4,5,6,7}"
 SHARES = (10,) * 6
 ASKED: Mapping[str, tuple[tuple[Any, ...], set[str]]] = {
     "_next": (SHARES, {XACT, ID}),
-    "_measure": ((HELD, HELD), {XACT}),
-    "_measured": ((HELD, HELD, HELD, *SHARES[:2]), {XACT, ID}),
+    "measure": ((HELD, HELD), {XACT}),
+    "measured_rows": ((HELD, HELD, HELD, *SHARES[:2]), {XACT, ID}),
     "_beyond": ((HELD, 10, 10), {XACT}),
-    "_followed": ((HELD,), {XACT}),
+    "followed": ((HELD,), {XACT}),
     "_waiting_buckets": ((HELD,), {XACT}),
 }
 
@@ -76,7 +76,7 @@ def test_no_question_walks_over_what_was_delivered(stale: Bench) -> None:
         )
         driver: Any = connection.connection.driver_connection
         for question, (values, indexes) in ASKED.items():
-            text = f"EXPLAIN (ANALYZE, FORMAT JSON) {getattr(statements, question)}"
+            text = f"EXPLAIN (ANALYZE, FORMAT JSON) {text_of(statements, question)}"
             (plan,) = driver.execute(text, values).fetchone()
             scans = [node for node in nodes(plan[0]["Plan"]) if node.get("Relation Name") in LOGS]
             assert scans
@@ -99,9 +99,9 @@ _PLACES = [[0] * BUCKETS] * 4
 OF_A_CLAIM: Mapping[str, tuple[Any, ...]] = {
     "_where": (),
     "_next": SHARES,
-    "_measure": (HELD, HELD),
-    "_measured": (HELD, HELD, HELD, *SHARES[:2]),
-    "_followed": (HELD,),
+    "measure": (HELD, HELD),
+    "measured_rows": (HELD, HELD, HELD, *SHARES[:2]),
+    "followed": (HELD,),
     "_move": ([*range(BUCKETS)], ["9:9:"] * BUCKETS, [None] * BUCKETS, *_PLACES, [MOVES] * BUCKETS, BUCKETS),
 }
 
@@ -125,7 +125,7 @@ def test_no_look_of_a_claim_walks_over_positions_that_died_while_a_transaction_s
             driver: Any = claim.connection.driver_connection
             driver.execute(statements._where)  # the snapshot, and the lowest transaction
             for question, values in OF_A_CLAIM.items():
-                text = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {getattr(statements, question)}"
+                text = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {text_of(statements, question)}"
                 (plan,) = driver.execute(text, values).fetchone()
                 looks = [
                     node
@@ -137,6 +137,11 @@ def test_no_look_of_a_claim_walks_over_positions_that_died_while_a_transaction_s
                     blocks = node["Shared Hit Blocks"] + node["Shared Read Blocks"]
                     assert blocks <= MOST_BLOCKS * BUCKETS, (question, blocks)
     bench.engine.dispose()
+
+
+def text_of(statements: LogStatements, question: str) -> str:
+    """Of a claim's statements by attribute, of a look's by its name."""
+    return str(getattr(statements._questions, question, None) or getattr(statements, question))
 
 
 def has_met_rows(node: Mapping[str, Any]) -> bool:

@@ -20,7 +20,7 @@ from boxengine.engine.delivering import gathering, taking
 from boxengine.engine.delivering.idle import IdleThreads, Turn
 from boxengine.engine.delivering.keeper import LeaseKeeper
 from boxengine.engine.delivering.processor import ProcessLimits, Processor
-from boxengine.engine.delivering.sizing import WORTH_SHARING
+from boxengine.engine.delivering.sizing import BACKLOG
 from boxengine.engine.delivering.taking import FEW
 from boxengine.engine.delivering.work import Errand, Report
 from boxengine.engine.observation import NullObserver
@@ -274,7 +274,7 @@ class Brief:
         while not self.go_on.acquire(timeout=0.01) and not self.open.is_set():
             pass
         if self.has_more and not self.open.is_set():
-            return Report(claimed=WORTH_SHARING, positions=errand.positions)
+            return Report(claimed=BACKLOG, positions=errand.positions)
         return Report(claimed=1, exhausted=frozenset(errand.positions))
 
 

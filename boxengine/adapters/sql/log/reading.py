@@ -7,7 +7,7 @@ delivered.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from boxengine.adapters.sql.dialects.postgresql_texts import WITHOUT_ZONE
 from boxengine.adapters.sql.log.tables import BUCKET, XACT, LogTable
@@ -253,3 +253,8 @@ def item_columns(found: LogTable, *, light: int) -> str:
 def array(values: Sequence[object]) -> str:
     """An array as PostgreSQL writes it, of numbers or snapshots."""
     return "{" + ",".join("NULL" if each is None else f'"{each}"' for each in values) + "}"
+
+
+def numbers(of: Iterable[int]) -> str:
+    """The same of numbers alone, in less time."""
+    return "{" + ",".join(map(str, of)) + "}"

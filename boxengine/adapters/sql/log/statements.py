@@ -3,42 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from boxengine.adapters.sql.connecting.cursors import Cursor
 from boxengine.adapters.sql.connecting.pooler import committing
 from boxengine.adapters.sql.connecting.round_trip import Step
-from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, ROW_FIELDS, Row, Taken
+from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Row, Taken
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light
 from boxengine.adapters.sql.dialects.postgresql import ONE_PLAN, PostgresStatements
+from boxengine.adapters.sql.log.look import Held, Look, Questions
 from boxengine.adapters.sql.log.moved import REASON, ForeignPositions
 from boxengine.adapters.sql.log.partitions import span_of
-from boxengine.adapters.sql.log.reading import Reading as Questions
-from boxengine.adapters.sql.log.reading import array, item_columns
+from boxengine.adapters.sql.log.reading import Reading as Texts
+from boxengine.adapters.sql.log.reading import array, item_columns, numbers
 from boxengine.adapters.sql.log.tables import BUCKET, LogTable
 from boxengine.adapters.sql.log.texts import LogTexts
 from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item, Status
 from boxengine.domain.job import ANY_ID
-from boxengine.domain.log_progress import Move, Portions, Position, Reading, SortedOut, give, has_gone_back, move
+from boxengine.domain.log_progress import Move, Portions, Position, Reading, give, has_gone_back, move
 from boxengine.domain.outcome import Settlement
 from boxengine.errors import BoxError, StoreUnavailable
 from boxengine.ports import PendingRow
 
 _OF_A_CLAIM = {**ONE_PLAN, "jit": "off"}
 """Settings of its transaction."""
-_PARKED = ROW_FIELDS
-"""Behind an item's fields, under strict order by key alone."""
 _NUMBERS = ("place", "floor", "ceiling", "high", "turn")
 """Of a position, in the order of its columns."""
-_SHARES_BY_ID = 2
-"""How often a statement by id asks for its limit."""
 _ID, _BUCKET = 0, Item._fields.index("bucket")
 _id_of, _bucket_of = itemgetter(_ID), itemgetter(_BUCKET)
 
@@ -72,29 +68,6 @@ class _Claimed:
         return {each: reading.position.bucket for reading in self._read for each in reading.ids}
 
 
-class _Held(NamedTuple):
-    snapshot: str
-    """Of the statement that read the positions."""
-    positions: Sequence[Position]
-    """Of the buckets whose log may be read."""
-    under_way: int
-    """How many buckets are in the middle of a batch."""
-
-
-class _Found(NamedTuple):
-    """What a claim's statements have found."""
-
-    granted: list[int]
-    now: datetime
-    limit: int
-    unread: frozenset[int]
-    """Buckets that the claim has not come to."""
-    side: list[Row]
-    logged: list[Row]
-    """Without rows that must wait for others of their key."""
-    unreadable: dict[int, str]
-
-
 class LogStatements(PostgresStatements):
     """The statements of one log box. "Rows" means those of the side table, unless the log is named."""
 
@@ -109,7 +82,7 @@ class LogStatements(PostgresStatements):
         both = LogTexts(self._table, found, self._texts)
         columns = item_columns(found, light=light)
         self._parks = self.strict_order is StrictOrder.KEY
-        questions = Questions(found, f"{columns}, {both.is_parked()}" if self._parks else columns)
+        questions = Texts(found, f"{columns}, {both.is_parked()}" if self._parks else columns)
         self._where = questions.positions(blocked=both.is_blocked())
         # A log that rests would take the room of others.
         self._fills = self.strict_order is not StrictOrder.BUCKET
@@ -122,9 +95,7 @@ class LogStatements(PostgresStatements):
             self._next,
             self._read,
         )
-        self._measure = questions.measure()
-        self._measured = questions.measured_rows("%s")
-        self._followed = questions.followed()
+        self._questions = Questions(questions.measure(), questions.measured_rows("%s"), questions.followed())
         self._beyond = questions.beyond("t.created_at", limit="%s")
         self._waiting_buckets = (
             f"SELECT held.bucket FROM {self._positions} AS held, (SELECT pg_current_snapshot() AS snapshot) AS now "
@@ -157,7 +128,7 @@ class LogStatements(PostgresStatements):
         return found + [(bucket, 0.0) for bucket in self._waiting_in_log(cursor, buckets) if bucket not in known]
 
     def pending_in_log(self, cursor: Cursor, limit: int) -> int:
-        values = (_numbers(self._table.box.buckets), limit, limit, limit)
+        values = (numbers(self._table.box.buckets), limit, limit, limit)
         cursor.execute(f"SELECT count(*) FROM ({self._beyond} LIMIT %s) AS waiting", values)
         return int(cursor.fetchone()[0])
 
@@ -166,13 +137,13 @@ class LogStatements(PostgresStatements):
         return min((moment for moment in both if moment is not None), default=None)
 
     def unread_since(self, cursor: Cursor) -> datetime | None:
-        values = (_numbers(self._table.box.buckets), LOOKED_AT, LOOKED_AT)
+        values = (numbers(self._table.box.buckets), LOOKED_AT, LOOKED_AT)
         cursor.execute(f"SELECT min(waiting.created_at) FROM ({self._beyond}) AS waiting", values)
         (first,) = cursor.fetchone()
         return None if first is None else first.astimezone(UTC)
 
     def _waiting_in_log(self, cursor: Cursor, buckets: Iterable[int]) -> list[int]:
-        cursor.execute(self._waiting_buckets, (_numbers(buckets),), prepare=True)
+        cursor.execute(self._waiting_buckets, (numbers(buckets),), prepare=True)
         return [bucket for (bucket,) in cursor.fetchall()]
 
     # ── a claim ──────────────────────────────────────────────────────────────────────────────────────
@@ -189,81 +160,51 @@ class LogStatements(PostgresStatements):
                 cursor.connection.execute(f"RESET {name}", prepare=False)
 
     def claim_plain(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
-        wanted, portions = _numbers(buckets), self._portions(limit, len(buckets))
+        wanted, portions = numbers(buckets), self._portions(limit, len(buckets))
         locks, places, log, beside = self._claiming_from_log.run(
             cursor,
             (self._idle_timeout, wanted, self._space),
             (),
-            Questions.limits(portions, limit),
-            (wanted, _numbers(buckets.values()), limit),
+            Texts.limits(portions, limit),
+            (wanted, numbers(buckets.values()), limit),
         )
         granted, moment, *_ = locks.fetchone()
         now = moment.astimezone(UTC)
         logged, unreadable = self._fetch(log, now)
         side, others = self._fetch(beside, now)
-        unreadable |= others
-        held, of_bucket = self._held(granted, places.fetchall()), _by_bucket(logged)
-        beginning = [each.bucket for each in held.positions if each.floor is None]
-        sorted_out = portions.beside(held.under_way).sort_out(_counts(of_bucket, beginning))
-        bounds = self._measured_anew(cursor, sorted_out, of_bucket, now, unreadable)
-        readings = {
-            each.bucket: self._reading(
-                each, held.snapshot, of_bucket.get(each.bucket, []), bounds, portions, sorted_out
-            )
-            for each in held.positions
-            if each.bucket not in sorted_out.unread
-        }
-        self._look_behind(cursor, readings)
-        logged = [row for bucket in readings for row in of_bucket.get(bucket, ())]
-        if self._parks:
-            logged = [row[:ROW_FIELDS] for row in logged if not row[_PARKED]]
-        found = _Found(granted, now, limit, sorted_out.unread, side, logged, unreadable)
-        return self._taken(found, readings)
+        look = Look(
+            cursor=cursor,
+            questions=self._questions,
+            fetch=lambda answer: self._fetch(answer, now),
+            portions=portions,
+            parks=self._parks,
+        )
+        seen = look.at(self._held(granted, places.fetchall()), logged)
+        share = max(1, limit // max(1, len(granted)))
+        given = give(
+            side,
+            seen.rows,
+            seen.readings,
+            unread=seen.unread,
+            share=share,
+            limit=limit,
+            id_of=_id_of,
+            bucket_of=_bucket_of,
+        )
+        self._here.give(given.readings, log_alone=not side)
+        return Taken(
+            granted,
+            now,
+            share,
+            given.rows,
+            unreadable=unreadable | others | seen.unreadable,
+            exhausted=frozenset(granted) - given.waiting,
+        )
 
     def _portions(self, limit: int, buckets: int) -> Portions:
         return (Portions.filling if self._fills else Portions.even)(limit, buckets=buckets)
 
-    def _reading(
-        self,
-        position: Position,
-        now: str,
-        rows: list[Row],
-        bounds: Mapping[int, tuple[int, int]],
-        portions: Portions,
-        sorted_out: SortedOut,
-    ) -> Reading:
-        """Describes the rows that were read of a bucket, and cuts them down to those that a claim may give."""
-        rows.sort(key=_id_of)
-        if position.bucket in sorted_out.large:
-            most, complete = sorted_out.large[position.bucket], False
-        elif position.floor is not None:
-            most, complete = portions.share, len(rows) < portions.share
-        else:
-            most, complete = len(rows), True
-        floor, ceiling = bounds.get(position.bucket, (position.floor, position.ceiling))
-        del rows[most:]
-        return Reading(
-            position=position,
-            upto=position.batch or now,
-            ids=list(map(_id_of, rows)),
-            parked=frozenset(row[_ID] for row in rows if row[_PARKED]) if self._parks else frozenset(),
-            complete=complete,
-            followed=position.batch is not None,
-            floor=floor,
-            ceiling=ceiling,
-        )
-
-    def _look_behind(self, cursor: Cursor, readings: dict[int, Reading]) -> None:
-        """Finds out whether anything follows the batches that end here, so that no further claim need ask for nothing."""
-        ending = [bucket for bucket, reading in readings.items() if reading.complete and reading.followed]
-        if not ending:
-            return
-        cursor.execute(self._followed, (_numbers(ending),), prepare=True)
-        followed = {bucket for (bucket,) in cursor.fetchall()}
-        for bucket in ending:
-            readings[bucket] = replace(readings[bucket], followed=bucket in followed)
-
-    def _held(self, granted: Collection[int], rows: Sequence[Row]) -> _Held:
+    def _held(self, granted: Collection[int], rows: Sequence[Row]) -> Held:
         """The positions of the held buckets, without those whose log must wait.
 
         Raises:
@@ -272,13 +213,13 @@ class LogStatements(PostgresStatements):
         """
         name, snapshot, under_way = self._table.box.name, str(rows[0][0]), 0
         positions, there = [], set[int]()
-        for _, bucket, passed, batch, *numbers, is_ours, blocked in rows:
+        for _, bucket, passed, batch, *place, is_ours, blocked in rows:
             if bucket is None:
                 continue
             there.add(bucket)
             if not is_ours or has_gone_back(batch or passed, snapshot):
                 raise ForeignPositions(f"box {name}: {REASON}")
-            own = Position(bucket=bucket, passed=passed, batch=batch, **dict(zip(_NUMBERS, numbers, strict=True)))
+            own = Position(bucket=bucket, passed=passed, batch=batch, **dict(zip(_NUMBERS, place, strict=True)))
             under_way += own.floor is not None
             if not blocked:
                 positions.append(own)
@@ -287,62 +228,7 @@ class LogStatements(PostgresStatements):
             raise StoreUnavailable(
                 f"box {name}: {len(absent)} buckets have no position; make it with: boxengine db create"
             )
-        return _Held(snapshot, positions, under_way)
-
-    def _measured_anew(
-        self,
-        cursor: Cursor,
-        sorted_out: SortedOut,
-        of_bucket: dict[int, list[Row]],
-        now: datetime,
-        unreadable: dict[int, str],
-    ) -> dict[int, tuple[int, int]]:
-        """Measures batches that are larger than a claim, and reads their first rows unless it is those that were found."""
-        if not sorted_out.large:
-            return {}
-        last: dict[int, int] = {}
-        for bucket, number in sorted_out.large.items():
-            of_bucket[bucket].sort(key=_id_of)
-            last[bucket] = of_bucket[bucket][number - 1][_ID]
-        cursor.execute(self._measure, (_numbers(last), _numbers(last.values())))
-        bounds: dict[int, tuple[int, int]] = {}
-        others: dict[int, tuple[int, int]] = {}
-        for bucket, first, ceiling, not_above in cursor.fetchall():
-            bounds[bucket] = (ceiling if first is None else first - 1, ceiling)
-            if not_above > sorted_out.large[bucket]:
-                others[bucket] = bounds[bucket]
-        if others:
-            floors, ceilings = zip(*others.values(), strict=True)
-            most = max(map(sorted_out.large.__getitem__, others))
-            cursor.execute(
-                self._measured, (_numbers(others), _numbers(floors), _numbers(ceilings), *[most] * _SHARES_BY_ID)
-            )
-            found, unread = self._fetch(cursor, now)
-            unreadable |= unread
-            of_bucket.update({bucket: [] for bucket in others} | _by_bucket(found))
-        return bounds
-
-    def _taken(self, found: _Found, readings: Mapping[int, Reading]) -> Taken:
-        share = max(1, found.limit // max(1, len(found.granted)))
-        given = give(
-            found.side,
-            found.logged,
-            readings,
-            unread=found.unread,
-            share=share,
-            limit=found.limit,
-            id_of=_id_of,
-            bucket_of=_bucket_of,
-        )
-        self._here.give(given.readings, log_alone=not found.side)
-        return Taken(
-            found.granted,
-            found.now,
-            share,
-            given.rows,
-            unreadable=found.unreadable,
-            exhausted=frozenset(found.granted) - given.waiting,
-        )
+        return Held(snapshot, positions, under_way)
 
     @property
     def _here(self) -> _Claimed:
@@ -380,7 +266,7 @@ class LogStatements(PostgresStatements):
             f"SELECT t.id, {what} FROM unnest(%s::int[], %s::bigint[]) AS w(bucket, id) "
             f"JOIN {self._log} AS t ON {BUCKET} = w.bucket AND t.id = w.id"
         )
-        return statement, (_numbers(self._here.bucket_of[each] for each in ids), _numbers(ids))
+        return statement, (numbers(self._here.bucket_of[each] for each in ids), numbers(ids))
 
     def later_delivered(self, cursor: Cursor, items: Sequence[Item]) -> dict[int, int]:  # noqa: ARG002 - it is the port's
         """Raises:
@@ -422,7 +308,7 @@ class LogStatements(PostgresStatements):
         if aside:
             buckets, ids = zip(*aside, strict=True)
             nothing = [None] * len(aside)
-            self._run(cursor, self._copy, [_numbers(buckets), _numbers(ids), nothing, nothing, nothing])
+            self._run(cursor, self._copy, [numbers(buckets), numbers(ids), nothing, nothing, nothing])
         self._run(cursor, self._move, [*_columns_of(moves), len(moves)], prepare=True)
 
     def hold_again(self, cursor: Cursor, buckets: Sequence[int]) -> list[int]:
@@ -437,7 +323,7 @@ class LogStatements(PostgresStatements):
         cursor.execute(
             f"SELECT p.bucket FROM {self._positions} AS p JOIN unnest(%s::int[], %s::bigint[]) AS f(bucket, turn) "
             "ON f.bucket = p.bucket AND f.turn = p.turn",
-            (_numbers(each.bucket for each in positions), _numbers(each.turn for each in positions)),
+            (numbers(each.bucket for each in positions), numbers(each.turn for each in positions)),
         )
         unmoved = {bucket for (bucket,) in cursor.fetchall()}
         self._here.readings = {bucket: self._here.readings[bucket] for bucket in unmoved}
@@ -461,8 +347,8 @@ class LogStatements(PostgresStatements):
             return []
         table, bucket_of = self._table, self._here.bucket_of
         values = [
-            _numbers(bucket_of[each.id] for each in others),
-            _numbers(each.id for each in others),
+            numbers(bucket_of[each.id] for each in others),
+            numbers(each.id for each in others),
             [int(each.status) for each in others],
             [min(each.errors_count, table.most_errors) for each in others],
             [table.log.fit(each.error_log) for each in others],
@@ -531,26 +417,7 @@ class LogStatements(PostgresStatements):
         return f" OR {row}.created_at < now() - interval '{at_most.total_seconds():f} seconds'"
 
 
-def _by_bucket(rows: Iterable[Row]) -> dict[int, list[Row]]:
-    # Rows of one bucket are adjacent, except rows of transactions that ended late.
-    found: dict[int, list[Row]] = {}
-    for bucket, neighbours in groupby(rows, _bucket_of):
-        found.setdefault(bucket, []).extend(neighbours)
-    return found
-
-
-def _counts(of_bucket: Mapping[int, Sequence[Row]], buckets: Collection[int]) -> dict[int, int]:
-    """How many rows were found of each of these buckets; those with rows in the order in which they were read."""
-    known = set(buckets)
-    found = {bucket: len(rows) for bucket, rows in of_bucket.items() if bucket in known}
-    return found | {bucket: 0 for bucket in buckets if bucket not in found}
-
-
 def _columns_of(moves: Sequence[Move]) -> list[Any]:
     positions = [each.position for each in moves]
     columns = [[getattr(each, name) for each in positions] for name in ("bucket", "passed", "batch", *_NUMBERS)]
     return [array(column) for column in columns]
-
-
-def _numbers(numbers: Iterable[int]) -> str:
-    return "{" + ",".join(map(str, numbers)) + "}"
