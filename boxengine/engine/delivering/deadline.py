@@ -7,9 +7,6 @@ from collections.abc import Callable
 from boxengine.domain.box import Box
 from boxengine.engine.delivering.work import Errand
 
-LOOK = 0.05
-"""Seconds between two questions whether the box is paused. Items that take microseconds need not ask each time."""
-
 
 class Deadline:
     """The deadline of one batch. Senders ask it between items, waves or halves that no transport has yet.
@@ -36,8 +33,6 @@ class Deadline:
         self._monotonic = monotonic
         self._paused = paused
         self._until = min(errand.until, monotonic() + flush_after)
-        self._look_at = 0.0
-        """When to ask again whether the box is paused."""
         self._passed = False
 
     def passed(self, *, begun: bool) -> bool:
@@ -49,8 +44,5 @@ class Deadline:
         if not self._passed:
             now = self._monotonic()
             # The first item goes out even when its time is over, or a batch with slow payload builders would never send any.
-            self._passed = now >= self._term.valid_until or (begun and now >= self._until)
-            if now >= self._look_at:
-                self._look_at = now + LOOK
-                self._passed = self._passed or self._paused(self._box)
+            self._passed = now >= self._term.valid_until or (begun and now >= self._until) or self._paused(self._box)
         return self._passed

@@ -44,9 +44,7 @@ class PauseWatch:
 
     def paused(self, box: Box) -> bool:
         """Whether no item of the box may be sent. If the coordinator does not answer, its last answer holds."""
-        if (
-            self._clock.monotonic() >= self._fresh_until
-        ):  # looked at here, too: it is asked many times in a batch of single items
+        if self._clock.monotonic() >= self._fresh_until:  # looked at here, too: it is asked before each single item
             self._refresh()
         return box.name in self._stopped
 

@@ -36,7 +36,7 @@ STALE: Mapping[str, list[str]] = {
     "vacuumed": [FILL, PASS, "VACUUM ANALYZE order_items_log"],
 }
 HELD = "{0,1,2,3,4,5,6,7}"
-SHARES = (10,) * 6
+SHARES = (10,) * 8
 ASKED: Mapping[str, tuple[tuple[Any, ...], set[str]]] = {
     "_next": (SHARES, {XACT, ID}),
     "measure": ((HELD, HELD), {XACT}),

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from boxengine.adapters.sql.dialects.postgresql_texts import WITHOUT_ZONE
 from boxengine.adapters.sql.log.tables import BUCKET, XACT, LogTable
-from boxengine.domain.log_progress import PARTS, Portions
+from boxengine.domain.log_progress import PARTS
 
 LAST = 2**63 - 1
 """Beyond every id."""
@@ -74,29 +74,24 @@ class Reading:
     def next_rows(self, *, fills: bool) -> str:
         """The first rows of each held bucket, as ``Portions`` says: per bucket in no order, and perhaps some behind them.
 
-        Its values are those of ``limits``.
+        Every value is the limit of the claim.
 
         Args:
             fills: the portions are ``filling``, not ``even``.
         """
-        room = ""
+        share = f"greatest(1, %s / greatest(1, cardinality({HELD})))"
+        most, room = f"{share} + 1", ""
         if fills:
-            room = (
-                f" LIMIT greatest(1, %s - %s * (SELECT count(*) FROM held WHERE held.floor IS NOT NULL)) + {PARTS} + 1"
-            )
-        beginning = self._between(self._columns, limit="%s", within=_CLAIMED)
+            most = f"greatest({share}, %s / {PARTS}) + 1"
+            under_way = "(SELECT count(*) FROM held WHERE held.floor IS NOT NULL)"
+            room = f" LIMIT greatest(1, %s - {share} * {under_way}) + {PARTS} + 1"
+        beginning = self._between(self._columns, limit=most, within=_CLAIMED)
         return (
             f"{_held('p.floor, p.ceiling', newest(self._positions, HELD) + ' AS p')} "
             # Its limit keeps the rows of a bucket together.
-            f"(SELECT i.* FROM held CROSS JOIN LATERAL ({beginning} LIMIT %s) AS i WHERE held.floor IS NULL{room}) UNION ALL "
-            f"SELECT i.* FROM held CROSS JOIN LATERAL ({self._by_id('%s')}) AS i WHERE held.floor IS NOT NULL"
+            f"(SELECT i.* FROM held CROSS JOIN LATERAL ({beginning} LIMIT {most}) AS i WHERE held.floor IS NULL{room}) UNION ALL "
+            f"SELECT i.* FROM held CROSS JOIN LATERAL ({self._by_id(share)}) AS i WHERE held.floor IS NOT NULL"
         )
-
-    @staticmethod
-    def limits(portions: Portions, limit: int) -> list[int]:
-        """The values of ``next_rows``."""
-        room = [] if portions.room is None else [limit, portions.share]
-        return [portions.most + 1, portions.most + 1, *room, portions.share, portions.share]
 
     def measure(self) -> str:
         """Of held buckets, each with an id: the first id that transactions wrote which began after ``passed``, the highest of

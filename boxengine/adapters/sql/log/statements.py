@@ -87,6 +87,7 @@ class LogStatements(PostgresStatements):
         # A log that rests would take the room of others.
         self._fills = self.strict_order is not StrictOrder.BUCKET
         self._next = questions.next_rows(fills=self._fills)
+        self._limits_of_next = self._next.count("%s")
         self._claiming_from_log = Step(
             self._texts.take_locks(_OF_A_CLAIM),
             # The snapshot comes before anything that gives this transaction a number of its own.
@@ -160,12 +161,12 @@ class LogStatements(PostgresStatements):
                 cursor.connection.execute(f"RESET {name}", prepare=False)
 
     def claim_plain(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
-        wanted, portions = numbers(buckets), self._portions(limit, len(buckets))
+        wanted = numbers(buckets)
         locks, places, log, beside = self._claiming_from_log.run(
             cursor,
             (self._idle_timeout, wanted, self._space),
             (),
-            Texts.limits(portions, limit),
+            [limit] * self._limits_of_next,
             (wanted, numbers(buckets.values()), limit),
         )
         granted, moment, *_ = locks.fetchone()
@@ -176,7 +177,7 @@ class LogStatements(PostgresStatements):
             cursor=cursor,
             questions=self._questions,
             fetch=lambda answer: self._fetch(answer, now),
-            portions=portions,
+            portions=self._portions(limit, len(granted)),
             parks=self._parks,
         )
         seen = look.at(self._held(granted, places.fetchall()), logged)

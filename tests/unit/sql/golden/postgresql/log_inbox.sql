@@ -368,10 +368,10 @@ WITH held AS MATERIALIZED
          ORDER BY t.bucket,
                   t.xact,
                   t.id
-         LIMIT %s) AS i
-      LIMIT %s) AS i
+         LIMIT greatest(greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[]))), %s / 4) + 1) AS i
+      LIMIT greatest(greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[]))), %s / 4) + 1) AS i
    WHERE held.floor IS NULL
-   LIMIT greatest(1, %s - %s *
+   LIMIT greatest(1, %s - greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[]))) *
                     (SELECT count(*)
                      FROM held
                      WHERE held.floor IS NOT NULL)) + 4 + 1)
@@ -408,7 +408,7 @@ CROSS JOIN LATERAL (
                           ORDER BY t.bucket,
                                    t.xact,
                                    t.id
-                          LIMIT %s) AS late
+                          LIMIT greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[])))) AS late
                        WHERE held.place < held.floor
                          AND pg_visible_in_snapshot(ended, held.upto))
                     UNION ALL
@@ -434,7 +434,7 @@ CROSS JOIN LATERAL (
                          AND (t.xact >= held.began
                               OR NOT pg_visible_in_snapshot(t.xact, held.passed))
                        ORDER BY (t.bucket + 0), t.id
-                       LIMIT %s)) AS i
+                       LIMIT greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[]))))) AS i
 WHERE held.floor IS NOT NULL;
 SELECT i.*
 FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after)
