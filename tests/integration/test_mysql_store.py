@@ -67,6 +67,15 @@ def test_a_claim_locks_its_rows_and_no_others(engine: sa.Engine, other: SqlStore
         assert list(free) == foreign
 
 
+def test_a_claim_does_not_wait_for_rows_that_are_not_committed(engine: sa.Engine) -> None:
+    """In a small table the optimizer would rather look at all pending rows than look up each by its id."""
+    with engine.connect() as writer:
+        SqlRows(BOX).insert(writer, [attributes("a", bucket=1)])
+        own = insert(engine, *"bc")
+        with SqlStore(engine).claims(BOX).open({0: None, 1: None}, 10) as claim:
+            assert [item.id for item in claim.items] == own
+
+
 def test_the_server_ends_a_claim_that_has_fallen_silent(mysql_url: str, engine: sa.Engine, other: SqlStore) -> None:
     insert(engine, "a")
     silent = SqlStore(connect(mysql_url, connections=1, idle_timeout=timedelta(seconds=1)))

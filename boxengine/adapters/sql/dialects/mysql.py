@@ -54,7 +54,7 @@ class MySqlStatements:
         self._due = texts.pending("t.bucket, 0")
         self._ids = texts.pending("t.id")
         self._lock_rows = (
-            f"AS found STRAIGHT_JOIN {self._name} AS t ON t.id = found.id "
+            f"AS found STRAIGHT_JOIN {self._texts.by_id} ON t.id = found.id "
             f"WHERE t.status = {Status.PENDING:d} FOR UPDATE"
         )
         self._deliver = texts.outcome()

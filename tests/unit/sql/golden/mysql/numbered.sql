@@ -153,7 +153,8 @@ FROM (
                      OR t.available_at <= UTC_TIMESTAMP(6)))
          ORDER BY t.id
          LIMIT %s)) AS found
-STRAIGHT_JOIN shop.order_outbox_items AS t ON t.id = found.id
+STRAIGHT_JOIN shop.order_outbox_items AS t
+FORCE INDEX (PRIMARY) ON t.id = found.id
 WHERE t.status = 0
   FOR
   UPDATE;
@@ -204,7 +205,8 @@ FROM (
                      OR t.available_at <= UTC_TIMESTAMP(6)))
          ORDER BY t.id
          LIMIT %s)) AS found
-STRAIGHT_JOIN shop.order_outbox_items AS t ON t.id = found.id
+STRAIGHT_JOIN shop.order_outbox_items AS t
+FORCE INDEX (PRIMARY) ON t.id = found.id
 WHERE t.status = 0
   FOR
   UPDATE;

@@ -111,7 +111,8 @@ FROM (
            AND (TRUE)
          ORDER BY t.id
          LIMIT %s)) AS found
-STRAIGHT_JOIN shop.order_outbox_items AS t ON t.id = found.id
+STRAIGHT_JOIN shop.order_outbox_items AS t
+FORCE INDEX (PRIMARY) ON t.id = found.id
 WHERE t.status = 0
   FOR
   UPDATE;
@@ -153,7 +154,8 @@ FROM (
            AND (TRUE)
          ORDER BY t.id
          LIMIT %s)) AS found
-STRAIGHT_JOIN shop.order_outbox_items AS t ON t.id = found.id
+STRAIGHT_JOIN shop.order_outbox_items AS t
+FORCE INDEX (PRIMARY) ON t.id = found.id
 WHERE t.status = 0
   FOR
   UPDATE;

@@ -388,7 +388,8 @@ FROM (
                                                   OR e.available_at <= UTC_TIMESTAMP(6)))), 9223372036854775807)
          ORDER BY t.id
          LIMIT %s)) AS found
-STRAIGHT_JOIN shop.order_outbox_items AS t ON t.id = found.id
+STRAIGHT_JOIN shop.order_outbox_items AS t
+FORCE INDEX (PRIMARY) ON t.id = found.id
 WHERE t.status = 0
   FOR
   UPDATE;
@@ -494,7 +495,8 @@ FROM (
                                                   OR e.available_at <= UTC_TIMESTAMP(6)))), 9223372036854775807)
          ORDER BY t.id
          LIMIT %s)) AS found
-STRAIGHT_JOIN shop.order_outbox_items AS t ON t.id = found.id
+STRAIGHT_JOIN shop.order_outbox_items AS t
+FORCE INDEX (PRIMARY) ON t.id = found.id
 WHERE t.status = 0
   FOR
   UPDATE;
