@@ -12,6 +12,9 @@ Ids do not follow the order of commits, so a row with a lower id may appear at a
 3. Once everybody on the list has ended, a look at the rows up to the proposal finds the first one that is pending. Each
    bucket's bound moves up to the proposal, or stops before that row.
 
+Where a look also sees rows that are not committed yet, the second step lists only those who have an id and no row: a row that
+somebody has yet to commit stops the bound in the third.
+
 Rows that come back below a bound by other ways (an operator's SQL, a backfill with ids of its own) are found by looks from
 the start, at a few buckets at a time. Whoever knows of such rows makes the worker forget its bounds.
 """
@@ -75,7 +78,7 @@ class Sight(Protocol):
         """The last id that anybody has drawn; 0 if that cannot be told, which means that no bound is safe."""
 
     def writers(self) -> Collection[str]:
-        """The transactions that have drawn an id of this box and have not ended.
+        """The transactions that have drawn an id of this box and have not ended, as far as a look does not see their rows.
 
         Each is listed under a name that is not used again, or as ``RENAMED``.
         """
@@ -178,10 +181,10 @@ class Bounds:
         forgotten = self._count_anew()
         # Asked before the writers are listed: whoever draws a lower id has drawn it by now.
         last = sight.last_drawn()
-        if last < max(self._bounds.values(), default=0):
+        proposal = self._proposal
+        if last < max(0 if proposal is None else proposal.id, *self._bounds.values(), 0):
             self.forget()  # somebody has set the ids back
             return
-        proposal = self._proposal
         if proposal is None and last <= min(map(self.after, self._buckets)):
             return
         writers = frozenset(sight.writers())

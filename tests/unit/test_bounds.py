@@ -113,6 +113,17 @@ def test_a_transaction_that_may_have_had_another_name_is_waited_for() -> None:
     assert bounds.after(0) == 50
 
 
+def test_a_proposal_is_dropped_if_ids_are_set_back_before_it_is_adopted() -> None:
+    sight = FakeSight()
+    bounds = used(sight)
+    sight.last = 80
+    bounds.claimed(1)
+    bounds.advance(sight)
+    sight.last = 60
+    bounds.advance(sight)
+    assert bounds_of(bounds) == [0, 0, 0, 0]
+
+
 def test_a_look_from_the_start_lowers_a_bound_and_tells_of_its_bucket() -> None:
     clock, sight = ManualClock(), FakeSight()
     bounds = used(sight, clock)

@@ -9,7 +9,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from redis import Redis
 
-from boxengine.adapters.sql.delivering.bounding import Opened, SqlBounds
+from boxengine.adapters.redis.wakeups import RedisNotifier
+from boxengine.adapters.sql.connecting.cursors import Opened
+from boxengine.adapters.sql.delivering.bounding import SqlBounds
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.looking.items import SqlItems
 from boxengine.domain.bounds import Pace
@@ -149,13 +151,13 @@ def test_a_job_that_boxengine_queues_reads_by_the_references_rules(make_rig: Mak
 
 
 def test_an_item_behind_the_bound_is_sent_again_once_people_retry_it(
-    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch, redis_url: str
 ) -> None:
     """Nothing but the signal can bring it back: this worker never looks from the start again."""
     made: list[SqlBounds] = []
 
-    def bounds(opened: Opened, *, pace: Pace) -> SqlBounds:
-        made.append(SqlBounds(opened, pace=replace(pace, items=1, slow=0.0, shortest=1e9)))
+    def bounds(opened: Opened, *, dialect: str, pace: Pace) -> SqlBounds:
+        made.append(SqlBounds(opened, dialect=dialect, pace=replace(pace, items=1, slow=0.0, shortest=1e9)))
         return made[-1]
 
     monkeypatch.setattr("boxengine.adapters.sql.delivering.asking.SqlBounds", bounds)
@@ -164,10 +166,8 @@ def test_an_item_behind_the_bound_is_sent_again_once_people_retry_it(
     failed = rig.insert(status=int(Status.FAILED), errors_count=1)
     with rig.worker() as watcher:
         write_until_heard(rig, watcher)
-        if rig.engine.dialect.name == "postgresql":  # MariaDB has no bounds
-            eventually(
-                lambda: any(each.of(rig.box()).after(0) > failed for each in made), what="a bound behind the item"
-            )
-        with closing(SqlStore(rig.engine)) as store:
-            assert SqlItems(store, notify=True).retry(rig.box(), ItemFilter(), [failed]) == {failed}
+        eventually(lambda: any(each.of(rig.box()).after(0) > failed for each in made), what="a bound behind the item")
+        with closing(SqlStore(rig.engine)) as store, Redis.from_url(redis_url) as client:
+            signal = None if rig.engine.dialect.name == "postgresql" else RedisNotifier(client).notify
+            assert SqlItems(store, notify=True, signal=signal).retry(rig.box(), ItemFilter(), [failed]) == {failed}
         eventually(lambda: failed in receiver.ids, what="the item is sent again")

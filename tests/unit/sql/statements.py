@@ -13,12 +13,14 @@ from sqlalchemy.engine.interfaces import Dialect
 from boxengine.adapters.sql.creating.choosing import inserts_for
 from boxengine.adapters.sql.creating.sequence import counters
 from boxengine.adapters.sql.delivering.bounding import first_stops
+from boxengine.adapters.sql.delivering.bounding_mysql import first_stops as first_stops_by_range
 from boxengine.adapters.sql.delivering.statements import statements_for
-from boxengine.adapters.sql.dialects.base import BoxStatements
+from boxengine.adapters.sql.dialects.base import Behind, BoxStatements
 from boxengine.adapters.sql.dialects.postgresql_inserts import PostgresInserts
 from boxengine.adapters.sql.log.tables import IDENTITIES, log_table
 from boxengine.adapters.sql.making import schema
 from boxengine.adapters.sql.shape.models import box_table
+from boxengine.domain.bounds import Range
 from boxengine.domain.box import BoxType
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import FailedAttempt, Settlement
@@ -56,6 +58,7 @@ def delivering(shape: Shape, dialect: str) -> dict[str, list[str]]:
             lambda on, cursor: on.claim_plain(cursor, HELD, 100),
             _answers(dialect),
         ),
+        **_behind_bounds(dialect),
         "sizes of payloads": (lambda on, cursor: on.sizes(cursor, [1, 2]), ()),
         "heavy payloads": (lambda on, cursor: on.payloads(cursor, [1, 2]), ()),
         "later delivered rows of a key": (lambda on, cursor: on.later_delivered(cursor, []), ()),
@@ -84,9 +87,19 @@ def delivering(shape: Shape, dialect: str) -> dict[str, list[str]]:
         step(statements.for_claim(), cursor)
         if cursor.texts:
             found[name] = [text.replace("%%", "%") for text in cursor.texts]
-    if dialect == "postgresql" and shape.log is None:
-        found["rows that no bound may pass"] = [first_stops(table).replace("%%", "%")]
+    if shape.log is None:
+        by_range = dialect == "mysql"
+        stops = first_stops_by_range(table, {0: Range(40, 90)}) if by_range else first_stops(table).replace("%%", "%")
+        found["rows that no bound may pass"] = [stops]
     return found
+
+
+def _behind_bounds(dialect: str) -> Steps:
+    """What is asked otherwise while bounds are in use."""
+    if dialect != "mysql":
+        return {}
+    (granted,) = _answers(dialect)
+    return {"claim, behind bounds": (lambda on, cursor: on.claim(cursor, Behind(HELD), 100), (granted, (90,)))}
 
 
 def _of_a_log(steps: Steps) -> Steps:

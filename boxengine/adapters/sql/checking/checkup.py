@@ -274,7 +274,9 @@ class _MySql:
         except DBAPIError as error:
             self._connection.rollback()
             yield Remark(
-                area=AREA, text=f"This account cannot see how long transactions have been open ({sentence(error)})."
+                area=AREA,
+                text=f"This account cannot see how long transactions have been open, and a worker that uses it has no bounds "
+                f"behind which to look ({sentence(error)}).",
             )
             return
         for thread, state, seconds in found:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from sqlalchemy import Connection
 
 Cursor = Any
 """A DBAPI cursor of the driver: psycopg, PyMySQL, mysqlclient."""
+Opened = Callable[[], AbstractContextManager[Cursor]]
+"""Opens a cursor on which each statement sees what was committed before it. Nothing that it does is committed for it."""
 
 
 def cursor_of(connection: Connection) -> Cursor:

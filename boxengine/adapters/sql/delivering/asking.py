@@ -16,7 +16,7 @@ from boxengine.adapters.sql.connecting.identity import identity
 from boxengine.adapters.sql.delivering.bounding import SqlBounds
 from boxengine.adapters.sql.delivering.fronts import Fronts
 from boxengine.adapters.sql.delivering.known import KnownTables
-from boxengine.adapters.sql.dialects.base import BoxStatements
+from boxengine.adapters.sql.dialects.base import Behind, BoxStatements
 from boxengine.adapters.sql.shape.changes import tells_of_a_change
 from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.domain.bounds import Pace
@@ -50,7 +50,7 @@ class Asking:
         self.engine = engine
         self._looks = looks
         self._replica = replica
-        self._bounds = SqlBounds(partial(self._cursor, looks), pace=pace)
+        self._bounds = SqlBounds(partial(self._cursor, looks), dialect=engine.dialect.name, pace=pace)
         self._fronts = Fronts(partial(self._cursor, looks)) if only_looks else None
         self._known = KnownTables(
             looks, idle_timeout=idle_timeout, max_batch_bytes=max_batch_bytes, forgotten=self._forget_bounds
@@ -107,7 +107,8 @@ class Asking:
     def _begin(self, box: Box, buckets: Sequence[int]) -> dict[int, int]:
         """The buckets, each with the id after which to read."""
         bounds = self._bounds.of(box)
-        return {bucket: bounds.after(bucket) for bucket in buckets}
+        begin = {bucket: bounds.after(bucket) for bucket in buckets}
+        return Behind(begin) if bounds.in_use() else begin
 
     def _forget(self, *boxes: Box) -> None:
         """Makes the next statement inspect the table again, and closes the connections with statements prepared for it."""

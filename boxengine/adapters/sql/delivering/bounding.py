@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Mapping
 from typing import Self
 
-from boxengine.adapters.sql.connecting.cursors import Cursor
+from boxengine.adapters.sql.connecting.cursors import Opened
+from boxengine.adapters.sql.delivering.bounding_mysql import MySqlSight
 from boxengine.adapters.sql.shape.tables import PENDING_BY_BUCKET, BoxTable
-from boxengine.domain.bounds import PACE, RENAMED, Bounds, Pace, Range, Seen
+from boxengine.domain.bounds import PACE, RENAMED, Bounds, Pace, Range, Seen, Sight
 from boxengine.domain.box import Box, Storage, StrictOrder
 from boxengine.errors import StoreUnavailable
 
-Opened = Callable[[], AbstractContextManager[Cursor]]
-"""Opens a cursor on which each statement is a transaction of its own, and sees what was committed before it."""
 _SEQUENCE = """
 SELECT s.name, q.seqrelid FROM (SELECT pg_get_serial_sequence(%(table)s, 'id') AS name) AS s
 JOIN pg_sequence AS q ON q.seqrelid = s.name::regclass
@@ -93,11 +91,12 @@ class PostgresSight:
 class SqlBounds:
     """The bounds of all boxes, as far as their tables allow them."""
 
-    def __init__(self, opened: Opened, *, pace: Pace = PACE) -> None:
+    def __init__(self, opened: Opened, *, dialect: str, pace: Pace = PACE) -> None:
         self._opened = opened
+        self._kind: type[PostgresSight | MySqlSight] = PostgresSight if dialect == "postgresql" else MySqlSight
         self._pace = pace
         self._bounds: dict[str, Bounds] = {}
-        self._sights: dict[str, tuple[BoxTable, PostgresSight]] = {}
+        self._sights: dict[str, tuple[BoxTable, Sight]] = {}
         self._lock = threading.Lock()
 
     def of(self, box: Box) -> Bounds:
@@ -118,8 +117,9 @@ class SqlBounds:
                 bounds.put_off()
             return () if sight is None else bounds.advance(sight)
         except StoreUnavailable:
-            # Another server may answer next, which knows less.
+            # Another server may answer next, which knows less, or allows less.
             bounds.forget()
+            self._sights.pop(table.box.name, None)
             raise
 
     def forget(self, box_name: str) -> None:
@@ -127,10 +127,10 @@ class SqlBounds:
         if box_name in self._bounds:
             self._bounds[box_name].forget()
 
-    def _sight(self, table: BoxTable) -> PostgresSight | None:
+    def _sight(self, table: BoxTable) -> Sight | None:
         seen, known = self._sights.get(table.box.name, (None, None))
         if seen is not table:
-            known = PostgresSight.of(table, self._opened)
+            known = self._kind.of(table, self._opened)
             if known is not None:
                 self._sights[table.box.name] = (table, known)
         return known

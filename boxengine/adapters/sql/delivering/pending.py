@@ -8,14 +8,16 @@ from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.domain.item import Status
 
 
-def any_pending(tables: Sequence[BoxTable], begins: Sequence[Mapping[int, int]]) -> str:
+def any_pending(tables: Sequence[BoxTable], begins: Sequence[Mapping[int, int]], *, lateral: bool) -> str:
     """A query for the places of the tables that have a pending row. It reads only the beginning of an index of each.
 
     Args:
         begins: of each table, the ids after which to read, by bucket; empty: from the start.
+        lateral: whether the database has ``LATERAL``.
     """
+    behind = _behind if lateral else _behind_each
     return " UNION ALL ".join(
-        f"(SELECT {place} AS place FROM {_behind(table, begin) if begin else table.name} "
+        f"(SELECT {place} AS place FROM {behind(table, begin) if begin else table.name} "
         f"{'' if begin else f'WHERE status = {Status.PENDING:d} {table.pending_first}'} LIMIT 1)"
         for place, (table, begin) in enumerate(zip(tables, begins, strict=True))
     )
@@ -29,3 +31,16 @@ def _behind(table: BoxTable, begin: Mapping[int, int]) -> str:
         f"WHERE t.status = {Status.PENDING:d} AND (t.bucket, t.id) > (held.bucket, held.after) AND t.bucket <= held.bucket "
         "ORDER BY t.bucket, t.id LIMIT 1) AS first"
     )
+
+
+def _behind_each(table: BoxTable, begin: Mapping[int, int]) -> str:
+    """The same for MySQL and MariaDB: by primary key, for the reason that ``dialects.branch`` gives."""
+    groups: dict[int, list[int]] = {}
+    for bucket, after in begin.items():
+        groups.setdefault(after, []).append(bucket)
+    branches = (
+        f"(SELECT t.id FROM {table.name} AS t FORCE INDEX (PRIMARY) WHERE t.id > {after} "
+        f"AND t.status = {Status.PENDING:d} AND t.bucket IN ({', '.join(map(str, buckets))}) ORDER BY t.id LIMIT 1)"
+        for after, buckets in groups.items()
+    )
+    return f"({' UNION ALL '.join(branches)}) AS first"

@@ -21,7 +21,7 @@ from boxengine.adapters.sql.delivering.claim import SqlClaim, SqlClaims, SqlPlai
 from boxengine.adapters.sql.delivering.history import SqlHistory
 from boxengine.adapters.sql.delivering.pending import any_pending
 from boxengine.adapters.sql.delivering.transaction import ClaimTransaction
-from boxengine.adapters.sql.dialects.base import BoxStatements
+from boxengine.adapters.sql.dialects.base import Behind, BoxStatements
 from boxengine.adapters.sql.dialects.comments import DeliveryComment, Traceparent, commented
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES
 from boxengine.adapters.sql.log.going_on import GoingOn
@@ -125,11 +125,12 @@ class SqlStore(SqlHistory):
 
     def _pending(self, boxes: Sequence[Box]) -> frozenset[str]:
         names: list[str] = []
+        lateral = self.engine.dialect.name == "postgresql"
         with self._cursor(self._replica) as cursor:
             for start in range(0, len(boxes), _BOXES_AT_ONCE):
                 some = boxes[start : start + _BOXES_AT_ONCE]
                 begins = [self._bounds.of(box).in_use() for box in some]
-                cursor.execute(any_pending([self.table(box) for box in some], begins))
+                cursor.execute(any_pending([self.table(box) for box in some], begins, lateral=lateral))
                 names += [some[place].name for (place,) in cursor.fetchall()]
         return frozenset(names).union(box.name for box in boxes if self.pending_in_log(box, most=1))
 
@@ -143,6 +144,7 @@ class SqlStore(SqlHistory):
     def _open(self, kind: type[_Kind], box: Box, buckets: Mapping[int, int], limit: int) -> Iterator[_Kind]:
         bounds = self._bounds.of(box)
         begin = {bucket: bounds.after(bucket, position) for bucket, position in buckets.items()}
+        begin = Behind(begin) if bounds.in_use() else begin
         self._going_on.look(self._known.of_one_size(box))
         with ExitStack() as stack:
             try:
@@ -199,7 +201,7 @@ class SqlStore(SqlHistory):
         return self._bounds.advance(self.table(box)) if self._bounds.of(box).due else ()
 
     def bounded(self, box: Box) -> bool:
-        return self.engine.dialect.name == "postgresql" and box.storage is Storage.TABLE
+        return box.storage is Storage.TABLE
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────
 

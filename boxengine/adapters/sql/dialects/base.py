@@ -23,6 +23,11 @@ Row = tuple[Any, ...]
 ROW_FIELDS = 11
 
 
+class Behind(dict[int, int]):
+    """Buckets, each with the id after which to read, while the bounds of the box are in use: delivered rows have left many
+    index entries behind."""
+
+
 class Taken(NamedTuple):
     """What a claim got: its buckets and their due rows."""
 

@@ -19,7 +19,7 @@ from uuid import UUID
 
 from boxengine.adapters.sql.connecting.cursors import Cursor
 from boxengine.adapters.sql.connecting.writes import refusal
-from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Row, Taken
+from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Behind, Row, Taken
 from boxengine.adapters.sql.dialects.mysql_texts import NOW, MySqlTexts, same_key
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light
 from boxengine.adapters.sql.dialects.unreadable import EARLIEST, is_within_reach, legible, reason_of, without_values
@@ -48,11 +48,11 @@ class MySqlStatements:
         self.strict_order = table.box.strict_order
         # The server's locks belong to no database, so the name must contain it, in at most 64 characters.
         self._lock_prefix = f"boxengine:{hashlib.sha256(table.location.lower().encode()).hexdigest()[:32]}:"
-        columns = f"t.id, t.bucket, {texts.errors('t')}"
+        columns = {"id": "t.id", "bucket": "t.bucket", "errors": texts.errors("t")}
         self._poll = texts.pending(columns)
         self._poll_regular = texts.pending(columns, regular_only=True)
-        self._due = texts.pending("t.bucket, 0")
-        self._ids = texts.pending("t.id")
+        self._due = texts.pending({"bucket": "t.bucket", "seconds": "0"})
+        self._ids = texts.pending({"id": "t.id"})
         self._lock_rows = (
             f"AS found STRAIGHT_JOIN {self._texts.by_id} ON t.id = found.id "
             f"WHERE t.status = {Status.PENDING:d} FOR UPDATE"
@@ -62,13 +62,16 @@ class MySqlStatements:
     # ── the steps of a delivery ──────────────────────────────────────────────────────────────────────
 
     def poll(self, cursor: Cursor, buckets: Mapping[int, int], share: int) -> list[PendingRow]:
-        return list(map(PendingRow._make, self._poll.rows(cursor, buckets, share)))
+        return list(
+            map(PendingRow._make, self._poll.rows(cursor, buckets, share, newest=self._newest(cursor, buckets)))
+        )
 
     def poll_regular(self, cursor: Cursor, buckets: Mapping[int, int], share: int) -> list[PendingRow]:
-        return list(map(PendingRow._make, self._poll_regular.rows(cursor, buckets, share)))
+        rows = self._poll_regular.rows(cursor, buckets, share, newest=self._newest(cursor, buckets))
+        return list(map(PendingRow._make, rows))
 
     def outlook(self, cursor: Cursor, buckets: Mapping[int, int]) -> list[tuple[int | None, float]]:
-        due, values = self._due.of_all(buckets or {_NO_BUCKET: 0}, 1)
+        due, values = self._due.of_all(buckets or {_NO_BUCKET: 0}, 1, newest=self._newest(cursor, buckets))
         cursor.execute(f"({due}){self._texts.first_delayed}", values)
         return [(bucket, float(seconds)) for bucket, seconds in cursor.fetchall()]
 
@@ -82,7 +85,9 @@ class MySqlStatements:
         unreadable: dict[int, str] = {}
         rows: list[Row] = []
         if granted:
-            rows, unreadable = self._read(cursor, {bucket: buckets[bucket] for bucket in granted}, share, now)
+            newest = self._newest(cursor, buckets)
+            held = {bucket: buckets[bucket] for bucket in granted}
+            rows, unreadable = self._read(cursor, held, share, now, newest=newest)
         return Taken(granted, now, share, rows, unreadable=unreadable)
 
     def claim_plain(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
@@ -116,9 +121,9 @@ class MySqlStatements:
         return granted, now.replace(tzinfo=UTC)
 
     def _read(
-        self, cursor: Cursor, buckets: Mapping[int, int], share: int, now: datetime
+        self, cursor: Cursor, buckets: Mapping[int, int], share: int, now: datetime, *, newest: int | None
     ) -> tuple[list[Row], dict[int, str]]:
-        found, values = self._ids.of_all(buckets, share)
+        found, values = self._ids.of_all(buckets, share, newest=newest)
         cursor.execute(f"SELECT {self._texts.item_columns} FROM ({found}) {self._lock_rows}", values)
         raw = cursor.fetchall()
         absent = without_values(raw, self._table.nullable) if self._table.nullable else {}
@@ -126,6 +131,13 @@ class MySqlStatements:
             with suppress(ValueError, TypeError, AttributeError, OverflowError):
                 return list(map(_item_row, raw)), {}
         return _one_by_one(raw, absent, now)
+
+    def _newest(self, cursor: Cursor, buckets: Mapping[int, int]) -> int | None:
+        """See ``Branch.of_all``."""
+        if not isinstance(buckets, Behind):
+            return None
+        cursor.execute(f"SELECT MAX(id) FROM {self._name}", ())
+        return int(cursor.fetchone()[0] or 0)
 
     def later_delivered(self, cursor: Cursor, items: Sequence[Item]) -> dict[int, int]:
         # The stored keys are compared with each other, so no conversion between character sets can change them.

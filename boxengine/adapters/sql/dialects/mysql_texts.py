@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import assert_never
 
@@ -30,8 +30,11 @@ class MySqlTexts:
         self._name = table.name.replace("%", "%%")
         self._light = light
 
-    def pending(self, columns: str, *, regular_only: bool = False) -> Branch:
-        conditions = [f"t.status = {Status.PENDING:d} AND t.bucket = :bucket AND t.id > :after", self.is_due("t")]
+    def pending(self, columns: Mapping[str, str], *, regular_only: bool = False) -> Branch:
+        """Args:
+        columns: by name.
+        """
+        conditions = [self.is_due("t")]
         match self._table.box.strict_order:
             case StrictOrder.NONE:
                 pass
@@ -43,9 +46,22 @@ class MySqlTexts:
                 assert_never(never)
         if regular_only:
             conditions.append(f"{self.errors('t')} = 0")
+        chosen = ", ".join(f"{column} AS {name}" for name, column in columns.items())
+        rows = f"FROM {self._name} AS t {self.index} WHERE t.status = {Status.PENDING:d} AND t.bucket = :bucket"
+        rest = f"AND {' AND '.join(conditions)} ORDER BY t.id LIMIT :share"
+        if self._table.box.strict_order is StrictOrder.BUCKET:  # whose conditions speak of the bucket and the id, too
+            return Branch.of(f"SELECT {chosen} {rows} AND t.id > :after {rest}")
+
+        def near(after: int, buckets: str, share: int) -> str:
+            return (
+                f"SELECT {', '.join(columns)} FROM (SELECT {chosen}, "
+                "ROW_NUMBER() OVER (PARTITION BY t.bucket ORDER BY t.id) AS place "
+                f"FROM {self.by_id} WHERE t.id > {after} AND t.status = {Status.PENDING:d} AND t.bucket IN ({buckets}) "
+                f"AND {' AND '.join(conditions)}) AS near WHERE near.place <= {share}"
+            )
+
         return Branch.of(
-            f"SELECT {columns} FROM {self._name} AS t {self.index} WHERE {' AND '.join(conditions)} "
-            "ORDER BY t.id LIMIT :share"
+            f"SELECT {chosen} {rows} AND t.id > :after {rest}", start=f"SELECT {chosen} {rows} {rest}", near=near
         )
 
     @cached_property

@@ -1,12 +1,11 @@
 -- deliver: poll
-(SELECT t.id,
-          t.bucket,
-          t.errors_count
+(SELECT t.id AS id,
+          t.bucket AS bucket,
+          t.errors_count AS errors
    FROM shop.order_outbox_items AS t
    FORCE INDEX (`ix_order_outbox_items_pending`)
    WHERE t.status = 0
      AND t.bucket = %s
-     AND t.id > %s
      AND ((t.errors_count = 0
            OR t.processed_at IS NULL
            OR t.processed_at <= UTC_TIMESTAMP(6) - INTERVAL ROUND(1000000 * LEAST(600.0, 10.0 * POWER(2.0, LEAST(GREATEST(t.errors_count, 1) - 1, 64))) * (1 - 0.5 * MOD(MOD(t.id, 1000) * 7919, 1000) / 1000)) MICROSECOND)
@@ -15,14 +14,13 @@
    ORDER BY t.id
    LIMIT %s)
 UNION ALL
-  (SELECT t.id,
-          t.bucket,
-          t.errors_count
+  (SELECT t.id AS id,
+          t.bucket AS bucket,
+          t.errors_count AS errors
    FROM shop.order_outbox_items AS t
    FORCE INDEX (`ix_order_outbox_items_pending`)
    WHERE t.status = 0
      AND t.bucket = %s
-     AND t.id > %s
      AND ((t.errors_count = 0
            OR t.processed_at IS NULL
            OR t.processed_at <= UTC_TIMESTAMP(6) - INTERVAL ROUND(1000000 * LEAST(600.0, 10.0 * POWER(2.0, LEAST(GREATEST(t.errors_count, 1) - 1, 64))) * (1 - 0.5 * MOD(MOD(t.id, 1000) * 7919, 1000) / 1000)) MICROSECOND)
@@ -32,14 +30,13 @@ UNION ALL
    LIMIT %s);
 
 -- deliver: poll, rows that never failed
-(SELECT t.id,
-          t.bucket,
-          t.errors_count
+(SELECT t.id AS id,
+          t.bucket AS bucket,
+          t.errors_count AS errors
    FROM shop.order_outbox_items AS t
    FORCE INDEX (`ix_order_outbox_items_pending`)
    WHERE t.status = 0
      AND t.bucket = %s
-     AND t.id > %s
      AND ((t.errors_count = 0
            OR t.processed_at IS NULL
            OR t.processed_at <= UTC_TIMESTAMP(6) - INTERVAL ROUND(1000000 * LEAST(600.0, 10.0 * POWER(2.0, LEAST(GREATEST(t.errors_count, 1) - 1, 64))) * (1 - 0.5 * MOD(MOD(t.id, 1000) * 7919, 1000) / 1000)) MICROSECOND)
@@ -49,14 +46,13 @@ UNION ALL
    ORDER BY t.id
    LIMIT %s)
 UNION ALL
-  (SELECT t.id,
-          t.bucket,
-          t.errors_count
+  (SELECT t.id AS id,
+          t.bucket AS bucket,
+          t.errors_count AS errors
    FROM shop.order_outbox_items AS t
    FORCE INDEX (`ix_order_outbox_items_pending`)
    WHERE t.status = 0
      AND t.bucket = %s
-     AND t.id > %s
      AND ((t.errors_count = 0
            OR t.processed_at IS NULL
            OR t.processed_at <= UTC_TIMESTAMP(6) - INTERVAL ROUND(1000000 * LEAST(600.0, 10.0 * POWER(2.0, LEAST(GREATEST(t.errors_count, 1) - 1, 64))) * (1 - 0.5 * MOD(MOD(t.id, 1000) * 7919, 1000) / 1000)) MICROSECOND)
@@ -68,13 +64,12 @@ UNION ALL
 
 -- deliver: outlook
 (
-   (SELECT t.bucket,
-           0
+   (SELECT t.bucket AS bucket,
+           0 AS seconds
     FROM shop.order_outbox_items AS t
     FORCE INDEX (`ix_order_outbox_items_pending`)
     WHERE t.status = 0
       AND t.bucket = %s
-      AND t.id > %s
       AND ((t.errors_count = 0
             OR t.processed_at IS NULL
             OR t.processed_at <= UTC_TIMESTAMP(6) - INTERVAL ROUND(1000000 * LEAST(600.0, 10.0 * POWER(2.0, LEAST(GREATEST(t.errors_count, 1) - 1, 64))) * (1 - 0.5 * MOD(MOD(t.id, 1000) * 7919, 1000) / 1000)) MICROSECOND)
@@ -83,13 +78,12 @@ UNION ALL
     ORDER BY t.id
     LIMIT %s)
  UNION ALL
-   (SELECT t.bucket,
-           0
+   (SELECT t.bucket AS bucket,
+           0 AS seconds
     FROM shop.order_outbox_items AS t
     FORCE INDEX (`ix_order_outbox_items_pending`)
     WHERE t.status = 0
       AND t.bucket = %s
-      AND t.id > %s
       AND ((t.errors_count = 0
             OR t.processed_at IS NULL
             OR t.processed_at <= UTC_TIMESTAMP(6) - INTERVAL ROUND(1000000 * LEAST(600.0, 10.0 * POWER(2.0, LEAST(GREATEST(t.errors_count, 1) - 1, 64))) * (1 - 0.5 * MOD(MOD(t.id, 1000) * 7919, 1000) / 1000)) MICROSECOND)
@@ -125,12 +119,11 @@ SELECT t.id,
        t.created_at,
        t.processed_at
 FROM (
-        (SELECT t.id
+        (SELECT t.id AS id
          FROM shop.order_outbox_items AS t
          FORCE INDEX (`ix_order_outbox_items_pending`)
          WHERE t.status = 0
            AND t.bucket = %s
-           AND t.id > %s
            AND ((t.errors_count = 0
                  OR t.processed_at IS NULL
                  OR t.processed_at <= UTC_TIMESTAMP(6) - INTERVAL ROUND(1000000 * LEAST(600.0, 10.0 * POWER(2.0, LEAST(GREATEST(t.errors_count, 1) - 1, 64))) * (1 - 0.5 * MOD(MOD(t.id, 1000) * 7919, 1000) / 1000)) MICROSECOND)
@@ -139,7 +132,7 @@ FROM (
          ORDER BY t.id
          LIMIT %s)
       UNION ALL
-        (SELECT t.id
+        (SELECT t.id AS id
          FROM shop.order_outbox_items AS t
          FORCE INDEX (`ix_order_outbox_items_pending`)
          WHERE t.status = 0
@@ -176,12 +169,11 @@ SELECT t.id,
        t.created_at,
        t.processed_at
 FROM (
-        (SELECT t.id
+        (SELECT t.id AS id
          FROM shop.order_outbox_items AS t
          FORCE INDEX (`ix_order_outbox_items_pending`)
          WHERE t.status = 0
            AND t.bucket = %s
-           AND t.id > %s
            AND ((t.errors_count = 0
                  OR t.processed_at IS NULL
                  OR t.processed_at <= UTC_TIMESTAMP(6) - INTERVAL ROUND(1000000 * LEAST(600.0, 10.0 * POWER(2.0, LEAST(GREATEST(t.errors_count, 1) - 1, 64))) * (1 - 0.5 * MOD(MOD(t.id, 1000) * 7919, 1000) / 1000)) MICROSECOND)
@@ -190,7 +182,7 @@ FROM (
          ORDER BY t.id
          LIMIT %s)
       UNION ALL
-        (SELECT t.id
+        (SELECT t.id AS id
          FROM shop.order_outbox_items AS t
          FORCE INDEX (`ix_order_outbox_items_pending`)
          WHERE t.status = 0
@@ -203,6 +195,65 @@ FROM (
                      OR t.available_at <= UTC_TIMESTAMP(6)))
          ORDER BY t.id
          LIMIT %s)) AS found
+STRAIGHT_JOIN shop.order_outbox_items AS t
+FORCE INDEX (PRIMARY) ON t.id = found.id
+WHERE t.status = 0
+  FOR
+  UPDATE;
+
+-- deliver: claim, behind bounds
+SELECT UTC_TIMESTAMP(6), @@global.read_only,
+                           GET_LOCK(%s, 0),
+                           GET_LOCK(%s, 0);
+SELECT MAX(id)
+FROM shop.order_outbox_items;
+SELECT t.id,
+       t.uuid,
+       t.event_name,
+       t.event_key,
+       t.bucket,
+       t.status,
+       t.options,
+       CASE
+           WHEN OCTET_LENGTH(t.payload) <= 1000 THEN t.payload
+       END,
+       t.errors_count,
+       t.created_at,
+       t.processed_at
+FROM (
+        (SELECT id
+         FROM
+           (SELECT t.id AS id,
+                   ROW_NUMBER() OVER (PARTITION BY t.bucket
+                                      ORDER BY t.id) AS place
+            FROM shop.order_outbox_items AS t
+            FORCE INDEX (PRIMARY)
+            WHERE t.id > 0
+              AND t.status = 0
+              AND t.bucket IN (0)
+              AND ((t.errors_count = 0
+                    OR t.processed_at IS NULL
+                    OR t.processed_at <= UTC_TIMESTAMP(6) - INTERVAL ROUND(1000000 * LEAST(600.0, 10.0 * POWER(2.0, LEAST(GREATEST(t.errors_count, 1) - 1, 64))) * (1 - 0.5 * MOD(MOD(t.id, 1000) * 7919, 1000) / 1000)) MICROSECOND)
+                   AND (t.available_at IS NULL
+                        OR t.available_at <= UTC_TIMESTAMP(6)))) AS near
+         WHERE near.place <= 50)
+      UNION ALL
+        (SELECT id
+         FROM
+           (SELECT t.id AS id,
+                   ROW_NUMBER() OVER (PARTITION BY t.bucket
+                                      ORDER BY t.id) AS place
+            FROM shop.order_outbox_items AS t
+            FORCE INDEX (PRIMARY)
+            WHERE t.id > 40
+              AND t.status = 0
+              AND t.bucket IN (1)
+              AND ((t.errors_count = 0
+                    OR t.processed_at IS NULL
+                    OR t.processed_at <= UTC_TIMESTAMP(6) - INTERVAL ROUND(1000000 * LEAST(600.0, 10.0 * POWER(2.0, LEAST(GREATEST(t.errors_count, 1) - 1, 64))) * (1 - 0.5 * MOD(MOD(t.id, 1000) * 7919, 1000) / 1000)) MICROSECOND)
+                   AND (t.available_at IS NULL
+                        OR t.available_at <= UTC_TIMESTAMP(6)))) AS near
+         WHERE near.place <= 50)) AS found
 STRAIGHT_JOIN shop.order_outbox_items AS t
 FORCE INDEX (PRIMARY) ON t.id = found.id
 WHERE t.status = 0
@@ -376,6 +427,26 @@ WHERE (t.status = 2
        AND t.created_at >= TIMESTAMP '0001-01-02 00:00:00')
 ORDER BY t.id
 LIMIT %s;
+
+-- deliver: rows that no bound may pass
+(SELECT NULL AS bucket,
+          NULL AS id,
+          SYSDATE(6) AS moment)
+UNION ALL
+  (SELECT t.bucket,
+          MIN(t.id),
+          NULL
+   FROM shop.order_outbox_items AS t
+   FORCE INDEX (PRIMARY)
+   WHERE t.id > 40
+     AND t.id <= 90
+     AND t.status IN (0)
+     AND t.bucket IN (0)
+   GROUP BY t.bucket)
+UNION ALL
+  (SELECT NULL AS bucket,
+          NULL AS id,
+          SYSDATE(6) AS moment);
 
 -- create: rows that may be there already
 INSERT INTO order_outbox_items (uuid, event_key, bucket, status, payload, errors_count, dedup_key)

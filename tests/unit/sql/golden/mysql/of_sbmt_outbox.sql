@@ -1,50 +1,46 @@
 -- deliver: poll
-(SELECT t.id,
-          t.bucket,
-          COALESCE(t.errors_count, 0)
+(SELECT t.id AS id,
+          t.bucket AS bucket,
+          COALESCE(t.errors_count, 0) AS errors
    FROM shop.order_outbox_items AS t
    FORCE INDEX (`ix_order_outbox_items_pending`)
    WHERE t.status = 0
      AND t.bucket = %s
-     AND t.id > %s
      AND (TRUE)
    ORDER BY t.id
    LIMIT %s)
 UNION ALL
-  (SELECT t.id,
-          t.bucket,
-          COALESCE(t.errors_count, 0)
+  (SELECT t.id AS id,
+          t.bucket AS bucket,
+          COALESCE(t.errors_count, 0) AS errors
    FROM shop.order_outbox_items AS t
    FORCE INDEX (`ix_order_outbox_items_pending`)
    WHERE t.status = 0
      AND t.bucket = %s
-     AND t.id > %s
      AND (TRUE)
    ORDER BY t.id
    LIMIT %s);
 
 -- deliver: poll, rows that never failed
-(SELECT t.id,
-          t.bucket,
-          COALESCE(t.errors_count, 0)
+(SELECT t.id AS id,
+          t.bucket AS bucket,
+          COALESCE(t.errors_count, 0) AS errors
    FROM shop.order_outbox_items AS t
    FORCE INDEX (`ix_order_outbox_items_pending`)
    WHERE t.status = 0
      AND t.bucket = %s
-     AND t.id > %s
      AND (TRUE)
      AND COALESCE(t.errors_count, 0) = 0
    ORDER BY t.id
    LIMIT %s)
 UNION ALL
-  (SELECT t.id,
-          t.bucket,
-          COALESCE(t.errors_count, 0)
+  (SELECT t.id AS id,
+          t.bucket AS bucket,
+          COALESCE(t.errors_count, 0) AS errors
    FROM shop.order_outbox_items AS t
    FORCE INDEX (`ix_order_outbox_items_pending`)
    WHERE t.status = 0
      AND t.bucket = %s
-     AND t.id > %s
      AND (TRUE)
      AND COALESCE(t.errors_count, 0) = 0
    ORDER BY t.id
@@ -52,24 +48,22 @@ UNION ALL
 
 -- deliver: outlook
 (
-   (SELECT t.bucket,
-           0
+   (SELECT t.bucket AS bucket,
+           0 AS seconds
     FROM shop.order_outbox_items AS t
     FORCE INDEX (`ix_order_outbox_items_pending`)
     WHERE t.status = 0
       AND t.bucket = %s
-      AND t.id > %s
       AND (TRUE)
     ORDER BY t.id
     LIMIT %s)
  UNION ALL
-   (SELECT t.bucket,
-           0
+   (SELECT t.bucket AS bucket,
+           0 AS seconds
     FROM shop.order_outbox_items AS t
     FORCE INDEX (`ix_order_outbox_items_pending`)
     WHERE t.status = 0
       AND t.bucket = %s
-      AND t.id > %s
       AND (TRUE)
     ORDER BY t.id
     LIMIT %s));
@@ -92,17 +86,16 @@ SELECT t.id,
        t.created_at,
        t.processed_at
 FROM (
-        (SELECT t.id
+        (SELECT t.id AS id
          FROM shop.order_outbox_items AS t
          FORCE INDEX (`ix_order_outbox_items_pending`)
          WHERE t.status = 0
            AND t.bucket = %s
-           AND t.id > %s
            AND (TRUE)
          ORDER BY t.id
          LIMIT %s)
       UNION ALL
-        (SELECT t.id
+        (SELECT t.id AS id
          FROM shop.order_outbox_items AS t
          FORCE INDEX (`ix_order_outbox_items_pending`)
          WHERE t.status = 0
@@ -135,17 +128,16 @@ SELECT t.id,
        t.created_at,
        t.processed_at
 FROM (
-        (SELECT t.id
+        (SELECT t.id AS id
          FROM shop.order_outbox_items AS t
          FORCE INDEX (`ix_order_outbox_items_pending`)
          WHERE t.status = 0
            AND t.bucket = %s
-           AND t.id > %s
            AND (TRUE)
          ORDER BY t.id
          LIMIT %s)
       UNION ALL
-        (SELECT t.id
+        (SELECT t.id AS id
          FROM shop.order_outbox_items AS t
          FORCE INDEX (`ix_order_outbox_items_pending`)
          WHERE t.status = 0
@@ -154,6 +146,57 @@ FROM (
            AND (TRUE)
          ORDER BY t.id
          LIMIT %s)) AS found
+STRAIGHT_JOIN shop.order_outbox_items AS t
+FORCE INDEX (PRIMARY) ON t.id = found.id
+WHERE t.status = 0
+  FOR
+  UPDATE;
+
+-- deliver: claim, behind bounds
+SELECT UTC_TIMESTAMP(6), @@global.read_only,
+                           GET_LOCK(%s, 0),
+                           GET_LOCK(%s, 0);
+SELECT MAX(id)
+FROM shop.order_outbox_items;
+SELECT t.id,
+       t.uuid,
+       NULL AS event_name,
+       t.event_key,
+       t.bucket,
+       t.status,
+       NULL AS options,
+       CASE
+           WHEN OCTET_LENGTH(t.proto_payload) <= 1000 THEN t.proto_payload
+       END,
+       COALESCE(t.errors_count, 0),
+       t.created_at,
+       t.processed_at
+FROM (
+        (SELECT id
+         FROM
+           (SELECT t.id AS id,
+                   ROW_NUMBER() OVER (PARTITION BY t.bucket
+                                      ORDER BY t.id) AS place
+            FROM shop.order_outbox_items AS t
+            FORCE INDEX (PRIMARY)
+            WHERE t.id > 0
+              AND t.status = 0
+              AND t.bucket IN (0)
+              AND (TRUE)) AS near
+         WHERE near.place <= 50)
+      UNION ALL
+        (SELECT id
+         FROM
+           (SELECT t.id AS id,
+                   ROW_NUMBER() OVER (PARTITION BY t.bucket
+                                      ORDER BY t.id) AS place
+            FROM shop.order_outbox_items AS t
+            FORCE INDEX (PRIMARY)
+            WHERE t.id > 40
+              AND t.status = 0
+              AND t.bucket IN (1)
+              AND (TRUE)) AS near
+         WHERE near.place <= 50)) AS found
 STRAIGHT_JOIN shop.order_outbox_items AS t
 FORCE INDEX (PRIMARY) ON t.id = found.id
 WHERE t.status = 0
@@ -321,3 +364,23 @@ WHERE (t.status = 2
        AND t.created_at >= TIMESTAMP '0001-01-02 00:00:00')
 ORDER BY t.id
 LIMIT %s;
+
+-- deliver: rows that no bound may pass
+(SELECT NULL AS bucket,
+          NULL AS id,
+          SYSDATE(6) AS moment)
+UNION ALL
+  (SELECT t.bucket,
+          MIN(t.id),
+          NULL
+   FROM shop.order_outbox_items AS t
+   FORCE INDEX (PRIMARY)
+   WHERE t.id > 40
+     AND t.id <= 90
+     AND t.status IN (0)
+     AND t.bucket IN (0)
+   GROUP BY t.bucket)
+UNION ALL
+  (SELECT NULL AS bucket,
+          NULL AS id,
+          SYSDATE(6) AS moment);

@@ -1,7 +1,7 @@
 -- deliver: poll
-(SELECT t.id,
-          t.bucket,
-          t.errors_count
+(SELECT t.id AS id,
+          t.bucket AS bucket,
+          t.errors_count AS errors
    FROM shop.order_outbox_items AS t
    FORCE INDEX (`ix_order_outbox_items_pending`)
    WHERE t.status = 0
@@ -43,9 +43,9 @@
    ORDER BY t.id
    LIMIT %s)
 UNION ALL
-  (SELECT t.id,
-          t.bucket,
-          t.errors_count
+  (SELECT t.id AS id,
+          t.bucket AS bucket,
+          t.errors_count AS errors
    FROM shop.order_outbox_items AS t
    FORCE INDEX (`ix_order_outbox_items_pending`)
    WHERE t.status = 0
@@ -88,9 +88,9 @@ UNION ALL
    LIMIT %s);
 
 -- deliver: poll, rows that never failed
-(SELECT t.id,
-          t.bucket,
-          t.errors_count
+(SELECT t.id AS id,
+          t.bucket AS bucket,
+          t.errors_count AS errors
    FROM shop.order_outbox_items AS t
    FORCE INDEX (`ix_order_outbox_items_pending`)
    WHERE t.status = 0
@@ -139,9 +139,9 @@ UNION ALL
    ORDER BY t.id
    LIMIT %s)
 UNION ALL
-  (SELECT t.id,
-          t.bucket,
-          t.errors_count
+  (SELECT t.id AS id,
+          t.bucket AS bucket,
+          t.errors_count AS errors
    FROM shop.order_outbox_items AS t
    FORCE INDEX (`ix_order_outbox_items_pending`)
    WHERE t.status = 0
@@ -192,8 +192,8 @@ UNION ALL
 
 -- deliver: outlook
 (
-   (SELECT t.bucket,
-           0
+   (SELECT t.bucket AS bucket,
+           0 AS seconds
     FROM shop.order_outbox_items AS t
     FORCE INDEX (`ix_order_outbox_items_pending`)
     WHERE t.status = 0
@@ -235,8 +235,8 @@ UNION ALL
     ORDER BY t.id
     LIMIT %s)
  UNION ALL
-   (SELECT t.bucket,
-           0
+   (SELECT t.bucket AS bucket,
+           0 AS seconds
     FROM shop.order_outbox_items AS t
     FORCE INDEX (`ix_order_outbox_items_pending`)
     WHERE t.status = 0
@@ -305,7 +305,7 @@ SELECT t.id,
        t.created_at,
        t.processed_at
 FROM (
-        (SELECT t.id
+        (SELECT t.id AS id
          FROM shop.order_outbox_items AS t
          FORCE INDEX (`ix_order_outbox_items_pending`)
          WHERE t.status = 0
@@ -347,7 +347,7 @@ FROM (
          ORDER BY t.id
          LIMIT %s)
       UNION ALL
-        (SELECT t.id
+        (SELECT t.id AS id
          FROM shop.order_outbox_items AS t
          FORCE INDEX (`ix_order_outbox_items_pending`)
          WHERE t.status = 0
@@ -412,7 +412,7 @@ SELECT t.id,
        t.created_at,
        t.processed_at
 FROM (
-        (SELECT t.id
+        (SELECT t.id AS id
          FROM shop.order_outbox_items AS t
          FORCE INDEX (`ix_order_outbox_items_pending`)
          WHERE t.status = 0
@@ -454,7 +454,116 @@ FROM (
          ORDER BY t.id
          LIMIT %s)
       UNION ALL
-        (SELECT t.id
+        (SELECT t.id AS id
+         FROM shop.order_outbox_items AS t
+         FORCE INDEX (`ix_order_outbox_items_pending`)
+         WHERE t.status = 0
+           AND t.bucket = %s
+           AND t.id > %s
+           AND ((t.errors_count = 0
+                 OR t.processed_at IS NULL
+                 OR t.processed_at <= UTC_TIMESTAMP(6) - INTERVAL ROUND(1000000 * LEAST(600.0, 10.0 * POWER(2.0, LEAST(GREATEST(t.errors_count, 1) - 1, 64)))) MICROSECOND)
+                AND (t.available_at IS NULL
+                     OR t.available_at <= UTC_TIMESTAMP(6)))
+           AND NOT EXISTS
+             (SELECT 1
+              FROM shop.order_outbox_items AS e
+              FORCE INDEX (`ix_order_outbox_items_pending`)
+              WHERE e.status = 0
+                AND e.bucket = %s
+                AND e.id <= %s
+                AND NOT ((e.errors_count = 0
+                          OR e.processed_at IS NULL
+                          OR e.processed_at <= UTC_TIMESTAMP(6) - INTERVAL ROUND(1000000 * LEAST(600.0, 10.0 * POWER(2.0, LEAST(GREATEST(e.errors_count, 1) - 1, 64)))) MICROSECOND)
+                         AND (e.available_at IS NULL
+                              OR e.available_at <= UTC_TIMESTAMP(6))))
+           AND t.id < COALESCE(
+                                 (SELECT MIN(e.id)
+                                  FROM
+                                    (SELECT e.id, e.errors_count, e.processed_at, e.available_at
+                                     FROM shop.order_outbox_items AS e
+                                     FORCE INDEX (`ix_order_outbox_items_pending`)
+                                     WHERE e.status = 0
+                                       AND e.bucket = %s
+                                       AND e.id > %s
+                                     ORDER BY e.id
+                                     LIMIT %s) AS e
+                                  WHERE NOT ((e.errors_count = 0
+                                              OR e.processed_at IS NULL
+                                              OR e.processed_at <= UTC_TIMESTAMP(6) - INTERVAL ROUND(1000000 * LEAST(600.0, 10.0 * POWER(2.0, LEAST(GREATEST(e.errors_count, 1) - 1, 64)))) MICROSECOND)
+                                             AND (e.available_at IS NULL
+                                                  OR e.available_at <= UTC_TIMESTAMP(6)))), 9223372036854775807)
+         ORDER BY t.id
+         LIMIT %s)) AS found
+STRAIGHT_JOIN shop.order_outbox_items AS t
+FORCE INDEX (PRIMARY) ON t.id = found.id
+WHERE t.status = 0
+  FOR
+  UPDATE;
+
+-- deliver: claim, behind bounds
+SELECT UTC_TIMESTAMP(6), @@global.read_only,
+                           GET_LOCK(%s, 0),
+                           GET_LOCK(%s, 0);
+SELECT MAX(id)
+FROM shop.order_outbox_items;
+SELECT t.id,
+       t.uuid,
+       t.event_name,
+       t.event_key,
+       t.bucket,
+       t.status,
+       t.options,
+       CASE
+           WHEN OCTET_LENGTH(t.payload) <= 1000 THEN t.payload
+       END,
+       t.errors_count,
+       t.created_at,
+       t.processed_at
+FROM (
+        (SELECT t.id AS id
+         FROM shop.order_outbox_items AS t
+         FORCE INDEX (`ix_order_outbox_items_pending`)
+         WHERE t.status = 0
+           AND t.bucket = %s
+           AND t.id > %s
+           AND ((t.errors_count = 0
+                 OR t.processed_at IS NULL
+                 OR t.processed_at <= UTC_TIMESTAMP(6) - INTERVAL ROUND(1000000 * LEAST(600.0, 10.0 * POWER(2.0, LEAST(GREATEST(t.errors_count, 1) - 1, 64)))) MICROSECOND)
+                AND (t.available_at IS NULL
+                     OR t.available_at <= UTC_TIMESTAMP(6)))
+           AND NOT EXISTS
+             (SELECT 1
+              FROM shop.order_outbox_items AS e
+              FORCE INDEX (`ix_order_outbox_items_pending`)
+              WHERE e.status = 0
+                AND e.bucket = %s
+                AND e.id <= %s
+                AND NOT ((e.errors_count = 0
+                          OR e.processed_at IS NULL
+                          OR e.processed_at <= UTC_TIMESTAMP(6) - INTERVAL ROUND(1000000 * LEAST(600.0, 10.0 * POWER(2.0, LEAST(GREATEST(e.errors_count, 1) - 1, 64)))) MICROSECOND)
+                         AND (e.available_at IS NULL
+                              OR e.available_at <= UTC_TIMESTAMP(6))))
+           AND t.id < COALESCE(
+                                 (SELECT MIN(e.id)
+                                  FROM
+                                    (SELECT e.id, e.errors_count, e.processed_at, e.available_at
+                                     FROM shop.order_outbox_items AS e
+                                     FORCE INDEX (`ix_order_outbox_items_pending`)
+                                     WHERE e.status = 0
+                                       AND e.bucket = %s
+                                       AND e.id > %s
+                                     ORDER BY e.id
+                                     LIMIT %s) AS e
+                                  WHERE NOT ((e.errors_count = 0
+                                              OR e.processed_at IS NULL
+                                              OR e.processed_at <= UTC_TIMESTAMP(6) - INTERVAL ROUND(1000000 * LEAST(600.0, 10.0 * POWER(2.0, LEAST(GREATEST(e.errors_count, 1) - 1, 64)))) MICROSECOND)
+                                             AND (e.available_at IS NULL
+                                                  OR e.available_at <= UTC_TIMESTAMP(6)))), 9223372036854775807)
+         ORDER BY t.id
+         LIMIT %s)
+      UNION ALL
+        (SELECT t.id AS id
          FROM shop.order_outbox_items AS t
          FORCE INDEX (`ix_order_outbox_items_pending`)
          WHERE t.status = 0
@@ -668,6 +777,28 @@ WHERE (t.status = 2
        AND t.created_at >= TIMESTAMP '0001-01-02 00:00:00')
 ORDER BY t.id
 LIMIT %s;
+
+-- deliver: rows that no bound may pass
+(SELECT NULL AS bucket,
+          NULL AS id,
+          SYSDATE(6) AS moment)
+UNION ALL
+  (SELECT t.bucket,
+          MIN(t.id),
+          NULL
+   FROM shop.order_outbox_items AS t
+   FORCE INDEX (PRIMARY)
+   WHERE t.id > 40
+     AND t.id <= 90
+     AND t.status IN (0,
+                      1,
+                      3)
+     AND t.bucket IN (0)
+   GROUP BY t.bucket)
+UNION ALL
+  (SELECT NULL AS bucket,
+          NULL AS id,
+          SYSDATE(6) AS moment);
 
 -- create: rows that may be there already
 INSERT INTO order_outbox_items (uuid, event_key, bucket, status, payload, errors_count, dedup_key)
