@@ -135,9 +135,8 @@ class MySqlSight:
     def look(self, ranges: Mapping[int, Range]) -> Seen:
         text = first_stops(self._table, ranges)
         with self._opened() as cursor:
-            cursor.execute(
-                "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED"
-            )  # of the next one, whatever becomes of it
+            # Of the next one, whatever becomes of it.
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
             uncommitted = _read(cursor, text)
             cursor.connection.commit()
             began = self._monotonic()
