@@ -28,7 +28,10 @@ def check(
     deep: Annotated[
         bool, typer.Option("--deep", help="Also try database, tables, Redis, Kafka and each transport's constructor.")
     ] = False,
-    timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for each attempt of --deep.")] = 5.0,
+    timeout: Annotated[
+        float,
+        typer.Option("--timeout", min=0.1, help="Seconds for each attempt of --deep; Kafka gets up to five more."),
+    ] = 5.0,
 ) -> None:
     """Validate the configuration and everything it names; exit 2 with every problem found.
 

@@ -125,9 +125,14 @@ class Bounds:
         """
         return max(self._bounds.get(bucket, 0), position or 0)
 
+    @property
+    def used(self) -> bool:
+        """Whether there are any for now."""
+        return bool(self._bounds)
+
     def in_use(self) -> Mapping[int, int]:
         """For all buckets the id after which to read; empty while no bound is used."""
-        return {bucket: self.after(bucket) for bucket in self._buckets} if self._bounds else {}
+        return {bucket: self.after(bucket) for bucket in self._buckets} if self.used else {}
 
     def claimed(self, count: int) -> None:
         """This many items have been claimed; nearly all of them are delivered now."""

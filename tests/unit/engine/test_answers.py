@@ -88,6 +88,32 @@ def test_an_ordinary_value_is_delivered(answer: Any) -> None:
     assert bench.send(spec(Single(lambda _item: answer))).delivered == ids
 
 
+class Incomparable:
+    """As an array of numbers is, whose comparison with None has no truth value."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, _other: object) -> Any:
+        raise ValueError("the truth value is ambiguous")
+
+
+class LikeNothing(Failure):
+    """A failure that says it equals whatever it is compared with."""
+
+    def __eq__(self, _other: object) -> bool:
+        return True
+
+    __hash__ = Failure.__hash__
+
+
+def test_what_a_batch_transport_returns_is_not_compared_by_code_of_its_own() -> None:
+    bench = Bench()
+    ids = bench.insert(1, 2)
+    sending = bench.send(spec(Batches(lambda item: Incomparable() if item.id == ids[0] else LikeNothing("no"))))
+    assert sending.delivered == ids[:1]
+    assert [item.id for item, _, _ in sending.failed] == ids[1:]
+
+
 @pytest.mark.parametrize(
     ("results", "reason"),
     [

@@ -104,11 +104,11 @@ class Asking:
         with self._cursor(self._reading(box)) as cursor:
             return question(cursor, self._known.statements(box))
 
-    def _begin(self, box: Box, buckets: Sequence[int]) -> dict[int, int]:
-        """The buckets, each with the id after which to read."""
+    def _begin(self, box: Box, positions: Mapping[int, int]) -> dict[int, int]:
+        """The buckets, each with the id after which to read: its position, or the bound if that is higher."""
         bounds = self._bounds.of(box)
-        begin = {bucket: bounds.after(bucket) for bucket in buckets}
-        return Behind(begin) if bounds.in_use() else begin
+        begin = {bucket: bounds.after(bucket, position) for bucket, position in positions.items()}
+        return Behind(begin) if bounds.used else begin
 
     def _forget(self, *boxes: Box) -> None:
         """Makes the next statement inspect the table again, and closes the connections with statements prepared for it."""

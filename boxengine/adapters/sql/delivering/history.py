@@ -36,7 +36,7 @@ class SqlHistory(Asking):
         return counts
 
     def oldest_pending(self, box: Box) -> datetime | None:
-        begin = self._begin(box, box.buckets) if self._fronts is None else self.fronts(box)
+        begin = self._begin(box, dict.fromkeys(box.buckets, 0)) if self._fronts is None else self.fronts(box)
         return self._ask(
             box,
             lambda cursor, statements: statements.oldest_pending(cursor, begin),

@@ -21,7 +21,7 @@ from boxengine.adapters.sql.delivering.claim import SqlClaim, SqlClaims, SqlPlai
 from boxengine.adapters.sql.delivering.history import SqlHistory
 from boxengine.adapters.sql.delivering.pending import any_pending
 from boxengine.adapters.sql.delivering.transaction import ClaimTransaction
-from boxengine.adapters.sql.dialects.base import Behind, BoxStatements
+from boxengine.adapters.sql.dialects.base import BoxStatements
 from boxengine.adapters.sql.dialects.comments import DeliveryComment, Traceparent, commented
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES
 from boxengine.adapters.sql.log.going_on import GoingOn
@@ -100,7 +100,7 @@ class SqlStore(SqlHistory):
         share = max(1, limit // max(1, len(buckets)))
         rows = self._ask(
             self._known.of_one_size(box),
-            lambda cursor, statements: query(statements)(cursor, self._begin(box, buckets), share),
+            lambda cursor, statements: query(statements)(cursor, self._begin(box, dict.fromkeys(buckets, 0)), share),
         )
         rows.sort()
         return rows
@@ -108,7 +108,7 @@ class SqlStore(SqlHistory):
     def outlook(self, box: Box, buckets: Sequence[int]) -> Outlook:
         found = self._ask(
             self._known.of_one_size(box),
-            lambda cursor, statements: statements.outlook(cursor, self._begin(box, buckets)),
+            lambda cursor, statements: statements.outlook(cursor, self._begin(box, dict.fromkeys(buckets, 0))),
         )
         due = [bucket for bucket, _ in found if bucket is not None]
         next_in = [timedelta(seconds=seconds) for bucket, seconds in found if bucket is None]
@@ -143,8 +143,7 @@ class SqlStore(SqlHistory):
     @contextmanager
     def _open(self, kind: type[_Kind], box: Box, buckets: Mapping[int, int], limit: int) -> Iterator[_Kind]:
         bounds = self._bounds.of(box)
-        begin = {bucket: bounds.after(bucket, position) for bucket, position in buckets.items()}
-        begin = Behind(begin) if bounds.in_use() else begin
+        begin = self._begin(box, buckets)
         self._going_on.look(self._known.of_one_size(box))
         with ExitStack() as stack:
             try:
