@@ -25,8 +25,8 @@ hand; an item beyond these costs a few more deaths before it is found."""
 WORTH_SHARING = 100
 """A batch with this many rows suggests that its buckets have many more."""
 BACKLOG = 1000
-"""A batch with this many rows says that one thread is not enough. With fewer it has fallen behind for a moment only, and catches
-up sooner by itself than four threads would with smaller batches: at 5,000 items/s these made p99 50 ms where it is 16."""
+"""A batch with this many rows says that one thread is not enough. With fewer it may have fallen behind for a moment only, and
+four threads with smaller batches would not catch up sooner."""
 AT_ONCE = 0.005
 """Seconds that the transports of a batch take where they answer at once. More threads gain nothing there."""
 FEWEST = 4
