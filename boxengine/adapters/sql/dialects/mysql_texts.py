@@ -31,8 +31,10 @@ class MySqlTexts:
         self._light = light
 
     def pending(self, columns: Mapping[str, str], *, regular_only: bool = False) -> Branch:
-        """Args:
-        columns: by name.
+        """The query of one bucket's rows that are due.
+
+        Args:
+            columns: the expressions to select, by the names that they get.
         """
         conditions = [self.is_due("t")]
         match self._table.box.strict_order:
