@@ -28,6 +28,8 @@ INBOX = "payment_inbox_item"
 LOG_PREFIX = "app=%a pid=%p "
 """The prefix of PostgreSQL's log lines, by which ``bench.counting`` finds out who sent a statement, and ``bench.console`` which
 lines are about the same one."""
+CONNECTIONS = "600"
+"""For 200 processes, each of which writes on one connection and may notify on another."""
 BUFFERS = {"shared_buffers": "1GB", "max_wal_size": "8GB"}
 """Usual settings for tables of this size. With an untouched installation's 128 MB and 1 GB, the rate of every program, the
 floors included, halves at a million rows. Durability stays the default."""
@@ -61,7 +63,9 @@ class Stand:
         self.folder = folder
         self.scale = scale
         self._postgres = EmbeddedPostgres(
-            folder / "postgres", durable=True, settings={"log_line_prefix": LOG_PREFIX, **BUFFERS}
+            folder / "postgres",
+            durable=True,
+            settings={"log_line_prefix": LOG_PREFIX, "max_connections": CONNECTIONS, **BUFFERS},
         )
         self._valkey = EmbeddedValkey(folder / "valkey", durable=False)
         self._redis_databases = itertools.cycle(range(16))

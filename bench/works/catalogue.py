@@ -39,6 +39,7 @@ WORKS: Mapping[str, Work] = {
     "create-batch": create.in_batches,
     "latency": latency.latency,
     "wakeup-tax": wakeups.taxes,
+    "wakeup-tax-of-processes": wakeups.taxes_in_processes,
     "wakeup-tax-on-a-loop": wakeups.taxes_on_a_loop,
     "wakeup-latency": wakeups.latencies,
     "idle": idle.idle,

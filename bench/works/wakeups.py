@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import threading
 import time
 from collections.abc import Callable, Mapping
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
 
 from sqlalchemy import make_url
 from sqlalchemy.ext.asyncio import create_async_engine
@@ -14,30 +17,43 @@ from bench.report import Line, at_least
 from bench.rounds import alternate, compare, percentile, spread_of
 from bench.servers import OUTBOX, Stand
 from bench.works.latency import PUNCH, RATE, run_round
-from boxengine.app.boxes import Boxes
+from boxengine.app.boxes import Boxes, load
 from boxengine.app.servers.database import connect_store
 
 WAYS = ("none", "notify", "redis")
-WRITERS = (1, 16, 64, 150)
-"""The stand's server takes 200 connections."""
+WRITERS = (1, 16, 64, 200)
+PROCESSES = WRITERS[1:]
+FORK = multiprocessing.get_context("fork")
+"""Two hundred interpreters that share what they have imported fit into the machine's memory."""
 BAR = at_least(0.95)
+PATIENCE = 600.0
+"""Seconds after which a round in which a process died ends with an error."""
 
 
 def taxes(stand: Stand) -> list[Line]:
     """Commits per second of writers in one process, each item in a transaction of its own, by ``wakeup``."""
-    return _taxes(stand, "writers", _rate, WAYS)
+    return _taxes(stand, "writers", WRITERS, _rate, WAYS)
+
+
+def taxes_in_processes(stand: Stand) -> list[Line]:
+    """The same for writers that are processes, as those of a web server are."""
+    return _taxes(stand, "processes", PROCESSES, _rate_in_processes, WAYS)
 
 
 def taxes_on_a_loop(stand: Stand) -> list[Line]:
     """The same for coroutines on one event loop, with asyncpg."""
-    return _taxes(stand, "coroutines", _rate_on_a_loop, WAYS[:2])
+    return _taxes(stand, "coroutines", WRITERS, _rate_on_a_loop, WAYS[:2])
 
 
 def _taxes(
-    stand: Stand, writing: str, rate: Callable[[Stand, str, int, int], float], ways: tuple[str, ...]
+    stand: Stand,
+    writing: str,
+    numbers: tuple[int, ...],
+    rate: Callable[[Stand, str, int, int], float],
+    ways: tuple[str, ...],
 ) -> list[Line]:
     lines = []
-    for writers in WRITERS:
+    for writers in numbers:
         # Enough for each writer that the start, the end and one slow flush of the disk do not decide: of 4,000 commits,
         # 64 writers made 62 each, and rounds of one second scattered from 0.6 to 1.1.
         count = stand.scale.pick(max(4_000, 200 * writers), 1_000) if writers > 1 else stand.scale.pick(1_000, 300)
@@ -104,6 +120,39 @@ def _rate(stand: Stand, way: str, writers: int, count: int) -> float:
         seconds = time.perf_counter() - began
         store.close()
         return count / seconds
+
+
+def _rate_in_processes(stand: Stand, way: str, writers: int, count: int) -> float:
+    with stand.site(buckets=256, transport=PUNCH, wakeup=way) as site:
+        steps = FORK.Barrier(writers + 1)
+        arguments = (site.config, count // writers, steps)
+        processes = [FORK.Process(target=_write_in_process, args=arguments, daemon=True) for _ in range(writers)]
+        for process in processes:
+            process.start()
+        steps.wait(PATIENCE)
+        began = time.perf_counter()
+        steps.wait(PATIENCE)
+        seconds = time.perf_counter() - began
+        for process in processes:
+            process.join()
+        return count // writers * writers / seconds
+
+
+def _write_in_process(config: Path, share: int, steps: Barrier) -> None:
+    boxes = load(config)
+    store = connect_store(boxes.resolved.settings)
+
+    def write(number: int) -> None:
+        # From the pool and back, as a request does it.
+        with store.engine.begin() as connection:
+            boxes.create_outbox_item(connection, OUTBOX, event_key=number, payload=b"x" * 500)
+
+    write(0)
+    steps.wait(PATIENCE)
+    for number in range(share):
+        write(number)
+    steps.wait(PATIENCE)
+    store.close()
 
 
 def _rate_on_a_loop(stand: Stand, way: str, writers: int, count: int) -> float:

@@ -6,18 +6,29 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractContextManager, suppress
 from contextvars import Context
 
 from boxengine.errors import Unavailable
 from boxengine.ports import Signal
 
+Send = Callable[[list[Signal]], None]
+
 MOST = 1000
 """Signals that wait for a server that is slow; then only their boxes are remembered."""
 
-GATHERING = 0.01
-"""Seconds for which commits gather before the next sending, because each sending takes time from the writers."""
+SHARE = 1 / 20
+"""An announcer spends at most this share of its time on sending, which takes time from those that write. While many write, a
+sending takes longer, and commits gather for longer."""
+SHORTEST, LONGEST = 0.01, 0.4
+"""Seconds for which commits gather before the next sending. A busy worker looks by itself after the longest."""
+
+
+def gathering(took: float) -> float:
+    """Seconds to wait after a sending that took so many seconds."""
+    return min(LONGEST, max(SHORTEST, took / SHARE))
 
 
 class Announcer:
@@ -27,40 +38,66 @@ class Announcer:
     ends right after its commit loses no hint.
     """
 
-    def __init__(self, send: Callable[[list[Signal]], None]) -> None:
-        self._send = send
+    def __init__(self, line: Callable[[], AbstractContextManager[Send]]) -> None:
+        """Args:
+        line: opens what a thread sends through, for each thread anew; the last one may still be closing its own.
+        """
+        self._line = line
         self._process = os.getpid()
         self._lock = threading.Lock()
-        self._waiting: dict[Signal, None] = {}
+        self._waiting: deque[Iterable[Signal]] = deque()
         self._sending = False
 
     def tell(self, signals: list[Signal]) -> None:
         """Has the signals sent; returns without waiting for that."""
         if self._process != os.getpid():
             self._start_anew()  # threads do not live on in a forked process
+        # Without the lock, which the writers would wait for: ``_next`` looks once more after it has said that nobody sends.
+        self._waiting.append(signals)
+        if len(self._waiting) > MOST:
+            self._waiting.append(list(self._taken()))
+        if not self._sending and self._begin():
+            threading.Thread(target=self._run, name="boxengine-announcer", daemon=False).start()
+
+    def _begin(self) -> bool:
+        """Whether nobody sends; the caller has to see to it then."""
         with self._lock:
-            self._waiting = _joined(self._waiting, signals)
-            if self._sending:
-                return
-            self._sending = True
-        threading.Thread(target=self._run, name="boxengine-announcer", daemon=False).start()
+            begins, self._sending = not self._sending, True
+        return begins
 
     def _run(self) -> None:
-        while signals := self._next():
-            with suppress(Unavailable):  # the hints are lost, which costs one poll interval
-                self._send(signals)
-            time.sleep(GATHERING)
+        program = threading.main_thread()
+        with self._line() as send:
+            while signals := self._next():
+                began = time.monotonic()
+                with suppress(Unavailable):  # the hints are lost, which costs one poll interval
+                    send(signals)
+                pause = gathering(time.monotonic() - began)
+                if program.is_alive():
+                    program.join(pause)  # a program that ends meanwhile must not wait for the rest of it
+                else:
+                    time.sleep(SHORTEST)
 
     def _next(self) -> list[Signal]:
         with self._lock:
-            signals, self._waiting = list(self._waiting), {}
-            self._sending = bool(signals)
-        return signals
+            self._sending = False
+            if not self._waiting:
+                return []
+            self._sending = True
+        return list(self._taken())
+
+    def _taken(self) -> dict[Signal, None]:
+        """All that waits, each once."""
+        taken: dict[Signal, None] = {}
+        with suppress(IndexError):  # another thread has taken some
+            for _ in range(len(self._waiting)):
+                taken = _joined(taken, self._waiting.popleft())
+        return taken
 
     def _start_anew(self) -> None:
         self._process = os.getpid()
         self._lock = threading.Lock()
-        self._waiting = {}
+        self._waiting = deque()
         self._sending = False
 
 
@@ -86,11 +123,12 @@ class TaskAnnouncer:
     async def _run(self) -> None:
         while self._waiting:
             signals, self._waiting = list(self._waiting), {}
+            began = time.monotonic()
             await self._send(signals)
-            await asyncio.sleep(GATHERING)
+            await asyncio.sleep(gathering(time.monotonic() - began))
 
 
-def _joined(waiting: dict[Signal, None], signals: list[Signal]) -> dict[Signal, None]:
+def _joined(waiting: dict[Signal, None], signals: Iterable[Signal]) -> dict[Signal, None]:
     """The waiting signals joined with these; if there are too many, one for each box."""
     waiting.update(dict.fromkeys(signals))
     return (

@@ -97,6 +97,15 @@ def test_after_a_rollback_nothing_is_sent_not_even_by_the_next_commit(site: Site
     assert site.signals == []
 
 
+def test_a_transaction_after_a_rollback_sends_its_own_signals_and_no_others(site: Site) -> None:
+    with site.engine.connect() as connection:
+        site.create(connection, bucket=1)
+        connection.rollback()
+        site.create(connection, bucket=2)
+        connection.commit()
+    assert site.signals == [Signal(BOX.name, 2)]
+
+
 @pytest.mark.parametrize("mode", ["conditional_savepoint", "rollback_only", "create_savepoint"])
 def test_a_session_that_joined_a_transaction_sends_when_that_is_committed(site: Site, mode: Any) -> None:
     with site.engine.connect() as connection:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any
+from weakref import ref
 
+import psycopg
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import QueuePool
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from boxengine.adapters.memory.clock import ManualClock
@@ -19,7 +22,9 @@ from boxengine.adapters.sql.connecting.engine import connect
 from boxengine.adapters.sql.creating.insert import SqlRows
 from boxengine.adapters.sql.making import schema
 from boxengine.adapters.sql.waking.eased_notify import BROKEN_FOR, FAR_APART, EasedNotify
-from boxengine.adapters.sql.waking.listen import PostgresWakeups
+from boxengine.adapters.sql.waking.line import Line
+from boxengine.adapters.sql.waking.listen import CHANNEL, PostgresWakeups
+from boxengine.adapters.sql.waking.notifying import IN_TRANSACTION
 from boxengine.domain.box import Box, BoxType
 from boxengine.ports import Signal
 
@@ -138,14 +143,114 @@ def test_a_connection_on_its_way_back_while_the_application_disposes_of_its_engi
     sa.event.listen(engine, "close", lambda driver, _record: left.discard(id(driver)))
     eased = EasedNotify(clock=ManualClock())
     with engine.connect() as connection:
-        assert eased.sender(connection) is None
-        tell = eased.sender(connection)
+        tell = eased.way(connection).tell
         assert tell is not None
     sa.event.listen(engine, "checkin", lambda *_: engine.dispose(), once=True)
     tell([Signal(BOX.name, 1)])
     for thread in announcing():
         thread.join()
     assert left == set()
+
+
+class Senders:
+    """Tells which session of the server has sent a notification."""
+
+    def __init__(self, url: str) -> None:
+        self._connection = psycopg.connect(url.replace("+psycopg", ""), autocommit=True)
+        self._connection.execute(f"LISTEN {CHANNEL}")
+
+    def next(self) -> tuple[int, str]:
+        """The session's number and the text of the next one."""
+        (notice,) = self._connection.notifies(timeout=30, stop_after=1)
+        return notice.pid, notice.payload
+
+    def end(self, session: int) -> None:
+        """Ends that session, and waits until it has ended."""
+        self._connection.execute("SELECT pg_terminate_backend(%s, 60000)", [session])
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def session_of(connection: sa.Connection) -> int:
+    return int(connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one())
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_transaction_does_not_wait_until_another_has_notified(site: Site, postgres_url: str, count: int) -> None:
+    """PostgreSQL would let only one of the two commit at a time."""
+    row = {"event_key": "k", "payload": b"{}", "bucket": 1}
+    with closing(Senders(postgres_url)) as senders, site.engine.connect() as first, site.engine.connect() as second:
+        own = {session_of(first), session_of(second)}
+        site.rows.insert(first, [row])
+        site.clock.advance(timedelta(seconds=2 * FAR_APART))
+        site.rows.insert(second, [{**row, "bucket": 2}] * count)
+        second.commit()
+        sender, text = senders.next()
+        assert text == f"{BOX.name}:2"
+        assert sender not in own
+        first.commit()
+        assert senders.next() == (session_of(first), f"{BOX.name}:1")
+
+
+def test_where_nobody_can_notify_for_it_a_transaction_notifies_though_it_must_wait(
+    site: Site, postgres_url: str
+) -> None:
+    engine = sa.create_engine(postgres_url, poolclass=sa.NullPool)
+    row = {"event_key": "k", "payload": b"{}", "bucket": 1}
+    with closing(Senders(postgres_url)) as senders, engine.connect() as first, engine.connect() as second:
+        site.rows.insert(first, [row])
+        site.rows.insert(second, [{**row, "bucket": 2}])
+        own = session_of(second)
+        second.commit()
+        assert senders.next() == (own, f"{BOX.name}:2")
+
+
+def test_a_rolled_back_transaction_gives_its_turn_to_the_next(site: Site, postgres_url: str) -> None:
+    site.create(1, commit=False)
+    site.clock.advance(timedelta(seconds=2 * FAR_APART))
+    with closing(Senders(postgres_url)) as senders, site.engine.connect() as connection:
+        own = session_of(connection)
+        site.rows.insert(connection, [{"event_key": "k", "payload": b"{}", "bucket": 2}])
+        connection.commit()
+        assert senders.next() == (own, f"{BOX.name}:2")
+
+
+@pytest.mark.parametrize(("pool_size", "out"), [(2, 2), (1, 1)])
+def test_the_thread_keeps_its_connection_until_the_pool_is_empty(postgres_url: str, pool_size: int, out: int) -> None:
+    engine, failures = sa.create_engine(postgres_url, pool_size=pool_size, max_overflow=1), list[str]()
+    pool = engine.pool
+    assert isinstance(pool, QueuePool)
+    with (
+        closing(Senders(postgres_url)) as senders,
+        engine.connect(),
+        Line(engine, ref(pool), failed=lambda: failures.append("")) as send,
+    ):
+        for bucket in (1, 2):
+            send([Signal(BOX.name, bucket)])
+            assert senders.next()[1] == f"{BOX.name}:{bucket}"
+            assert pool.checkedout() == out
+    assert pool.checkedout() == 0
+    assert failures == []
+    engine.dispose()
+
+
+def test_a_connection_that_broke_is_replaced(postgres_url: str) -> None:
+    engine, failures = sa.create_engine(postgres_url), list[str]()
+    pool = engine.pool
+    assert isinstance(pool, QueuePool)
+    with (
+        closing(Senders(postgres_url)) as senders,
+        Line(engine, ref(pool), failed=lambda: failures.append("")) as send,
+    ):
+        send([Signal(BOX.name, 1)])
+        senders.end(senders.next()[0])
+        send([Signal(BOX.name, 2)])
+        assert failures == [""]
+        send([Signal(BOX.name, 3)])
+        assert senders.next()[1] == f"{BOX.name}:3"
+    assert pool.checkedout() == 0
+    engine.dispose()
 
 
 @pytest.mark.parametrize("isolation_level", ["READ COMMITTED", "AUTOCOMMIT"])
@@ -155,8 +260,7 @@ def test_a_connection_that_notified_goes_back_in_the_mode_in_which_it_came(
     engine, given = sa.create_engine(postgres_url, isolation_level=isolation_level), list[bool]()
     eased = EasedNotify(clock=ManualClock())
     with engine.connect() as connection:
-        eased.sender(connection)
-        tell = eased.sender(connection)
+        tell = eased.way(connection).tell
         assert tell is not None
     sa.event.listen(engine, "reset", lambda driver, *_: given.append(driver.autocommit))
     tell([Signal(BOX.name, 1)])
@@ -170,7 +274,7 @@ def test_where_connections_cannot_be_spared_transactions_notify_by_themselves(po
     engine = sa.create_engine(postgres_url, poolclass=sa.StaticPool)
     eased = EasedNotify(clock=ManualClock())
     with engine.connect() as connection:
-        assert [eased.sender(connection) for _ in range(3)] == [None] * 3
+        assert [eased.way(connection) for _ in range(3)] == [IN_TRANSACTION] * 3
     engine.dispose()
 
 
@@ -244,6 +348,21 @@ def test_on_a_loop_one_writer_alone_notifies_in_its_transactions(site: Site, url
         loop = LoopSite(site, engine)
         assert [await loop.create(bucket) for bucket in (1, 2, 3)] == [True] * 3
         await engine.dispose()
+
+    asyncio.run(run())
+
+
+def test_on_a_loop_a_transaction_does_not_wait_until_another_has_notified(site: Site, url: str) -> None:
+    async def run() -> None:
+        async with on_loop(site, url) as loop:
+            with site.engine.connect() as first:
+                site.rows.insert(first, [{"event_key": "k", "payload": b"{}", "bucket": 1}])
+                site.clock.advance(timedelta(seconds=2 * FAR_APART))
+                await loop.create(2)
+                assert announcing_tasks()
+                assert await loop.heard() == [Signal(BOX.name, 2)]
+                first.commit()
+            assert await loop.heard() == [Signal(BOX.name, 1)]
 
     asyncio.run(run())
 

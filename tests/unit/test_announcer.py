@@ -6,8 +6,11 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 
-from boxengine.adapters.announcer import MOST, Announcer
+import pytest
+
+from boxengine.adapters.announcer import MOST, Announcer, gathering
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Signal
 from tests.eventually import eventually
@@ -28,7 +31,7 @@ class Server:
 
 def test_commits_do_not_wait_for_a_slow_server_and_go_out_together() -> None:
     server = Server()
-    announcer = Announcer(server.send)
+    announcer = Announcer(lambda: nullcontext(server.send))
     announcer.tell([Signal("a", 1)])
     assert server.entered.wait(60)
     for bucket in (2, 3, 2, 2):
@@ -40,13 +43,64 @@ def test_commits_do_not_wait_for_a_slow_server_and_go_out_together() -> None:
 
 def test_of_a_flood_for_a_server_that_is_slow_only_the_boxes_are_remembered() -> None:
     server = Server()
-    announcer = Announcer(server.send)
+    announcer = Announcer(lambda: nullcontext(server.send))
     announcer.tell([Signal("a", 1)])
     assert server.entered.wait(60)
     announcer.tell([Signal("b" if bucket % 2 else "a", bucket) for bucket in range(MOST + 1)])
     server.go.set()
     eventually(lambda: len(server.sent) == 2)
     assert server.sent[1] == [Signal("a", None), Signal("b", None)]
+
+
+def test_once_its_thread_has_ended_another_begins() -> None:
+    server = Server()
+    server.go.set()
+    announcer = Announcer(lambda: nullcontext(server.send))
+    for bucket in (1, 2):
+        announcer.tell([Signal("a", bucket)])
+        for thread in threading.enumerate():
+            if thread.name == "boxengine-announcer":
+                thread.join(60)
+    assert server.sent == [[Signal("a", 1)], [Signal("a", 2)]]
+
+
+def test_what_waits_for_a_server_that_is_slow_takes_no_more_room_however_many_commit() -> None:
+    server = Server()
+    announcer = Announcer(lambda: nullcontext(server.send))
+    announcer.tell([Signal("a", 1)])
+    assert server.entered.wait(60)
+    for number in range(5 * MOST):
+        announcer.tell([Signal("a", number % 3)])
+        assert len(announcer._waiting) <= MOST
+    server.go.set()
+    eventually(lambda: len(server.sent) == 2)
+    assert set(server.sent[1]) == {Signal("a", bucket) for bucket in range(3)}
+
+
+@pytest.mark.parametrize(("took", "pause"), [(0.0001, 0.01), (0.002, 0.04), (3, 0.4)])
+def test_the_longer_a_sending_takes_the_longer_commits_gather(took: float, pause: float) -> None:
+    assert gathering(took) == pytest.approx(pause)
+
+
+def test_a_program_does_not_wait_for_the_end_of_the_gathering() -> None:
+    program = (
+        "import time\n"
+        "from contextlib import nullcontext\n"
+        "from boxengine.adapters import announcer\n"
+        "from boxengine.ports import Signal\n"
+        "announcer.gathering = lambda took: 3600\n"
+        "first = []\n"
+        "def send(signals):\n"
+        "    print(signals[0].encode(), flush=True)\n"
+        "    first.append(1)\n"
+        "telling = announcer.Announcer(lambda: nullcontext(send))\n"
+        "telling.tell([Signal('a', 1)])\n"
+        "while not first:\n"
+        "    time.sleep(0.001)\n"
+        "telling.tell([Signal('a', 2)])\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "a:1\na:2\n"
 
 
 def test_after_an_outage_it_sends_again() -> None:
@@ -57,7 +111,7 @@ def test_after_an_outage_it_sends_again() -> None:
         if len(sent) == 1:
             raise QueueUnavailable("down")
 
-    announcer = Announcer(send)
+    announcer = Announcer(lambda: nullcontext(send))
     for number in (1, 2):
         announcer.tell([Signal("a", number)])
         eventually(lambda number=number: len(sent) == number)  # type: ignore[misc]
@@ -67,12 +121,12 @@ def test_after_an_outage_it_sends_again() -> None:
 def test_a_program_that_ends_right_after_its_commit_loses_no_hint() -> None:
     program = (
         "import time\n"
-        "from boxengine.adapters.announcer import Announcer\n"
+        "from contextlib import nullcontext\nfrom boxengine.adapters.announcer import Announcer\n"
         "from boxengine.ports import Signal\n"
         "def send(signals):\n"
         "    time.sleep(0.05)\n"
         "    print(signals[0].encode(), flush=True)\n"
-        "Announcer(send).tell([Signal('a', 1)])\n"
+        "Announcer(lambda: nullcontext(send)).tell([Signal('a', 1)])\n"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout == "a:1\n"
@@ -80,7 +134,7 @@ def test_a_program_that_ends_right_after_its_commit_loses_no_hint() -> None:
 
 def test_a_forked_process_sends_though_its_parents_thread_was_in_the_middle_of_it() -> None:
     server = Server()
-    announcer = Announcer(server.send)
+    announcer = Announcer(lambda: nullcontext(server.send))
     announcer.tell([Signal("a", 1)])
     assert server.entered.wait(60)
     reading, writing = os.pipe()
@@ -89,7 +143,7 @@ def test_a_forked_process_sends_though_its_parents_thread_was_in_the_middle_of_i
     def write(signals: list[Signal]) -> None:
         os.write(writing, signals[0].encode().encode())
 
-    announcer._send = write
+    announcer._line = lambda: nullcontext(write)
     announcer.tell([Signal("a", 2)])
     assert os.read(reading, 10) == b"a:2"
     server.go.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, assert_never
 from weakref import finalize
@@ -176,19 +177,23 @@ class Boxes(Creating):
         self,
         signals: list[Signal],
         *,
+        notify_in_turn: Callable[[str], bool],
         notify: Callable[[str], object],
-        after_commit: Callable[[Callable[[], None]], object],
+        after_commit: Callable[[Callable[[], object]], object],
     ) -> None:
         """Wakes the workers as configured, for code that inserts rows without SQLAlchemy.
 
         Args:
-            notify: sends a text through the database's own notifications, within the transaction of the rows.
+            notify_in_turn: sends a text through the database's own notifications, within the transaction of the rows, unless
+                that would have to wait for another transaction; whether it does.
+            notify: sends a text in the same way, outside any transaction.
             after_commit: registers a function to be called after that transaction commits, and never after a rollback.
         """
         match self._creating.settings.wakeup_in_force:
             case "notify":
-                for text in Signal.encode_all(signals):
-                    notify(text)
+                texts = Signal.encode_all(signals)
+                if not all(map(notify_in_turn, texts)):
+                    after_commit(lambda: [notify(text) for text in texts])
             case "redis":
                 after_commit(lambda: self._redis_signal(signals))
             case "none":
@@ -207,7 +212,8 @@ class Boxes(Creating):
         channel, client = (settings.redis.prefix or "") + CHANNEL, redis_client(settings)
         # Nobody closes a configuration: its connections close when it is collected. The client closes one that still sends.
         finalize(self, client.connection_pool.disconnect, inuse_connections=False)
-        return Announcer(RedisNotifier(client, channel=channel).notify).tell
+        notifier = RedisNotifier(client, channel=channel)
+        return Announcer(lambda: nullcontext(notifier.notify)).tell
 
 
 def _named(name: str, pipelines: Mapping[str, Pipeline]) -> Pipeline:

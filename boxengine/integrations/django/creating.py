@@ -11,6 +11,7 @@ from django.db import IntegrityError, connections, router, transaction
 
 from boxengine.adapters.sql.creating.size_in_force import QUESTIONS, SizeInForce
 from boxengine.adapters.sql.waking.listen import CHANNEL
+from boxengine.adapters.sql.waking.notifying import IN_TURN
 from boxengine.adapters.sql.waking.telling import signals_of
 from boxengine.adapters.system import SystemClock
 from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer
@@ -201,10 +202,12 @@ class DjangoRows:
     def _wake(self, alias: str, rows: Sequence[Attributes]) -> None:
         self._boxes.wake(
             signals_of(self._box, rows),
-            notify=lambda text: self._notify(alias, text),
+            notify_in_turn=lambda text: bool(self._ask(alias, IN_TURN, text)),
+            notify=lambda text: self._ask(alias, "SELECT pg_notify(%s, %s)", CHANNEL, text),
             after_commit=lambda send: transaction.on_commit(send, using=alias, robust=True),
         )
 
-    def _notify(self, alias: str, text: str) -> None:
+    def _ask(self, alias: str, question: str, *values: str) -> Any:
         with connections[alias].cursor() as cursor:
-            cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, text])
+            cursor.execute(question, values)
+            return cursor.fetchone()[0]

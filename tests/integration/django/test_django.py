@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import psycopg
 from sqlalchemy import create_engine, inspect, text
 
+from boxengine.adapters.sql.waking.listen import CHANNEL
+from boxengine.adapters.sql.waking.notifying import IN_TRANSACTION, wake
+from boxengine.ports import Signal
 from tests.eventually import eventually
 from tests.integration.django.project import DjangoProject
 
@@ -35,6 +39,28 @@ def test_items_commit_with_their_atomic_block_and_reach_a_transport_that_uses_th
     assert {line.partition(" ")[2] for line in project.announced()} == wanted
     counts = "print(sorted(OrderOutboxItem.objects.values_list('status', 'tenant').distinct()))"
     assert "[(2, 'acme')]" in project.python(counts)
+
+
+def test_a_transaction_notifies_unless_it_would_have_to_wait_for_another_and_then_after_its_commit(
+    project: DjangoProject, postgres_url: str
+) -> None:
+    other = create_engine(postgres_url)
+    told = """
+    from django.db import connection
+
+    with transaction.atomic():
+        create_outbox_item(OrderOutboxItem, event_key="k", payload=b"")
+    ran = [query["sql"].split("(")[0] for query in connection.queries]
+    print("after" if ran[-1].startswith("SELECT pg_notify") and "COMMIT" in ran[-2] else "within")
+    """
+    with psycopg.connect(postgres_url.replace("+psycopg", ""), autocommit=True) as listening, other.begin() as first:
+        listening.execute(f"LISTEN {CHANNEL}")
+        assert "within" in project.python(told)
+        assert len([*listening.notifies(timeout=30, stop_after=1)]) == 1
+        wake(first, [Signal("another", None)], IN_TRANSACTION)
+        assert "after" in project.python(told)
+        (notice,) = listening.notifies(timeout=30, stop_after=1)
+        assert notice.payload.startswith("order_outbox_item:")
 
 
 def test_migrate_completes_the_tables_and_a_second_one_finds_nothing_to_do(

@@ -1,8 +1,8 @@
 """Inserts rows through the caller's own transaction: a ``Session``, a ``Connection``, or what ``run_sync`` passes on.
 
 The same call wakes the poller. On PostgreSQL the statement itself calls ``pg_notify``; the database sends the notification
-once per transaction, and only if it commits (``eased_notify`` describes when another thread notifies instead). On other databases
-the wake-up goes through Redis after the commit.
+once per transaction, and only if it commits (``eased_notify`` and ``notifying`` describe when another thread does that instead).
+On other databases the wake-up goes through Redis after the commit.
 """
 
 from __future__ import annotations
@@ -11,22 +11,21 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnDefault, Connection, DateTime, Integer, MetaData, Table, func, select
+from sqlalchemy import BigInteger, ColumnDefault, Connection, DateTime, Integer, MetaData, Table
 from sqlalchemy.exc import StatementError
 
 from boxengine.adapters.sql.creating.choosing import inserts_for
 from boxengine.adapters.sql.creating.known_rows import KnownRows
 from boxengine.adapters.sql.creating.size_in_force import SizeInForce, comment
 from boxengine.adapters.sql.dialects.inserts import Inserts, runs
-from boxengine.adapters.sql.dialects.postgresql_inserts import TOLD
 from boxengine.adapters.sql.log.tables import log_table
 from boxengine.adapters.sql.sessions.callers_connection import callers_connection
 from boxengine.adapters.sql.shape.columns import UtcMoment, stored_now
 from boxengine.adapters.sql.shape.models import box_table
 from boxengine.adapters.sql.shape.tables import reflect
-from boxengine.adapters.sql.waking.after_commit import Send, send_after_commit
+from boxengine.adapters.sql.waking.after_commit import send_after_commit
 from boxengine.adapters.sql.waking.eased_notify import EasedNotify
-from boxengine.adapters.sql.waking.listen import CHANNEL
+from boxengine.adapters.sql.waking.notifying import IN_TRANSACTION, wake, wake_out_of_turn
 from boxengine.adapters.sql.waking.telling import signal_of, signals_of
 from boxengine.domain.box import Box, BoxType, Storage
 from boxengine.domain.new_values import check_values
@@ -51,7 +50,7 @@ class SqlRows:
     ) -> None:
         """Args:
         notify: wakes the poller by the database's own notification, if the database has one.
-        eased: decides which transactions notify by themselves; None: all do.
+        eased: decides which transactions notify by themselves, and who does it for the others; None: all do.
         signal: called after the commit if the database has no notification of its own.
         """
         self._box = box
@@ -100,23 +99,12 @@ class SqlRows:
         if self._numeric:
             rows = [{**row, "event_key": self._number(row["event_key"])} for row in rows]
         keyed = any(map(self._known.may_know, rows))
-        send = self._sender(connection)
-        notifies = send is None and self._notify and self._into(connection).notifies
-        riding = notifies and not keyed and len(rows) == 1
-        if riding:
-            rows = [{**rows[0], TOLD: signal_of(self._box, rows[0]).encode()}]
         try:
-            inserted = self._insert_rows(connection, rows, keyed=keyed)
+            return self._insert_and_wake(connection, rows, keyed=keyed)
         except (StatementError, TypeError, ValueError) as error:
             # Not sooner: an engine's json_serializer may store more than Python's json does.
             self._demand_json_options(rows, error)
             raise
-        if send is not None:
-            send_after_commit(connection, signals_of(self._box, rows), send)
-        elif notifies and not riding:
-            for text in Signal.encode_all(signals_of(self._box, rows)):
-                connection.execute(select(func.pg_notify(CHANNEL, text)))
-        return inserted
 
     def _number(self, key: str) -> int:
         try:
@@ -139,6 +127,29 @@ class SqlRows:
 
     # ── the statements ───────────────────────────────────────────────────────────────────────────────
 
+    def _insert_and_wake(self, connection: Connection, rows: Sequence[Attributes], *, keyed: bool) -> Inserted:
+        inserts = self._into(connection)
+        if not (self._notify and inserts.notifies):
+            inserted = self._insert_rows(connection, rows, keyed=keyed)
+            if self._signal is not None:
+                send_after_commit(connection, signals_of(self._box, rows), self._signal)
+            return inserted
+        way = IN_TRANSACTION if self._eased is None else self._eased.way(connection)
+        if len(rows) > 1 or keyed or not way.in_transaction:
+            inserted = self._insert_rows(connection, rows, keyed=keyed)
+            wake(connection, signals_of(self._box, rows), way)
+            return inserted
+        # The INSERT itself notifies, which spares the transaction a round trip.
+        signal = signal_of(self._box, rows[0])
+        row_id, told = inserts.one_told(connection, self._lone(connection, rows[0]), signal.encode())
+        if not told:
+            wake_out_of_turn(connection, [signal], way)
+        return Inserted([row_id])
+
+    def _lone(self, _connection: Connection, row: Attributes) -> Attributes:
+        """A row by itself that the table cannot have yet, complete."""
+        return row
+
     def _insert_rows(self, connection: Connection, rows: Sequence[Attributes], *, keyed: bool) -> Inserted:
         return self._insert_mixed(connection, rows) if keyed else self._insert_new(connection, rows)
 
@@ -160,14 +171,6 @@ class SqlRows:
             known |= inserted.known.difference(ids)
             ids += inserted.ids
         return Inserted(ids, frozenset(known))
-
-    # ── the wake-up ──────────────────────────────────────────────────────────────────────────────────
-
-    def _sender(self, connection: Connection) -> Send | None:
-        """The function to call after the commit. None: there is nothing to send, or the transaction notifies by itself."""
-        if not self._notify or not self._into(connection).notifies:
-            return self._signal
-        return None if self._eased is None else self._eased.sender(connection)
 
     def _adapt(self, connection: Connection) -> None:
         """Adapts to the existing table: one made by sbmt-outbox may lack columns and name the payload differently."""

@@ -45,12 +45,20 @@ class NumberedRows(SqlRows):
     def columns(self) -> frozenset[str]:
         return super().columns - {"seq"}
 
-    def _insert_rows(self, connection: Connection, rows: Sequence[Attributes], *, keyed: bool) -> Inserted:
+    def _demand_column(self) -> None:
         if "seq" not in self._table.columns:
             raise SchemaMismatch(
                 f"box {self._box.name}: table {self._box.table!r} has no column seq for its sequence; "
                 "add it with: boxengine db create"
             )
+
+    def _lone(self, connection: Connection, row: Attributes) -> Attributes:
+        self._demand_column()
+        (numbered,) = self._numbering.number(connection, [row])
+        return numbered
+
+    def _insert_rows(self, connection: Connection, rows: Sequence[Attributes], *, keyed: bool) -> Inserted:
+        self._demand_column()
         if not keyed:
             return super()._insert_rows(connection, self._numbering.number(connection, rows), keyed=False)
         # First keep others from adding rows of these keys, then ask which rows are new: only these get numbers.

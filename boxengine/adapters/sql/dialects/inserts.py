@@ -40,6 +40,13 @@ class Inserts(ABC):
             raise InvalidItem(f"the database returned no id for the new row of {self.table.fullname}")
         return int(key[0])
 
+    def one_told(self, connection: Connection, row: Attributes, text: str) -> tuple[int, bool]:
+        """The same, and notifies with this text if it is the transaction's turn (see ``waking.notifying``); whether it does.
+
+        Only where ``notifies``.
+        """
+        raise NotImplementedError
+
     def run(self, connection: Connection, rows: Sequence[Attributes]) -> list[int]:
         """Inserts rows of one shape; returns their ids in the order given."""
         statement = insert(self.table).returning(self.table.c.id, sort_by_parameter_order=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection, CursorResult, Table
 from sqlalchemy.sql.dml import ReturningInsert
 
 from boxengine.adapters.sql.dialects.values import default_maker, processor, translates_schemas
@@ -24,22 +24,22 @@ class OneRow:
 
     def __init__(self, table: Table, statement: ReturningInsert[Any]) -> None:
         """Args:
-        statement: an INSERT into the table without values, which returns the id first.
+        statement: an INSERT into the table without values.
         """
         self._table = table
         self._statement = statement
         self._shapes: dict[tuple[object, ...], _Shape] = {}
 
-    def insert(self, connection: Connection, row: Attributes) -> int:
-        """Inserts the row, whose keys are the table's or parameters of the statement, and returns its id.
+    def insert(self, connection: Connection, row: Attributes) -> CursorResult[Any]:
+        """Inserts the row, whose keys are the table's or parameters of the statement, and returns what that returns.
 
         Raises:
             DBAPIError: as an INSERT through SQLAlchemy would.
         """
         shape = self._shape(connection, row)
         if shape is None:
-            return int(connection.execute(self._statement, row).scalar_one())
-        return int(connection.exec_driver_sql(shape.text, shape.values(row)).scalar_one())
+            return connection.execute(self._statement, row)
+        return connection.exec_driver_sql(shape.text, shape.values(row))
 
     def _shape(self, connection: Connection, row: Attributes) -> _Shape | None:
         """The compiled statement for rows like this one; None where SQLAlchemy must run the statement itself."""

@@ -1,18 +1,18 @@
-"""Inserts on PostgreSQL: the statement returns the ids, and may also send the wake-up."""
+"""Inserts on PostgreSQL: the statement returns the ids, and may also notify."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Insert, Select, String, Table, bindparam, func, insert, literal_column
+from sqlalchemy import Connection, Insert, Select, String, Table, bindparam, insert
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import DBAPIError
 
 from boxengine.adapters.sql.dialects.copying import WORTHWHILE, Copying
 from boxengine.adapters.sql.dialects.inserts import Inserts
 from boxengine.adapters.sql.dialects.one_row import OneRow
-from boxengine.adapters.sql.waking.listen import CHANNEL
+from boxengine.adapters.sql.waking.notifying import notify_in_turn
 from boxengine.ports import Attributes
 
 TOLD = "boxengine_told"
@@ -33,15 +33,19 @@ class PostgresInserts(Inserts):
         """Whether COPY is possible, once that has been looked up."""
 
     def insert_one(self, *, told: bool = False) -> Any:
-        """The statement of ``one``; ``told``: with the wake-up, which the database sends only if the transaction commits."""
+        """The statement of ``one``; ``told``: that of ``one_told``."""
         returned: list[Any] = [self.table.c.id]
         if told:
             # A parameter, not built from the row's bucket: an application may be allowed to read only the id column.
-            returned.append(func.pg_notify(literal_column(f"'{CHANNEL}'"), bindparam(TOLD, type_=String)))
+            returned.append(notify_in_turn(bindparam(TOLD, type_=String)))
         return insert(self.table).returning(*returned)
 
     def one(self, connection: Connection, row: Attributes) -> int:
-        return (self._one_told_row if TOLD in row else self._one_row).insert(connection, row)
+        return int(self._one_row.insert(connection, row).scalar_one())
+
+    def one_told(self, connection: Connection, row: Attributes, text: str) -> tuple[int, bool]:
+        inserted: Any = self._one_told_row.insert(connection, {**row, TOLD: text}).one()
+        return int(inserted[0]), bool(inserted[1])
 
     def run(self, connection: Connection, rows: Sequence[Attributes]) -> list[int]:
         copying = self._copying(connection) if len(rows) >= WORTHWHILE else None

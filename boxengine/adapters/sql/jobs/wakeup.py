@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection
 
 from boxengine.adapters.sql.waking.after_commit import Send, send_after_commit
 from boxengine.adapters.sql.waking.eased_notify import EasedNotify
-from boxengine.adapters.sql.waking.listen import CHANNEL
+from boxengine.adapters.sql.waking.notifying import IN_TRANSACTION, wake
 from boxengine.ports import Signal
 
 
@@ -28,7 +28,7 @@ class JobWakeup:
         """Args:
         notify: by the database's own notification, if it has one.
         signal: called after the commit if it has none.
-        eased: decides which transactions notify by themselves; None: all do.
+        eased: decides which transactions notify by themselves, and who does it for the others; None: all do.
         ring: wakes claimers of this process after the commit.
         rings: whether there are any for a box.
         """
@@ -44,12 +44,7 @@ class JobWakeup:
         """Has the workers woken after the commit, and not at all after a rollback."""
         if self._ring is not None and self._rings(self._box_name):
             send_after_commit(connection, self._signals, self._ring)
-        notifies = self._notify and connection.dialect.name == "postgresql"
-        send = self._sender(connection) if notifies else self._signal
-        if send is not None:
-            send_after_commit(connection, self._signals, send)
-        elif notifies:
-            connection.execute(select(func.pg_notify(CHANNEL, self._box_name)))
-
-    def _sender(self, connection: Connection) -> Send | None:
-        return None if self._eased is None else self._eased.sender(connection)
+        if self._notify and connection.dialect.name == "postgresql":
+            wake(connection, self._signals, IN_TRANSACTION if self._eased is None else self._eased.way(connection))
+        elif self._signal is not None:
+            send_after_commit(connection, self._signals, self._signal)

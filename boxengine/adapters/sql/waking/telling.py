@@ -11,6 +11,8 @@ from boxengine.ports.coordination.wakeups import MOST_NAMED
 
 def signals_of(box: Box, rows: Sequence[Attributes]) -> list[Signal]:
     """The buckets of these rows, each once; the box alone where they are very many."""
+    if len(rows) == 1:
+        return [signal_of(box, rows[0])]
     signals = list({signal_of(box, row): None for row in rows})
     return signals if len(signals) <= MOST_NAMED else [Signal(box.name, None)]
 

@@ -1028,7 +1028,9 @@ VALUES (%(uuid)s::UUID, %(event_key)s::VARCHAR, %(bucket)s::INTEGER, %(payload)s
 -- create: a row and its wake-up
 INSERT INTO order_inbox_items_log (uuid, event_key, bucket, payload)
 VALUES (%(uuid)s::UUID, %(event_key)s::VARCHAR, %(bucket)s::INTEGER, %(payload)s) RETURNING order_inbox_items_log.id,
-                                                                                            pg_notify('boxengine', %(boxengine_told)s::VARCHAR) AS pg_notify_1;
+                                                                                            CASE
+                                                                                                WHEN pg_try_advisory_xact_lock(465185529, -2) THEN pg_notify('boxengine', %(boxengine_told)s::VARCHAR)
+                                                                                            END IS NOT NULL AS anon_1;
 
 -- create: rows that may be there already
 INSERT INTO order_inbox_items_log (uuid, event_key, bucket, payload)

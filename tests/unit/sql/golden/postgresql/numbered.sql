@@ -368,7 +368,9 @@ VALUES (%(seq)s::BIGINT, %(uuid)s::UUID, %(event_key)s::VARCHAR, %(bucket)s::INT
 -- create: a row and its wake-up
 INSERT INTO order_outbox_items (seq, uuid, event_key, bucket, status, payload, errors_count)
 VALUES (%(seq)s::BIGINT, %(uuid)s::UUID, %(event_key)s::VARCHAR, %(bucket)s::INTEGER, %(status)s::SMALLINT, %(payload)s, %(errors_count)s::INTEGER) RETURNING order_outbox_items.id,
-                                                                                                                                                              pg_notify('boxengine', %(boxengine_told)s::VARCHAR) AS pg_notify_1;
+                                                                                                                                                              CASE
+                                                                                                                                                                  WHEN pg_try_advisory_xact_lock(465185529, -2) THEN pg_notify('boxengine', %(boxengine_told)s::VARCHAR)
+                                                                                                                                                              END IS NOT NULL AS anon_1;
 
 -- create: numbers
 INSERT INTO order_outbox_items_seqs (event_key, last)
