@@ -52,10 +52,11 @@ class Announcer:
         """Has the signals sent; returns without waiting for that."""
         if self._process != os.getpid():
             self._start_anew()  # threads do not live on in a forked process
-        # Without the lock, which the writers would wait for: ``_next`` looks once more after it has said that nobody sends.
+        # Without the lock, which the writers would wait for: ``_next`` says that nobody sends before it takes what waits.
         self._waiting.append(signals)
         if len(self._waiting) > MOST:
-            self._waiting.append(list(self._taken()))
+            with self._lock:
+                self._waiting.append(list(self._taken()))
         if not self._sending and self._begin():
             threading.Thread(target=self._run, name="boxengine-announcer", daemon=False).start()
 
@@ -81,17 +82,15 @@ class Announcer:
     def _next(self) -> list[Signal]:
         with self._lock:
             self._sending = False
-            if not self._waiting:
-                return []
-            self._sending = True
-        return list(self._taken())
+            signals = list(self._taken())
+            self._sending = bool(signals)
+        return signals
 
     def _taken(self) -> dict[Signal, None]:
-        """All that waits, each once."""
+        """All that waits, each once. Under the lock, so that what is joined is never missed meanwhile."""
         taken: dict[Signal, None] = {}
-        with suppress(IndexError):  # another thread has taken some
-            for _ in range(len(self._waiting)):
-                taken = _joined(taken, self._waiting.popleft())
+        for _ in range(len(self._waiting)):
+            taken = _joined(taken, self._waiting.popleft())
         return taken
 
     def _start_anew(self) -> None:

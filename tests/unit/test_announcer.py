@@ -77,6 +77,32 @@ def test_what_waits_for_a_server_that_is_slow_takes_no_more_room_however_many_co
     assert set(server.sent[1]) == {Signal("a", bucket) for bucket in range(3)}
 
 
+def test_nothing_is_lost_between_threads_that_tell_and_join_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("boxengine.adapters.announcer.MOST", 4)
+    monkeypatch.setattr("boxengine.adapters.announcer.gathering", lambda _took: 0)
+    sent: list[Signal] = []
+    announcer = Announcer(lambda: nullcontext(sent.extend))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for number in range(300):
+            threads = [threading.Thread(target=_tell_often, args=(announcer, number)) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            last = Signal(f"last {number}", None)
+            announcer.tell([last])
+            eventually(lambda last=last: last in sent)  # type: ignore[misc]
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def _tell_often(announcer: Announcer, number: int) -> None:
+    for bucket in range(20):
+        announcer.tell([Signal(f"{number}", bucket % 2)])
+
+
 @pytest.mark.parametrize(("took", "pause"), [(0.0001, 0.01), (0.002, 0.04), (3, 0.4)])
 def test_the_longer_a_sending_takes_the_longer_commits_gather(took: float, pause: float) -> None:
     assert gathering(took) == pytest.approx(pause)
