@@ -253,6 +253,20 @@ def test_a_connection_that_broke_is_replaced(postgres_url: str) -> None:
     engine.dispose()
 
 
+def test_a_connection_lost_between_two_sendings_goes_back_to_the_pool_as_one_to_replace(postgres_url: str) -> None:
+    engine, lent = sa.create_engine(postgres_url), list[Any]()
+    pool = engine.pool
+    assert isinstance(pool, QueuePool)
+    sa.event.listen(pool, "checkout", lambda driver, *_: lent.append(driver))
+    with Line(engine, ref(pool), failed=lambda: None) as send:
+        send([Signal(BOX.name, 1)])
+        lent[0].close()
+    assert pool.checkedout() == 0
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT 1").scalar_one() == 1
+    engine.dispose()
+
+
 @pytest.mark.parametrize("isolation_level", ["READ COMMITTED", "AUTOCOMMIT"])
 def test_a_connection_that_notified_goes_back_in_the_mode_in_which_it_came(
     postgres_url: str, isolation_level: Any

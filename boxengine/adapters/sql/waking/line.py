@@ -44,6 +44,7 @@ class Line:
         self._engine = engine
         self._known = known
         self._failed = failed
+        self._driver_errors: type[Exception] = engine.dialect.loaded_dbapi.Error
         self._connection: PoolProxiedConnection | None = None
         self._mode: Any = None
         """The connection's own ``autocommit``."""
@@ -57,7 +58,6 @@ class Line:
         self._return()
 
     def _send(self, signals: list[Signal]) -> None:
-        driver_errors: type[Exception] = self._engine.dialect.loaded_dbapi.Error
         try:
             # Through the driver: Core would take twice the time for it, and that from the threads that write.
             cursor = self._connected().cursor()
@@ -65,7 +65,7 @@ class Line:
                 cursor.execute(*notifying(signals, self._engine.dialect))
             finally:
                 cursor.close()
-        except (SQLAlchemyError, driver_errors):
+        except (SQLAlchemyError, self._driver_errors):
             self._failed()
             connection, self._connection = self._connection, None
             if connection is not None:
@@ -90,7 +90,10 @@ class Line:
         pool = self._known()
         if self._engine.pool is pool:
             driver: Any = connection.dbapi_connection
-            driver.autocommit = self._mode
+            try:
+                driver.autocommit = self._mode
+            except self._driver_errors:  # it has been lost meanwhile
+                connection.invalidate()
         else:
             # The application has disposed of its engine: nobody closes a connection returned to the old pool.
             connection.invalidate()
