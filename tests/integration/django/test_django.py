@@ -61,6 +61,7 @@ def test_a_transaction_notifies_unless_it_would_have_to_wait_for_another_and_the
         assert "after" in project.python(told)
         (notice,) = listening.notifies(timeout=30, stop_after=1)
         assert notice.payload.startswith("order_outbox_item:")
+    other.dispose()
 
 
 def test_migrate_completes_the_tables_and_a_second_one_finds_nothing_to_do(
