@@ -67,17 +67,12 @@ class Announcer:
         return begins
 
     def _run(self) -> None:
-        program = threading.main_thread()
         with self._line() as send:
             while signals := self._next():
                 began = time.monotonic()
                 with suppress(Unavailable):  # the hints are lost, which costs one poll interval
                     send(signals)
-                pause = gathering(time.monotonic() - began)
-                if program.is_alive():
-                    program.join(pause)  # a program that ends meanwhile must not wait for the rest of it
-                else:
-                    time.sleep(SHORTEST)
+                time.sleep(gathering(time.monotonic() - began))
 
     def _next(self) -> list[Signal]:
         with self._lock:

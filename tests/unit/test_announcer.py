@@ -108,27 +108,6 @@ def test_the_longer_a_sending_takes_the_longer_commits_gather(took: float, pause
     assert gathering(took) == pytest.approx(pause)
 
 
-def test_a_program_does_not_wait_for_the_end_of_the_gathering() -> None:
-    program = (
-        "import time\n"
-        "from contextlib import nullcontext\n"
-        "from boxengine.adapters import announcer\n"
-        "from boxengine.ports import Signal\n"
-        "announcer.gathering = lambda took: 3600\n"
-        "first = []\n"
-        "def send(signals):\n"
-        "    print(signals[0].encode(), flush=True)\n"
-        "    first.append(1)\n"
-        "telling = announcer.Announcer(lambda: nullcontext(send))\n"
-        "telling.tell([Signal('a', 1)])\n"
-        "while not first:\n"
-        "    time.sleep(0.001)\n"
-        "telling.tell([Signal('a', 2)])\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert ended.stdout == "a:1\na:2\n"
-
-
 def test_after_an_outage_it_sends_again() -> None:
     sent: list[list[Signal]] = []
 
