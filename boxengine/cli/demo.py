@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 from enum import StrEnum
 from typing import Annotated
 
 import typer
+
+from boxengine.cli.signals import stop_like_ctrl_c
 
 
 class Broken(StrEnum):
@@ -38,18 +39,15 @@ def demo(
 
     Examples: boxengine demo --kill; boxengine demo --broken poison
     """
+    stop_like_ctrl_c()  # the worker stops cleanly, then its servers
     if broken is not None:
         from boxengine.demo.broken.drill import drill  # noqa: PLC0415 - starts with half the package
 
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
         drill(broken)
         return
     from rich.console import Console  # noqa: PLC0415 - see context.output
 
     from boxengine.demo.show import Script, Show  # noqa: PLC0415 - starts with half the package
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        # Same as Ctrl-C: the worker stops cleanly, then its servers.
-        signal.signal(number, signal.default_int_handler)
     kept = Show(Script(items=items, seconds=seconds, keep=keep, kill=kill), Console(highlight=False)).run()
     raise typer.Exit(0 if kept else 1)

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 
@@ -72,10 +72,24 @@ def stop_request(
             request.ask()
             on_stop()
 
-    for number in STOPPING:
-        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, handle)
+    for number in _heeded(STOPPING):
+        signal.signal(number, handle)
     return request
+
+
+def stop_like_ctrl_c() -> None:
+    """SIGINT, SIGTERM and SIGHUP raise ``KeyboardInterrupt`` in the main thread from now on.
+
+    A shell without job control starts what stands before ``&`` with SIGINT ignored; this process heeds it all the same.
+    If SIGHUP is ignored, as under nohup, it stays ignored.
+    """
+    for number in _heeded((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
+        signal.signal(number, signal.default_int_handler)
+
+
+def _heeded(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
+    """Without SIGHUP if this process runs under nohup."""
+    return [each for each in numbers if each != signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN]
 
 
 def stop_with_parent(request: StopRequest) -> None:

@@ -14,6 +14,11 @@ from tests.eventually import eventually
 from tests.servers.postgres import PostgresFromWheel
 from tests.servers.promised import promised_servers, require
 
+IN_THE_BACKGROUND = (
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); os.execv(sys.executable, sys.argv[1:])"
+)
+"""Starts its arguments as a shell without job control starts what stands before ``&``."""
+
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_the_whole_group_stops_the_worker_before_its_servers(
@@ -21,7 +26,8 @@ def test_a_signal_to_the_whole_group_stops_the_worker_before_its_servers(
 ) -> None:
     require(PostgresFromWheel().offer(), promised_servers(os.environ))
     said = tmp_path / "said"
-    command = [sys.executable, "-m", "boxengine", "demo", "--items", "100", "--keep"]
+    demo_command = [sys.executable, "-m", "boxengine", "demo", "--items", "100", "--keep"]
+    command = [sys.executable, "-c", IN_THE_BACKGROUND, *demo_command]
     with said.open("wb") as output:
         demo = subprocess.Popen(
             command,
