@@ -19,16 +19,29 @@ Send = Callable[[list[Signal]], None]
 MOST = 1000
 """Signals that wait for a server that is slow; then only their boxes are remembered."""
 
-SHARE = 1 / 20
+SHARE = 1 / 10
 """An announcer spends at most this share of its time on sending, which takes time from those that write. While many write, a
 sending takes longer, and commits gather for longer."""
 SHORTEST, LONGEST = 0.01, 0.4
 """Seconds for which commits gather before the next sending. A busy worker looks by itself after the longest."""
+WEIGHT = 1 / 4
+"""Of the last sending in the mean of all. One that the machine held up must not decide alone: at 200 transactions a second,
+half of the items would wait for that one."""
 
 
-def gathering(took: float) -> float:
-    """Seconds to wait after a sending that took so many seconds."""
-    return min(LONGEST, max(SHORTEST, took / SHARE))
+class Pace:
+    """How long commits gather before the next sending."""
+
+    def __init__(self) -> None:
+        self._usual = 0.0
+        """Seconds that a sending takes."""
+        self.gap = SHORTEST
+        """Seconds."""
+
+    def sent(self, took: float) -> None:
+        """A sending took so many seconds."""
+        self._usual += (took - self._usual) * WEIGHT
+        self.gap = min(LONGEST, max(SHORTEST, self._usual / SHARE))
 
 
 class Announcer:
@@ -43,6 +56,7 @@ class Announcer:
         line: opens what a thread sends through, for each thread anew; the last one may still be closing its own.
         """
         self._line = line
+        self.pace = Pace()
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._waiting: deque[Iterable[Signal]] = deque()
@@ -72,7 +86,8 @@ class Announcer:
                 began = time.monotonic()
                 with suppress(Unavailable):  # the hints are lost, which costs one poll interval
                     send(signals)
-                time.sleep(gathering(time.monotonic() - began))
+                self.pace.sent(time.monotonic() - began)
+                time.sleep(self.pace.gap)
 
     def _next(self) -> list[Signal]:
         with self._lock:
@@ -103,6 +118,7 @@ class TaskAnnouncer:
 
     def __init__(self, send: Callable[[list[Signal]], Awaitable[None]]) -> None:
         self._send = send
+        self.pace = Pace()
         self._waiting: dict[Signal, None] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -119,7 +135,8 @@ class TaskAnnouncer:
             signals, self._waiting = list(self._waiting), {}
             began = time.monotonic()
             await self._send(signals)
-            await asyncio.sleep(gathering(time.monotonic() - began))
+            self.pace.sent(time.monotonic() - began)
+            await asyncio.sleep(self.pace.gap)
 
 
 def _joined(waiting: dict[Signal, None], signals: Iterable[Signal]) -> dict[Signal, None]:

@@ -17,11 +17,12 @@ import sqlalchemy as sa
 from sqlalchemy import QueuePool
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from boxengine.adapters.announcer import LONGEST
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.sql.connecting.engine import connect
 from boxengine.adapters.sql.creating.insert import SqlRows
 from boxengine.adapters.sql.making import schema
-from boxengine.adapters.sql.waking.eased_notify import BROKEN_FOR, FAR_APART, EasedNotify
+from boxengine.adapters.sql.waking.eased_notify import BROKEN_FOR, EasedNotify
 from boxengine.adapters.sql.waking.line import Line
 from boxengine.adapters.sql.waking.listen import CHANNEL, PostgresWakeups
 from boxengine.adapters.sql.waking.notifying import IN_TRANSACTION
@@ -31,6 +32,8 @@ from boxengine.ports import Signal
 BOX = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="order_outbox_items", bucket_size=4)
 LONG = timedelta(seconds=30)
 A_MOMENT = timedelta(seconds=0.2)
+A_WHILE = timedelta(seconds=LONGEST)
+"""After which a transaction notifies by itself again, whatever the pace of the thread is."""
 
 
 class Site:
@@ -69,7 +72,7 @@ def site(postgres_url: str) -> Iterator[Site]:
     site = Site(postgres_url)
     site.create(0)  # it learns about the table
     site.listener.wait(LONG)
-    site.clock.advance(timedelta(seconds=2 * FAR_APART))
+    site.clock.advance(A_WHILE)
     yield site
     site.listener.close()
     site.engine.dispose()
@@ -183,7 +186,7 @@ def test_a_transaction_does_not_wait_until_another_has_notified(site: Site, post
     with closing(Senders(postgres_url)) as senders, site.engine.connect() as first, site.engine.connect() as second:
         own = {session_of(first), session_of(second)}
         site.rows.insert(first, [row])
-        site.clock.advance(timedelta(seconds=2 * FAR_APART))
+        site.clock.advance(A_WHILE)
         site.rows.insert(second, [{**row, "bucket": 2}] * count)
         second.commit()
         sender, text = senders.next()
@@ -196,19 +199,41 @@ def test_a_transaction_does_not_wait_until_another_has_notified(site: Site, post
 def test_where_nobody_can_notify_for_it_a_transaction_notifies_though_it_must_wait(
     site: Site, postgres_url: str
 ) -> None:
-    engine = sa.create_engine(postgres_url, poolclass=sa.NullPool)
+    engine = sa.create_engine(postgres_url, poolclass=sa.StaticPool)
     row = {"event_key": "k", "payload": b"{}", "bucket": 1}
-    with closing(Senders(postgres_url)) as senders, engine.connect() as first, engine.connect() as second:
+    with closing(Senders(postgres_url)) as senders, site.engine.connect() as first, engine.connect() as second:
         site.rows.insert(first, [row])
         site.rows.insert(second, [{**row, "bucket": 2}])
         own = session_of(second)
         second.commit()
         assert senders.next() == (own, f"{BOX.name}:2")
+    engine.dispose()
+
+
+def test_without_a_pool_the_thread_opens_a_connection_of_its_own_and_closes_it(site: Site, postgres_url: str) -> None:
+    engine, left = sa.create_engine(postgres_url, poolclass=sa.NullPool), set[int]()
+    row = {"event_key": "k", "payload": b"{}", "bucket": 1}
+    with closing(Senders(postgres_url)) as senders, engine.connect() as first, engine.connect() as second:
+        site.rows.insert(first, [row])
+        site.clock.advance(A_WHILE)
+        sa.event.listen(engine, "connect", lambda driver, _record: left.add(id(driver)))
+        sa.event.listen(engine, "close", lambda driver, _record: left.discard(id(driver)))
+        site.rows.insert(second, [{**row, "bucket": 2}])
+        own = {session_of(first), session_of(second)}
+        second.commit()
+        sender, text = senders.next()
+        assert text == f"{BOX.name}:2"
+        assert sender not in own
+        for thread in announcing():
+            thread.join()
+        assert left == set()
+        first.commit()
+        assert senders.next()[1] == f"{BOX.name}:1"
 
 
 def test_a_rolled_back_transaction_gives_its_turn_to_the_next(site: Site, postgres_url: str) -> None:
     site.create(1, commit=False)
-    site.clock.advance(timedelta(seconds=2 * FAR_APART))
+    site.clock.advance(A_WHILE)
     with closing(Senders(postgres_url)) as senders, site.engine.connect() as connection:
         own = session_of(connection)
         site.rows.insert(connection, [{"event_key": "k", "payload": b"{}", "bucket": 2}])
@@ -233,6 +258,15 @@ def test_the_thread_keeps_its_connection_until_the_pool_is_empty(postgres_url: s
     assert pool.checkedout() == 0
     assert failures == []
     engine.dispose()
+
+
+def test_without_a_pool_the_thread_keeps_its_connection_while_there_is_something_to_send(postgres_url: str) -> None:
+    engine = sa.create_engine(postgres_url, poolclass=sa.NullPool)
+    with closing(Senders(postgres_url)) as senders, Line(engine, ref(engine.pool), failed=lambda: None) as send:
+        send([Signal(BOX.name, 1)])
+        sender, _ = senders.next()
+        send([Signal(BOX.name, 2)])
+        assert senders.next() == (sender, f"{BOX.name}:2")
 
 
 def test_a_connection_that_broke_is_replaced(postgres_url: str) -> None:
@@ -350,7 +384,7 @@ def test_on_a_loop_items_close_together_are_told_of_by_a_task_after_their_commit
             assert await loop.heard() == [Signal(BOX.name, 1)]
             assert not await loop.create(2)
             assert await loop.heard() == [Signal(BOX.name, 2)]
-            loop.clock.advance(timedelta(seconds=2 * FAR_APART))
+            loop.clock.advance(A_WHILE)
             assert await loop.create(3), "a lone item again"
 
     asyncio.run(run())
@@ -371,12 +405,26 @@ def test_on_a_loop_a_transaction_does_not_wait_until_another_has_notified(site: 
         async with on_loop(site, url) as loop:
             with site.engine.connect() as first:
                 site.rows.insert(first, [{"event_key": "k", "payload": b"{}", "bucket": 1}])
-                site.clock.advance(timedelta(seconds=2 * FAR_APART))
+                site.clock.advance(A_WHILE)
                 await loop.create(2)
                 assert announcing_tasks()
                 assert await loop.heard() == [Signal(BOX.name, 2)]
                 first.commit()
             assert await loop.heard() == [Signal(BOX.name, 1)]
+
+    asyncio.run(run())
+
+
+def test_on_a_loop_without_a_pool_the_task_opens_a_connection_of_its_own_and_closes_it(site: Site, url: str) -> None:
+    async def run() -> None:
+        async with on_loop(site, url, poolclass=sa.NullPool) as loop:
+            await loop.create(1)
+            await loop.heard()
+            connected = len(loop.open)
+            assert not await loop.create(2)
+            assert await loop.heard() == [Signal(BOX.name, 2)]
+            await asyncio.gather(*announcing_tasks())
+            assert len(loop.open) == connected
 
     asyncio.run(run())
 

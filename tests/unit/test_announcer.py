@@ -10,7 +10,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from boxengine.adapters.announcer import MOST, Announcer, gathering
+from boxengine.adapters.announcer import MOST, Announcer, Pace
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Signal
 from tests.eventually import eventually
@@ -79,7 +79,8 @@ def test_what_waits_for_a_server_that_is_slow_takes_no_more_room_however_many_co
 
 def test_nothing_is_lost_between_threads_that_tell_and_join_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("boxengine.adapters.announcer.MOST", 4)
-    monkeypatch.setattr("boxengine.adapters.announcer.gathering", lambda _took: 0)
+    monkeypatch.setattr("boxengine.adapters.announcer.SHORTEST", 0)
+    monkeypatch.setattr("boxengine.adapters.announcer.LONGEST", 0)
     sent: list[Signal] = []
     announcer = Announcer(lambda: nullcontext(sent.extend))
     interval = sys.getswitchinterval()
@@ -103,9 +104,23 @@ def _tell_often(announcer: Announcer, number: int) -> None:
         announcer.tell([Signal(f"{number}", bucket % 2)])
 
 
-@pytest.mark.parametrize(("took", "pause"), [(0.0001, 0.01), (0.002, 0.04), (3, 0.4)])
-def test_the_longer_a_sending_takes_the_longer_commits_gather(took: float, pause: float) -> None:
-    assert gathering(took) == pytest.approx(pause)
+@pytest.mark.parametrize(("took", "gap"), [(0.0001, 0.01), (0.004, 0.04), (3, 0.4)])
+def test_the_longer_sendings_take_the_longer_commits_gather(took: float, gap: float) -> None:
+    pace = Pace()
+    for _ in range(50):
+        pace.sent(took)
+    assert pace.gap == pytest.approx(gap)
+
+
+def test_a_sending_that_the_machine_held_up_hardly_delays_the_next() -> None:
+    pace = Pace()
+    for _ in range(50):
+        pace.sent(0.0005)
+    pace.sent(0.01)
+    assert pace.gap < 0.03
+    for _ in range(5):
+        pace.sent(0.0005)
+    assert pace.gap < 0.013
 
 
 def test_after_an_outage_it_sends_again() -> None:

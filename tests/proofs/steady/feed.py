@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Any
 
-from sqlalchemy import Engine, NullPool, create_engine
+from sqlalchemy import Engine, create_engine
 
 from boxengine.app.boxes import Boxes, load
 from tests.proofs.steady.hurried import hurry
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, required=True, help="items of a transaction")
     asked = parser.parse_args()
     hurry(asked.hour, transactions=1)  # it makes no partition
-    engine = create_engine(asked.url, poolclass=NullPool)
+    engine = create_engine(asked.url, pool_size=THREADS)
     handle = os.open(asked.file, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o644)
     feed = Feed(load(asked.config), engine, handle, pause=asked.batch / asked.rate, batch=asked.batch)
     threads = [threading.Thread(target=feed.write, args=(number,)) for number in range(THREADS)]

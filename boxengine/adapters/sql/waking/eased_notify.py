@@ -2,7 +2,7 @@
 
 PostgreSQL lets one notifying transaction commit at a time, its wait for the disk included: with 16 writers a fifth as many
 transactions commit as without. A lone transaction pays nothing, and a NOTIFY in it wakes a worker soonest. So
-a process notifies in its transactions while its commits are far apart and no other process is about to notify. Otherwise one
+a process notifies in a transaction if it has not done so for a moment, and nobody else is about to notify. Otherwise one
 thread (on an event loop, a task) notifies after the commits, once for all since its last time. A transaction that only notifies
 does not wait for the disk.
 """
@@ -15,16 +15,17 @@ from functools import partial
 from typing import NamedTuple
 from weakref import WeakKeyDictionary, ref
 
-from sqlalchemy import AsyncAdaptedQueuePool, Connection, Engine, Pool, QueuePool
+from sqlalchemy import AsyncAdaptedQueuePool, Connection, Engine, NullPool, Pool, QueuePool
 from sqlalchemy.exc import SQLAlchemyError
 
-from boxengine.adapters.announcer import Announcer, TaskAnnouncer
+from boxengine.adapters.announcer import Announcer, Pace, TaskAnnouncer
 from boxengine.adapters.sql.waking.line import Line, notifying
 from boxengine.adapters.sql.waking.notifying import IN_TRANSACTION, Way
 from boxengine.ports import Clock, Signal
 
-FAR_APART = 0.04
-"""With this many seconds between two items of a process, each transaction notifies by itself."""
+OFTEN = 0.5
+"""Of the time for which the thread lets commits gather: after this, a transaction of the process may notify once more. Sooner
+than the thread, so that at a moderate rate most items need no thread; no more often where the servers are at their limit."""
 BROKEN_FOR = 10.0
 """Seconds for which transactions notify by themselves after the thread has failed to."""
 
@@ -32,9 +33,15 @@ BROKEN_FOR = 10.0
 class _Ways(NamedTuple):
     """How the wake-ups of an engine's transactions are sent."""
 
-    far_apart: Way
-    close: Way
-    """While items of this process follow each other closely."""
+    in_turn: Way
+    """For one transaction now and then."""
+    later: Way
+    """For those in between."""
+    pace: Pace
+    """Of the thread or task."""
+
+
+_ALWAYS = _Ways(IN_TRANSACTION, IN_TRANSACTION, Pace())
 
 
 class EasedNotify:
@@ -42,16 +49,15 @@ class EasedNotify:
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
-        self._last = self._broken_until = float("-inf")
+        self._last_turn = self._broken_until = float("-inf")
         self._announcers: WeakKeyDictionary[Pool, Announcer | TaskAnnouncer] = WeakKeyDictionary()
-        self._latest: tuple[Callable[[], Pool | None], _Ways] = (lambda: None), _Ways(IN_TRANSACTION, IN_TRANSACTION)
+        self._latest: tuple[Callable[[], Pool | None], _Ways] = (lambda: None), _ALWAYS
         """The ways of the last transaction's pool: to look them up anew would take longer than all else here."""
         self._lock = threading.Lock()
 
     def way(self, connection: Connection) -> Way:
         """How the wake-up of the connection's transaction is sent."""
         now = self._clock.monotonic()
-        far_apart, self._last = now - self._last >= FAR_APART, now
         if now < self._broken_until:
             return IN_TRANSACTION
         engine = connection.engine
@@ -59,24 +65,28 @@ class EasedNotify:
         if known() is not engine.pool:
             ways = self._ways(engine)
         # On a loop, a single writer would gain nothing and only wait for the task.
-        if far_apart or (isinstance(engine.pool, AsyncAdaptedQueuePool) and engine.pool.checkedout() <= 1):
-            return ways.far_apart
-        return ways.close
+        if now - self._last_turn >= OFTEN * ways.pace.gap or (
+            isinstance(engine.pool, AsyncAdaptedQueuePool) and engine.pool.checkedout() <= 1
+        ):
+            self._last_turn = now
+            return ways.in_turn
+        return ways.later
 
     def _ways(self, engine: Engine) -> _Ways:
         # The thread needs a connection of its own, which a pool that shares its only connection cannot give.
-        if not isinstance(engine.pool, QueuePool):
-            return _Ways(IN_TRANSACTION, IN_TRANSACTION)
+        if not isinstance(engine.pool, QueuePool | NullPool):
+            return _ALWAYS
         with self._lock:
             announcer = self._announcers.get(engine.pool)
             if announcer is None:
                 announcer = self._announcer(engine, ref(engine.pool))
                 self._announcers[engine.pool] = announcer
-        ways = _Ways(Way(announcer.tell, in_transaction=True), Way(announcer.tell, in_transaction=False))
+        tell = announcer.tell
+        ways = _Ways(Way(tell, in_transaction=True), Way(tell, in_transaction=False), announcer.pace)
         self._latest = ref(engine.pool), ways
         return ways
 
-    def _announcer(self, engine: Engine, known: ref[QueuePool]) -> Announcer | TaskAnnouncer:
+    def _announcer(self, engine: Engine, known: ref[Pool]) -> Announcer | TaskAnnouncer:
         if engine.dialect.is_async:
             return TaskAnnouncer(partial(self._notify_on_loop, engine, known))
         return Announcer(partial(Line, engine, known, failed=self._failed))
@@ -84,7 +94,7 @@ class EasedNotify:
     def _failed(self) -> None:
         self._broken_until = self._clock.monotonic() + BROKEN_FOR
 
-    async def _notify_on_loop(self, engine: Engine, known: ref[QueuePool], signals: list[Signal]) -> None:
+    async def _notify_on_loop(self, engine: Engine, known: ref[Pool], signals: list[Signal]) -> None:
         # There already where an application has such an engine.
         from sqlalchemy.ext.asyncio import AsyncEngine  # noqa: PLC0415
         from sqlalchemy.util import greenlet_spawn  # noqa: PLC0415

@@ -11,6 +11,7 @@ from weakref import ref
 from sqlalchemy import (
     Dialect,
     Engine,
+    Pool,
     PoolProxiedConnection,
     QueuePool,
     String,
@@ -31,10 +32,11 @@ class Line:
     """Sends on a connection of the engine's pool, while the block runs. Belongs to one thread.
 
     The connection stays out as long as the pool has others. Returned after each sending, it would change places with the
-    writers': two connections by turns take a tenth more time from a writer than one does.
+    writers': two connections by turns take a tenth more time from a writer than one does. Without a pool (``NullPool``) it
+    stays out as long as there is something to send.
     """
 
-    def __init__(self, engine: Engine, known: ref[QueuePool], *, failed: Callable[[], object]) -> None:
+    def __init__(self, engine: Engine, known: ref[Pool], *, failed: Callable[[], object]) -> None:
         """Connects at the first sending.
 
         Args:
@@ -72,7 +74,7 @@ class Line:
                 connection.invalidate()
                 connection.close()
         pool = self._known()
-        if pool is None or pool is not self._engine.pool or pool.checkedout() > pool.size():
+        if pool is None or pool is not self._engine.pool or _is_used_up(pool):
             self._return()
 
     def _connected(self) -> Any:
@@ -100,6 +102,10 @@ class Line:
         connection.close()
         if pool is not None and self._engine.pool is not pool:
             pool.dispose()  # it was disposed of while the connection was being returned
+
+
+def _is_used_up(pool: Pool) -> bool:
+    return isinstance(pool, QueuePool) and pool.checkedout() > pool.size()
 
 
 def notifying(signals: list[Signal], dialect: Dialect) -> tuple[str, Any]:
