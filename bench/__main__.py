@@ -16,6 +16,7 @@ from bench import report
 from bench.report import Line, Verdict
 from bench.servers import Scale, Stand
 from bench.works.catalogue import WORKS
+from boxengine.cli.signals import stop_like_ctrl_c
 
 RESULTS = Path(__file__).parent / "results"
 _WIDTH_OF_A_FILE = 180
@@ -69,4 +70,5 @@ def _run(names: Sequence[str], scale: Scale, console: Console) -> list[Line]:
 
 
 if __name__ == "__main__":
+    stop_like_ctrl_c()  # servers and workers end with this process
     sys.exit(main())

@@ -19,6 +19,7 @@ from rich.console import Console
 from bench.rounds import Comparison
 from bench.servers import Scale, Stand
 from bench.works.subscriptions import PARTS, Proof, prove
+from boxengine.cli.signals import stop_like_ctrl_c
 
 ITEMS = 1_000_000
 BAR = 0.95
@@ -74,4 +75,5 @@ def _ratio(found: Comparison) -> str:
 
 
 if __name__ == "__main__":
+    stop_like_ctrl_c()  # servers and workers end with this process
     sys.exit(main())

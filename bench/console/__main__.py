@@ -15,6 +15,7 @@ from bench.console.site import Running, running
 from bench.console.statements import statements_in
 from bench.console.tabs import KINDS, Items, Tabs, Timings
 from bench.servers import Scale, Stand
+from boxengine.cli.signals import stop_like_ctrl_c
 
 ALONE, SILENT, WATCHED = "without tabs", "with tabs that ask the database nothing", "with tabs"
 """The parts of a round. The second shows what the console's own processor time costs a worker on the same machine. Statements are
@@ -152,4 +153,5 @@ def _share(values: Sequence[float], share: float) -> float:
 
 
 if __name__ == "__main__":
+    stop_like_ctrl_c()  # servers and workers end with this process
     raise SystemExit(main())

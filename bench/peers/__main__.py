@@ -18,6 +18,7 @@ from rich.table import Table
 from bench.peers.rounds import PASSES, RATE, WRITERS, Round, Sizes, Stand
 from bench.peers.systems import SYSTEMS, System
 from bench.servers import BUFFERS
+from boxengine.cli.signals import stop_like_ctrl_c
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -117,4 +118,5 @@ def _figure(rounds: Sequence[Round], figure: Callable[[Round], float | None], fo
 
 
 if __name__ == "__main__":
+    stop_like_ctrl_c()  # servers and workers end with this process
     sys.exit(main())

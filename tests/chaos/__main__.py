@@ -20,6 +20,7 @@ from types import MappingProxyType
 
 from rich.console import Console
 
+from boxengine.cli.signals import stop_like_ctrl_c
 from boxengine.domain.box import Storage
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
 from tests.chaos import report
@@ -155,4 +156,5 @@ def _names(text: str) -> list[str]:
 
 
 if __name__ == "__main__":
+    stop_like_ctrl_c()  # servers and workers end with this process
     sys.exit(main())

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from boxengine.cli.signals import stop_like_ctrl_c
 from boxengine.embedded import EmbeddedPostgres
 from tests.chaos.database import Database, MariaDB, PostgreSQL
 from tests.chaos.jobs import report
@@ -103,4 +104,5 @@ def _names(text: str) -> list[str]:
 
 
 if __name__ == "__main__":
+    stop_like_ctrl_c()  # servers and workers end with this process
     sys.exit(main())

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from boxengine.cli.signals import stop_like_ctrl_c
 from tests.chaos import report
 from tests.chaos.kafka.catalogue import ROWS, play
 from tests.chaos.kafka.plan import Plan
@@ -62,4 +63,5 @@ def _names(text: str) -> list[str]:
 
 
 if __name__ == "__main__":
+    stop_like_ctrl_c()  # servers and workers end with this process
     sys.exit(main())

@@ -22,6 +22,7 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
+from boxengine.cli.signals import stop_like_ctrl_c
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
 from tests.chaos.snapshot import REPOSITORY, copy_of_the_code
 from tests.proofs.steady.judge import MOST_GROWTH, MOST_WAIT, Verdict
@@ -121,4 +122,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
+    stop_like_ctrl_c()  # servers and workers end with this process
     sys.exit(main())

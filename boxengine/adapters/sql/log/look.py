@@ -70,7 +70,7 @@ class Look:
 
     def at(self, held: Held, rows: Sequence[Row]) -> Seen:
         """Args:
-        rows: what ``Reading.next_rows`` has found.
+        rows: what ``ReadingTexts.next_rows`` has found.
         """
         of_bucket = _by_bucket(rows)
         beginning = [each.bucket for each in held.positions if each.floor is None]

@@ -45,7 +45,7 @@ def newest(positions: str, buckets: str) -> str:
     )
 
 
-class Reading:
+class ReadingTexts:
     """The texts for one log. ``held`` stands for the buckets that are asked about, each with its position and ``upto``."""
 
     def __init__(self, found: LogTable, columns: str) -> None:

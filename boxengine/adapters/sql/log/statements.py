@@ -18,8 +18,7 @@ from boxengine.adapters.sql.dialects.postgresql import ONE_PLAN, PostgresStateme
 from boxengine.adapters.sql.log.look import Held, Look, Questions
 from boxengine.adapters.sql.log.moved import REASON, ForeignPositions
 from boxengine.adapters.sql.log.partitions import span_of
-from boxengine.adapters.sql.log.reading import Reading as Texts
-from boxengine.adapters.sql.log.reading import array, item_columns, numbers
+from boxengine.adapters.sql.log.reading import ReadingTexts, array, item_columns, numbers
 from boxengine.adapters.sql.log.tables import BUCKET, LogTable
 from boxengine.adapters.sql.log.texts import LogTexts
 from boxengine.adapters.sql.shape.tables import BoxTable
@@ -82,7 +81,7 @@ class LogStatements(PostgresStatements):
         both = LogTexts(self._table, found, self._texts)
         columns = item_columns(found, light=light)
         self._parks = self.strict_order is StrictOrder.KEY
-        questions = Texts(found, f"{columns}, {both.is_parked()}" if self._parks else columns)
+        questions = ReadingTexts(found, f"{columns}, {both.is_parked()}" if self._parks else columns)
         self._where = questions.positions(blocked=both.is_blocked())
         # A log that rests would take the room of others.
         self._fills = self.strict_order is not StrictOrder.BUCKET

@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.delivering.store import SqlStore
-from boxengine.adapters.sql.log.reading import BEHIND, Reading, array
+from boxengine.adapters.sql.log.reading import BEHIND, ReadingTexts, array
 from boxengine.adapters.sql.log.tables import BUCKET, LogTable, in_text, reflect_log
 from boxengine.adapters.sql.looking.item_rows import SHOWN
 from boxengine.adapters.sql.looking.items import item_row
@@ -86,7 +86,7 @@ class LogRows:
         """What the query says about the rows of these buckets that no delivery has passed, at most ``limit`` of each."""
         if box.storage is Storage.TABLE:
             return []
-        rows = Reading(self._log(box), "").beyond(columns, limit=f"{limit:d}")
+        rows = ReadingTexts(self._log(box), "").beyond(columns, limit=f"{limit:d}")
         with translated(self._store.engine), self._store.engine.begin() as connection:
             return connection.exec_driver_sql(query.replace("{rows}", rows), (array(buckets),)).all()
 
