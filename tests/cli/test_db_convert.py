@@ -81,6 +81,51 @@ def test_there_and_back(project: Project) -> None:
         assert worker.stop() == 0
 
 
+def test_a_log_is_not_made_beside_a_table_in_use(project: Project) -> None:
+    """Applications may still write to the table, and nothing would keep the order between both."""
+    ids = project.fill(2, keys=1)["0"]
+    deploy(project, "log")
+    told = (
+        f"storage is log, but its items are in table '{TABLE}', which has no log yet: set storage: table, and convert it "
+        f"with: boxengine db convert {BOX} --to log"
+    )
+    for step in (["create"], ["upgrade"]):
+        project.call("db", *step, expect=1)
+        assert f"box {BOX}: {told}" in project.errors
+    assert project.call("db", "check", expect=1).splitlines() == [f"error: {BOX}: {told}"]
+
+    deploy(project, "table")
+    project.call("db", "convert", BOX, "--to", "log")
+    deploy(project, "log")
+    assert f"{BOX}: table {TABLE} is there" in project.call("db", "create")
+    project.call("db", "convert", BOX, "--to", "log", "--finish")
+    ids += project.fill(1, keys=1)["0"]
+    with project.worker() as worker:
+        eventually(lambda: delivered(project) == ids, what="deliveries")
+        assert worker.stop() == 0
+
+
+def test_a_table_to_which_a_box_was_converted_gets_no_new_log_by_itself(project: Project) -> None:
+    for to in ("log", "table"):
+        deploy(project, to)
+        project.call("db", "convert", BOX, "--to", to)
+        project.call("db", "convert", BOX, "--to", to, "--finish")
+    deploy(project, "log")
+    told = (
+        "storage is log, but its items are in a table: set storage: table, or convert it with: "
+        f"boxengine db convert {BOX} --to log"
+    )
+    project.call("db", "create", expect=1)
+    assert told in project.errors
+    assert project.call("db", "check", expect=1).splitlines() == [f"error: {BOX}: {told}"]
+
+
+def test_a_table_without_items_gets_its_log_at_once(project: Project) -> None:
+    deploy(project, "log")
+    project.call("db", "create")
+    project.call("db", "check")
+
+
 def test_a_dry_run_prints_the_sql_that_makes_the_step_and_changes_nothing(project: Project) -> None:
     for to, finish in (("log", False), ("log", True), ("table", False), ("table", True)):
         deploy(project, to)

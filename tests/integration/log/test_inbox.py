@@ -51,6 +51,17 @@ def test_a_message_that_comes_again_is_the_item_of_the_first_and_is_delivered_on
     assert bench.take() == []
 
 
+def test_a_log_is_made_beside_a_table_that_has_messages(bench: Bench) -> None:
+    """An inbox box cannot be converted: its consumers are stopped, and its storage is switched."""
+    box = replace(bench.box, name="late_item", table="late_items", storage=Storage.TABLE)
+    schema.create(bench.engine, [box])
+    with bench.engine.begin() as connection:
+        SqlRows(box).insert(connection, [message()])
+    box = replace(box, storage=Storage.LOG)
+    schema.create(bench.engine, [box])
+    assert schema.check(bench.engine, [box]) == []
+
+
 def test_a_dedup_key_is_known_as_a_uuid_is(bench: Bench) -> None:
     first, _ = receive(bench, message(dedup_key="a"))
     assert receive(bench, message(dedup_key="a")) == (first, set(first))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
 
+from boxengine.adapters.sql.connecting.cursors import Cursor
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.log.statements import LogStatements
 from boxengine.domain.box import Backoff, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import FailedAttempt, Settlement
+from boxengine.ports import PlainClaim
 from tests.integration.log.bench import Bench
 
 
@@ -187,6 +190,56 @@ def test_a_side_table_that_refuses_a_copy_keeps_its_item_and_no_other(bench: Ben
     assert set(unrecorded.left) == {guilty}
     assert bench.side() == [(guilty, 0, 0), (other, 0, 1)]
     assert bench.take() == [guilty]  # the other one waits out its pause
+
+
+def test_a_row_that_cannot_step_aside_keeps_back_its_own_bucket_and_no_other(bench: Bench) -> None:
+    """Its order has been deleted, say: a side table may have a foreign key, its log has none."""
+    bench.run("CREATE TABLE orders (key text PRIMARY KEY)")
+    bench.run("INSERT INTO orders VALUES ('k')")
+    bench.run("ALTER TABLE order_items ADD FOREIGN KEY (event_key) REFERENCES orders")
+    guilty, later = bench.commit(key="gone"), bench.commit()
+    elsewhere, retried = bench.commit(bucket=1), bench.commit(bucket=1)
+    with bench.store.claims(bench.box).open({0: None, 1: None}, 10) as claim:
+        failed = [FailedAttempt(each, Status.PENDING, 1, "broken") for each in (guilty, retried)]
+        unrecorded = claim.commit(Settlement(delivered=[later, elsewhere], failed=failed))
+    assert unrecorded is not None
+    assert set(unrecorded.left) == {guilty, later}
+    assert "violates foreign key constraint" in unrecorded.left[later]
+    assert bench.side() == [(retried, 0, 1)]
+    assert bench.take(buckets=(0, 1)) == [guilty, later]
+
+
+def test_a_settlement_made_anew_moves_no_bucket_that_another_claim_has_by_then(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(postgres_url, strict_order=StrictOrder.KEY)
+    parking = bench.commit()
+    with bench.store.plain_claims(bench.box).open({0: None}, 10) as claim:
+        claim.commit(Settlement(failed=[FailedAttempt(parking, Status.FAILED, 1, "broken")]))
+    _parked, sent, guilty = bench.commit(), bench.commit(key="other"), bench.commit(key="bad")
+    bench.run("ALTER TABLE order_items ADD CONSTRAINT no_bad CHECK (event_key <> 'bad' OR error_log IS NULL)")
+    with ExitStack() as stack:
+        hold_again = LogStatements.hold_again
+
+        def after_another(self: LogStatements, cursor: Cursor, buckets: Sequence[int]) -> list[int]:
+            monkeypatch.undo()
+            claim = stack.enter_context(bench.store.plain_claims(bench.box).open({0: None}, 10))
+            others.append(claim)
+            return hold_again(self, cursor, buckets)
+
+        others: list[PlainClaim] = []
+        monkeypatch.setattr(LogStatements, "hold_again", after_another)
+        with bench.store.plain_claims(bench.box).open({0: None}, 10) as claim:
+            assert [item.id for item in claim.items] == [sent, guilty]
+            refused = FailedAttempt(guilty, Status.PENDING, 1, "broken")
+            unrecorded = claim.commit(Settlement(delivered=[sent], failed=[refused]))
+        assert unrecorded is not None
+        assert unrecorded.left == dict.fromkeys((sent, guilty), "another worker has its bucket")
+        (other,) = others
+        assert [item.id for item in other.items] == [sent, guilty]
+        assert other.commit(Settlement(delivered=[sent, guilty])) is None
+    assert bench.take() == []
+    bench.engine.dispose()
 
 
 def test_what_a_handler_wrote_commits_with_the_position_or_not_at_all(bench: Bench) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from sqlalchemy import Connection
 
 from boxengine.adapters.sql.connecting.cursors import Cursor
-from boxengine.adapters.sql.connecting.errors import blames_the_row
+from boxengine.adapters.sql.connecting.errors import blames_the_row, sentence
 from boxengine.adapters.sql.delivering.narrowing import Narrowing
 from boxengine.adapters.sql.dialects.base import BoxStatements, Taken
 from boxengine.adapters.sql.shape.changes import tells_of_a_change
-from boxengine.domain.outcome import Settlement, Unrecorded
+from boxengine.domain.outcome import FailedAttempt, Settlement, Unrecorded
 
 _BEFORE_OUTCOMES = "boxengine_outcomes"
 
@@ -161,11 +161,43 @@ class ClaimTransaction:
         # The others are no longer pending: they have this outcome, or somebody else gave them another.
         pending = set(self.statements.hold_pending(self.cursor, ids)) if ids else set()
         narrowing = Narrowing(self.cursor, self.statements, self.connection.engine)
-        unrecorded = narrowing.record(settlement.only(pending), problem)
-        self.statements.seal(self.cursor)
+        unrecorded = self._sealed(narrowing, settlement.only(pending), buckets, problem)
         self.cursor.connection.commit()
         taken = {each: "another worker has its bucket" for each in settlement.ids if buckets[each] not in granted}
         return Unrecorded(failed=unrecorded.failed, left={**unrecorded.left, **taken})
+
+    def _sealed(
+        self, narrowing: Narrowing, settlement: Settlement, buckets: Mapping[int, int], problem: Exception | None
+    ) -> Unrecorded:
+        """Records what can be recorded. A row that cannot make way for those behind it keeps back its own bucket alone."""
+        whole, reason = self._sealed_part(narrowing, settlement, None, problem)
+        if reason is None:
+            return whole
+        self.statements.forget()
+        failed: dict[int, FailedAttempt] = {}
+        left: dict[int, str] = {}
+        for bucket in sorted({buckets[each] for each in settlement.ids}):
+            part = settlement.only({each for each in settlement.ids if buckets[each] == bucket})
+            found, reason = self._sealed_part(narrowing, part, [bucket], problem)
+            failed |= found.failed
+            left |= found.left if reason is None else dict.fromkeys(part.ids, reason)
+        return Unrecorded(failed=failed, left=left)
+
+    def _sealed_part(
+        self, narrowing: Narrowing, part: Settlement, buckets: Collection[int] | None, problem: Exception | None
+    ) -> tuple[Unrecorded, str | None]:
+        """Records this part and seals its buckets, or does nothing and tells why."""
+        self.cursor.execute(f"SAVEPOINT {_BEFORE_OUTCOMES}")
+        unrecorded = narrowing.record(part, problem)
+        try:
+            self.statements.seal(self.cursor, buckets)
+        except self._errors as error:
+            if not blames_the_row(self.connection.engine, error):
+                raise
+            self.cursor.execute(f"ROLLBACK TO SAVEPOINT {_BEFORE_OUTCOMES}")
+            return Unrecorded(failed={}, left={}), sentence(error)
+        self.cursor.execute(f"RELEASE SAVEPOINT {_BEFORE_OUTCOMES}")
+        return unrecorded, None
 
     def _let_go(self) -> None:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -109,8 +109,15 @@ class BoxStatements(Protocol):
         If a statement fails, nothing is committed.
         """
 
-    def seal(self, cursor: Cursor) -> None:
-        """Writes what must follow a claim's outcomes, before its transaction is committed."""
+    def seal(self, cursor: Cursor, buckets: Collection[int] | None = None) -> None:
+        """Writes what must follow a claim's outcomes, before its transaction is committed.
+
+        Args:
+            buckets: only for these; None: for all.
+        """
+
+    def forget(self) -> None:
+        """Forgets the outcomes that were recorded in the current transaction: they have been undone."""
 
     def hold_again(self, cursor: Cursor, buckets: Sequence[int]) -> list[int]:
         """Takes a claim's locks again after its transaction was rolled back; returns the buckets that nobody else has taken."""

@@ -11,7 +11,7 @@ Moments are stored without a zone, in UTC, whatever the session's zone is.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -177,8 +177,11 @@ class MySqlStatements:
             cursor.connection.rollback()
         return written
 
-    def seal(self, cursor: Cursor) -> None:
+    def seal(self, cursor: Cursor, buckets: Collection[int] | None = None) -> None:
         """Does nothing: the outcomes are all there is to write."""
+
+    def forget(self) -> None:
+        """Does nothing: only the table knows of outcomes."""
 
     def hold_again(self, cursor: Cursor, buckets: Sequence[int]) -> list[int]:  # noqa: ARG002 - see base
         return list(buckets)  # these locks are the connection's and outlive its transactions

@@ -8,7 +8,7 @@ serve that order, so stale statistics cannot make the planner walk the primary k
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -177,8 +177,11 @@ class PostgresStatements:
             used = self._write(cursor, settlement)
         return sum(each.rowcount for each in used)
 
-    def seal(self, cursor: Cursor) -> None:
+    def seal(self, cursor: Cursor, buckets: Collection[int] | None = None) -> None:
         """Does nothing: the outcomes are all there is to write."""
+
+    def forget(self) -> None:
+        """Does nothing: only the table knows of outcomes."""
 
     def hold_again(self, cursor: Cursor, buckets: Sequence[int]) -> list[int]:
         cursor.execute(self._lock, (self._idle_timeout, _array(buckets), self._space))

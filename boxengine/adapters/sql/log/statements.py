@@ -291,16 +291,19 @@ class LogStatements(PostgresStatements):
         with committing(cursor.connection):
             used = self._write(cursor.connection.cursor(), side)
             used += self._step_aside(cursor, logged)
-            self._move_on(cursor)
+            self._move_on(cursor, self._here.readings.values())
         self._here.readings.clear()
         return sum(int(each.rowcount) for each in used) + len(logged.delivered)
 
-    def seal(self, cursor: Cursor) -> None:
-        self._move_on(cursor)
-        self._here.readings.clear()
+    def seal(self, cursor: Cursor, buckets: Collection[int] | None = None) -> None:
+        readings = self._here.readings
+        wanted = list(readings) if buckets is None else [each for each in buckets if each in readings]
+        self._move_on(cursor, [readings[each] for each in wanted])
+        for each in wanted:
+            del readings[each]
 
-    def _move_on(self, cursor: Cursor) -> None:
-        readings, settled = self._here.readings.values(), None if self._here.all_settled else self._here.settled
+    def _move_on(self, cursor: Cursor, readings: Collection[Reading]) -> None:
+        settled = None if self._here.all_settled else self._here.settled
         moves = [each for each in (move(reading, settled) for reading in readings) if each is not None]
         if not moves:
             return
@@ -312,9 +315,16 @@ class LogStatements(PostgresStatements):
         self._run(cursor, self._move, [*_columns_of(moves), len(moves)], prepare=True)
 
     def hold_again(self, cursor: Cursor, buckets: Sequence[int]) -> list[int]:
+        self.forget()
+        granted = super().hold_again(cursor, buckets)
+        # Without its lock, a bucket may be in another claim by now, which has read from the position as it stands.
+        readings = self._here.readings
+        self._here.readings = {bucket: readings[bucket] for bucket in granted if bucket in readings}
+        return granted
+
+    def forget(self) -> None:
         self._here.settled.clear()
         self._here.all_settled = False
-        return super().hold_again(cursor, buckets)
 
     def hold_pending(self, cursor: Cursor, ids: Sequence[int]) -> list[int]:
         side, logged = self._apart(ids)

@@ -9,8 +9,8 @@ from sqlalchemy import BigInteger, Column, Connection, FetchedValue, MetaData, T
 
 from boxengine.adapters.sql.log.readers import Readers, refuse_others
 from boxengine.adapters.sql.shape.index_names import LONGEST_IDENTIFIER
-from boxengine.adapters.sql.shape.tables import BoxTable, quoted
-from boxengine.domain.box import Box, BoxType
+from boxengine.adapters.sql.shape.tables import BoxTable, quoted, reflect
+from boxengine.domain.box import Box, BoxType, Storage
 from boxengine.errors import SchemaMismatch
 
 BUCKET = "(t.bucket + 0)"
@@ -115,6 +115,38 @@ def refuse_old_servers(connection: Connection, table: str) -> None:
         raise SchemaMismatch(f"table {table!r}: storage: log needs PostgreSQL {OLDEST_SERVER[0]} or later")
 
 
+def refuse_used_table(connection: Connection, box: Box) -> None:
+    """Refuses a log that is still to be made beside a table with items. Applications may still write to that table, and nothing
+    would keep the order between both. Inbox boxes cannot be converted: their consumers are stopped for the change.
+
+    Raises:
+        SchemaMismatch: the box has to be converted.
+    """
+    source, present = box.source, inspect(connection)
+    schema, _, name = source.table.rpartition(".")
+    if source.type is BoxType.INBOX or not present.has_table(name, schema=schema or None):
+        return
+    if present.has_table(names_in(source)[0], schema=schema or None):
+        return
+    side = reflect(connection, source)
+    side.refuse_another_storage()
+    if side.recorded_storage is Storage.LOG:
+        return  # it had a log, which somebody has dropped
+    if connection.execute(text(f"SELECT EXISTS (SELECT FROM {side.in_text})")).scalar():
+        alone = "without its subscriptions for now, " if source.subscriptions else ""
+        raise SchemaMismatch(
+            f"box {source.name}: storage is log, but its items are in table {source.table!r}, which has no log yet: {alone}set "
+            f"storage: table, and convert it with: boxengine db convert {source.name} --to log"
+        )
+
+
+def refuse_used_tables(connection: Connection, boxes: Iterable[Box]) -> None:
+    """The same for all of these boxes that have a log."""
+    for box in boxes:
+        if box.storage is Storage.LOG:
+            refuse_used_table(connection, box)
+
+
 def reflect_log(connection: Connection, side: BoxTable) -> LogTable:
     """Looks log and positions up in the database.
 
@@ -128,6 +160,8 @@ def reflect_log(connection: Connection, side: BoxTable) -> LogTable:
     found = inspect(connection)
     for name in (log, positions):
         if not found.has_table(name, schema=side.schema):
+            if name == log:
+                refuse_used_table(connection, box)
             raise SchemaMismatch(f"box {box.name}: there is no table {name!r}; make it with: boxengine db create")
     refuse_others(connection, everyone, box)
     columns = connection.execute(_COLUMNS, {"name": quoted(connection.dialect, side.schema, log)}).scalars().all()

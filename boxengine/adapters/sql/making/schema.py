@@ -51,11 +51,16 @@ def tables(boxes: Iterable[Box], models: Iterable[type] = ()) -> list[Table]:
 
 
 def create(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) -> list[str]:
-    """Creates missing tables and indexes; returns the names of the tables created. A second call changes nothing."""
+    """Creates missing tables and indexes; returns the names of the tables created. A second call changes nothing.
+
+    Raises:
+        SchemaMismatch: a box with ``storage: log`` has items in a table without a log; nothing is created then.
+    """
     made = []
     boxes = logs.with_sources(boxes)
     with translated(engine), engine.begin() as connection:
         present = inspect(connection)
+        logs.refuse_used_tables(connection, boxes)
         for table, box in zip(tables(boxes, models), boxes, strict=True):
             known: set[str] = set()
             keyed = False
@@ -137,7 +142,8 @@ def check(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) -> 
                     )
                 )
             if box.storage is Storage.LOG:
-                findings += _check_log(connection, found)
+                # That the items are in the other storage is said once.
+                findings += [each for each in _check_log(connection, found) if each not in findings]
             if box.sequence and not found.numbered:
                 lack = "column seq" if not found.has("seq") else f"table {counters_of(table.name)} beside it"
                 message = (

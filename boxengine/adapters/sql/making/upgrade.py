@@ -15,7 +15,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.creating.sequence import counters
 from boxengine.adapters.sql.log import parts as log_parts
-from boxengine.adapters.sql.log.tables import refuse_old_servers, with_sources
+from boxengine.adapters.sql.log.tables import refuse_old_servers, refuse_used_table, with_sources
 from boxengine.adapters.sql.making import schema
 from boxengine.adapters.sql.making.planning import Step, TablePlanner
 from boxengine.adapters.sql.shape.index_names import index_name
@@ -135,6 +135,7 @@ class _Planner(TablePlanner):
         if self._box.storage is not Storage.LOG:
             return
         refuse_old_servers(self._connection, self._table.name)
+        refuse_used_table(self._connection, self._box)
         source = self._box.source.table.rpartition(".")[2]
         numbered = self._present.has_table(source, schema=self._table.schema)
         sequence = log_parts.sequence_of(self._connection, self._table, self._box) if numbered else None
