@@ -140,6 +140,16 @@ def refuse_used_table(connection: Connection, box: Box) -> None:
         )
 
 
+def stricter_constraints(connection: Connection, side: BoxTable, log: LogTable) -> list[str]:
+    """Names of the side table's foreign keys and checks that the log lacks."""
+    query = text(
+        "SELECT conname FROM pg_constraint AS here WHERE conrelid = to_regclass(:side) AND contype IN ('c', 'f') AND NOT EXISTS ("
+        "SELECT FROM pg_constraint AS there WHERE there.conrelid = to_regclass(:log) AND there.contype = here.contype "
+        "AND pg_get_constraintdef(there.oid) = pg_get_constraintdef(here.oid)) ORDER BY conname"
+    )
+    return [str(name) for (name,) in connection.execute(query, {"side": side.name, "log": log.log})]
+
+
 def refuse_used_tables(connection: Connection, boxes: Iterable[Box]) -> None:
     """The same for all of these boxes that have a log."""
     for box in boxes:

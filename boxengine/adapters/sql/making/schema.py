@@ -179,7 +179,23 @@ def _check_log(connection: Connection, found: BoxTable) -> list[Finding]:
         return [Finding(box.name, "error", told, remedy=f"As its owner: GRANT SELECT ON {log.positions} to it.")]
     absent = logs.missing_positions(connection, log, box.buckets)
     told = f"{absent} buckets have no position in the log of table {box.table}: db create"
-    return [*([Finding(box.name, "error", told)] if absent else []), *_check_partitions(connection, box, log)]
+    return [
+        *([Finding(box.name, "error", told)] if absent else []),
+        *_check_constraints(connection, found, log),
+        *_check_partitions(connection, box, log),
+    ]
+
+
+def _check_constraints(connection: Connection, side: BoxTable, log: logs.LogTable) -> Iterator[Finding]:
+    names = logs.stricter_constraints(connection, side, log)
+    if names:
+        told = (
+            f"table {side.box.table} has constraints that its log has not ({', '.join(names)}): an item that violates one cannot "
+            "be copied there when it fails, so its bucket waits in front of it"
+        )
+        yield Finding(
+            side.box.name, "warning", told, remedy="Drop them, or keep what they refer to until items are delivered."
+        )
 
 
 def _check_partitions(connection: Connection, box: Box, log: logs.LogTable) -> Iterator[Finding]:
