@@ -10,8 +10,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from boxengine.cli.text import aligned, printable
-from boxengine.domain.item import Status, rfc3339
+from boxengine.domain.item import rfc3339
 from boxengine.ports import ItemRow
+from boxengine.ports.people.items import status_name
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -71,11 +72,6 @@ def as_json(row: ItemRow, *, whole: bool = False) -> dict[str, Any]:
         text = as_text(payload or b"")
         values |= {"payload_base64": base64.b64encode(payload).decode()} if text is None else {"payload": text}
     return values
-
-
-def status_name(status: int) -> str:
-    """The status's name, such as ``pending``; an unknown number is returned as text."""
-    return Status(status).name.lower() if status in set(Status) else str(status)
 
 
 def as_text(payload: bytes) -> str | None:

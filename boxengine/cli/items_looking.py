@@ -14,6 +14,7 @@ from boxengine.cli.item_options import AsJson, BoxName, EventKey, From, Ids, Num
 from boxengine.cli.item_view import as_json, details, listing
 from boxengine.domain.item import Status
 from boxengine.errors import BoxError
+from boxengine.ports.people.items import PASSED
 
 if TYPE_CHECKING:
     from boxengine.adapters.sql.looking.log_rows import LogRows
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 IN_LOG = {
     Status.PENDING: "this item waits in the log: no delivery has passed it yet",
-    Status.DELIVERED: "this item has been passed in the log, which keeps no outcome of single items",
+    PASSED: "this item has been passed in the log: delivered, skipped, or deleted after it failed; a log keeps no outcome of "
+    "single items",
 }
 
 
@@ -88,7 +90,7 @@ def show(
         if row is None:
             row = looked.log.get(found, wanted)
             if row is not None:
-                notes().print(IN_LOG[Status(row.status)])
+                notes().print(IN_LOG[row.status])
     if row is None:
         raise BoxError(f"{box} has no item {wanted}")
     if json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 from pathlib import Path
 
@@ -94,8 +95,11 @@ def test_an_item_in_the_log_is_shown_with_what_each_has_done_of_it(project: Proj
     project.call("subscriptions", "skip-to", SEARCH, "--yes")
     assert "event_key     2" in project.call("items", "show", BILLING, "2")
     assert "waits in the log" in project.errors
-    assert json.loads(project.call("items", "show", SEARCH, "2", "--json"))["status"] == "delivered"
-    assert "has been passed" in project.errors
+    assert json.loads(project.call("items", "show", SEARCH, "2", "--json"))["status"] == "passed", "nobody delivered it"
+    assert "keeps no outcome of single items" in " ".join(project.errors.split())
+    shown = project.call("items", "show", SEARCH, "2")
+    assert re.search("^status +passed$", shown, re.MULTILINE)
+    assert "delivered" not in shown
     assert "no such items" in project.call("items", "list", BILLING)
     assert "items that wait in the log are not listed" in " ".join(project.errors.split())
     project.call("items", "show", BILLING, "99", expect=1)

@@ -13,6 +13,7 @@ from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.ports import ItemRow
 from boxengine.ports.people.inspection import Inspector
+from boxengine.ports.people.items import PASSED
 from boxengine.ports.people.log import BucketInLog, LogItems
 
 AHEAD = 1_000
@@ -66,8 +67,13 @@ def reasons_in_log(view: BoxView, row: ItemRow, inspector: Inspector, log: LogIt
     Raises:
         StoreUnavailable: the database does not answer.
     """
-    if row.status == Status.DELIVERED:
-        return Reasons(sentences=("A delivery has passed it. A log keeps no outcome of single items.",))
+    if row.status == PASSED:
+        return Reasons(
+            sentences=(
+                "It has been passed in the log: delivered, skipped, or deleted after it failed.",
+                "A log keeps no outcome of single items.",
+            )
+        )
     held_by = inspector.holding_back(view.box, row)
     sentences = ["It waits in the log: no delivery has passed it yet.", *_obstacles(view, row, held_by, None, now)]
     ahead = log.ahead(view.box, row, limit=AHEAD)

@@ -8,7 +8,14 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from boxengine.domain.box import Box
+from boxengine.domain.item import Status
 from boxengine.domain.item_id import ItemId
+
+PASSED = -1
+"""The ``status`` of a row that stands in a log alone and that its position has passed: delivered, skipped, or failed and removed.
+
+The log keeps no outcome of single rows, so this is none of the statuses that a table stores.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +60,13 @@ class ItemRow:
     error_log: str | None
     payload: bytes | None
     """None in a page, which would become too large."""
+
+
+def status_name(status: int) -> str:
+    """The status's name, such as ``pending``; ``passed`` for ``PASSED``; an unknown number is returned as text."""
+    if status == PASSED:
+        return "passed"
+    return Status(status).name.lower() if status in set(Status) else str(status)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ class LogItems(Protocol):
     does not answer in time."""
 
     def get(self, box: Box, item_id: ItemId) -> ItemRow | None:
-        """One row with its payload: pending as long as no delivery has passed it, else delivered; None: there is no such row."""
+        """One row with its payload, pending or ``PASSED``; None: there is no such row."""
 
     def waiting(self, box: Box, *, limit: int) -> Sequence[BucketInLog]:
         """The buckets in which items wait, the oldest wait first. Of each bucket at most ``limit`` items are counted."""

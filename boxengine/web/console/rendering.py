@@ -18,8 +18,9 @@ from boxengine.domain.item import rfc3339
 from boxengine.domain.masking import masked_text
 from boxengine.ports import Count
 from boxengine.ports.people.history import Happened
+from boxengine.ports.people.items import status_name
 from boxengine.version import __version__
-from boxengine.web.console import job_showing, showing
+from boxengine.web.console import job_showing
 from boxengine.web.console.access import CSRF_FIELD
 from boxengine.web.console.calls import Call
 from boxengine.web.console.site import box_id
@@ -72,7 +73,7 @@ def _environment() -> Environment:
         "reason": lambda log: masked_text(reason_of(log)) if log else "",
         "rfc3339": rfc3339,
         "short_time": _short_time,
-        "status": showing.status_name,
+        "status": status_name,
         "wait": _wait,
         "waits": _waits,
     }

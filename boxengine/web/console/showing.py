@@ -9,11 +9,12 @@ from typing import Any
 
 from boxengine.app.overview import BoxView, Overview, Problem, Reasons
 from boxengine.app.overview.problems import reason_of
-from boxengine.domain.item import Status, rfc3339
+from boxengine.domain.item import rfc3339
 from boxengine.domain.masking import masked_text
 from boxengine.ports import Count, ItemRow, WorkerInfo
 from boxengine.ports.people.attempts import Attempt
 from boxengine.ports.people.history import Happened, Slot, Span
+from boxengine.ports.people.items import status_name
 from boxengine.ports.people.log import BucketInLog
 from boxengine.web.console.hiding import Hiding
 from boxengine.web.console.site import box_id
@@ -196,8 +197,3 @@ def moment(found: datetime | str | None) -> str | None:
 
 def seconds(now: datetime, since: datetime | None) -> float | None:
     return None if since is None else max(0.0, round((now - since).total_seconds(), 1))
-
-
-def status_name(status: int) -> str:
-    """The status's name, such as ``pending``; an unknown number is returned as text."""
-    return Status(status).name.lower() if status in set(Status) else str(status)

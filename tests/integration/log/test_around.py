@@ -17,6 +17,7 @@ from boxengine.domain.box import Storage
 from boxengine.domain.item import Status
 from boxengine.errors import SchemaMismatch, StoreUnavailable
 from boxengine.ports import Count, ItemFilter, Precision
+from boxengine.ports.people.items import PASSED
 from tests.integration.log.bench import Bench
 
 DELIVERED = [Status.DELIVERED]
@@ -69,7 +70,7 @@ def test_buckets_without_a_position_are_told_and_not_passed_over(bench: Bench) -
 
 
 @pytest.mark.parametrize("partitioned", [False, True])
-def test_people_find_an_item_in_the_log_and_whether_a_delivery_has_passed_it(
+def test_people_find_an_item_in_the_log_and_whether_its_position_has_passed_it(
     postgres_url: str, partitioned: bool
 ) -> None:
     span = {"log_partitions": timedelta(days=1)} if partitioned else {}
@@ -82,7 +83,7 @@ def test_people_find_an_item_in_the_log_and_whether_a_delivery_has_passed_it(
         found = {each: log.get(bench.box, each) for each in (passed, skipped, waits, unseen, waits + 100)}
     bench.engine.dispose()
     assert {each: row and row.status for each, row in found.items()} == {
-        passed: Status.DELIVERED,
+        passed: PASSED,
         skipped: Status.PENDING,
         waits: Status.PENDING,
         unseen: None,

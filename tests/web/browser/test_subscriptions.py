@@ -59,7 +59,7 @@ def test_what_waits_in_the_log_is_seen_from_the_box_to_the_single_item(sales: Ru
     tab.shoot(f"console-log-item-{kind}")
 
 
-def test_once_a_subscription_has_passed_its_items_they_are_delivered_there_and_wait_for_the_other(
+def test_once_a_subscription_has_passed_its_items_they_are_shown_as_passed_there_and_wait_for_the_other(
     sales: Running,
 ) -> None:
     console = sales.console
@@ -70,7 +70,8 @@ def test_once_a_subscription_has_passed_its_items_they_are_delivered_there_and_w
     with boxengine.running(console.boxes, boxes=[BILLING]):
         eventually(lambda: not console.servers.store.pending_in_log(console.boxes.box(BILLING), most=1))
     page.goto(f"{sales.url}{AT_BILLING}/items/{first}")
-    page.get_by_text("A delivery has passed it. A log keeps no outcome of single items.").wait_for()
+    page.get_by_text("It has been passed in the log: delivered, skipped, or deleted after it failed.").wait_for()
+    page.get_by_role("heading", level=1, name=f"Item {first} passed").wait_for()
     page.goto(f"{sales.url}/boxes/sale-outbox-item.search/items/{first}")
     page.get_by_text("It waits in the log: no delivery has passed it yet.").wait_for()
     one = console.client().get(f"/api/boxes/sale-outbox-item.search/items/{first}").json

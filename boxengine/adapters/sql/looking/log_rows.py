@@ -1,4 +1,4 @@
-"""Rows of a log for people: an item that no delivery has passed yet, or that was delivered, stands in no side table."""
+"""Rows of a log for people: an item that waits in the log, or that was delivered from it, stands in no side table."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from boxengine.adapters.sql.looking.items import item_row
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Status
 from boxengine.ports import Count, ItemRow, Precision
+from boxengine.ports.people.items import PASSED
 from boxengine.ports.people.log import BucketInLog
 
 _SMALL = ("id", "uuid", "event_name", "event_key", "bucket", "options", "created_at")
@@ -30,16 +31,13 @@ class LogRows:
         self._found: dict[str, LogTable] = {}
 
     def get(self, box: Box, item_id: int) -> ItemRow | None:
-        """See ``LogItems``.
-
-        A log keeps no outcomes. A row whose item failed, and whose row in the side table was deleted since, counts as delivered.
-        """
+        """See ``LogItems``."""
         if box.storage is Storage.TABLE:
             return None
         found = self._log(box)
         with translated(self._store.engine), self._store.engine.begin() as connection:
             row = connection.execute(text(_one(found)), {"id": item_id}).mappings().one_or_none()
-        return None if row is None else _shown(row, Status.DELIVERED if row["passed"] else Status.PENDING)
+        return None if row is None else _shown(row, PASSED if row["passed"] else Status.PENDING)
 
     def waiting(self, box: Box, *, limit: int) -> Sequence[BucketInLog]:
         """See ``LogItems``. Reads at most ``limit`` + 1 rows of each bucket, by index."""
@@ -99,7 +97,7 @@ class LogRows:
         return found
 
 
-def _shown(row: Any, status: Status) -> ItemRow:
+def _shown(row: Any, status: int) -> ItemRow:
     shown = {name: value for name, value in row.items() if name in (*SHOWN, "payload")}
     return item_row({**shown, "status": status, "errors_count": 0})
 
