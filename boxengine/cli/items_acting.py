@@ -103,7 +103,9 @@ def _command(action: Action) -> Callable[..., None]:
         if not (dry_run or yes):
             refuse_without_terminal(action)
         with connected(context, box) as (servers, found):
-            _perform(ItemActions(servers.items, servers.memory, observer=LogObserver()), found, meant, which, wish)
+            actions = ItemActions(servers.items, servers.memory, observer=LogObserver())
+            explain_items(found, actions.passed_over(found, meant, which), servers.log)
+            _perform(actions, found, meant, which, wish)
 
     if action is not Action.RETRY:
         _hide(command, "force")
@@ -124,7 +126,6 @@ delete = _command(Action.DELETE)
 
 
 def _perform(actions: ItemActions, box: Box, action: Action, which: ItemFilter, wish: _Wish) -> None:
-    explain_items(actions.passed_over(box, action, which))
     count = actions.count(box, action, which)
     count = count if wish.limit is None else min(count, wish.limit)
     if wish.dry_run:

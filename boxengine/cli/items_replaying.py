@@ -84,7 +84,7 @@ def replay(
                 f"box {box} has storage: log, and its items cannot be replayed: its rows do not record what was delivered{way}"
             )
         replays = replaying.Replays(servers.items)
-        explain_items(replays.passed_over(found, which))
+        explain_items(found, replays.passed_over(found, which), servers.log)
         count = replays.count(found, which)
         count = count if limit is None else min(count, limit)
         if count and not (dry_run or yes):

@@ -106,6 +106,16 @@ def test_an_item_in_the_log_is_shown_with_what_each_has_done_of_it(project: Proj
     assert "has no item 99" in project.errors
 
 
+@pytest.mark.parametrize("action", ["retry", "retry --force", "discard", "delete"])
+def test_ids_that_stand_in_the_log_alone_are_left_there_and_it_is_said_where_they_are(
+    project: Project, action: str
+) -> None:
+    project.call("subscriptions", "skip-to", SEARCH, "--id", "3", "--yes")
+    assert "0 items" in project.call("items", *action.split(), SEARCH, "1", "3", "99", "--yes")
+    assert project.errors == "left alone: 1 (passed in the log), 3 (waits in the log), 99 (no such item)\n"
+    assert waiting(project) == {BILLING: 3, SEARCH: 1}
+
+
 def test_where_one_box_is_needed_its_subscriptions_are_named(project: Project) -> None:
     project.call("items", "list", BOX, expect=2)
     assert f"box '{BOX}' has subscriptions: name one of them: {BILLING}, {SEARCH}" in " ".join(project.errors.split())

@@ -124,11 +124,16 @@ def act_on_one(call: Call) -> Response:
     """Retry, discard, delete or replay one item."""
     found, item_id = _one(call)
     action = acting.action_of(call.path["action"])
-    row = call.site.servers.items.get(found, item_id)
-    if row is None:
+    known = call.site.item(found, item_id)
+    if known is None:
         raise Refused(HTTPStatus.NOT_FOUND, f"{found.name} has no item {item_id}.")
     known_only(call.sent, ("csrf", *_MEANT.get(action, ())))
-    which = acting.suitable(action, acting.one(item_id), row.status)
+    if known.in_log:
+        raise Refused(
+            HTTPStatus.CONFLICT,
+            f"Item {item_id} of {found.name} stands in the log, where nobody can {action} single items.",
+        )
+    which = acting.suitable(action, acting.one(item_id), known.row.status)
     copying = replaying.from_object(call.site, found, call.sent.get("replay"))
     return begun(acting.begin(call.site, found, action, which, who=call.who.name, copying=copying))
 

@@ -12,6 +12,7 @@ import pytest
 
 from boxengine.adapters.redis.connection import connect
 from boxengine.adapters.redis.history import RedisHistory
+from boxengine.adapters.sql.log.sending import Sending
 from boxengine.app.overview import looking, sparing
 from boxengine.ports import Engagement, WorkerInfo
 from boxengine.ports.people.attempts import Attempt
@@ -176,6 +177,29 @@ def test_a_replay_goes_to_one_transport_or_overtakes_as_it_is_asked_for(each_con
     wish = {"action": "replay", "filter": {"key": "a"}, "replay": {"overtake": True, "same_key": True}}
     assert client.post(f"{path}/actions", wish).json["outcome"] == "1 item replayed"
     assert each_console.statuses() == {done: PENDING, copy: PENDING}
+
+
+def test_an_item_in_the_log_alone_is_shown_where_it_stands_and_cannot_be_acted_on(
+    make_console: Callable[..., Console], postgres_url: str
+) -> None:
+    logged = CONFIGURATION.replace("inbox_items:", "  sale_outbox_item:\n    storage: log\ninbox_items:")
+    console = make_console(postgres_url, logged)
+    (item,) = console.create("sale_outbox_item", {"event_key": "17", "payload": "x"})
+    client, path = console.client(), f"/api/boxes/sale-outbox-item/items/{item}"
+    box = console.boxes.box("sale_outbox_item")
+    for skipped, status in ((False, "pending"), (True, "passed")):
+        if skipped:
+            Sending(console.engine, box).ahead(None)
+        shown = client.get(path).json
+        assert (shown["status"], shown["in_log"]) == (status, True)
+        page = console.browser().get(f"/boxes/sale-outbox-item/items/{item}").text
+        assert f'<span class="status {status}">{status}</span>' in page
+        for action in ("retry", "discard", "delete"):
+            answer = client.post(f"{path}/{action}", {})
+            expected = f"Item {item} of sale_outbox_item stands in the log, where nobody can {action} single items."
+            assert (answer.status, answer.json) == (409, {"error": expected})
+    assert "A log keeps no outcome of single items" in " ".join(client.get(path).json["why"])
+    assert client.post(f"/api/boxes/sale-outbox-item/items/{item + 1}/retry", {}).status == 404
 
 
 def test_a_replay_that_cannot_be_meant_gets_a_sentence_and_does_nothing(console: Console) -> None:
