@@ -5,6 +5,7 @@
     BoxError
     ├── ConfigurationError     the YAML or what it names is wrong; lists every problem found
     ├── UnknownBox             a box name that the configuration does not have
+    ├── BadUsage               a command that does not fit the box as it is configured, or lacks an option
     ├── InvalidItem            an item that cannot be written as asked
     ├── Undecodable            a stored payload that its model's codec cannot read
     ├── SchemaMismatch         a box's table lacks what the box needs
@@ -78,6 +79,10 @@ class UnknownBox(BoxError):
             return
         choices = ", ".join(self.known) or "none is configured"
         super().__init__(f"unknown box {name!r}; known boxes: {choices}")
+
+
+class BadUsage(BoxError):
+    """A command that does not fit the box as it is configured, or whose options do not say enough. Nothing was done."""
 
 
 class InvalidItem(BoxError):

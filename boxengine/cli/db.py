@@ -10,7 +10,7 @@ from boxengine.cli.context import chosen, globals_of, jobs_chosen, models, outpu
 from boxengine.cli.db_convert import convert
 from boxengine.cli.text import counted
 from boxengine.domain.box import Storage
-from boxengine.errors import BoxError
+from boxengine.errors import BadUsage
 
 if TYPE_CHECKING:
     from boxengine.app.boxes import Boxes
@@ -201,7 +201,7 @@ def reposition(
     boxes = globals_of(context).boxes()
     found = boxes.box(box)
     if found.storage is not Storage.LOG:
-        raise BoxError(f"box {box} has storage: table, so there are no positions")
+        raise BadUsage(f"box {box} has storage: table, so there are no positions")
     store = connect_store(boxes.resolved.settings)
     try:
         aside = put_right(store.engine, found, anyway=anyway)

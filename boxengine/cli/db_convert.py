@@ -9,7 +9,7 @@ import typer
 
 from boxengine.cli.context import globals_of, models, notes, say
 from boxengine.domain.box import Storage
-from boxengine.errors import BoxError
+from boxengine.errors import BadUsage
 
 if TYPE_CHECKING:
     from boxengine.adapters.sql.converting.conversion import Conversion
@@ -49,14 +49,14 @@ def convert(
     found = boxes.resolved.logs[box].box if box in boxes.resolved.logs else boxes.box(box)
     refuse(found)
     if finish and found.storage is not to:
-        raise BoxError(
+        raise BadUsage(
             f"box {box} has storage: {found.storage.value} in the configuration: set storage: {to.value}, deploy it to all "
             "applications and workers, then finish"
         )
     store = connect_store(boxes.resolved.settings)
     try:
         if store.engine.dialect.name != "postgresql":
-            raise BoxError(f"box {box} cannot be converted: storage: log needs PostgreSQL")
+            raise BadUsage(f"box {box} cannot be converted: storage: log needs PostgreSQL")
         patience = Patience(
             lock_timeout=lock_timeout,
             attempts=attempts,

@@ -11,8 +11,8 @@ from boxengine.cli.context import globals_of, output, print_json
 from boxengine.cli.item_options import AsJson, BoxName, EventKey, From, Ids, Numbers, To, connected, item_filter
 from boxengine.cli.left_alone import explain_items
 from boxengine.cli.text import counted
-from boxengine.domain.box import Storage
-from boxengine.errors import BoxError
+from boxengine.domain.box import Box, Storage
+from boxengine.errors import BadUsage, BoxError
 
 
 def replay(
@@ -65,6 +65,7 @@ def replay(
     if not (dry_run or yes):
         refuse_without_terminal("replay")
     boxes = globals_of(context).boxes()
+    _refuse_log(boxes.box(box))
     try:
         how = replaying.chosen(
             transports=[each.name for each in boxes.pipeline(box).transports],
@@ -77,12 +78,6 @@ def replay(
     except replaying.Contradiction as error:
         raise typer.BadParameter(str(error)) from error
     with connected(context, box, boxes) as (servers, found):
-        if found.storage is Storage.LOG:
-            # Before any count: that would cover only the few items that were delivered from the side table.
-            way = f"; send the subscription back: boxengine subscriptions rewind {box}" if found.subscription else ""
-            raise BoxError(
-                f"box {box} has storage: log, and its items cannot be replayed: its rows do not record what was delivered{way}"
-            )
         replays = replaying.Replays(servers.items)
         explain_items(found, replays.passed_over(found, which), servers.log)
         count = replays.count(found, which)
@@ -108,6 +103,15 @@ def replay(
             f"{box}: {counted(count, 'item')} would be replayed"
             if dry_run
             else f"{box}: {counted(copied, 'item')} replayed"
+        )
+
+
+def _refuse_log(box: Box) -> None:
+    """Before any count: that would cover only the few items that were delivered from the side table."""
+    if box.storage is Storage.LOG:
+        way = f"; send the subscription back: boxengine subscriptions rewind {box.name}" if box.subscription else ""
+        raise BadUsage(
+            f"box {box.name} has storage: log, and its items cannot be replayed: its rows do not record what was delivered{way}"
         )
 
 

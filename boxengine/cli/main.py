@@ -21,7 +21,7 @@ from boxengine.cli.commands import COMMANDS
 from boxengine.cli.context import Globals
 from boxengine.cli.on_demand import group_of
 from boxengine.domain.masking import masked_text
-from boxengine.errors import BoxError, ConfigurationError, PortTaken, UnknownBox
+from boxengine.errors import BadUsage, BoxError, ConfigurationError, PortTaken, UnknownBox
 from boxengine.version import __version__
 
 LOG_FORMATS = ("auto", "json", "text")
@@ -91,7 +91,7 @@ def run(arguments: list[str] | None = None) -> None:
         atexit.register(gc.freeze)  # otherwise Python searches all modules for garbage before it forgets them
     try:
         cli(args=arguments)
-    except (ConfigurationError, UnknownBox, PortTaken) as error:
+    except (ConfigurationError, UnknownBox, BadUsage, PortTaken) as error:
         _complain(error, 2)
     except Exception as error:  # an unexpected error is one line too, with a traceback only if --debug asks for it
         if "--debug" in arguments:

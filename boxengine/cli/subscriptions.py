@@ -13,7 +13,7 @@ from boxengine.cli.moments import moment
 from boxengine.cli.pausing import BY_HAND
 from boxengine.cli.text import counted
 from boxengine.domain.box import Box, Storage
-from boxengine.errors import BoxError, QueueUnavailable, SchemaMismatch, UnknownBox
+from boxengine.errors import BadUsage, QueueUnavailable, SchemaMismatch, UnknownBox
 from boxengine.ports.people.trail import Deed
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def drop(
     name, _, own = subscription.partition(".")
     log = _logged(boxes.written(name))
     if own in log.subscriptions or not (own or log.subscriptions):
-        raise BoxError(f"{subscription} is delivered, as the configuration says; take it out of there first")
+        raise BadUsage(f"{subscription} is delivered, as the configuration says; take it out of there first")
     servers = connect(boxes)
     try:
         engine = servers.store.engine
@@ -210,7 +210,7 @@ def _confirm(action: str, question: str, dry_run: bool, yes: bool) -> None:  # n
 def _logged(box: Box) -> Box:
     """The box, if it reads a log."""
     if box.storage is not Storage.LOG:
-        raise BoxError(f"box {box.name} has storage: table, so there are no positions")
+        raise BadUsage(f"box {box.name} has storage: table, so there are no positions")
     return box
 
 

@@ -13,7 +13,7 @@ from boxengine.domain.box import Box
 from boxengine.domain.item import ONLY_TO, Status
 from boxengine.domain.item_id import ItemId
 from boxengine.engine.id_batches import id_batches, passed_over
-from boxengine.errors import BoxError
+from boxengine.errors import BadUsage, BoxError
 from boxengine.ports import Copying, ItemFilter, ItemsStore, Overtaking, Replay
 
 BATCH = 500
@@ -113,10 +113,10 @@ def narrowed(which: ItemFilter) -> ItemFilter:
     """The filter as a replay understands it: delivered items, and never all that there are.
 
     Raises:
-        BoxError: it names another status, or neither items nor a key nor a time.
+        BadUsage: it names another status, or neither items nor a key nor a time.
     """
     if which.statuses - {Status.DELIVERED}:
-        raise BoxError("replay is for delivered items; others are retried")
+        raise BadUsage("replay is for delivered items; others are retried")
     if not (which.ids or which.event_key is not None or which.created_from or which.created_before):
-        raise BoxError("replay needs ids, an event key, or a time: everything that was ever delivered is too much")
+        raise BadUsage("replay needs ids, an event key, or a time: everything that was ever delivered is too much")
     return replace(which, statuses=frozenset({Status.DELIVERED}))

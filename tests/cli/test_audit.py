@@ -130,7 +130,7 @@ def test_topics_that_the_configuration_does_not_tell_are_asked_for(
     project = Project(
         tmp_path, database="postgresql://nobody@127.0.0.1:1/x", redis=redis_url, transports=transports, more=more
     )
-    project.call("audit", BOX, "--kafka", expect=1)
+    project.call("audit", BOX, "--kafka", expect=2)
     assert said in project.errors
 
 

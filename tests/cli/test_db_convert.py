@@ -52,7 +52,7 @@ def test_there_and_back(project: Project) -> None:
     told = project.call("db", "convert", BOX, "--to", "log")
     assert "applications and workers may now have either storage" in told
     assert f"then: boxengine db convert {BOX} --to log --finish" in told
-    project.call("db", "convert", BOX, "--to", "log", "--finish", expect=1)
+    project.call("db", "convert", BOX, "--to", "log", "--finish", expect=2)
     assert f"box {BOX} has storage: table in the configuration: set storage: log, deploy it" in project.errors
 
     deploy(project, "log")
@@ -189,11 +189,11 @@ inbox_items:
         "counted_outbox_item": "it has sequence",
         "pay_inbox_item": "it is an inbox",
     }.items():
-        project.call("db", "convert", box, "--to", "log", expect=1)
+        project.call("db", "convert", box, "--to", "log", expect=2)
         assert f"box {box} cannot be converted: {reason}" in project.errors
 
 
 def test_another_database_is_refused(tmp_path: Path, mysql_url: str, redis_url: str) -> None:
     project = Project(tmp_path, database=mysql_url, redis=redis_url)
-    project.call("db", "convert", BOX, "--to", "log", expect=1)
+    project.call("db", "convert", BOX, "--to", "log", expect=2)
     assert f"box {BOX} cannot be converted: storage: log needs PostgreSQL" in project.errors

@@ -335,7 +335,7 @@ def test_what_overtakes_goes_out_before_what_waits_for_its_key_and_to_the_transp
 
 
 def test_replay_needs_to_be_told_which_items_and_to_be_confirmed(project: Project) -> None:
-    project.call("items", "replay", BOX, "--yes", expect=1)
+    project.call("items", "replay", BOX, "--yes", expect=2)
     assert "too much" in project.errors
     project.call("items", "replay", BOX, "1", expect=2)
     assert "--yes" in project.errors

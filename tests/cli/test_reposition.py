@@ -44,7 +44,7 @@ def test_where_nothing_has_moved_nothing_is_done(project: Project) -> None:
 
 
 def test_a_box_without_a_log_and_one_that_is_not_there_are_refused(project: Project) -> None:
-    project.call("db", "reposition", OTHER, expect=1)
+    project.call("db", "reposition", OTHER, expect=2)
     assert f"box {OTHER} has storage: table, so there are no positions" in project.errors
     project.call("db", "reposition", "nobodys_item", expect=2)
     assert "nobodys_item" in project.errors

@@ -131,7 +131,7 @@ def test_without_a_terminal_nothing_is_done_unasked(project: Project) -> None:
 
 
 def test_one_that_was_taken_out_of_the_file_stops_the_others_until_it_is_given_up(project: Project) -> None:
-    project.call("subscriptions", "drop", SEARCH, "--yes", expect=1)
+    project.call("subscriptions", "drop", SEARCH, "--yes", expect=2)
     assert "take it out of there first" in project.errors
     file = project.config.read_text()
     project.config.write_text("\n".join(line for line in file.splitlines() if "search:" not in line))
@@ -142,7 +142,19 @@ def test_one_that_was_taken_out_of_the_file_stops_the_others_until_it_is_given_u
 
 
 def test_a_box_of_rows_has_no_positions(project: Project) -> None:
-    project.call("subscriptions", "skip-to", "order_outbox_item", "--yes", expect=1)
-    assert "has storage: table" in project.errors
-    project.call("subscriptions", "drop", "order_outbox_item", "--yes", expect=1)
-    assert "has storage: table" in project.errors
+    for command in (["skip-to"], ["rewind", "--time", "PT1H"], ["drop"]):
+        action, *options = command
+        project.call("subscriptions", action, "order_outbox_item", *options, "--yes", expect=2)
+        assert "has storage: table" in project.errors
+
+
+def test_what_a_log_cannot_do_is_bad_usage(project: Project) -> None:
+    for command, said in (
+        (["items", "replay", SEARCH, "1", "--yes"], "rewind sale_outbox_item.search"),
+        (["audit", SEARCH], "no audit with storage: log"),
+        (["db", "rebucket", SEARCH], "the bucket_size of a table stays what it was"),
+        (["db", "convert", BOX, "--to", "table"], "it has subscriptions"),
+    ):
+        project.call(*command, expect=2)
+        assert said in project.errors
+    assert waiting(project) == {BILLING: 3, SEARCH: 3}

@@ -21,7 +21,7 @@ from boxengine.domain.box import Storage
 from boxengine.engine.audit.audit import Audit
 from boxengine.engine.audit.table import Progress, TableAudit
 from boxengine.engine.audit.topic import TopicAudit
-from boxengine.errors import BoxError
+from boxengine.errors import BadUsage
 from boxengine.settings import Settings
 from boxengine.settings.transport_names import KAFKA, short_name
 from boxengine.settings.transports import kafka_arguments
@@ -50,12 +50,13 @@ def auditing(boxes: Boxes, name: str, choices: AuditChoices, *, progress: Progre
 
     Raises:
         UnknownBox: the configuration has no such box.
-        BoxError: ``database.url`` is missing, it is unknown which topics the box feeds, or the box is a log, whose rows do not
-            show whether they were delivered.
+        BoxError: ``database.url`` is missing.
+        BadUsage: it is unknown which topics the box feeds, or the box is a log, whose rows do not show whether they were
+            delivered.
     """
     box, settings, clock = boxes.box(name), boxes.resolved.settings, SystemClock()
     if box.storage is Storage.LOG:
-        raise BoxError(f"box {name}: no audit with storage: log, whose rows do not tell when they were delivered")
+        raise BadUsage(f"box {name}: no audit with storage: log, whose rows do not tell when they were delivered")
     feed = _feed(settings, name, choices.topics) if choices.kafka else None
     with ExitStack() as stack:
         store = connect_store(settings)
@@ -110,15 +111,15 @@ def _feed(settings: Settings, name: str, topics: Sequence[str]) -> _Feed:
     servers = {feed.bootstrap_servers for feed in feeds} or {settings.kafka.bootstrap_servers or ""}
     if len(servers) > 1 or "" in servers:
         missing = "no bootstrap_servers" if "" in servers else "Kafka transports of several clusters"
-        raise BoxError(f"box {name} has {missing}: give kafka.bootstrap_servers in a configuration for the audit")
+        raise BadUsage(f"box {name} has {missing}: give kafka.bootstrap_servers in a configuration for the audit")
     config = feeds[0].config if feeds else settings.kafka.config
     known = {topic: feed.event_names for feed in feeds for topic in feed.topics}
     if not topics:
         if not feeds:
-            raise BoxError(f"box {name} has no kafka transport; name the topic with --topic")
+            raise BadUsage(f"box {name} has no kafka transport; name the topic with --topic")
         variable = [topic for topic in known if _has_places(topic)]
         if variable:
-            raise BoxError(f"box {name}: topic {variable[0]!r} depends on the item; name all its topics with --topic")
+            raise BadUsage(f"box {name}: topic {variable[0]!r} depends on the item; name all its topics with --topic")
     chosen = tuple(dict.fromkeys(topics)) or tuple(ItemTemplate(topic, what="topic").literals for topic in known)
     return _Feed(chosen, servers.pop(), config, _event_names(known, topics or known))
 

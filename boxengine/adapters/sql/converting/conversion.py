@@ -17,7 +17,7 @@ from boxengine.adapters.sql.log.moved import is_foreign
 from boxengine.adapters.sql.log.stage import Stage, Standing, look
 from boxengine.adapters.sql.log.tables import missing_positions, reflect_log
 from boxengine.domain.box import Box, BoxType, Storage
-from boxengine.errors import SchemaMismatch, StoreUnavailable
+from boxengine.errors import BadUsage, SchemaMismatch, StoreUnavailable
 
 _NO_BUCKET = -1
 """Deliveries lock the buckets, from 0 on."""
@@ -220,7 +220,7 @@ class Conversion:
 
 def refuse(box: Box) -> None:
     """Raises:
-    SchemaMismatch: the box has what only one of the two storages can do.
+    BadUsage: the box has what only one of the two storages can do.
     """
     reasons = {
         "it is an inbox, where a message that comes twice might be known in neither table meanwhile": box.type
@@ -230,4 +230,4 @@ def refuse(box: Box) -> None:
     }
     for reason, applies in reasons.items():
         if applies:
-            raise SchemaMismatch(f"box {box.name} cannot be converted: {reason}")
+            raise BadUsage(f"box {box.name} cannot be converted: {reason}")

@@ -18,7 +18,7 @@ from boxengine.adapters.sql.looking.item_rows import SHOWN, ItemRows
 from boxengine.adapters.sql.looking.replays import RowReplays
 from boxengine.adapters.sql.waking.listen import CHANNEL
 from boxengine.domain.box import Box, Storage, StrictOrder
-from boxengine.errors import BoxError, QueueUnavailable, StoreUnavailable
+from boxengine.errors import BadUsage, QueueUnavailable, StoreUnavailable
 from boxengine.ports import ItemFilter, ItemRow, Replay, Signal
 
 _RAW_UUID = 16
@@ -88,7 +88,7 @@ class SqlItems:
 
     def replay(self, box: Box, which: ItemFilter, ids: Sequence[int], how: Replay) -> int:
         if box.storage is Storage.LOG:
-            raise BoxError(
+            raise BadUsage(
                 f"box {box.name} has storage: log, and its items cannot be replayed: its rows do not record what was delivered"
             )
         replayed = 0

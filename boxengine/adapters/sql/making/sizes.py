@@ -20,7 +20,7 @@ from boxengine.adapters.sql.log.tables import with_sources
 from boxengine.adapters.sql.shape.tables import BoxTable, comment_of, reflect
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Status
-from boxengine.errors import SchemaMismatch
+from boxengine.errors import BadUsage, SchemaMismatch
 
 _MARK = re.compile(r"(?:; )?boxengine bucket_size=\d+(?: storage=\w+)?")
 _LONGEST = 2048
@@ -66,10 +66,11 @@ def change(engine: Engine, box: Box, *, dry: bool = False, patience: int = _PATI
         patience: seconds to wait for writers' transactions; writers that come later wait as long.
 
     Raises:
+        BadUsage: the box has a log.
         SchemaMismatch: there are rows that would lose their order or their worker.
     """
     if box.storage is Storage.LOG:
-        raise SchemaMismatch(f"box {box.name}: with storage: log the bucket_size of a table stays what it was")
+        raise BadUsage(f"box {box.name}: with storage: log the bucket_size of a table stays what it was")
     with translated(engine), engine.connect() as connection:
         table = reflect(connection, box)
         connection.rollback()  # what follows begins a transaction of its own
