@@ -5,7 +5,7 @@
     BoxError
     ├── ConfigurationError     the YAML or what it names is wrong; lists every problem found
     ├── UnknownBox             a box name that the configuration does not have
-    ├── BadUsage               a command that does not fit the box as it is configured, or lacks an option
+    ├── BadUsage               a command that does not fit the configuration, or lacks an option
     ├── InvalidItem            an item that cannot be written as asked
     ├── Undecodable            a stored payload that its model's codec cannot read
     ├── SchemaMismatch         a box's table lacks what the box needs
@@ -82,7 +82,7 @@ class UnknownBox(BoxError):
 
 
 class BadUsage(BoxError):
-    """A command that does not fit the box as it is configured, or whose options do not say enough. Nothing was done."""
+    """A command that does not fit the configuration, or whose options do not say enough. Nothing was done."""
 
 
 class InvalidItem(BoxError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -101,6 +102,26 @@ def test_a_url_with_a_driver_that_nobody_knows_is_one_line(tmp_path: Path) -> No
         "boxengine: environment ($DATABASE_URL): database.url: the driver nonsense is not supported; expected "
         "postgresql+psycopg:// (an application may use another URL of its own)\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("boxes", "command"),
+    [
+        ("outbox_items: {a_item: {}}", ["start"]),
+        ("outbox_items: {a_item: {}}", ["items", "list", "a_item"]),
+        ("job_items: {a_job: {}}", ["jobs", "list", "a_job"]),
+        ("inbox_items: {an_item: {source: {kafka: {topics: [t], group: g, bootstrap_servers: h}}}}", ["consume"]),
+    ],
+)
+def test_a_configuration_without_a_database_is_one_line_and_no_failure(
+    tmp_path: Path, boxes: str, command: list[str]
+) -> None:
+    (tmp_path / "outbox.yml").write_text(boxes)
+    environment = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
+    called = [sys.executable, "-m", "boxengine", *command]
+    done = subprocess.run(called, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch("boxengine: database.url is missing: .*add .*to the configuration.*\n", done.stderr)
 
 
 class _Unopened:

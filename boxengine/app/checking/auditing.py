@@ -50,9 +50,8 @@ def auditing(boxes: Boxes, name: str, choices: AuditChoices, *, progress: Progre
 
     Raises:
         UnknownBox: the configuration has no such box.
-        BoxError: ``database.url`` is missing.
-        BadUsage: it is unknown which topics the box feeds, or the box is a log, whose rows do not show whether they were
-            delivered.
+        BadUsage: ``database.url`` is missing, it is unknown which topics the box feeds, or the box is a log, whose rows do not
+            show whether they were delivered.
     """
     box, settings, clock = boxes.box(name), boxes.resolved.settings, SystemClock()
     if box.storage is Storage.LOG:

@@ -9,7 +9,7 @@ from boxengine.adapters.sql.connecting.engine import connect as connect_database
 from boxengine.adapters.sql.jobs.store import SqlJobs
 from boxengine.engine.jobs.pipeline import JobPipeline
 from boxengine.engine.jobs.timing import JobTiming
-from boxengine.errors import BoxError
+from boxengine.errors import BadUsage
 from boxengine.settings import Settings
 
 SPARE_CONNECTIONS = 4
@@ -25,10 +25,10 @@ def connect_jobs(settings: Settings, pipelines: Mapping[str, JobPipeline], *, th
         threads: whether jobs will run; if not, a few connections are enough.
 
     Raises:
-        BoxError: ``database.url`` is missing or makes no sense.
+        BadUsage: ``database.url`` is missing or makes no sense.
     """
     if settings.database.url is None:
-        raise BoxError("database.url is missing: set DATABASE_URL, or add the key to the configuration")
+        raise BadUsage("database.url is missing: set DATABASE_URL, or add the key to the configuration")
     running = sum(pipeline.box.concurrency for pipeline in pipelines.values()) if threads else 0
     engine = connect_database(
         settings.database.url,

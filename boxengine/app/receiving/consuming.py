@@ -37,7 +37,7 @@ from boxengine.engine.running.outages import Outages
 from boxengine.engine.running.threads import ThreadGroup
 from boxengine.engine.running.worker import Loop, Worker
 from boxengine.engine.tracking import GuardedTracker
-from boxengine.errors import BoxError, SchemaMismatch, StoreUnavailable
+from boxengine.errors import BadUsage, SchemaMismatch, StoreUnavailable
 from boxengine.ports import CreateBatch, DeadLetters, ErrorTracker, Observer, Service, Tracer
 from boxengine.settings import Resolved
 
@@ -70,7 +70,7 @@ class Consuming:
         Raises:
             UnknownBox: a box does not exist or has no source; the error lists the boxes that have one.
             ConfigurationError: a source's arguments are wrong.
-            BoxError: ``database.url`` or ``confluent-kafka`` is missing, or the latter refuses the configuration.
+            BoxError: ``database.url`` (``BadUsage``) or ``confluent-kafka`` is missing, or the latter refuses the configuration.
         """
         self._resolved = resolved
         self._place = place
@@ -217,5 +217,5 @@ class Consuming:
 def _connect(resolved: Resolved, *, connections: int) -> SqlStore:
     url = resolved.settings.database.url
     if url is None:
-        raise BoxError("database.url is missing: add it to the configuration, e.g. postgresql+psycopg://user@host/name")
+        raise BadUsage("database.url is missing: add it to the configuration, e.g. postgresql+psycopg://user@host/name")
     return SqlStore(connect_database(url, connections=connections + 1, writes=True), writes=True)

@@ -8,7 +8,7 @@ from functools import partial
 from boxengine.adapters.sql.connecting.engine import connect as connect_database
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.dialects.comments import Traceparent
-from boxengine.errors import BoxError
+from boxengine.errors import BadUsage
 from boxengine.settings import Settings
 from boxengine.settings.rules import fault_of_driver
 
@@ -29,16 +29,16 @@ def connect_store(
         only_looks: see ``SqlStore``.
 
     Raises:
-        BoxError: ``database.url`` is missing or makes no sense.
+        BadUsage: ``database.url`` is missing or makes no sense.
     """
     if settings.database.url is None:
-        raise BoxError(
+        raise BadUsage(
             "database.url is missing: set DATABASE_URL, or add the key to the configuration, such as "
             "postgresql+psycopg://user@host/name"
         )
     fault = fault_of_driver(settings.database.url)
     if fault is not None:
-        raise BoxError(f"database.url: {fault}")
+        raise BadUsage(f"database.url: {fault}")
     comments: Traceparent | None = None
     if settings.database.comments:
         # OpenTelemetry takes a while to import, and most commands do not need it.
