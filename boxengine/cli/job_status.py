@@ -43,12 +43,13 @@ class JobLook:
             row: dict[str, Any] = {
                 "box": box.name,
                 "type": JOB,
-                **dict.fromkeys((*NUMBERS, "precision", "lag_seconds", "paused")),
+                **dict.fromkeys((*NUMBERS, "precision", "lag_seconds", "paused", "error")),
             }
             try:
                 found, running = inspector.counts(box, limit=self._limit), pauses.running(box)
             except BoxError as error:
                 problems.append(f"{box.name}: {error}")
+                row["error"] = str(error)
             else:
                 counts = {name: getattr(found, name) for name in ("total", *WAITING)}
                 counts |= {str(state): count for state, count in found.ended.items()}

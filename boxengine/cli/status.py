@@ -24,7 +24,7 @@ from boxengine.cli.context import (
 from boxengine.cli.job_status import JobLook
 from boxengine.cli.status_view import COUNTED, view
 from boxengine.domain.item import rfc3339
-from boxengine.errors import QueueUnavailable, SchemaMismatch, StoreUnavailable
+from boxengine.errors import QueueUnavailable, StoreUnavailable
 from boxengine.ports import Count, OpenCircuit, WorkerInfo, Workers
 
 if TYPE_CHECKING:
@@ -126,16 +126,12 @@ class _Look:
         self.hints: list[str] = []
 
     def rows(self) -> list[dict[str, Any]]:
-        """Takes a look; returns one row per box.
-
-        Raises:
-            SchemaMismatch: the table of a box cannot be used.
-        """
+        """Takes a look; returns one row per box."""
         rows: list[dict[str, Any]] = []
         self.problems, self.hints = [], []
         if self._lookout is not None:
             look = self._lookout.look()
-            self.problems, self.hints = list(look.outages), list(look.hints)
+            self.problems, self.hints = list(look.unanswered), list(look.hints)
             rows += [_row(each, look.taken_at) for each in look.boxes]
         if self._jobs is not None:
             of_jobs = self._jobs.rows(self.problems)
@@ -171,8 +167,6 @@ def _those_of(job_box: str, workers: Sequence[WorkerInfo] | None) -> list[dict[s
 
 
 def _row(seen: BoxView, now: datetime) -> dict[str, Any]:
-    if seen.broken is not None:
-        raise SchemaMismatch(seen.broken)
     found: dict[str, Count | None] = {name: getattr(seen.counts, name, None) for name in COUNTED}
     return {
         "box": seen.box.name,
@@ -185,6 +179,7 @@ def _row(seen: BoxView, now: datetime) -> dict[str, Any]:
         "paused": seen.paused,
         "circuits": None if seen.workers is None else [_circuit(worker, each) for worker, each in seen.circuits],
         "workers": None if seen.workers is None else [_worker(each) for each in seen.workers],
+        "error": seen.broken,
     }
 
 

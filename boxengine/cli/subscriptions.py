@@ -13,7 +13,7 @@ from boxengine.cli.moments import moment
 from boxengine.cli.pausing import BY_HAND
 from boxengine.cli.text import counted
 from boxengine.domain.box import Box, Storage
-from boxengine.errors import BadUsage, QueueUnavailable, SchemaMismatch, UnknownBox
+from boxengine.errors import BadUsage, QueueUnavailable, UnknownBox
 from boxengine.ports.people.trail import Deed
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ def list_(
         print_json(rows)
     else:
         _show(rows)
-    for outage in look.outages:
-        notes().print(f"boxengine: {outage}", markup=False)
-    if look.outages:
+    for problem in look.unanswered:
+        notes().print(f"boxengine: {problem}", markup=False, soft_wrap=True)
+    if look.unanswered:
         raise typer.Exit(1)
 
 
@@ -243,8 +243,6 @@ def _readers(boxes: Boxes, name: str | None) -> list[Box]:
 
 
 def _row(seen: BoxView, now: datetime) -> dict[str, Any]:
-    if seen.broken is not None:
-        raise SchemaMismatch(seen.broken)
     pending, failed = (None if seen.counts is None else getattr(seen.counts, each) for each in ("pending", "failed"))
     since = seen.waits_since
     return {
@@ -255,6 +253,7 @@ def _row(seen: BoxView, now: datetime) -> dict[str, Any]:
         "oldest_pending_seconds": None if since is None else max(0.0, (now - since).total_seconds()),
         "paused": seen.paused,
         "workers": None if seen.workers is None else len(seen.workers),
+        "error": seen.broken,
     }
 
 
@@ -269,7 +268,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
             row["subscription"],
             "-" if row["pending"] is None else f"{more}{row['pending']:,}",
             "-" if row["failed"] is None else f"{row['failed']:,}",
-            "" if age is None else f"{age:,.0f} s",
+            "-" if row["pending"] is None else "" if age is None else f"{age:,.0f} s",
             {None: "-", True: "yes", False: ""}[row["paused"]],
             "-" if row["workers"] is None else str(row["workers"]),
         )

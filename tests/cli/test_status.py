@@ -21,6 +21,7 @@ from boxengine.ports import OpenCircuit, WorkerInfo
 from tests.cli.project import FILE, Project
 from tests.eventually import eventually
 
+JOBS = "job_items:\n  mail_job: {tasks: {send: json.dumps}}\n  report_job: {tasks: {export: json.dumps}}\n"
 OTHER = f"  payment_outbox_item:\n    transports: {{{FILE}}}\n"
 
 
@@ -167,6 +168,31 @@ def test_with_the_database_out_it_shows_what_redis_knows_and_exits_with_1(projec
     row, _other = rows(project, expect=1)
     assert (row["pending"], row["queue"], row["paused"]) == (None, 0, True)
     assert len(project.errors.splitlines()) == 1
+
+
+def test_a_box_without_its_table_hides_no_other(project: Project) -> None:
+    project.fill(2)
+    project.execute("DROP TABLE payment_outbox_items")
+    row, broken = rows(project, expect=1)
+    told = "box payment_outbox_item: there is no table 'payment_outbox_items'; make it with: boxengine db create"
+    assert (row["pending"], row["error"]) == (2, None)
+    assert (broken["pending"], broken["precision"], broken["queue"], broken["error"]) == (None, {}, 0, told)
+    lines = {line.split()[0]: line.split() for line in project.call("status", expect=1).splitlines() if "_item" in line}
+    assert lines["order_outbox_item"][1:3] == ["outbox", "2"]
+    assert lines["payment_outbox_item"][1:8] == ["outbox", "-", "-", "-", "-", "-", "-"]
+    assert project.errors == f"boxengine: {told}\n"
+
+
+def test_a_box_of_long_jobs_without_its_table_hides_no_other(project: Project) -> None:
+    project.config.write_text(project.config.read_text() + JOBS)
+    project.call("db", "create")
+    project.execute("DROP TABLE report_jobs, report_jobs_events CASCADE")
+    shown = {row["box"]: row for row in rows(project, expect=1)}
+    assert shown["order_outbox_item"]["pending"] == 0
+    assert (shown["mail_job"]["ready"], shown["mail_job"]["error"]) == (0, None)
+    assert (shown["report_job"]["ready"], shown["report_job"]["workers"]) == (None, None)
+    assert "report_jobs" in shown["report_job"]["error"]
+    assert "boxengine: report_job: " in project.errors
 
 
 def test_a_large_table_without_an_index_to_count_by_is_not_read_whole_but_a_hint_given(project: Project) -> None:

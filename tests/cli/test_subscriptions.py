@@ -141,6 +141,26 @@ def test_one_that_was_taken_out_of_the_file_stops_the_others_until_it_is_given_u
     assert waiting(project) == {BILLING: 3}
 
 
+def test_what_one_taken_out_of_the_file_stops_hides_no_other_box(project: Project) -> None:
+    file = project.config.read_text().replace("      search: {transports: {log: {}}}\n", "")
+    project.config.write_text(file + SHARED.replace("sale", "gift"))
+    project.call("db", "create", "gift_outbox_item")
+    project.call("create", "gift_outbox_item", "--event-key", "1", "--payload", "x")
+    gift = "gift_outbox_item.billing"
+    told = f"boxengine: box {BILLING}: {SEARCH} has a position in the log"
+    for command, key in (("status",), "box"), (("subscriptions", "list"), "subscription"):
+        rows = {row[key]: row for row in json.loads(project.call(*command, "--json", expect=1))}
+        assert (rows[gift]["pending"], rows[gift]["error"]) == (1, None)
+        assert rows[BILLING]["pending"] is None
+        assert rows[BILLING]["error"] in project.errors
+        shown = {line.split()[0]: line.split()[1:] for line in project.call(*command, expect=1).splitlines() if line}
+        assert "1" in shown[gift]
+        assert "-" in shown[BILLING]
+        assert project.errors.startswith(told)
+        assert project.errors.endswith(f"with: boxengine subscriptions drop {SEARCH}\n")
+        assert len(project.errors.splitlines()) == 1
+
+
 def test_a_box_of_rows_has_no_positions(project: Project) -> None:
     for command in (["skip-to"], ["rewind", "--time", "PT1H"], ["drop"]):
         action, *options = command

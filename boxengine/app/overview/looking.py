@@ -138,6 +138,14 @@ class Overview:
     jobs: tuple[JobBoxView, ...] = ()
     """The boxes of long jobs."""
 
+    @property
+    def unanswered(self) -> tuple[str, ...]:
+        """Why something in this look is unknown: servers that do not answer, and boxes whose tables are unusable."""
+        return (
+            *self.outages,
+            *(_told_of_table(view.box, view.broken) for view in self.boxes if view.broken is not None),
+        )
+
     def box(self, name: str) -> BoxView:
         """The view of this box."""
         return next(view for view in self.boxes if view.box.name == name)
@@ -329,6 +337,11 @@ class _Asked:
         except BoxError as error:
             self.broken[box.name] = str(error)
             return None
+
+
+def _told_of_table(box: Box, broken: str) -> str:
+    """What is wrong with the table, in words that name the box."""
+    return broken if box.name in broken else f"box {box.name}: {broken}"
 
 
 def _working_on(box: JobBox, workers: Sequence[WorkerInfo] | None) -> tuple[WorkerInfo, ...] | None:
