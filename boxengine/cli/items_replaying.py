@@ -109,9 +109,9 @@ def replay(
 def _refuse_log(box: Box) -> None:
     """Before any count: that would cover only the few items that were delivered from the side table."""
     if box.storage is Storage.LOG:
-        way = f"; send the subscription back: boxengine subscriptions rewind {box.name}" if box.subscription else ""
         raise BadUsage(
-            f"box {box.name} has storage: log, and its items cannot be replayed: its rows do not record what was delivered{way}"
+            f"box {box.name} has storage: log, and its items cannot be replayed: its rows do not record what was delivered; "
+            f"to deliver them again, use: boxengine subscriptions rewind {box.name}"
         )
 
 

@@ -89,7 +89,8 @@ class SqlItems:
     def replay(self, box: Box, which: ItemFilter, ids: Sequence[int], how: Replay) -> int:
         if box.storage is Storage.LOG:
             raise BadUsage(
-                f"box {box.name} has storage: log, and its items cannot be replayed: its rows do not record what was delivered"
+                f"box {box.name} has storage: log, and its items cannot be replayed: its rows do not record what was delivered; "
+                f"to deliver them again, use: boxengine subscriptions rewind {box.name}"
             )
         replayed = 0
 
