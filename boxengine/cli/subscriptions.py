@@ -13,7 +13,7 @@ from boxengine.cli.moments import moment
 from boxengine.cli.pausing import BY_HAND
 from boxengine.cli.text import counted
 from boxengine.domain.box import Box, Storage
-from boxengine.errors import BadUsage, QueueUnavailable, UnknownBox
+from boxengine.errors import BadUsage, QueueUnavailable
 from boxengine.ports.people.trail import Deed
 
 if TYPE_CHECKING:
@@ -26,6 +26,13 @@ cli = typer.Typer(
     help="Look at the subscriptions of a log, send one back or ahead, or give one up.", no_args_is_help=True
 )
 Name = Annotated[str, typer.Argument(help="Name of the subscription, such as order_outbox_item.billing.")]
+Reader = Annotated[
+    str,
+    typer.Argument(
+        metavar="SUBSCRIPTION",
+        help="Name of the subscription, such as order_outbox_item.billing, or of a log box without subscriptions.",
+    ),
+]
 Time = Annotated[
     str | None,
     typer.Option(
@@ -47,6 +54,8 @@ def list_(
     json: AsJson = False,
 ) -> None:
     """Show the subscriptions with what waits for each, and for how long.
+
+    A box with storage: log and no subscriptions is a row of its own.
 
     Example: boxengine subscriptions list order_outbox_item
     """
@@ -73,7 +82,7 @@ def list_(
 @cli.command("rewind")
 def rewind(
     context: typer.Context,
-    subscription: Name,
+    subscription: Reader,
     *,
     time: Time = None,
     id_: Id = None,
@@ -97,7 +106,7 @@ def rewind(
 @cli.command("skip-to")
 def skip_to(
     context: typer.Context,
-    subscription: Name,
+    subscription: Reader,
     *,
     time: Time = None,
     id_: Id = None,
@@ -141,9 +150,9 @@ def drop(
     try:
         engine = servers.store.engine
         lost = give_up(engine, log, own, dry=True)
-        question = f"{subscription}: give up its position, and {counted(lost, 'item')} that failed or wait?"
-        _confirm("drop", question, dry_run, yes)
+        question = f"{subscription}: give up its position, and {counted(lost, 'item')} that failed or waited?"
         if not dry_run:
+            _confirm("drop", question, yes=yes)
             lost = give_up(engine, log, own)
             _note(servers, "drop", subscription, "", f"{counted(lost, 'item')} given up")
     finally:
@@ -170,19 +179,20 @@ def _send(
             return sending.back(place, dry=dry) if back and place is not None else sending.ahead(place, dry=dry)
 
         sent = send(dry=True)
-        what = "go out once more" if back else "never go out"
-        _confirm(action, f"{name}: {_number(sent)} {what}?", dry_run, yes)
-        if not dry_run:
+        if sent.items and not dry_run:
+            _confirm(action, f"{name}: {_told(sent, back=back)}?", yes=yes)
             sent = send(dry=False)
             _forget_failures(servers, box, sent)
-            _note(servers, action, name, _words(place), f"{_number(sent)} {what}")
+            _note(servers, action, name, _words(place), _told(sent, back=back))
     finally:
         servers.close()
     if json:
         figures = {"items": sent.items, "at_least": sent.at_least, "dry_run": dry_run}
         print_json({"subscription": name, "action": action, **figures})
+    elif sent.items:
+        say(f"{name}: {_told(sent, back=back, dry_run=dry_run)}")
     else:
-        say(f"{name}: {_number(sent)} {'would ' if dry_run else ''}{what}")
+        say(f"{name}: {_nothing(place, back=back)}")
 
 
 def _place(time: str | None, id_: int | None) -> Place | None:
@@ -201,8 +211,8 @@ def _words(place: Place | None) -> str:
     return f"id {place.item}" if place.since is None else f"{place.since:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _confirm(action: str, question: str, dry_run: bool, yes: bool) -> None:  # noqa: FBT001 - the options as they were given
-    if not (dry_run or yes):
+def _confirm(action: str, question: str, *, yes: bool) -> None:
+    if not yes:
         refuse_without_terminal(action)
         ask(question)
 
@@ -232,14 +242,12 @@ def _note(servers: Servers, action: str, name: str, what: str, outcome: str) -> 
 
 
 def _readers(boxes: Boxes, name: str | None) -> list[Box]:
-    pipelines = boxes.resolved.pipelines
-    read = [each.box for each in pipelines.values() if each.box.subscription is not None]
+    """What has positions of its own: the subscriptions, and each log box without any."""
+    resolved = boxes.resolved
     if name is None:
-        return read
-    found = [box for box in read if name in (box.name, box.source.name)]
-    if not found:
-        raise UnknownBox(name, [box.name for box in read])
-    return found
+        return [each.box for each in resolved.pipelines.values() if each.box.storage is Storage.LOG]
+    names = resolved.readers(name) if name in resolved.logs else [name]
+    return [_logged(boxes.box(each)) for each in names]
 
 
 def _row(seen: BoxView, now: datetime) -> dict[str, Any]:
@@ -275,5 +283,17 @@ def _show(rows: list[dict[str, Any]]) -> None:
     output().print(table)
 
 
-def _number(sent: Sent) -> str:
-    return f"{sent.items:,} or more items" if sent.at_least else counted(sent.items, "item")
+def _told(sent: Sent, *, back: bool, dry_run: bool = False) -> str:
+    number = f"{sent.items:,} or more items" if sent.at_least else counted(sent.items, "item")
+    go = "go" if dry_run or sent.at_least or sent.items != 1 else "goes"
+    would = "would " if dry_run else ""
+    return f"{number} {would}{go} out once more" if back else f"{number} {would}never {go} out"
+
+
+def _nothing(place: Place | None, *, back: bool) -> str:
+    if back:
+        return (
+            f"nothing to rewind: of the items from {_words(place)} on, the log has none that it has passed; "
+            "to skip what waits, use: boxengine subscriptions skip-to"
+        )
+    return f"nothing to skip: no item waits in the log before {_words(place)}"

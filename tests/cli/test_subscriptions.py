@@ -51,8 +51,41 @@ def test_the_list_shows_what_waits_for_each(project: Project) -> None:
     assert BILLING in shown
     assert SEARCH in shown
     assert BILLING not in project.call("subscriptions", "list", SEARCH)
-    project.call("subscriptions", "list", "order_outbox_item", expect=2)
+    project.call("subscriptions", "list", "nope_outbox_item", expect=2)
     assert BILLING in project.errors
+
+
+def test_a_log_box_without_subscriptions_is_listed_sent_back_and_ahead_by_its_own_name(project: Project) -> None:
+    plain = "plain_outbox_item"
+    project.config.write_text(
+        project.config.read_text() + f"  {plain}:\n    storage: log\n    transports: {{log: {{}}}}\n"
+    )
+    project.call("db", "create", plain)
+    project.call("create", plain, "--event-key", "1", "--payload", "x")
+    (row,) = json.loads(project.call("subscriptions", "list", plain, "--json"))
+    assert (row["subscription"], row["pending"]) == (plain, 1)
+    assert waiting(project) == {BILLING: 3, SEARCH: 3, plain: 1}
+    assert project.call("subscriptions", "skip-to", plain, "--yes") == f"{plain}: 1 item never goes out\n"
+    assert (
+        project.call("subscriptions", "rewind", plain, "--id", "1", "--yes") == f"{plain}: 1 item goes out once more\n"
+    )
+    assert waiting(project)[plain] == 1
+    project.call("items", "replay", plain, "--ids", "1", "--yes", expect=2)
+    assert f"boxengine subscriptions rewind {plain}" in " ".join(project.errors.split())
+
+
+def test_nothing_is_sent_to_a_place_on_its_other_side(project: Project, redis_url: str) -> None:
+    told = f"{SEARCH}: nothing to rewind: of the items from id 2 on, the log has none that it has passed"
+    for option in "--yes", "--dry-run":
+        assert project.call("subscriptions", "rewind", SEARCH, "--id", "2", option).startswith(told)
+    assert json.loads(project.call("subscriptions", "rewind", SEARCH, "--id", "1", "--yes", "--json"))["items"] == 0
+    project.call("subscriptions", "skip-to", SEARCH, "--id", "3", "--yes")
+    assert "nothing to skip: no item waits in the log before id 2\n" in project.call(
+        "subscriptions", "skip-to", SEARCH, "--id", "2"
+    )
+    assert waiting(project) == {BILLING: 3, SEARCH: 1}
+    assert len(trail(project, redis_url)) == 1
+    assert "2 items would go out once more" in project.call("subscriptions", "rewind", SEARCH, "--id", "1", "--dry-run")
 
 
 def test_what_redis_remembers_of_failures_is_void_for_an_item_that_begins_anew(
@@ -162,9 +195,9 @@ def test_what_one_taken_out_of_the_file_stops_hides_no_other_box(project: Projec
 
 
 def test_a_box_of_rows_has_no_positions(project: Project) -> None:
-    for command in (["skip-to"], ["rewind", "--time", "PT1H"], ["drop"]):
+    for command in (["skip-to", "--yes"], ["rewind", "--time", "PT1H", "--yes"], ["drop", "--yes"], ["list"]):
         action, *options = command
-        project.call("subscriptions", action, "order_outbox_item", *options, "--yes", expect=2)
+        project.call("subscriptions", action, "order_outbox_item", *options, expect=2)
         assert "has storage: table" in project.errors
 
 

@@ -73,7 +73,7 @@ class Sending:
         self._box = box
 
     def back(self, place: Place, *, dry: bool = False) -> Sent:
-        """Delivers the items from this place on once more, in order. Those among them that failed begin anew.
+        """Delivers the items from this place on that have been passed once more, in order. Those that failed begin anew.
 
         Raises:
             StoreConflict: deliveries did not end in time.
@@ -138,10 +138,12 @@ class _Move:
         return found
 
     def back(self, position: Position, place: Place) -> Sent:
-        to = self._one(f"SELECT min(t.id) FROM {self._log} AS t WHERE {_THERE} AND {place.condition}", position, place)
+        # What still waits goes out anyway: it is neither counted, nor a place to go back to.
+        passed = f"FROM {self._log} AS t WHERE {_THERE} AND {_PASSED}"
+        to = self._one(f"SELECT min(t.id) {passed} AND {place.condition}", position, place)
         if to is None:
             return Sent(0, at_least=False)
-        from_there = f"FROM {self._log} AS t WHERE {_THERE} AND t.id >= :to"
+        from_there = f"{passed} AND t.id >= :to"
         sent = self._counted(from_there, position, to=to)
         if not self._dry:
             began = self._one(f"SELECT min(t.xact)::text {from_there}", position, to=to)
@@ -234,7 +236,7 @@ def give_up(engine: Engine, log: Box, name: str, *, dry: bool = False) -> int:
             return lost
         if not name and lost:
             raise SchemaMismatch(
-                f"box {log.name}: {lost:,} pending or failed items stand in table {table}: discard or delete them first"
+                f"box {log.name}: pending or failed items stand in table {table}, {lost:,} in all: discard or delete them first"
             )
         connection.execute(text(f"SET LOCAL lock_timeout = '{PATIENCE}s'"))
         connection.execute(text(f"DROP TABLE {positions}"))
