@@ -10,7 +10,7 @@ import typer
 
 from boxengine.cli.context import chosen, connect, globals_of, notes, output
 from boxengine.cli.text import counted
-from boxengine.errors import BoxError
+from boxengine.errors import BoxError, SchemaMismatch
 from boxengine.ports.events import Deleted, Event, OutageBegan
 
 if TYPE_CHECKING:
@@ -53,11 +53,16 @@ def cleanup(
             partitions=servers.store,
         )
         stopping = stop_request(on_stop=retention.stop)
-        busy = []
+        busy, broken = [], list[str]()
         try:
             for each in wanted:
                 telling.begin(each)
-                deleted = retention.clean_up(each)
+                try:
+                    deleted = retention.clean_up(each)
+                except SchemaMismatch as error:
+                    # One box that cannot be used must not leave the others to grow.
+                    broken.append(str(error))
+                    continue
                 if deleted is None:
                     busy.append(each.name)
                 else:
@@ -67,7 +72,9 @@ def cleanup(
         finally:
             servers.close()
     if busy:
-        raise BoxError(f"a worker is cleaning up {', '.join(busy)} right now")
+        broken.append(f"a worker is cleaning up {', '.join(busy)} right now")
+    if broken:
+        raise BoxError("; ".join(broken))
 
 
 class _Telling:

@@ -39,6 +39,15 @@ def test_a_retention_under_its_minimum_is_refused_and_nothing_deleted(project: P
     assert project.counts() == {2: 3}
 
 
+def test_a_box_without_its_table_leaves_no_other_uncleaned(project: Project) -> None:
+    policy(project, "  payment_outbox_item:\n    transports: {log: {}}\n")
+    project.call("db", "create")
+    project.call("create", "payment_outbox_item", "--event-key", "1", "--payload", "x")
+    project.execute(OLD.replace("order_", "payment_"), "DROP TABLE order_outbox_items")
+    assert project.call("cleanup", expect=1) == "payment_outbox_item: 1 item deleted\n"
+    assert "box order_outbox_item: there is no table 'order_outbox_items'" in project.errors
+
+
 def test_a_box_that_a_worker_is_cleaning_up_is_left_to_it_and_exits_with_1(project: Project, redis_url: str) -> None:
     project.fill(3)
     project.execute(OLD)
