@@ -40,6 +40,8 @@ class KeptBack(Enum):
 
 KEPT_BACK = KeptBack.KEPT_BACK
 
+A_TRANSPORT, A_MIDDLEWARE, A_HANDLER = "__call__ or call_batch itself", "the middleware itself", "the handler itself"
+"""What boxengine awaits if it is ``async def``."""
 _UNFINISHED = (Awaitable, Generator, AsyncGenerator, Future, map, filter, zip)
 """What has not done its work yet, and never will if nobody waits for it or goes through it."""
 _MISTAKES = (BaseException, Verdict, type, NotImplementedType)
@@ -53,17 +55,21 @@ def failed(answer: object) -> bool:
     return answer is False or isinstance(answer, _REFUSALS)
 
 
-def refusal(answer: object) -> object:
-    """What to record for an answer that ``failed``: itself, or a ``Failure`` that says why it is not understood."""
+def refusal(answer: object, *, awaited: str | None = None) -> object:
+    """What to record for an answer that ``failed``: itself, or a ``Failure`` that says why it is not understood.
+
+    Args:
+        awaited: whose answer it is, if boxengine awaits that where it is ``async def``; None: it must be plain.
+    """
     if answer is False or isinstance(answer, Failure | Unavailable | Withheld):
         return answer
     if isinstance(answer, Raised):
         return answer.error
     discard(answer)
-    return Failure(f"returned {_why_not(answer)}")
+    return Failure(f"returned {_why_not(answer, awaited)}")
 
 
-def _why_not(answer: object) -> str:
+def _why_not(answer: object, awaited: str | None) -> str:
     name = type(answer).__name__.replace("_", " ")
     name = f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
     match answer:
@@ -74,7 +80,11 @@ def _why_not(answer: object) -> str:
         case type():
             return f"the class {answer.__name__}, not an instance of it"
         case Awaitable() | Future():
-            return f"{name} that nobody waits for: write def, not async def, and wait for the result"
+            advice = "write def, not async def, and wait for the result"
+            if awaited is not None and isinstance(answer, Awaitable):
+                # A wrapper that is a plain function hides that what it wraps is async def.
+                advice = f"make {awaited}, and its decorator's wrapper, async def, and await inside"
+            return f"{name} that nobody waits for: {advice}"
         case Generator() | AsyncGenerator():
             return f"{name} whose code nobody runs: write return, not yield"
     return f"{name} that has done nothing yet: make it a list" if isinstance(answer, _UNFINISHED) else repr(answer)

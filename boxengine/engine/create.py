@@ -10,7 +10,7 @@ from boxengine.domain.codec import Codec
 from boxengine.domain.item_id import ItemId
 from boxengine.engine.answers import discard, refusal, unfinished
 from boxengine.engine.attempt import reason_of
-from boxengine.engine.delivering.middleware import NotCalledOn, Refused, compose
+from boxengine.engine.delivering.middleware import NotCalledOn, PlainPassage, Refused, compose
 from boxengine.engine.delivering.pipeline import Middleware, Middlewares, Pipeline
 from boxengine.errors import InvalidItem
 from boxengine.ports import Attributes, Clock, NewRows, Observer, Tracer, events
@@ -97,7 +97,7 @@ class Creator:
             InvalidItem: one of them refused, or did not call on. What they raise comes through.
         """
         try:
-            return compose(middlewares, insert)(self._model, attributes)
+            return compose(middlewares, insert, kind=PlainPassage)(self._model, attributes)
         except NotCalledOn as error:
             raise InvalidItem(f"box {self.box.name}: {error}, so nothing was written") from error
         except Refused as error:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from boxengine.domain.item import Item
 from boxengine.domain.item_id import ItemId
-from boxengine.engine.answers import KEPT_BACK, Raised, failed, refusal
+from boxengine.engine.answers import A_TRANSPORT, KEPT_BACK, Raised, failed, refusal
 from boxengine.engine.awaiting.passage import AsyncPassage
 from boxengine.engine.delivering.legs import Counts
 from boxengine.engine.delivering.ordering import Route
@@ -124,7 +124,7 @@ class _Way:
             finally:
                 leg.seconds += monotonic() - began
             if result is not None and failed(result):
-                return result
+                return refusal(result, awaited=A_TRANSPORT)
             leg.failures -= 1
         self.at = MIDDLEWARE
         return True

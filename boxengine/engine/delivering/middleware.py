@@ -7,9 +7,9 @@ happens is kept here, and not read from what the outermost middleware returns.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-from boxengine.engine.answers import failed, refusal
+from boxengine.engine.answers import A_MIDDLEWARE, failed, refusal
 from boxengine.engine.attempt import ends_the_worker, reason_of
 from boxengine.engine.delivering.pipeline import Middleware
 from boxengine.errors import BoxError
@@ -23,17 +23,23 @@ class Refused(BoxError):
     """A middleware returned ``False``, a ``Failure``, or something that cannot be understood."""
 
 
-def compose(middlewares: Sequence[Middleware], innermost: Callable[..., Any]) -> Callable[..., Any]:
+def compose(
+    middlewares: Sequence[Middleware], innermost: Callable[..., Any], *, kind: type[Passage] | None = None
+) -> Callable[..., Any]:
     """``innermost`` with the middlewares around it; returns what ``innermost`` returns, whatever they return.
 
     It raises what one of them raised first, ``Refused`` or ``NotCalledOn``. With no middlewares it is ``innermost`` itself:
     nothing is paid for what is not used.
+
+    Args:
+        kind: of the passage; None: of middlewares that may be ``async def``.
     """
+    passage_of = Passage if kind is None else kind
     if not middlewares:
         return innermost
 
     def call(*subject: Any) -> Any:
-        passage = Passage(middlewares, innermost, *subject)
+        passage = passage_of(middlewares, innermost, *subject)
         passage.run()
         return passage.value()
 
@@ -44,6 +50,8 @@ class Passage:
     """One subject's way through the middlewares, and what was said on it."""
 
     __slots__ = ("_innermost", "_middlewares", "_subject", "answer", "arrived", "over", "problem")
+    awaited: ClassVar[str | None] = A_MIDDLEWARE
+    """What to call a middleware that may be ``async def``; None: it may not."""
 
     def __init__(self, middlewares: Sequence[Middleware], innermost: Callable[..., Any], *subject: Any) -> None:
         self._middlewares = middlewares
@@ -109,12 +117,19 @@ class Passage:
     def _heard(self, said: object) -> Any:
         """What the caller of somebody sees who has said this."""
         if said is not None and failed(said):
-            self._note(refusal(said))
+            self._note(refusal(said, awaited=self.awaited))
         return self.answer if self.problem is None or isinstance(self.problem, BaseException) else self.problem
 
     def _note(self, problem: object) -> None:
         if self.problem is None:
             self.problem = problem
+
+
+class PlainPassage(Passage):
+    """A way through middlewares that must not be ``async def``."""
+
+    __slots__ = ()
+    awaited = None
 
 
 def _call_next(passage: Passage, depth: int) -> Callable[[], Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from boxengine.domain.item import Item
-from boxengine.engine.answers import KEPT_BACK, failed, refusal
+from boxengine.engine.answers import A_TRANSPORT, KEPT_BACK, failed, refusal
 from boxengine.engine.attempt import ends_the_worker
 from boxengine.engine.delivering.legs import Leg
 from boxengine.engine.delivering.middleware import Passage
@@ -103,7 +103,7 @@ class Single:
                 leg.seconds += monotonic() - began
             if result is not None and failed(result):
                 leg.failures += 1
-                return result
+                return refusal(result, awaited=A_TRANSPORT)
         if self._middlewares:
             self._at = MIDDLEWARE
         # Otherwise what fails from here on are the last transport's writes.

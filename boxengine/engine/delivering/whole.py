@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from boxengine.domain.item import Item
-from boxengine.engine.answers import WITHHELD, failed, refusal
+from boxengine.engine.answers import A_TRANSPORT, WITHHELD, failed, refusal
 from boxengine.engine.attempt import ends_the_worker
 from boxengine.engine.delivering.deadline import Deadline
 from boxengine.engine.delivering.ordering import Route
@@ -92,7 +92,8 @@ class Whole:
         sent = sent.answered(carrier.name, took=len(items) - len(bad))
         if not bad:
             return Carried(items, sent)
-        sent = sent.judged([Failed(items[place], refusal(results[place]), carrier.name) for place in bad])
+        problems = [(items[place], refusal(results[place], awaited=A_TRANSPORT)) for place in bad]
+        sent = sent.judged([Failed(item, problem, carrier.name) for item, problem in problems])
         spoilt = set(bad)
         return Carried([item for place, item in enumerate(items) if place not in spoilt], sent)
 

@@ -8,8 +8,8 @@ from datetime import timedelta
 from boxengine.domain.jobs import Canceled, Ending, Failed, JobBox, Requeued, Succeeded
 from boxengine.domain.json_values import json_text
 from boxengine.domain.outcome import Failure
-from boxengine.engine.answers import discard, unfinished
-from boxengine.engine.attempt import error_log
+from boxengine.engine.answers import A_HANDLER, refusal, unfinished
+from boxengine.engine.attempt import error_log, reason_of
 from boxengine.engine.jobs.run import Run
 from boxengine.errors import InvalidItem, JobTimeout
 from boxengine.ports import Clock, ErrorTracker
@@ -26,17 +26,19 @@ class Endings:
         self._clock = clock
         self._track = error_tracker
 
-    def answered(self, run: Run, result: object) -> Ending:
-        """The job is done, unless the handler has returned a failure, or a result that cannot be kept."""
+    def answered(self, run: Run, result: object, *, awaited: bool = False) -> Ending:
+        """The job is done, unless the handler has returned a failure, or a result that cannot be kept.
+
+        Args:
+            awaited: whether this handler would be awaited if it were ``async def``.
+        """
         if result is None:
             return NOTHING_RETURNED
         if isinstance(result, Failure | BaseException):
             return self.failure(run, result)
         if unfinished(result):
-            discard(result)
-            return self.failure(
-                run, InvalidItem(f"the handler returned a {type(result).__name__}, whose work nobody does")
-            )
+            problem = refusal(result, awaited=A_HANDLER if awaited else None)
+            return self.failure(run, InvalidItem(f"the handler {reason_of(problem)}"))
         try:
             json_text(result)
         except ValueError as error:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from boxengine.domain.jobs import Canceled, Ending, JobBox, Requeued, Succeeded
+from boxengine.domain.jobs import Canceled, Ending, Executor, JobBox, Requeued, Succeeded
 from boxengine.engine.attempt import ends_the_worker
 from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.jobs.batch import Batch
@@ -142,7 +142,7 @@ class Runner:
             return self._retry(job)
         if run.saw_cancel:
             return Canceled()
-        return self._endings.answered(run, result)
+        return self._endings.answered(run, result, awaited=self._box.executor is Executor.THREAD)
 
     def _raised(self, run: Run, job: JobHandle[Any], error: BaseException) -> Ending | None:
         if isinstance(error, JobRetry):

@@ -18,6 +18,7 @@ import pytest
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import PROCESS, SKIP, Failure
 from boxengine.engine.answers import never_runs
+from boxengine.engine.delivering.pipeline import Middlewares
 from boxengine.engine.delivering.transports import Carrier
 from boxengine.errors import BoxError, InvalidItem, Unavailable
 from tests.unit.engine.bench import Batches, Bench, Single, spec
@@ -86,6 +87,53 @@ def test_an_ordinary_value_is_delivered(answer: Any) -> None:
     bench = Bench()
     ids = bench.insert(1)
     assert bench.send(spec(Single(lambda _item: answer))).delivered == ids
+
+
+class Decorated:
+    """Is ``async def`` behind a decorator whose wrapper is a plain function."""
+
+    @staticmethod
+    def plain_wrapper(call: Any) -> Any:
+        @functools.wraps(call)
+        def wrapper(*args: Any) -> Any:
+            return call(*args)
+
+        return wrapper
+
+    @plain_wrapper
+    async def __call__(self, item: Item, payload: Any) -> None: ...
+
+
+class DecoratedBatches:
+    @Decorated.plain_wrapper
+    async def call_batch(self, items: Sequence[Item]) -> None: ...
+
+
+class ListsCoroutines:
+    def call_batch(self, items: Sequence[Item]) -> list[Any]:
+        return [coroutine() for _ in items]
+
+
+MAKE_IT_ASYNC = "make {} itself, and its decorator's wrapper, async def, and await inside"
+
+
+@pytest.mark.parametrize("transport", [Decorated(), DecoratedBatches(), ListsCoroutines()])
+@pytest.mark.parametrize("middlewares", [(), (lambda _item, call_next: call_next(),)])
+def test_a_transport_that_hides_that_it_is_async_is_told_to_be_so(transport: Any, middlewares: Any) -> None:
+    bench = Bench()
+    bench.insert(1)
+    ((_, problem, where),) = bench.send(spec(transport), middlewares=middlewares).failed
+    assert where == "receiver"
+    assert MAKE_IT_ASYNC.format("__call__ or call_batch") in str(problem)
+
+
+def test_a_middleware_that_hides_that_it_is_async_is_told_to_be_so() -> None:
+    bench = Bench()
+    bench.insert(1)
+    ((_, problem, _),) = bench.send(
+        spec(Single(lambda _item: None)), middlewares=(lambda _item, _call_next: coroutine(),)
+    ).failed
+    assert MAKE_IT_ASYNC.format("the middleware") in str(problem)
 
 
 class Incomparable:
@@ -194,6 +242,7 @@ def test_a_payload_that_is_not_understood_is_a_failed_attempt(make: Any) -> None
     bench.deliver(spec(transport))
     assert bench.row(row_id).status == Status.FAILED
     assert "payload builder: returned a" in bench.row(row_id).error_log
+    assert "make" not in bench.row(row_id).error_log
     assert transport.ids == []
 
 
@@ -207,8 +256,17 @@ def test_a_strategy_that_returns_a_coroutine_is_a_failed_attempt() -> None:
 
 def test_a_key_to_partition_by_that_is_not_there_yet_finds_no_bucket() -> None:
     desk = Desk()
-    with pytest.raises(InvalidItem, match="partition_by returned a coroutine"):
+    with pytest.raises(
+        InvalidItem, match="partition_by returned a coroutine that nobody waits for: write def, not async def"
+    ):
         desk.creator.create_batch(None, [attributes()], partition_by=lambda _row: coroutine())
+    assert desk.table.rows == []
+
+
+def test_a_create_middleware_that_returns_a_coroutine_is_told_to_be_plain() -> None:
+    desk = Desk(middlewares=Middlewares(create_item=(lambda _model, _row, _call_next: coroutine(),)))
+    with pytest.raises(InvalidItem, match="that nobody waits for: write def, not async def"):
+        desk.creator.create(None, attributes())
     assert desk.table.rows == []
 
 

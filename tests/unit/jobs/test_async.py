@@ -184,7 +184,10 @@ def test_a_plain_function_that_returns_a_coroutine_fails_its_attempt(stage: Stag
     crew = stage.crew(lambda _job: coroutine())
     crew.create()
     crew.work()
-    assert "returned a coroutine, whose work nobody does" in str(crew.row().error)
+    reason = (
+        "the handler returned a coroutine that nobody waits for: make the handler itself, and its decorator's wrapper, "
+    )
+    assert f"{reason}async def, and await inside" in str(crew.row().error)
 
 
 def test_a_coroutine_that_is_cancelled_before_its_first_step_has_ended(stage: Stage) -> None:

@@ -104,7 +104,7 @@ def test_an_answer_that_cannot_be_kept_fails_its_own_attempt() -> None:
     crew.work()
     assert states(crew) == ["queued", "queued", "succeeded"]
     assert "expected what JSON can hold" in str(crew.row(1).error)
-    assert "returned a generator, whose work nobody does" in str(crew.row(2).error)
+    assert "the handler returned a generator whose code nobody runs" in str(crew.row(2).error)
 
 
 def test_the_last_failed_attempt_ends_the_job() -> None:
