@@ -2,11 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 from uuid import UUID
 
+from boxengine.domain.box import Box, Storage
 from boxengine.errors import InvalidItem
+
+_NOT_IN_A_LOG = {
+    "available_at": "where a position cannot skip an item that waits",
+    "dedup_key": "where the log of an outbox has no unique index",
+    "seq": "which has no place for the numbers",
+}
+"""Attributes that only a table has, each with the reason."""
+_OPTIONAL = frozenset({"event_name", "options", "available_at", "dedup_key"})
+"""Those whose column a table may lack."""
+
+
+def check_names(box: Box, row: Mapping[str, Any], columns: Collection[str], position: int) -> None:
+    """Refuses an attribute that none of the columns takes.
+
+    Raises:
+        InvalidItem: names it, and what helps.
+    """
+    unknown = sorted(row.keys() - columns)
+    if not unknown:
+        return
+    where = f"box {box.name}, item {position}"
+    if box.storage is Storage.LOG:
+        for name in filter(_NOT_IN_A_LOG.__contains__, unknown):
+            raise InvalidItem(
+                f"{where}: {name}: not with storage: log, {_NOT_IN_A_LOG[name]}; leave it out, or convert the box with: "
+                f"boxengine db convert {box.name} --to table"
+            )
+    for name in filter(_OPTIONAL.__contains__, unknown):
+        raise InvalidItem(
+            f"{where}: unknown attribute {name}: table {box.table!r} has no such column, or no unique index over it; "
+            "add what it lacks with: boxengine db upgrade"
+        )
+    near = get_close_matches(unknown[0], columns, n=1)
+    guess = f"did you mean {near[0]}? " if near else ""
+    raise InvalidItem(f"{where}: unknown attribute {', '.join(unknown)}; {guess}known: {', '.join(sorted(columns))}")
 
 
 def check_values(box: str, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from boxengine.domain.codec import Codec
 from boxengine.domain.item_id import ItemId
+from boxengine.domain.new_values import check_names
 from boxengine.engine.answers import discard, refusal, unfinished
 from boxengine.engine.attempt import reason_of
 from boxengine.engine.delivering.middleware import NotCalledOn, PlainPassage, Refused, compose
@@ -135,7 +135,7 @@ class Creator:
         own = None
         if not columns.issuperset(row):
             own = row.pop("partition_by", None)
-            self._check_names(row, position)
+            check_names(box, row, columns, position)
         key = row.get("event_key")
         if key is None or key == "":
             raise InvalidItem(f"box {box.name}, item {position}: event_key is missing")
@@ -157,17 +157,6 @@ class Creator:
                 f"box {box.name}, item {position}: bucket {bucket!r}, expected 0 to {box.bucket_size - 1}"
             )
         row["event_key"], row["payload"], row["bucket"] = str(key), payload, bucket
-
-    def _check_names(self, row: Attributes, position: int) -> None:
-        columns = self._rows.columns
-        unknown = sorted(row.keys() - columns)
-        if unknown:
-            near = get_close_matches(unknown[0], columns, n=1)
-            guess = f"did you mean {near[0]}? " if near else ""
-            raise InvalidItem(
-                f"box {self.box.name}, item {position}: unknown attribute {', '.join(unknown)}; "
-                f"{guess}known: {', '.join(sorted(columns))}"
-            )
 
     def _bucket(self, key: Any, position: int) -> int:
         try:

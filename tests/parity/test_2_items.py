@@ -172,6 +172,18 @@ def test_optional_column(make_rig: MakeRig, missing: str) -> None:
     assert said_of(rig) == [f"table order_outbox_items has no column {missing}: {OPTIONAL[missing]}"]
 
 
+@pytest.mark.parametrize("name", ["available_at", "dedup_key"])
+def test_an_item_that_needs_a_missing_column_is_refused_with_the_command_that_adds_it(rig: Rig, name: str) -> None:
+    rig.execute(f"ALTER TABLE order_outbox_items DROP COLUMN {name}")
+    value: Any = {"available_at": datetime.now(UTC), "dedup_key": "once"}[name]
+    for _time in ("as the first item of the process", "later"):
+        with pytest.raises(
+            InvalidItem, match=rf"{name}: table 'order_outbox_items' has no such column.*boxengine db upgrade"
+        ):
+            rig.create(1, **{name: value})
+    assert rig.rows() == {}
+
+
 def test_proto_payload(rig: Rig) -> None:
     payload = "payload" if rig.engine.dialect.name == "postgresql" else "payload proto_payload mediumblob NOT NULL"
     renamed = f"RENAME COLUMN {payload} TO proto_payload" if "mediumblob" not in payload else f"CHANGE {payload}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from boxengine.adapters.memory.clock import ManualClock
+from boxengine.domain.box import Storage
 from boxengine.engine.create import Creator
 from boxengine.engine.delivering.pipeline import Middlewares, Pipeline
 from boxengine.engine.observation import NullTracer
@@ -58,7 +60,7 @@ class Desk:
         self.table = options.pop("table", None) or Table(options.pop("columns", COLUMNS))
         self.observer = Told()
         self.creator = Creator(
-            Pipeline(box=make_box(bucket_size=16), transports=(), retry_strategies=()),
+            Pipeline(box=options.pop("box", None) or make_box(bucket_size=16), transports=(), retry_strategies=()),
             self.table,
             middlewares=middlewares,
             observer=self.observer,
@@ -117,6 +119,35 @@ def test_what_cannot_be_written_is_refused_before_anything_is_inserted(changes: 
     assert isinstance(caught.value, BoxError)
     assert "item 1" in str(caught.value)
     assert desk.table.rows == []
+
+
+LOGGED = "order_outbox_item, item 0: {}; leave it out, or convert the box with: boxengine db convert order_outbox_item --to table"
+
+
+@pytest.mark.parametrize(
+    ("attribute", "reason"),
+    [
+        ("available_at", "available_at: not with storage: log, where a position cannot skip an item that waits"),
+        ("dedup_key", "dedup_key: not with storage: log, where the log of an outbox has no unique index"),
+        ("seq", "seq: not with storage: log, which has no place for the numbers"),
+    ],
+)
+def test_what_a_log_cannot_do_is_refused_with_the_reason_and_the_way_out(attribute: str, reason: str) -> None:
+    desk = Desk(box=make_box(bucket_size=16, storage=Storage.LOG))
+    with pytest.raises(InvalidItem, match=re.escape(LOGGED.format(reason))):
+        desk.creator.create(None, attributes(**{attribute: "x"}))
+    assert desk.table.rows == []
+
+
+def test_what_is_unknown_of_a_log_is_told_as_of_a_table() -> None:
+    with pytest.raises(InvalidItem, match="unknown attribute colour; known: bucket"):
+        Desk(box=make_box(storage=Storage.LOG)).creator.create(None, attributes(colour="red"))
+
+
+def test_an_attribute_whose_column_the_table_lacks_is_refused_with_the_command_that_adds_it() -> None:
+    advice = "or no unique index over it; add what it lacks with: boxengine db upgrade"
+    with pytest.raises(InvalidItem, match=f"dedup_key: table 'order_outbox_items' has no such column, {advice}"):
+        Desk().creator.create(None, attributes(dedup_key="x", colour="red"))
 
 
 @pytest.mark.parametrize(("size", "fits"), [(10, True), (11, False)])

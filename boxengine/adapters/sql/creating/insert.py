@@ -28,7 +28,7 @@ from boxengine.adapters.sql.waking.eased_notify import EasedNotify
 from boxengine.adapters.sql.waking.notifying import IN_TRANSACTION, wake, wake_out_of_turn
 from boxengine.adapters.sql.waking.telling import signal_of, signals_of
 from boxengine.domain.box import Box, BoxType, Storage
-from boxengine.domain.new_values import check_values
+from boxengine.domain.new_values import check_names, check_values
 from boxengine.errors import InvalidItem
 from boxengine.ports import Attributes, Inserted, Signal
 
@@ -96,6 +96,8 @@ class SqlRows:
             self._size.demand(lambda: comment(connection, self._table))
         if not self._adapted:
             self._adapt(connection)
+            for position, row in enumerate(rows):
+                check_names(self._box, row, self._columns, position)
         if self._numeric:
             rows = [{**row, "event_key": self._number(row["event_key"])} for row in rows]
         keyed = any(map(self._known.may_know, rows))
