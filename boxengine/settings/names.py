@@ -7,7 +7,7 @@ import re
 from types import ModuleType
 from typing import Any
 
-from boxengine.errors import described
+from boxengine.errors import InvalidItem, described
 
 BOX_NAME = re.compile(r"[a-z][a-z0-9_]*(/[a-z][a-z0-9_]*)*")
 """Lower case with underscores, namespaces set off with a slash. Metrics, URLs and Redis keys are made of it."""
@@ -26,11 +26,23 @@ def underscore(class_name: str) -> str:
 
 
 def box_name(model: type | str) -> str:
-    """The box of a model class: its ``__box_name__``, else its class name underscored. A name stays as it is."""
+    """The box of a model class: its ``__box_name__``, else its class name underscored. A name stays as it is.
+
+    Raises:
+        InvalidItem: it is neither a class nor a name.
+    """
     if isinstance(model, str):
         return model
+    if not isinstance(model, type):
+        raise InvalidItem(f"a model class or the name of a box is needed, not {_object_of(model)}")
     name = getattr(model, "__box_name__", None)
     return str(name) if name else underscore(model.__name__)
+
+
+def _object_of(given: object) -> str:
+    kind = type(given).__name__
+    advice = f"; pass the class itself: {kind}, not {kind}()" if hasattr(given, "__table__") else ""
+    return f"an object of type {kind}{advice}"
 
 
 def default_table(box_name: str) -> str:

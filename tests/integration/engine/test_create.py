@@ -250,6 +250,47 @@ def test_an_inbox_item_goes_through_its_own_functions_only(rig: Rig) -> None:
     assert len(rig.rows("payment_inbox_item")) == 1
 
 
+CREATIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "create_outbox_item": lambda boxes, at, model: boxes.create_outbox_item(at, model, event_key=1, payload=b""),
+    "create_inbox_item": lambda boxes, at, model: boxes.create_inbox_item(at, model, event_key=1, payload=b""),
+    "create_outbox_batch": lambda boxes, at, model: boxes.create_outbox_batch(at, model, [{"event_key": 1}]),
+    "create_inbox_batch": lambda boxes, at, model: boxes.create_inbox_batch(at, model, [{"event_key": 1}]),
+    "create_job": lambda boxes, at, model: boxes.create_job(at, model, task="export"),
+    "create_jobs": lambda boxes, at, model: boxes.create_jobs(at, model, [{"task": "export"}]),
+}
+
+
+@pytest.mark.parametrize("create", CREATIONS.values(), ids=CREATIONS)
+def test_an_object_of_the_model_in_place_of_its_class_is_refused_and_the_transaction_stays_usable(
+    rig: Rig, create: Callable[[Any, Any, Any], Any]
+) -> None:
+    advice = "not an object of type OrderOutboxItem; pass the class itself: OrderOutboxItem, not OrderOutboxItem\\(\\)"
+    with rig.engine.begin() as connection:
+        with pytest.raises(InvalidItem, match=advice):
+            create(rig.boxes, connection, OrderOutboxItem())
+        with pytest.raises(
+            InvalidItem, match="a model class or the name of a box is needed, not an object of type NoneType"
+        ):
+            create(rig.boxes, connection, None)
+        item_id = put(rig, connection)
+    assert list(rig.rows()) == [item_id]
+
+
+@ASYNCHRONOUS
+def test_an_asynchronous_session_refuses_an_object_of_the_model_too(rig: Rig) -> None:
+    async def write() -> None:
+        engine = create_async_engine(rig.engine.url)
+        try:
+            async with AsyncSession(engine) as session, session.begin():
+                with pytest.raises(InvalidItem, match="pass the class itself"):
+                    await rig.boxes.acreate_outbox_item(session, OrderOutboxItem(), event_key=1, payload=b"")  # type: ignore[arg-type]
+        finally:
+            await engine.dispose()
+
+    asyncio.run(write())
+    assert rig.rows() == {}
+
+
 def test_a_message_received_twice_is_stored_once_by_its_uuid(rig: Rig) -> None:
     message: ItemAttributes = {"event_key": 1, "payload": b"", "uuid": "6f9619ff-8b86-d011-b42d-00c04fc964ff"}
     with rig.engine.begin() as connection:
