@@ -17,7 +17,8 @@ class ItemAttributes(TypedDict, Generic[P], total=False):
     """The keyword arguments of ``create_outbox_item`` and its relatives."""
 
     event_key: Required[str | int | UUID]
-    """What the item is about: items of one key stay in order. Stored as text."""
+    """What the item is about: items of one key stay in order. Stored as text, of at most as many characters as
+    the column takes (255 in tables that boxengine makes), none of them NUL."""
     payload: Required[P | bytes | str | bytearray | memoryview]
     """A value that the model's codec encodes; bytes and text are stored as they are."""
     event_name: str | None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any
 from uuid import UUID
@@ -10,6 +12,8 @@ from uuid import UUID
 from boxengine.domain.box import Box, Storage
 from boxengine.errors import InvalidItem
 
+NO_LIMIT = sys.maxsize
+"""For columns that take keys of any length."""
 _NOT_IN_A_LOG = {
     "available_at": "where a position cannot skip an item that waits",
     "dedup_key": "where the log of an outbox has no unique index",
@@ -46,21 +50,50 @@ def check_names(box: Box, row: Mapping[str, Any], columns: Collection[str], posi
     raise InvalidItem(f"{where}: unknown attribute {', '.join(unknown)}; {guess}known: {', '.join(sorted(columns))}")
 
 
-def check_values(box: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Refuses a text that is no UUID.
+def check_values(
+    box: str,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    longest_key: int = NO_LIMIT,
+    look: Callable[[], int] | None = None,
+) -> None:
+    """Refuses an event key that its column cannot store, a text that is no UUID, and a duration in place of a moment.
+
+    Args:
+        longest_key: how many characters of an ``event_key`` the column is said to take.
+        look: how many it really takes. Called only if a key is longer than it is said to.
 
     Raises:
         InvalidItem: names the item and the attribute.
 
     Example::
 
-        check_values("order_outbox_item", [{"uuid": "nonsense"}])
+        check_values("order_outbox_item", [{"event_key": "7", "uuid": "nonsense"}])
         # InvalidItem: box order_outbox_item, item 0: uuid 'nonsense' is not a UUID
     """
+    # This runs for every item of an application, so each check costs a few nanoseconds.
     for position, row in enumerate(rows):
+        key = row["event_key"]
+        if len(key) > longest_key:
+            longest_key, look = (longest_key if look is None else look()), None
+            if len(key) > longest_key:
+                raise InvalidItem(
+                    f"box {box}, item {position}: event_key has {len(key)} characters; its column takes {longest_key} at most: "
+                    "give a shorter key, such as a hash of it, or widen the column"
+                )
+        if "\0" in key:
+            raise InvalidItem(
+                f"box {box}, item {position}: event_key {key!r:.80} holds the character U+0000, which is no text: leave it out"
+            )
         identity = row.get("uuid")
         if isinstance(identity, str) and not _is_uuid(identity):
             raise InvalidItem(f"box {box}, item {position}: uuid {identity!r:.80} is not a UUID")
+        moment = row.get("available_at")
+        if moment is not None and isinstance(moment, timedelta | int | float):
+            raise InvalidItem(
+                f"box {box}, item {position}: available_at: expected a datetime with a zone, such as "
+                f"datetime.now(UTC) + timedelta(hours=1); got {moment!r:.80}"
+            )
 
 
 def _is_uuid(text: str) -> bool:

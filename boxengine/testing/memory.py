@@ -14,7 +14,7 @@ from boxengine.adapters.memory.store import MemoryStore
 from boxengine.adapters.sql.creating.insert import ENGINE_OWNED
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
-from boxengine.domain.new_values import check_values
+from boxengine.domain.new_values import NO_LIMIT, check_values
 from boxengine.engine.create import Creator
 from boxengine.engine.observation import NullTracer
 from boxengine.ports import Attributes, Inserted, Store
@@ -52,7 +52,10 @@ class MemoryBoxes(TestedBoxes):
         return Creator(
             pipeline,
             _MemoryRows(
-                [self.box(reader) for reader in self.resolved.readers(name)], self._store, own=_own_columns(model)
+                [self.box(reader) for reader in self.resolved.readers(name)],
+                self._store,
+                own=_own_columns(model),
+                longest_key=_longest_key(model),
             ),
             middlewares=self.resolved.middlewares,
             observer=self._observer,
@@ -75,12 +78,14 @@ class MemoryBoxes(TestedBoxes):
 class _MemoryRows:
     """``Rows`` of one box in memory."""
 
-    def __init__(self, readers: Sequence[Box], store: MemoryStore, *, own: frozenset[str]) -> None:
+    def __init__(self, readers: Sequence[Box], store: MemoryStore, *, own: frozenset[str], longest_key: int) -> None:
         """Args:
         readers: the box itself, or its subscriptions.
         own: columns that the model adds; accepted, but not kept.
+        longest_key: how many characters of an ``event_key`` the model's column takes.
         """
         self._own = own
+        self._longest_key = longest_key
         self._box, *self._others = readers
         self._store = store
         self._undone = _Undoing()
@@ -90,7 +95,7 @@ class _MemoryRows:
         return COLUMNS | self._own
 
     def insert(self, session: Any, rows: Sequence[Attributes]) -> Inserted:
-        check_values(self._box.name, rows)
+        check_values(self._box.name, rows, longest_key=self._longest_key)
         before = {row.id for row in self._store.rows(self._box)}
         kept = [{name: value for name, value in row.items() if name not in self._own} for row in rows]
         ids = [self._store.insert(self._box, **row) for row in kept]
@@ -114,6 +119,12 @@ def _own_columns(model: type | None) -> frozenset[str]:
         return frozenset()
     columns = model.__table__.columns  # type: ignore[attr-defined] # told by the settings: it is a model
     return frozenset(columns.keys()) - COLUMNS - ENGINE_OWNED
+
+
+def _longest_key(model: type | None) -> int:
+    """How many characters of an ``event_key`` the user's class takes."""
+    column = None if model is None else model.__table__.columns["event_key"]  # type: ignore[attr-defined] # as above
+    return getattr(getattr(column, "type", None), "length", None) or NO_LIMIT
 
 
 class _Undoing:

@@ -35,6 +35,8 @@ def test_an_item_that_production_would_refuse_is_refused(boxes: MemoryBoxes) -> 
         create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=1, payload=b"", color="red")  # type: ignore[call-arg]
     with pytest.raises(InvalidItem, match="item 0: uuid 'nonsense' is not a UUID"):
         create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=1, payload=b"", uuid="nonsense")
+    with pytest.raises(InvalidItem, match="event_key has 256 characters; its column takes 255 at most"):
+        create_outbox_item(NO_SESSION, OrderOutboxItem, event_key="k" * 256, payload=b"")
 
 
 def test_a_rollback_takes_the_items_with_it(boxes: MemoryBoxes, sqlite: Engine) -> None:

@@ -17,6 +17,7 @@ from boxengine.adapters.system import SystemClock
 from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer
 from boxengine.app.boxes import Boxes
 from boxengine.domain.box import Box, BoxType
+from boxengine.domain.new_values import NO_LIMIT, check_values
 from boxengine.engine.create import Creator
 from boxengine.engine.observation import NullObserver
 from boxengine.errors import InvalidItem
@@ -137,6 +138,8 @@ class DjangoRows:
         self._boxes = boxes
         self._size = SizeInForce(box)
         fields = {field.attname for field in model._meta.concrete_fields}
+        length = model._meta.get_field("event_key").max_length
+        self._longest_key = NO_LIMIT if length is None else length
         self._columns = frozenset(fields - ENGINE_OWNED)
         # The uuid identifies a message of an inbox, too.
         self._identities = ("dedup_key", "uuid") if box.type is BoxType.INBOX else ("dedup_key",)
@@ -146,6 +149,8 @@ class DjangoRows:
         return self._columns
 
     def insert(self, session: str, rows: Sequence[Attributes]) -> Inserted:
+        # Before anything that raises could spoil the caller's transaction.
+        check_values(self._box.name, rows, longest_key=self._longest_key)
         # The wake-up and the rows become visible together, even if the caller has opened no transaction.
         with transaction.atomic(using=session, savepoint=False):
             self._size.demand(lambda: self._comment(session))

@@ -120,12 +120,15 @@ def test_batches_keep_their_order_and_a_key_that_is_there_gives_its_first_item_b
 def test_mistakes_are_told(fresh: DjangoProject) -> None:
     printed = fresh.python(
         """
+    from datetime import timedelta
     from boxengine.errors import InvalidItem
     for call in (
         lambda: create_outbox_item(PaymentInboxItem, event_key=1, payload=b""),
         lambda: create_outbox_item(Order, event_key=1, payload=b""),
         lambda: create_outbox_item(OrderOutboxItem, event_key=1, payload=b"", color="red"),
         lambda: create_outbox_item(OrderOutboxItem, payload=b""),
+        lambda: create_outbox_item(OrderOutboxItem, event_key="k" * 256, payload=b""),
+        lambda: create_outbox_item(OrderOutboxItem, event_key=1, payload=b"", available_at=timedelta(hours=1)),
     ):
         try:
             call()
@@ -137,6 +140,8 @@ def test_mistakes_are_told(fresh: DjangoProject) -> None:
     assert "a model of boxengine.integrations.django.models is needed" in printed
     assert "unknown attribute color" in printed
     assert "event_key is missing" in printed
+    assert "event_key has 256 characters; its column takes 255 at most" in printed
+    assert "available_at: expected a datetime with a zone" in printed
 
 
 def test_a_wrong_configuration_is_found_by_djangos_checks(fresh: DjangoProject) -> None:

@@ -223,6 +223,9 @@ def test_create_middlewares_may_change_the_attributes(rig: Rig) -> None:
         ({"status": 2}, "unknown attribute status"),
         ({"event_nam": "paid"}, "did you mean event_name?"),
         ({"uuid": "nonsense"}, "uuid 'nonsense' is not a UUID"),
+        ({"event_key": "k" * 256}, "event_key has 256 characters; its column takes 255 at most"),
+        ({"event_key": "a\0b"}, r"event_key 'a\\x00b' holds the character U\+0000"),
+        ({"available_at": timedelta(hours=1)}, "available_at: expected a datetime with a zone"),
     ],
 )
 def test_an_item_that_cannot_be_written_is_refused_and_the_transaction_stays_usable(
@@ -232,6 +235,19 @@ def test_an_item_that_cannot_be_written_is_refused_and_the_transaction_stays_usa
         with pytest.raises(InvalidItem, match=message):
             put(rig, connection, **attributes)
         item_id = put(rig, connection)
+    assert list(rig.rows()) == [item_id]
+
+
+def test_a_key_as_long_as_the_owner_of_the_table_has_made_its_column_is_written(rig: Rig) -> None:
+    wider = "ALTER COLUMN event_key TYPE varchar(400)"
+    if rig.engine.dialect.name != "postgresql":
+        wider = "MODIFY event_key varchar(400) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
+    rig.execute(f"ALTER TABLE order_outbox_items {wider}")
+    with rig.engine.begin() as connection:
+        item_id = put(rig, connection, event_key="k" * 400)
+        with pytest.raises(InvalidItem, match="event_key has 401 characters; its column takes 400 at most"):
+            put(rig, connection, event_key="k" * 401)
+    assert [row.event_key for row in rig.rows().values()] == ["k" * 400]
     assert list(rig.rows()) == [item_id]
 
 

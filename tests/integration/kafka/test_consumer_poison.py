@@ -35,7 +35,7 @@ REASONS = [
     "the key is not UTF-8",
     "header 'x' is not UTF-8",
     "over the limit of 10000",
-    "too long",
+    "event_key has 300 characters; its column takes 255 at most",
     "Unicode escape",
     "no_forbidden",
 ]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnDefault, Connection, DateTime, Integer, MetaData, Table
+from sqlalchemy import BigInteger, ColumnDefault, Connection, DateTime, Integer, MetaData, Table, inspect
 from sqlalchemy.exc import StatementError
 
 from boxengine.adapters.sql.creating.choosing import inserts_for
@@ -28,7 +28,7 @@ from boxengine.adapters.sql.waking.eased_notify import EasedNotify
 from boxengine.adapters.sql.waking.notifying import IN_TRANSACTION, wake, wake_out_of_turn
 from boxengine.adapters.sql.waking.telling import signal_of, signals_of
 from boxengine.domain.box import Box, BoxType, Storage
-from boxengine.domain.new_values import check_names, check_values
+from boxengine.domain.new_values import NO_LIMIT, check_names, check_values
 from boxengine.errors import InvalidItem
 from boxengine.ports import Attributes, Inserted, Signal
 
@@ -72,6 +72,7 @@ class SqlRows:
         self._columns = frozenset(table.columns.keys()) - ENGINE_OWNED
         self._known = KnownRows(self._box, table, aside=self._aside)
         self._numeric = isinstance(table.c.event_key.type, Integer)
+        self._longest_key = _length_of(table.c.event_key.type)
         self._inserts: dict[str, Inserts] = {}
         """Keyed by the name of the database's dialect."""
 
@@ -91,7 +92,7 @@ class SqlRows:
 
     def insert(self, session: Any, rows: Sequence[Attributes]) -> Inserted:
         connection = callers_connection(session)
-        check_values(self._box.name, rows)
+        check_values(self._box.name, rows, longest_key=self._longest_key, look=lambda: self._longest_key_in(connection))
         if not self._size.agreed:
             self._size.demand(lambda: comment(connection, self._table))
         if not self._adapted:
@@ -107,6 +108,13 @@ class SqlRows:
             # Not sooner: an engine's json_serializer may store more than Python's json does.
             self._demand_json_options(rows, error)
             raise
+
+    def _longest_key_in(self, connection: Connection) -> int:
+        """How many characters of a key the database's own table takes: its owner may have widened the column."""
+        columns = inspect(connection).get_columns(self._table.name, schema=self._table.schema)
+        found = next((column["type"] for column in columns if column["name"] == self._table.c.event_key.name), None)
+        self._longest_key = _length_of(found)
+        return self._longest_key
 
     def _number(self, key: str) -> int:
         try:
@@ -193,3 +201,9 @@ class SqlRows:
                 columns.append(copy)
         self._use(Table(self._table.name, MetaData(), *columns, schema=self._table.schema))
         self._adapted = True
+
+
+def _length_of(kind: object) -> int:
+    """How many characters a column of this type takes."""
+    length: int | None = getattr(kind, "length", None)
+    return NO_LIMIT if length is None else length
