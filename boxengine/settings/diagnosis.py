@@ -58,12 +58,18 @@ def _finding(details: ErrorDetails, data: Mapping[str, Any], model: type[BaseMod
     return Finding(path, expected + _found(path, details["input"]))
 
 
-def unknown_key(key: str, known: Collection[str]) -> str:
-    """The message for a key that nobody knows, with the nearest that somebody does."""
+def unknown_key(key: str, known: Collection[str], *, also: Collection[str] = ()) -> str:
+    """The message for a key that nobody knows, with the nearest that somebody does.
+
+    Args:
+        known: arguments or keys, all of which the message lists.
+        also: others that may stand there.
+    """
     # Above difflib's own 0.6, by which "source" would be a misspelt "storage".
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.65)
+    near = difflib.get_close_matches(key, [*known, *also], n=1, cutoff=0.65)
     guess = f"did you mean {near[0]}? " if near else ""
-    return f"unknown key; {guess}expected one of {', '.join(sorted(known))}"
+    expected = f"one of {', '.join(sorted(known))}" if known else "no arguments"
+    return f"unknown key; {guess}expected {expected}"
 
 
 def _found(path: Path, value: object) -> str:

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from boxengine.engine.answers import ASYNC, never_runs
 from boxengine.engine.delivering.pipeline import TransportSpec
-from boxengine.settings.boxes import KafkaSettings, KafkaSource, TransportSettings
+from boxengine.settings.boxes import RESERVED, KafkaSettings, KafkaSource, TransportSettings
 from boxengine.settings.call_shapes import misfit
 from boxengine.settings.diagnosis import findings, unknown_key
 from boxengine.settings.names import CannotImport, import_module
@@ -274,5 +274,6 @@ def _unknown(
     taken = [parameter.name for parameter in parameters if parameter.kind in _BY_NAME and parameter.name not in _GIVEN]
     for argument in arguments:
         if argument not in taken:
-            known = unknown_key(argument, taken) if taken else "unknown key; expected no arguments"
+            # The file may also have keys of boxengine's own here.
+            known = unknown_key(argument, taken, also=(*RESERVED, "timeout"))
             yield argument, f"{known} (the arguments of {name})"

@@ -85,6 +85,18 @@ def test_an_object_that_delivers_is_the_transport_itself(folder: Folder) -> None
     ("transport", "key", "message"),
     [
         ("log: {lvl: 1}", "log.lvl", "unknown key; did you mean level? expected one of level (the arguments of log)"),
+        (
+            f"{SHOP}.Ready: {{disposible: true}}",
+            f"{SHOP}.Ready.disposible",
+            f"unknown key; did you mean disposable? expected no arguments (the arguments of {SHOP}.Ready)",
+        ),
+        (f"{SHOP}.Ready: {{colour: red}}", f"{SHOP}.Ready.colour", "unknown key; expected no arguments"),
+        (
+            "log: {evnt_name: paid}",
+            "log.evnt_name",
+            "did you mean event_name? expected one of level (the arguments of log)",
+        ),
+        ("log: {timout: 5}", "log.timout", "did you mean timeout?"),
         ("kafka: {}", "kafka.topic", "missing: kafka requires this argument"),
         ("produce_message: {topic: x}", "produce_message.class", "no transport is called 'produce_message'"),
         (f"{SHOP}.Lgo: ", f"{SHOP}.Lgo.class", "has no 'Lgo'"),
