@@ -19,13 +19,18 @@ from boxengine.adapters.serializers import to_json
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
 
+_BEGINNING = b'{"id":'
+"""Of each line."""
+_PIECE = 1 << 16
+"""Bytes read at once in search of a line's beginning."""
+
 
 class FileTransport:
     """Appends items to ``path`` and counts them as delivered once they are on the disk.
 
     Threads share one handle; processes may append to the same file, because a batch is one write to a handle opened
     for appending, under the file's lock. A file that was moved away (log rotation) is opened anew. A batch that could
-    not be written whole is taken back, so that no reader finds half a line.
+    not be written whole is taken back, so that no reader finds half a line; the next batch takes back what a killed process left.
 
     Args:
         path: the file; it and its folders are made at the first delivery.
@@ -63,7 +68,7 @@ class FileTransport:
         handle = self._opened()
         fcntl.flock(handle, fcntl.LOCK_EX)
         try:
-            end = os.fstat(handle).st_size
+            end = _whole(handle)
             try:
                 write_all(handle, data)
                 if self._fsync:
@@ -79,7 +84,7 @@ class FileTransport:
             self._release()
         if self._handle is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._handle = os.open(self._path, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o644)
+            self._handle = os.open(self._path, os.O_APPEND | os.O_CREAT | os.O_RDWR, 0o644)
         return self._handle
 
     def _moved(self, handle: int) -> bool:
@@ -92,6 +97,35 @@ class FileTransport:
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
+
+
+def _whole(handle: int) -> int:
+    """The file's size, without the part of a line that a process left when it was killed.
+
+    That item was not settled, and comes again. A last line that is not ours gets its newline.
+    """
+    size = os.fstat(handle).st_size
+    if not size or os.pread(handle, 1, size - 1) == b"\n":
+        return size
+    begin = _last_line(handle, size)
+    found = os.pread(handle, len(_BEGINNING), begin)
+    if _BEGINNING.startswith(found):
+        os.ftruncate(handle, begin)
+        return begin
+    write_all(handle, b"\n")
+    return size + 1
+
+
+def _last_line(handle: int, size: int) -> int:
+    """Where the last line begins."""
+    end = size
+    while end:
+        begin = max(0, end - _PIECE)
+        newline = os.pread(handle, end - begin, begin).rfind(b"\n")
+        if newline >= 0:
+            return begin + newline + 1
+        end = begin
+    return 0
 
 
 def write_all(handle: int, data: bytes) -> None:

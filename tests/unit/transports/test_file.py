@@ -96,6 +96,32 @@ def test_a_batch_that_the_disk_refused_leaves_no_trace(
     assert [record["id"] for record in records(path)] == [1, 4]
 
 
+@pytest.mark.parametrize("left", [b'{"id":2,"uuid":"' + b"x" * 200_000, b'{"i'], ids=["long", "short"])
+def test_part_of_a_line_that_a_killed_process_left_is_taken_back(
+    transport: FileTransport, path: Path, left: bytes
+) -> None:
+    transport(make_item(1), b"one")
+    with path.open("ab") as file:
+        file.write(left)
+    transport(make_item(2), b"two")
+    assert [each["id"] for each in records(path)] == [1, 2]
+
+
+def test_part_of_a_line_alone_in_the_file_is_taken_back(transport: FileTransport, path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b'{"id":1,"uu')
+    transport(make_item(1), b"one")
+    assert [each["id"] for each in records(path)] == [1]
+
+
+def test_a_last_line_of_somebody_else_gets_its_newline(transport: FileTransport, path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"# by hand")
+    transport(make_item(1), b"one")
+    note, record = path.read_bytes().splitlines()
+    assert (note, json.loads(record)["id"]) == (b"# by hand", 1)
+
+
 def test_a_file_moved_away_is_opened_anew(transport: FileTransport, path: Path) -> None:
     transport(make_item(1), b"")
     path.rename(path.with_suffix(".1"))
