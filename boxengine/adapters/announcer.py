@@ -72,7 +72,12 @@ class Announcer:
             with self._lock:
                 self._waiting.append(list(self._taken()))
         if not self._sending and self._begin():
-            threading.Thread(target=self._run, name="boxengine-announcer", daemon=False).start()
+            try:
+                threading.Thread(target=self._run, name="boxengine-announcer", daemon=False).start()
+            except RuntimeError:
+                # The system gives no more threads, or the interpreter exits. The caller has committed, so it must not see that;
+                # what waits goes out with a later signal.
+                self._sending = False
 
     def _begin(self) -> bool:
         """Whether nobody sends; the caller has to see to it then."""
@@ -81,13 +86,17 @@ class Announcer:
         return begins
 
     def _run(self) -> None:
-        with self._line() as send:
-            while signals := self._next():
-                began = time.monotonic()
-                with suppress(Unavailable):  # the hints are lost, which costs one poll interval
-                    send(signals)
-                self.pace.sent(time.monotonic() - began)
-                time.sleep(self.pace.gap)
+        try:
+            with self._line() as send:
+                while signals := self._next():
+                    began = time.monotonic()
+                    with suppress(Unavailable):  # the hints are lost, which costs one poll interval
+                        send(signals)
+                    self.pace.sent(time.monotonic() - began)
+                    time.sleep(self.pace.gap)
+        except BaseException:
+            self._sending = False  # else nobody would ever begin again
+            raise
 
     def _next(self) -> list[Signal]:
         with self._lock:

@@ -120,6 +120,36 @@ def test_after_the_thread_could_not_notify_transactions_do_it_themselves_for_a_w
     assert not site.create(2)
 
 
+@pytest.mark.parametrize("event", ["checkout", "checkin"])
+def test_a_listener_that_a_new_thread_lacks_something_for_does_not_end_the_thread(
+    postgres_url: str, event: str
+) -> None:
+    engine, failures = sa.create_engine(postgres_url), list[str]()
+    tenant: ContextVar[str] = ContextVar("tenant")
+    sa.event.listen(engine, event, lambda *_: tenant.get(), once=True)
+    with closing(Senders(postgres_url)) as senders:
+        for bucket in (1, 2):
+            with Line(engine, ref(engine.pool), failed=lambda: failures.append("")) as send:
+                send([Signal(BOX.name, bucket)])
+            if bucket == 2 or event == "checkin":
+                assert senders.next()[1] == f"{BOX.name}:{bucket}"
+    assert failures == [""]
+    engine.dispose()
+
+
+def test_after_a_listener_refused_the_thread_transactions_notify_by_themselves(site: Site) -> None:
+    site.create(1)
+    site.listener.wait(LONG)
+    tenant: ContextVar[str] = ContextVar("tenant")
+    tenant.set("acme")  # which the thread does not know
+    sa.event.listen(site.engine, "checkout", lambda *_: tenant.get())
+    site.create(2)
+    for thread in announcing():
+        thread.join()
+    assert site.create(3)
+    assert site.listener.wait(LONG) == [Signal(BOX.name, 3)]
+
+
 def test_a_hint_that_is_sent_after_the_engine_was_disposed_of_leaves_no_connection_behind(site: Site) -> None:
     site.create(1)
     site.listener.wait(LONG)
@@ -459,11 +489,12 @@ def test_on_a_loop_writers_at_once_are_all_told_of_with_few_notifications(site: 
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("error", [OSError("refused"), LookupError("tenant")])
 def test_on_a_loop_transactions_notify_by_themselves_for_a_while_after_the_task_could_not(
-    site: Site, url: str, monkeypatch: pytest.MonkeyPatch
+    site: Site, url: str, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def refuse(_engine: AsyncEngine) -> AsyncConnection:
-        raise OSError("refused")
+        raise error
 
     async def run() -> None:
         async with on_loop(site, url) as loop:

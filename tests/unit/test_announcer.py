@@ -138,6 +138,36 @@ def test_after_an_outage_it_sends_again() -> None:
     assert sent == [[Signal("a", 1)], [Signal("a", 2)]]
 
 
+def test_after_an_error_that_nobody_expected_it_sends_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(threading, "excepthook", lambda arguments: told.append(str(arguments.exc_value)))
+    sent: list[list[Signal]] = []
+
+    def send(signals: list[Signal]) -> None:
+        if not told:
+            raise LookupError("tenant")
+        sent.append(signals)
+
+    announcer = Announcer(lambda: nullcontext(send))
+    announcer.tell([Signal("a", 1)])
+    eventually(lambda: told == ["tenant"])
+    announcer.tell([Signal("a", 2)])
+    eventually(lambda: sent == [[Signal("a", 2)]])
+
+
+def test_a_commit_stands_though_no_thread_can_start_and_later_signals_go_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    sent: list[Signal] = []
+    announcer = Announcer(lambda: nullcontext(sent.extend))
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", refuse)
+        announcer.tell([Signal("a", 1)])
+    announcer.tell([Signal("a", 2)])
+    eventually(lambda: Signal("a", 2) in sent)
+
+
 def test_a_program_that_ends_right_after_its_commit_loses_no_hint() -> None:
     program = (
         "import time\n"

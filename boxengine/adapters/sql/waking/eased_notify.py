@@ -16,7 +16,6 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary, ref
 
 from sqlalchemy import AsyncAdaptedQueuePool, Connection, Engine, NullPool, Pool, QueuePool
-from sqlalchemy.exc import SQLAlchemyError
 
 from boxengine.adapters.announcer import Announcer, Pace, TaskAnnouncer
 from boxengine.adapters.sql.waking.line import Line, notifying
@@ -111,7 +110,7 @@ class EasedNotify:
                     await connection.invalidate()
                 # Not by the connection's own block: that leaves it to another task, which the loop cancels, too.
                 await connection.close()
-        except (SQLAlchemyError, OSError):
+        except Exception:  # the application's listeners and token providers raise what they like
             self._failed()
         finally:
             if pool is not None and engine.pool is not pool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from types import TracebackType
 from typing import Any
@@ -21,7 +22,6 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.exc import SQLAlchemyError
 
 from boxengine.adapters.sql.waking.after_commit import Send
 from boxengine.adapters.sql.waking.listen import CHANNEL
@@ -67,12 +67,11 @@ class Line:
                 cursor.execute(*notifying(signals, self._engine.dialect))
             finally:
                 cursor.close()
-        except (SQLAlchemyError, self._driver_errors):
+        except Exception:  # the application's listeners and token providers raise what they like
             self._failed()
             connection, self._connection = self._connection, None
             if connection is not None:
-                connection.invalidate()
-                connection.close()
+                _drop(connection)
         pool = self._known()
         if pool is None or pool is not self._engine.pool or _is_used_up(pool):
             self._return()
@@ -89,6 +88,13 @@ class Line:
         connection, self._connection = self._connection, None
         if connection is None:
             return
+        try:
+            self._give_back(connection)
+        except Exception:  # a listener's: the thread goes on
+            self._failed()
+            _drop(connection)
+
+    def _give_back(self, connection: PoolProxiedConnection) -> None:
         pool = self._known()
         if self._engine.pool is pool:
             driver: Any = connection.dbapi_connection
@@ -102,6 +108,12 @@ class Line:
         connection.close()
         if pool is not None and self._engine.pool is not pool:
             pool.dispose()  # it was disposed of while the connection was being returned
+
+
+def _drop(connection: PoolProxiedConnection) -> None:
+    with suppress(Exception):  # a listener's again
+        connection.invalidate()
+        connection.close()
 
 
 def _is_used_up(pool: Pool) -> bool:
