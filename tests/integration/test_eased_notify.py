@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
 from contextvars import ContextVar
 from datetime import timedelta
@@ -15,19 +16,24 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import QueuePool
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
 
 from boxengine.adapters.announcer import LONGEST
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.sql.connecting.engine import connect
 from boxengine.adapters.sql.creating.insert import SqlRows
+from boxengine.adapters.sql.jobs.wakeup import JobWakeup
 from boxengine.adapters.sql.making import schema
 from boxengine.adapters.sql.waking.eased_notify import BROKEN_FOR, EasedNotify
 from boxengine.adapters.sql.waking.line import Line
 from boxengine.adapters.sql.waking.listen import CHANNEL, PostgresWakeups
 from boxengine.adapters.sql.waking.notifying import IN_TRANSACTION
 from boxengine.domain.box import Box, BoxType
+from boxengine.embedded import EmbeddedPostgres
 from boxengine.ports import Signal
+from tests.servers.postgres import PostgresFromWheel
+from tests.servers.promised import promised_servers, require
 
 BOX = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="order_outbox_items", bucket_size=4)
 LONG = timedelta(seconds=30)
@@ -354,6 +360,77 @@ def test_where_connections_cannot_be_spared_transactions_notify_by_themselves(po
     with engine.connect() as connection:
         assert [eased.way(connection) for _ in range(3)] == [IN_TRANSACTION] * 3
     engine.dispose()
+
+
+# ── in two phases ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def two_phase_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server that lets transactions be prepared, as few do."""
+    require(PostgresFromWheel().offer(), promised_servers(os.environ))
+    folder = tmp_path_factory.mktemp("two_phase") / "own"
+    with EmbeddedPostgres(folder, durable=False, settings={"max_prepared_transactions": "4"}) as server:
+        yield server.url()
+
+
+@pytest.fixture
+def two_phases(two_phase_url: str) -> Iterator[Site]:
+    site = Site(two_phase_url)
+    yield site
+    with site.engine.begin() as connection:
+        connection.exec_driver_sql(f"DROP TABLE {BOX.table}")
+    site.listener.close()
+    site.engine.dispose()
+
+
+def insert_item(site: Site, session: Session) -> None:
+    site.rows.insert(session, [{"event_key": "k", "payload": b"{}", "bucket": 1}])
+
+
+def insert_items(site: Site, session: Session) -> None:
+    site.rows.insert(session, [{"event_key": "k", "payload": b"{}", "bucket": 1}] * 2)
+
+
+def tell_of_job(site: Site, session: Session) -> None:
+    JobWakeup(BOX.name, notify=True, eased=EasedNotify(clock=site.clock)).tell(session.connection())
+
+
+@pytest.mark.parametrize("act", [insert_item, insert_items, tell_of_job])
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_transaction_in_two_phases_commits_and_is_told_of_afterwards(
+    two_phases: Site, act: Callable[[Site, Session], None], *, broken: bool
+) -> None:
+    if broken:
+        two_phases.rows._eased._failed()  # type: ignore[union-attr]
+    with Session(two_phases.engine, twophase=True) as session:
+        act(two_phases, session)
+        session.prepare()
+        assert two_phases.listener.wait(A_MOMENT) == []
+        session.commit()
+    (signal,) = two_phases.listener.wait(LONG)
+    assert signal.box_name == BOX.name
+
+
+def test_a_transaction_in_two_phases_commits_though_nobody_can_notify_for_it(two_phases: Site) -> None:
+    engine = sa.create_engine(two_phases.engine.url, poolclass=sa.StaticPool)
+    with Session(engine, twophase=True) as session:
+        insert_item(two_phases, session)
+        session.commit()
+    with engine.begin() as connection:
+        assert connection.exec_driver_sql(f"SELECT count(*) FROM {BOX.table}").scalar_one() == 1
+    engine.dispose()
+
+
+def test_on_a_loop_a_transaction_in_two_phases_commits_and_is_told_of_afterwards(two_phases: Site) -> None:
+    async def run() -> None:
+        async with on_loop(two_phases, two_phases.engine.url.render_as_string(hide_password=False)) as loop:
+            async with AsyncSession(loop.engine, twophase=True) as session:
+                await session.run_sync(lambda sync: insert_item(two_phases, sync))
+                await session.commit()
+            assert await loop.heard() == [Signal(BOX.name, 1)]
+
+    asyncio.run(run())
 
 
 # ── on an event loop ─────────────────────────────────────────────────────────────────────────────────

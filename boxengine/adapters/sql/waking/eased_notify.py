@@ -16,6 +16,7 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary, ref
 
 from sqlalchemy import AsyncAdaptedQueuePool, Connection, Engine, NullPool, Pool, QueuePool
+from sqlalchemy.engine import TwoPhaseTransaction
 
 from boxengine.adapters.announcer import Announcer, Pace, TaskAnnouncer
 from boxengine.adapters.sql.waking.line import Line, notifying
@@ -41,6 +42,8 @@ class _Ways(NamedTuple):
 
 
 _ALWAYS = _Ways(IN_TRANSACTION, IN_TRANSACTION, Pace())
+_NOT_AT_ALL = Way(lambda _signals: None, in_transaction=False)
+"""Nobody can be told, which costs one poll interval."""
 
 
 class EasedNotify:
@@ -56,6 +59,9 @@ class EasedNotify:
 
     def way(self, connection: Connection) -> Way:
         """How the wake-up of the connection's transaction is sent."""
+        # Its attribute: to call the public ``get_transaction`` would take longer than all else here.
+        if isinstance(connection._transaction, TwoPhaseTransaction):  # noqa: SLF001
+            return self._beside(connection.engine)
         now = self._clock.monotonic()
         if now < self._broken_until:
             return IN_TRANSACTION
@@ -70,6 +76,11 @@ class EasedNotify:
             self._last_turn = now
             return ways.in_turn
         return ways.later
+
+    def _beside(self, engine: Engine) -> Way:
+        """For a transaction that must not notify: PostgreSQL refuses to prepare one that has."""
+        way = self._ways(engine).later
+        return _NOT_AT_ALL if way.tell is None else way
 
     def _ways(self, engine: Engine) -> _Ways:
         # The thread needs a connection of its own, which a pool that shares its only connection cannot give.
