@@ -277,9 +277,15 @@ def test_a_rolled_back_transaction_gives_its_turn_to_the_next(site: Site, postgr
         assert senders.next() == (own, f"{BOX.name}:2")
 
 
-@pytest.mark.parametrize(("pool_size", "out"), [(2, 2), (1, 1)])
-def test_the_thread_keeps_its_connection_until_the_pool_is_empty(postgres_url: str, pool_size: int, out: int) -> None:
-    engine, failures = sa.create_engine(postgres_url, pool_size=pool_size, max_overflow=1), list[str]()
+@pytest.mark.parametrize(
+    ("pool_size", "max_overflow", "out"), [(2, 1, 2), (1, 1, 1), (2, 0, 1), (3, 0, 2), (2, -1, 2), (1, -1, 1)]
+)
+def test_the_thread_keeps_its_connection_until_the_pool_is_empty(
+    postgres_url: str, pool_size: int, max_overflow: int, out: int
+) -> None:
+    """One other connection is out."""
+    engine = sa.create_engine(postgres_url, pool_size=pool_size, max_overflow=max_overflow)
+    failures: list[str] = []
     pool = engine.pool
     assert isinstance(pool, QueuePool)
     with (
@@ -354,8 +360,11 @@ def test_a_connection_that_notified_goes_back_in_the_mode_in_which_it_came(
     assert given == [isolation_level == "AUTOCOMMIT"]
 
 
-def test_where_connections_cannot_be_spared_transactions_notify_by_themselves(postgres_url: str) -> None:
-    engine = sa.create_engine(postgres_url, poolclass=sa.StaticPool)
+@pytest.mark.parametrize("pool", [{"poolclass": sa.StaticPool}, {"pool_size": 1, "max_overflow": 0}])
+def test_where_connections_cannot_be_spared_transactions_notify_by_themselves(
+    postgres_url: str, pool: dict[str, Any]
+) -> None:
+    engine = sa.create_engine(postgres_url, **pool)
     eased = EasedNotify(clock=ManualClock())
     with engine.connect() as connection:
         assert [eased.way(connection) for _ in range(3)] == [IN_TRANSACTION] * 3

@@ -19,7 +19,7 @@ from sqlalchemy import AsyncAdaptedQueuePool, Connection, Engine, NullPool, Pool
 from sqlalchemy.engine import TwoPhaseTransaction
 
 from boxengine.adapters.announcer import Announcer, Pace, TaskAnnouncer
-from boxengine.adapters.sql.waking.line import Line, notifying
+from boxengine.adapters.sql.waking.line import Line, has_one_connection, notifying
 from boxengine.adapters.sql.waking.notifying import IN_TRANSACTION, Way
 from boxengine.ports import Clock, Signal
 
@@ -83,8 +83,7 @@ class EasedNotify:
         return _NOT_AT_ALL if way.tell is None else way
 
     def _ways(self, engine: Engine) -> _Ways:
-        # The thread needs a connection of its own, which a pool that shares its only connection cannot give.
-        if not isinstance(engine.pool, QueuePool | NullPool):
+        if not _can_spare_one(engine.pool):
             return _ALWAYS
         with self._lock:
             announcer = self._announcers.get(engine.pool)
@@ -126,3 +125,8 @@ class EasedNotify:
         finally:
             if pool is not None and engine.pool is not pool:
                 await greenlet_spawn(pool.dispose)
+
+
+def _can_spare_one(pool: Pool) -> bool:
+    """Whether a pool has a connection for the thread beside that of a transaction."""
+    return isinstance(pool, NullPool) or (isinstance(pool, QueuePool) and not has_one_connection(pool))

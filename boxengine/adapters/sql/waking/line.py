@@ -116,8 +116,21 @@ def _drop(connection: PoolProxiedConnection) -> None:
         connection.close()
 
 
+def has_one_connection(pool: QueuePool) -> bool:
+    """Whether the pool never gives out a second connection beside the first."""
+    return pool.size() == 1 and _is_fixed(pool)
+
+
 def _is_used_up(pool: Pool) -> bool:
-    return isinstance(pool, QueuePool) and pool.checkedout() > pool.size()
+    if not isinstance(pool, QueuePool):
+        return False
+    spare = pool.size() - pool.checkedout()
+    return spare < 0 or (spare == 0 and _is_fixed(pool))
+
+
+def _is_fixed(pool: QueuePool) -> bool:
+    """Whether the pool opens no connections beyond its size."""
+    return pool._max_overflow == 0  # noqa: SLF001 - SQLAlchemy tells it nowhere else; -1: as many as are asked for
 
 
 def notifying(signals: list[Signal], dialect: Dialect) -> tuple[str, Any]:
