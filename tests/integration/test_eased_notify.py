@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -368,6 +369,41 @@ def test_where_connections_cannot_be_spared_transactions_notify_by_themselves(
     eased = EasedNotify(clock=ManualClock())
     with engine.connect() as connection:
         assert [eased.way(connection) for _ in range(3)] == [IN_TRANSACTION] * 3
+    engine.dispose()
+
+
+@pytest.mark.parametrize("pool", [{}, {"poolclass": sa.NullPool}, {"poolclass": sa.StaticPool}])
+def test_engines_that_nobody_disposes_of_are_freed(site: Site, postgres_url: str, pool: dict[str, Any]) -> None:
+    def use() -> ref[Any]:
+        engine = sa.create_engine(postgres_url, **pool)
+        for bucket in (1, 2):
+            with engine.connect() as connection:
+                site.rows.insert(connection, [{"event_key": "k", "payload": b"{}", "bucket": bucket}])
+                connection.commit()
+        for thread in announcing():
+            thread.join()
+        # The pool's connections would warn that nobody closed them.
+        engine.pool.dispose()
+        return ref(engine)
+
+    left = [use(), use()]
+    gc.collect()
+    assert [each() for each in left] == [None, None]
+
+
+def test_an_engine_with_other_options_that_is_gone_leaves_the_pools_others_their_thread(postgres_url: str) -> None:
+    engine = sa.create_engine(postgres_url)
+    eased = EasedNotify(clock=ManualClock())
+    with engine.execution_options(schema_translate_map={}).connect() as connection:
+        eased.way(connection)
+    gc.collect()
+    with closing(Senders(postgres_url)) as senders, engine.connect() as connection:
+        tell = eased.way(connection).tell
+        assert tell is not None
+        tell([Signal(BOX.name, 1)])
+        assert senders.next()[1] == f"{BOX.name}:1"
+    for thread in announcing():
+        thread.join()
     engine.dispose()
 
 

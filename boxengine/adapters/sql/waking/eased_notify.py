@@ -9,11 +9,9 @@ does not wait for the disk.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
-from weakref import WeakKeyDictionary, ref
+from weakref import ref
 
 from sqlalchemy import AsyncAdaptedQueuePool, Connection, Engine, NullPool, Pool, QueuePool
 from sqlalchemy.engine import TwoPhaseTransaction
@@ -52,10 +50,9 @@ class EasedNotify:
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
         self._last_turn = self._broken_until = float("-inf")
-        self._announcers: WeakKeyDictionary[Pool, Announcer | TaskAnnouncer] = WeakKeyDictionary()
-        self._latest: tuple[Callable[[], Pool | None], _Ways] = (lambda: None), _ALWAYS
-        """The ways of the last transaction's pool: to look them up anew would take longer than all else here."""
-        self._lock = threading.Lock()
+        self._ways_here = f"_boxengine_ways_{id(self)}"
+        """The attribute of a pool that holds its ways. They live as long as the pool; a dictionary here would keep every engine
+        for ever. While they name an announcer, they keep this object, whose number is then no other's."""
 
     def way(self, connection: Connection) -> Way:
         """How the wake-up of the connection's transaction is sent."""
@@ -66,9 +63,7 @@ class EasedNotify:
         if now < self._broken_until:
             return IN_TRANSACTION
         engine = connection.engine
-        known, ways = self._latest
-        if known() is not engine.pool:
-            ways = self._ways(engine)
+        ways = engine.pool.__dict__.get(self._ways_here) or self._ways(engine)
         # On a loop, a single writer would gain nothing and only wait for the task.
         if now - self._last_turn >= OFTEN * ways.pace.gap or (
             isinstance(engine.pool, AsyncAdaptedQueuePool) and engine.pool.checkedout() <= 1
@@ -83,17 +78,20 @@ class EasedNotify:
         return _NOT_AT_ALL if way.tell is None else way
 
     def _ways(self, engine: Engine) -> _Ways:
-        if not _can_spare_one(engine.pool):
-            return _ALWAYS
-        with self._lock:
-            announcer = self._announcers.get(engine.pool)
-            if announcer is None:
-                announcer = self._announcer(engine, ref(engine.pool))
-                self._announcers[engine.pool] = announcer
-        tell = announcer.tell
-        ways = _Ways(Way(tell, in_transaction=True), Way(tell, in_transaction=False), announcer.pace)
-        self._latest = ref(engine.pool), ways
+        pool = engine.pool
+        known: _Ways | None = pool.__dict__.get(self._ways_here)
+        if known is not None:
+            return known
+        # Without a lock, which another thread could hold at a fork: of two threads, both take what the first has left.
+        ways: _Ways = pool.__dict__.setdefault(self._ways_here, self._new_ways(engine, pool))
         return ways
+
+    def _new_ways(self, engine: Engine, pool: Pool) -> _Ways:
+        if not _can_spare_one(pool):
+            return _ALWAYS
+        announcer = self._announcer(engine, ref(pool))
+        tell = announcer.tell
+        return _Ways(Way(tell, in_transaction=True), Way(tell, in_transaction=False), announcer.pace)
 
     def _announcer(self, engine: Engine, known: ref[Pool]) -> Announcer | TaskAnnouncer:
         if engine.dialect.is_async:
