@@ -44,6 +44,39 @@ class Pace:
         self.gap = min(LONGEST, max(SHORTEST, self._usual / SHARE))
 
 
+class _Gathered:
+    """What waits in one process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.waiting: deque[Iterable[Signal]] = deque()
+        self.sending = False
+
+    def begin(self) -> bool:
+        """Whether nobody sends; the caller has to see to it then."""
+        with self.lock:
+            begins, self.sending = not self.sending, True
+        return begins
+
+    def next(self) -> list[Signal]:
+        with self.lock:
+            self.sending = False
+            signals = list(self._taken())
+            self.sending = bool(signals)
+        return signals
+
+    def join(self) -> None:
+        with self.lock:
+            self.waiting.append(list(self._taken()))
+
+    def _taken(self) -> dict[Signal, None]:
+        """All that waits, each once. Under the lock, so that what is joined is never missed meanwhile."""
+        taken: dict[Signal, None] = {}
+        for _ in range(len(self.waiting)):
+            taken = _joined(taken, self.waiting.popleft())
+        return taken
+
+
 class Announcer:
     """Takes signals from any thread at once, and sends those of many commits together.
 
@@ -57,66 +90,39 @@ class Announcer:
         """
         self._line = line
         self.pace = Pace()
-        self._process = os.getpid()
-        self._lock = threading.Lock()
-        self._waiting: deque[Iterable[Signal]] = deque()
-        self._sending = False
+        self._gathered: dict[int, _Gathered] = {}
+        """By process: threads do not live on in a forked one, which would find their lock as they held it."""
 
     def tell(self, signals: list[Signal]) -> None:
         """Has the signals sent; returns without waiting for that."""
-        if self._process != os.getpid():
-            self._start_anew()  # threads do not live on in a forked process
-        # Without the lock, which the writers would wait for: ``_next`` says that nobody sends before it takes what waits.
-        self._waiting.append(signals)
-        if len(self._waiting) > MOST:
-            with self._lock:
-                self._waiting.append(list(self._taken()))
-        if not self._sending and self._begin():
+        process = os.getpid()
+        gathered = self._gathered.get(process)
+        if gathered is None:  # of threads that tell first at once, all take what the first has left
+            gathered = self._gathered.setdefault(process, _Gathered())
+        # Without the lock, which the writers would wait for: ``next`` says that nobody sends before it takes what waits.
+        gathered.waiting.append(signals)
+        if len(gathered.waiting) > MOST:
+            gathered.join()
+        if not gathered.sending and gathered.begin():
             try:
-                threading.Thread(target=self._run, name="boxengine-announcer", daemon=False).start()
+                threading.Thread(target=self._run, args=[gathered], name="boxengine-announcer", daemon=False).start()
             except RuntimeError:
                 # The system gives no more threads, or the interpreter exits. The caller has committed, so it must not see that;
                 # what waits goes out with a later signal.
-                self._sending = False
+                gathered.sending = False
 
-    def _begin(self) -> bool:
-        """Whether nobody sends; the caller has to see to it then."""
-        with self._lock:
-            begins, self._sending = not self._sending, True
-        return begins
-
-    def _run(self) -> None:
+    def _run(self, gathered: _Gathered) -> None:
         try:
             with self._line() as send:
-                while signals := self._next():
+                while signals := gathered.next():
                     began = time.monotonic()
                     with suppress(Unavailable):  # the hints are lost, which costs one poll interval
                         send(signals)
                     self.pace.sent(time.monotonic() - began)
                     time.sleep(self.pace.gap)
         except BaseException:
-            self._sending = False  # else nobody would ever begin again
+            gathered.sending = False  # else nobody would ever begin again
             raise
-
-    def _next(self) -> list[Signal]:
-        with self._lock:
-            self._sending = False
-            signals = list(self._taken())
-            self._sending = bool(signals)
-        return signals
-
-    def _taken(self) -> dict[Signal, None]:
-        """All that waits, each once. Under the lock, so that what is joined is never missed meanwhile."""
-        taken: dict[Signal, None] = {}
-        for _ in range(len(self._waiting)):
-            taken = _joined(taken, self._waiting.popleft())
-        return taken
-
-    def _start_anew(self) -> None:
-        self._process = os.getpid()
-        self._lock = threading.Lock()
-        self._waiting = deque()
-        self._sending = False
 
 
 class TaskAnnouncer:

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from boxengine.adapters.announcer import MOST, Announcer, Pace
+from boxengine.adapters.announcer import MOST, Announcer, Pace, _Gathered
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Signal
 from tests.eventually import eventually
@@ -71,7 +71,7 @@ def test_what_waits_for_a_server_that_is_slow_takes_no_more_room_however_many_co
     assert server.entered.wait(60)
     for number in range(5 * MOST):
         announcer.tell([Signal("a", number % 3)])
-        assert len(announcer._waiting) <= MOST
+        assert all(len(gathered.waiting) <= MOST for gathered in announcer._gathered.values())
     server.go.set()
     eventually(lambda: len(server.sent) == 2)
     assert set(server.sent[1]) == {Signal("a", bucket) for bucket in range(3)}
@@ -182,18 +182,51 @@ def test_a_program_that_ends_right_after_its_commit_loses_no_hint() -> None:
     assert ended.stdout == "a:1\n"
 
 
-def test_a_forked_process_sends_though_its_parents_thread_was_in_the_middle_of_it() -> None:
+def test_a_forked_process_sends_though_its_parents_thread_was_in_the_middle_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     server = Server()
     announcer = Announcer(lambda: nullcontext(server.send))
     announcer.tell([Signal("a", 1)])
     assert server.entered.wait(60)
+    announcer._gathered[os.getpid()].lock.acquire()  # as a fork may find it
     reading, writing = os.pipe()
-    announcer._process = -1  # as a fork would find it; forking a process with threads is not for a test suite
 
     def write(signals: list[Signal]) -> None:
         os.write(writing, signals[0].encode().encode())
 
-    announcer._line = lambda: nullcontext(write)
-    announcer.tell([Signal("a", 2)])
-    assert os.read(reading, 10) == b"a:2"
+    with monkeypatch.context() as child:  # forking a process with threads is not for a test suite
+        child.setattr(os, "getpid", lambda: -1)
+        announcer._line = lambda: nullcontext(write)
+        announcer.tell([Signal("a", 2)])
+        assert os.read(reading, 10) == b"a:2"
+    announcer._gathered[os.getpid()].lock.release()
     server.go.set()
+
+
+def test_threads_that_are_the_first_to_tell_in_a_process_lose_nothing_and_share_one_sender(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both = threading.Barrier(2, timeout=60)
+
+    class Late(_Gathered):
+        def __init__(self) -> None:
+            both.wait()
+            super().__init__()
+
+    monkeypatch.setattr("boxengine.adapters.announcer._Gathered", Late)
+    server, senders = Server(), set[int]()
+
+    def send(signals: list[Signal]) -> None:
+        senders.add(threading.get_ident())
+        server.send(signals)
+
+    announcer = Announcer(lambda: nullcontext(send))
+    threads = [threading.Thread(target=announcer.tell, args=[[Signal("a", bucket)]]) for bucket in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    server.go.set()
+    eventually(lambda: {signal for sent in server.sent for signal in sent} == {Signal("a", 1), Signal("a", 2)})
+    assert len(senders) == 1
