@@ -125,6 +125,14 @@ class Announcer:
             raise
 
 
+class _OfThread(threading.local):
+    """What waits for the loops of one thread, which run one after the other. Loops of two threads may share an engine."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[Signal, None] = {}
+        self.task: asyncio.Task[None] | None = None
+
+
 class TaskAnnouncer:
     """The same on the committing code's event loop: a task sends the signals gathered meanwhile.
 
@@ -134,20 +142,21 @@ class TaskAnnouncer:
     def __init__(self, send: Callable[[list[Signal]], Awaitable[None]]) -> None:
         self._send = send
         self.pace = Pace()
-        self._waiting: dict[Signal, None] = {}
-        self._task: asyncio.Task[None] | None = None
+        self._here = _OfThread()
 
     def tell(self, signals: list[Signal]) -> None:
         """Has the signals sent; returns without waiting for that. Call it on a running loop."""
-        self._waiting = _joined(self._waiting, signals)
+        here = self._here
+        here.waiting = _joined(here.waiting, signals)
         loop = asyncio.get_running_loop()
-        if self._task is None or self._task.done() or self._task.get_loop() is not loop:
+        if here.task is None or here.task.done() or here.task.get_loop() is not loop:
             # In a context of its own: what it does is no part of the request that happened to commit.
-            self._task = loop.create_task(self._run(), name="boxengine-announcer", context=Context())
+            here.task = loop.create_task(self._run(), name="boxengine-announcer", context=Context())
 
     async def _run(self) -> None:
-        while self._waiting:
-            signals, self._waiting = list(self._waiting), {}
+        here = self._here
+        while here.waiting:
+            signals, here.waiting = list(here.waiting), {}
             began = time.monotonic()
             await self._send(signals)
             self.pace.sent(time.monotonic() - began)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from boxengine.adapters.announcer import MOST, Announcer, Pace, _Gathered
+from boxengine.adapters.announcer import MOST, Announcer, Pace, TaskAnnouncer, _Gathered
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Signal
 from tests.eventually import eventually
@@ -230,3 +231,25 @@ def test_threads_that_are_the_first_to_tell_in_a_process_lose_nothing_and_share_
     server.go.set()
     eventually(lambda: {signal for sent in server.sent for signal in sent} == {Signal("a", 1), Signal("a", 2)})
     assert len(senders) == 1
+
+
+def test_loops_of_two_threads_send_what_each_was_told() -> None:
+    both = threading.Barrier(2, timeout=60)
+    sent: dict[str, list[Signal]] = {"a": [], "b": []}
+
+    async def send(signals: list[Signal]) -> None:
+        sent[threading.current_thread().name] += signals
+
+    announcer = TaskAnnouncer(send)
+
+    async def run(name: str) -> None:
+        announcer.tell([Signal(name, None)])
+        both.wait()  # before either task has begun
+        await asyncio.gather(*(task for task in asyncio.all_tasks() if task.get_name() == "boxengine-announcer"))
+
+    threads = [threading.Thread(target=lambda name=name: asyncio.run(run(name)), name=name) for name in sent]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sent == {name: [Signal(name, None)] for name in sent}
