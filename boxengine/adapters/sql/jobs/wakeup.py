@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from sqlalchemy import Connection
 
-from boxengine.adapters.sql.waking.after_commit import Send, send_after_commit
+from boxengine.adapters.announcer import Send
+from boxengine.adapters.sql.waking.after_commit import send_after_commit
 from boxengine.adapters.sql.waking.eased_notify import EasedNotify
 from boxengine.adapters.sql.waking.notifying import IN_TRANSACTION, wake
 from boxengine.ports import Signal

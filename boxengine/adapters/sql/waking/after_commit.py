@@ -8,17 +8,17 @@ connection's root transaction. So that object gets a class whose ``commit`` also
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection
 from sqlalchemy.engine import RootTransaction
 
+from boxengine.adapters.announcer import Send
 from boxengine.errors import Unavailable
 from boxengine.ports import Signal
 
-Send = Callable[[list[Signal]], None]
 _Left = tuple[RootTransaction, dict[Send, dict[Signal, None]]]
 """A transaction and its signals. A rollback leaves them with the connection; the next transaction puts its own in their place."""
 _LEFT = "_boxengine_after_commit"

@@ -17,7 +17,7 @@ from sqlalchemy import AsyncAdaptedQueuePool, Connection, Engine, NullPool, Pool
 from sqlalchemy.engine import TwoPhaseTransaction
 
 from boxengine.adapters.announcer import Announcer, Pace, TaskAnnouncer
-from boxengine.adapters.sql.waking.line import Line, has_one_connection, notifying
+from boxengine.adapters.sql.waking.line import Line, has_one_connection, notification_of
 from boxengine.adapters.sql.waking.notifying import IN_TRANSACTION, Way
 from boxengine.ports import Clock, Signal
 
@@ -111,7 +111,7 @@ class EasedNotify:
             connection = await AsyncEngine(engine).connect()
             try:
                 await connection.execution_options(isolation_level="AUTOCOMMIT")
-                await connection.exec_driver_sql(*notifying(signals, engine.dialect))
+                await connection.exec_driver_sql(*notification_of(signals, engine.dialect))
             finally:
                 # Also if the loop ends and cancels the task: nobody closes a connection returned to a pool disposed of.
                 if engine.pool is not pool:

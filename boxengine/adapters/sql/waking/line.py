@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from boxengine.adapters.sql.waking.after_commit import Send
+from boxengine.adapters.announcer import Send
 from boxengine.adapters.sql.waking.listen import CHANNEL
 from boxengine.ports import Signal
 
@@ -64,7 +64,7 @@ class Line:
             # Through the driver: Core would take twice the time for it, and that from the threads that write.
             cursor = self._connected().cursor()
             try:
-                cursor.execute(*notifying(signals, self._engine.dialect))
+                cursor.execute(*notification_of(signals, self._engine.dialect))
             finally:
                 cursor.close()
         except Exception:  # the application's listeners and token providers raise what they like
@@ -133,7 +133,7 @@ def _is_fixed(pool: QueuePool) -> bool:
     return pool._max_overflow == 0  # noqa: SLF001 - SQLAlchemy tells it nowhere else; -1: as many as are asked for
 
 
-def notifying(signals: list[Signal], dialect: Dialect) -> tuple[str, Any]:
+def notification_of(signals: list[Signal], dialect: Dialect) -> tuple[str, Any]:
     """One statement that sends all of them, with its values, as the driver takes both."""
     text, positional = _compiled(dialect)
     texts = Signal.encode_all(signals)

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, String, bindparam, case, func, literal_column, select
 
-from boxengine.adapters.sql.waking.after_commit import Send, send_after_commit
+from boxengine.adapters.announcer import Send
+from boxengine.adapters.sql.waking.after_commit import send_after_commit
 from boxengine.adapters.sql.waking.listen import CHANNEL
 from boxengine.ports import Signal
 
