@@ -56,21 +56,24 @@ class EasedNotify:
 
     def way(self, connection: Connection) -> Way:
         """How the wake-up of the connection's transaction is sent."""
-        # Its attribute: to call the public ``get_transaction`` would take longer than all else here.
-        if isinstance(connection._transaction, TwoPhaseTransaction):  # noqa: SLF001
-            return self._beside(connection.engine)
         now = self._clock.monotonic()
         if now < self._broken_until:
-            return IN_TRANSACTION
-        engine = connection.engine
-        ways = engine.pool.__dict__.get(self._ways_here) or self._ways(engine)
-        # On a loop, a single writer would gain nothing and only wait for the task.
-        if now - self._last_turn >= OFTEN * ways.pace.gap or (
-            isinstance(engine.pool, AsyncAdaptedQueuePool) and engine.pool.checkedout() <= 1
-        ):
-            self._last_turn = now
-            return ways.in_turn
-        return ways.later
+            way = IN_TRANSACTION
+        else:
+            engine = connection.engine
+            ways = getattr(engine.pool, self._ways_here, None) or self._ways(engine)
+            # On a loop, a single writer would gain nothing and only wait for the task.
+            if now - self._last_turn >= OFTEN * ways.pace.gap or (
+                isinstance(engine.pool, AsyncAdaptedQueuePool) and engine.pool.checkedout() <= 1
+            ):
+                self._last_turn = now
+                way = ways.in_turn
+            else:
+                way = ways.later
+        # By its attribute: the public ``get_transaction`` would be one more call for each insertion.
+        if way.in_transaction and isinstance(connection._transaction, TwoPhaseTransaction):  # noqa: SLF001
+            return self._beside(connection.engine)
+        return way
 
     def _beside(self, engine: Engine) -> Way:
         """For a transaction that must not notify: PostgreSQL refuses to prepare one that has."""
@@ -79,7 +82,7 @@ class EasedNotify:
 
     def _ways(self, engine: Engine) -> _Ways:
         pool = engine.pool
-        known: _Ways | None = pool.__dict__.get(self._ways_here)
+        known: _Ways | None = getattr(pool, self._ways_here, None)
         if known is not None:
             return known
         # Without a lock, which another thread could hold at a fork: of two threads, both take what the first has left.
