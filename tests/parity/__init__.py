@@ -10,7 +10,8 @@
 
 **2. Items**
 - columns: test_columns, test_optional_column, test_proto_payload
-- ours, optional: test_available_at, test_dedup_key, test_a_column_added_by_hand_serves_as_far_as_its_index_allows
+- ours, optional: test_available_at, test_dedup_key, test_a_column_added_by_hand_serves_as_far_as_its_index_allows,
+  test_an_item_that_needs_a_missing_column_is_refused_with_the_command_that_adds_it
 - statuses: test_statuses
 - number strategy: test_number_strategy
 - hash strategy: test_hash_strategy

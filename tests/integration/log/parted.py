@@ -22,7 +22,9 @@ def close(bench: Bench, *, wait: bool = True) -> str:
     """
     present = partitions(bench)
     (part,) = (each for each in present.ranges if each.low <= present.current < each.high)
-    high = present.current + 2
+    # Beyond every transaction that has begun: a snapshot ends with the first that was under way when the last one ended.
+    ((began,),) = bench.ask("SELECT pg_current_xact_id()::text::bigint")
+    high = int(str(began)) + 2
     bench.run(f"ALTER TABLE order_items_log DETACH PARTITION {part.name}")
     bench.run(f"ALTER TABLE order_items_log ATTACH PARTITION {part.name} FOR VALUES FROM ('{part.low}') TO ('{high}')")
     bench.run(

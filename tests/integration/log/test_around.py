@@ -15,7 +15,7 @@ from boxengine.adapters.sql.looking.log_rows import LogRows
 from boxengine.adapters.sql.making import schema, sizes
 from boxengine.domain.box import Storage
 from boxengine.domain.item import Status
-from boxengine.errors import SchemaMismatch, StoreUnavailable
+from boxengine.errors import BadUsage, StoreUnavailable
 from boxengine.ports import Count, ItemFilter, Precision
 from boxengine.ports.people.items import PASSED
 from tests.integration.log.bench import Bench
@@ -315,5 +315,5 @@ def test_positions_that_mean_something_stay(bench: Bench) -> None:
 
 
 def test_the_number_of_buckets_stays(bench: Bench) -> None:
-    with pytest.raises(SchemaMismatch, match="storage: log"):
+    with pytest.raises(BadUsage, match="storage: log"):
         sizes.change(bench.engine, bench.box)
