@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # it does not say that these are for others
     AdminClient,
     AlterConfigOpType,
@@ -121,6 +121,17 @@ class Inbox:
             return 0  # the group's coordinator is still being created
         finally:
             consumer.close()
+
+    def is_settled(self, *, members: int) -> bool:
+        """Whether the group has so many members, each with its partitions, and no rebalance goes on."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})  # without a name it would end before the answer
+        (asked,) = admin.describe_consumer_groups([self.group]).values()
+        try:
+            found = asked.result(timeout=20)
+        except KafkaException:
+            return False  # nobody has joined yet
+        shares = [each.assignment.topic_partitions for each in found.members]
+        return found.state is ConsumerGroupState.STABLE and len(shares) == members and all(shares)
 
 
 def until(condition: Callable[[], bool], *, within: float = 120, said: Callable[[], object] = lambda: "") -> None:
