@@ -53,7 +53,7 @@ def cleanup(
             partitions=servers.store,
         )
         stopping = stop_request(on_stop=retention.stop)
-        busy, broken = [], list[str]()
+        busy, problems = [], list[str]()
         try:
             for each in wanted:
                 telling.begin(each)
@@ -61,7 +61,7 @@ def cleanup(
                     deleted = retention.clean_up(each)
                 except SchemaMismatch as error:
                     # One box that cannot be used must not leave the others to grow.
-                    broken.append(str(error))
+                    problems.append(str(error))
                     continue
                 if deleted is None:
                     busy.append(each.name)
@@ -72,9 +72,9 @@ def cleanup(
         finally:
             servers.close()
     if busy:
-        broken.append(f"a worker is cleaning up {', '.join(busy)} right now")
-    if broken:
-        raise BoxError("; ".join(broken))
+        problems.append(f"a worker is cleaning up {', '.join(busy)} right now")
+    if problems:
+        raise BoxError("; ".join(problems))
 
 
 class _Telling:

@@ -11,8 +11,7 @@ from boxengine.cli.context import globals_of, output, print_json
 from boxengine.cli.item_options import AsJson, BoxName, EventKey, From, Ids, Numbers, To, connected, item_filter
 from boxengine.cli.left_alone import explain_items
 from boxengine.cli.text import counted
-from boxengine.domain.box import Box, Storage
-from boxengine.errors import BadUsage, BoxError
+from boxengine.errors import BoxError
 
 
 def replay(
@@ -65,7 +64,9 @@ def replay(
     if not (dry_run or yes):
         refuse_without_terminal("replay")
     boxes = globals_of(context).boxes()
-    _refuse_log(boxes.box(box))
+    replaying.refuse_log(
+        boxes.box(box)
+    )  # a count would cover only the few items that were delivered from the side table
     try:
         how = replaying.chosen(
             transports=[each.name for each in boxes.pipeline(box).transports],
@@ -103,15 +104,6 @@ def replay(
             f"{box}: {counted(count, 'item')} would be replayed"
             if dry_run
             else f"{box}: {counted(copied, 'item')} replayed"
-        )
-
-
-def _refuse_log(box: Box) -> None:
-    """Before any count: that would cover only the few items that were delivered from the side table."""
-    if box.storage is Storage.LOG:
-        raise BadUsage(
-            f"box {box.name} has storage: log, and its items cannot be replayed: its rows do not record what was delivered; "
-            f"to deliver them again, use: boxengine subscriptions rewind {box.name}"
         )
 
 

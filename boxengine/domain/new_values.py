@@ -14,12 +14,13 @@ from boxengine.errors import InvalidItem
 
 NO_LIMIT = sys.maxsize
 """For columns that take keys of any length."""
-_NOT_IN_A_LOG = {
+NOT_IN_A_LOG = {
     "available_at": "where a position cannot skip an item that waits",
     "dedup_key": "where the log of an outbox has no unique index",
     "seq": "which has no place for the numbers",
 }
-"""Attributes that only a table has, each with the reason."""
+"""Columns that decide when an item goes out, or whether it is one, each with the reason why the log of an outbox box has no place
+for it."""
 _OPTIONAL = frozenset({"event_name", "options", "available_at", "dedup_key"})
 """Those whose column a table may lack."""
 
@@ -35,9 +36,9 @@ def check_names(box: Box, row: Mapping[str, Any], columns: Collection[str], posi
         return
     where = f"box {box.name}, item {position}"
     if box.storage is Storage.LOG:
-        for name in filter(_NOT_IN_A_LOG.__contains__, unknown):
+        for name in filter(NOT_IN_A_LOG.__contains__, unknown):
             raise InvalidItem(
-                f"{where}: {name}: not with storage: log, {_NOT_IN_A_LOG[name]}; leave it out, or convert the box with: "
+                f"{where}: {name}: not with storage: log, {NOT_IN_A_LOG[name]}; leave it out, or convert the box with: "
                 f"boxengine db convert {box.name} --to table"
             )
     for name in filter(_OPTIONAL.__contains__, unknown):

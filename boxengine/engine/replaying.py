@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from boxengine.domain.box import Box
+from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import ONLY_TO, Status
 from boxengine.domain.item_id import ItemId
 from boxengine.engine.id_batches import id_batches, passed_over
@@ -107,6 +107,17 @@ class Replays:
             replayed += self._store.replay(box, which, ids, how)
             progress(len(ids), ids[-1])
         return replayed
+
+
+def refuse_log(box: Box) -> None:
+    """Raises:
+    BadUsage: the box has a log.
+    """
+    if box.storage is Storage.LOG:
+        raise BadUsage(
+            f"box {box.name} has storage: log, and its items cannot be replayed: its rows do not record what was delivered; "
+            f"to deliver them again, use: boxengine subscriptions rewind {box.name}"
+        )
 
 
 def narrowed(which: ItemFilter) -> ItemFilter:

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session, SessionTransaction
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.rows import Row
 from boxengine.adapters.memory.store import MemoryStore
-from boxengine.adapters.sql.creating.insert import ENGINE_OWNED
+from boxengine.adapters.sql.creating.insert import ENGINE_OWNED, length_of
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 from boxengine.domain.new_values import NO_LIMIT, check_values
@@ -124,7 +124,7 @@ def _own_columns(model: type | None) -> frozenset[str]:
 def _longest_key(model: type | None) -> int:
     """How many characters of an ``event_key`` the user's class takes."""
     column = None if model is None else model.__table__.columns["event_key"]  # type: ignore[attr-defined] # as above
-    return getattr(getattr(column, "type", None), "length", None) or NO_LIMIT
+    return NO_LIMIT if column is None else length_of(column.type)
 
 
 class _Undoing:

@@ -23,29 +23,6 @@ class Refused(BoxError):
     """A middleware returned ``False``, a ``Failure``, or something that cannot be understood."""
 
 
-def compose(
-    middlewares: Sequence[Middleware], innermost: Callable[..., Any], *, kind: type[Passage] | None = None
-) -> Callable[..., Any]:
-    """``innermost`` with the middlewares around it; returns what ``innermost`` returns, whatever they return.
-
-    It raises what one of them raised first, ``Refused`` or ``NotCalledOn``. With no middlewares it is ``innermost`` itself:
-    nothing is paid for what is not used.
-
-    Args:
-        kind: of the passage; None: of middlewares that may be ``async def``.
-    """
-    passage_of = Passage if kind is None else kind
-    if not middlewares:
-        return innermost
-
-    def call(*subject: Any) -> Any:
-        passage = passage_of(middlewares, innermost, *subject)
-        passage.run()
-        return passage.value()
-
-    return call
-
-
 class Passage:
     """One subject's way through the middlewares, and what was said on it."""
 
@@ -130,6 +107,28 @@ class PlainPassage(Passage):
 
     __slots__ = ()
     awaited = None
+
+
+def compose(
+    middlewares: Sequence[Middleware], innermost: Callable[..., Any], *, kind: type[Passage] = Passage
+) -> Callable[..., Any]:
+    """``innermost`` with the middlewares around it; returns what ``innermost`` returns, whatever they return.
+
+    It raises what one of them raised first, ``Refused`` or ``NotCalledOn``. With no middlewares it is ``innermost`` itself:
+    nothing is paid for what is not used.
+
+    Args:
+        kind: of the passage, which says whether the middlewares may be ``async def``.
+    """
+    if not middlewares:
+        return innermost
+
+    def call(*subject: Any) -> Any:
+        passage = kind(middlewares, innermost, *subject)
+        passage.run()
+        return passage.value()
+
+    return call
 
 
 def _call_next(passage: Passage, depth: int) -> Callable[[], Any]:

@@ -72,7 +72,7 @@ class SqlRows:
         self._columns = frozenset(table.columns.keys()) - ENGINE_OWNED
         self._known = KnownRows(self._box, table, aside=self._aside)
         self._numeric = isinstance(table.c.event_key.type, Integer)
-        self._longest_key = _length_of(table.c.event_key.type)
+        self._longest_key = length_of(table.c.event_key.type)
         self._inserts: dict[str, Inserts] = {}
         """Keyed by the name of the database's dialect."""
 
@@ -113,7 +113,7 @@ class SqlRows:
         """How many characters of a key the database's own table takes: its owner may have widened the column."""
         columns = inspect(connection).get_columns(self._table.name, schema=self._table.schema)
         found = next((column["type"] for column in columns if column["name"] == self._table.c.event_key.name), None)
-        self._longest_key = _length_of(found)
+        self._longest_key = length_of(found)
         return self._longest_key
 
     def _number(self, key: str) -> int:
@@ -203,7 +203,7 @@ class SqlRows:
         self._adapted = True
 
 
-def _length_of(kind: object) -> int:
-    """How many characters a column of this type takes."""
+def length_of(kind: object) -> int:
+    """How many characters a column of this type takes; None, for a column that is not known, has no limit."""
     length: int | None = getattr(kind, "length", None)
     return NO_LIMIT if length is None else length

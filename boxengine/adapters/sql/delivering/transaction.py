@@ -170,23 +170,28 @@ class ClaimTransaction:
         self, narrowing: Narrowing, settlement: Settlement, buckets: Mapping[int, int], problem: Exception | None
     ) -> Unrecorded:
         """Records what can be recorded. A row that cannot make way for those behind it keeps back its own bucket alone."""
-        whole, reason = self._sealed_part(narrowing, settlement, None, problem)
-        if reason is None:
+        whole = self._sealed_part(narrowing, settlement, None, problem)
+        if isinstance(whole, Unrecorded):
             return whole
         self.statements.forget()
+        of_bucket: dict[int, set[int]] = {}
+        for each in settlement.ids:
+            of_bucket.setdefault(buckets[each], set()).add(each)
         failed: dict[int, FailedAttempt] = {}
         left: dict[int, str] = {}
-        for bucket in sorted({buckets[each] for each in settlement.ids}):
-            part = settlement.only({each for each in settlement.ids if buckets[each] == bucket})
-            found, reason = self._sealed_part(narrowing, part, [bucket], problem)
-            failed |= found.failed
-            left |= found.left if reason is None else dict.fromkeys(part.ids, reason)
+        for bucket, ids in sorted(of_bucket.items()):
+            found = self._sealed_part(narrowing, settlement.only(ids), [bucket], problem)
+            if isinstance(found, Unrecorded):
+                failed |= found.failed
+                left |= found.left
+            else:
+                left |= dict.fromkeys(ids, found)
         return Unrecorded(failed=failed, left=left)
 
     def _sealed_part(
         self, narrowing: Narrowing, part: Settlement, buckets: Collection[int] | None, problem: Exception | None
-    ) -> tuple[Unrecorded, str | None]:
-        """Records this part and seals its buckets, or does nothing and tells why."""
+    ) -> Unrecorded | str:
+        """Records this part and seals its buckets; or does nothing, and returns why."""
         self.cursor.execute(f"SAVEPOINT {_BEFORE_OUTCOMES}")
         unrecorded = narrowing.record(part, problem)
         try:
@@ -195,9 +200,9 @@ class ClaimTransaction:
             if not blames_the_row(self.connection.engine, error):
                 raise
             self.cursor.execute(f"ROLLBACK TO SAVEPOINT {_BEFORE_OUTCOMES}")
-            return Unrecorded(failed={}, left={}), sentence(error)
+            return sentence(error)
         self.cursor.execute(f"RELEASE SAVEPOINT {_BEFORE_OUTCOMES}")
-        return unrecorded, None
+        return unrecorded
 
     def _let_go(self) -> None:
         try:

@@ -11,6 +11,7 @@ from boxengine.adapters.sql.log.readers import Readers, refuse_others
 from boxengine.adapters.sql.shape.index_names import LONGEST_IDENTIFIER
 from boxengine.adapters.sql.shape.tables import BoxTable, quoted, reflect
 from boxengine.domain.box import Box, BoxType, Storage
+from boxengine.domain.new_values import NOT_IN_A_LOG
 from boxengine.errors import SchemaMismatch
 
 BUCKET = "(t.bucket + 0)"
@@ -23,8 +24,6 @@ AUTOVACUUM = ("autovacuum_vacuum_insert_scale_factor=0.05", "autovacuum_analyze_
 """Nothing in a log dies, and every delivery looks at its end: the vacuum that insertions ask for keeps that cheap."""
 OLDEST_SERVER = (13,)
 _OUTCOMES = frozenset({"status", "errors_count", "error_log", "processed_at", "updated_at"})
-_NOT_IN_A_LOG = frozenset({"available_at", "dedup_key", "seq"})
-"""What decides when an item goes out, or whether it is one: a log has no place for it."""
 IDENTITIES = ("uuid", "dedup_key")
 """Columns with a unique index in the log of an inbox box: a message that comes twice is one item there as well."""
 _COLUMNS = text(
@@ -78,7 +77,7 @@ def is_logged(column: str, box_type: BoxType) -> bool:
     """Whether a column of the side table is one of the log, too."""
     if box_type is BoxType.INBOX and column in IDENTITIES:
         return True
-    return column not in _OUTCOMES | _NOT_IN_A_LOG
+    return column not in _OUTCOMES | NOT_IN_A_LOG.keys()
 
 
 def log_table(side: Table, box_type: BoxType) -> Table:
@@ -140,6 +139,13 @@ def refuse_used_table(connection: Connection, box: Box) -> None:
         )
 
 
+def refuse_used_tables(connection: Connection, boxes: Iterable[Box]) -> None:
+    """The same for all of these boxes that have a log."""
+    for box in boxes:
+        if box.storage is Storage.LOG:
+            refuse_used_table(connection, box)
+
+
 def stricter_constraints(connection: Connection, side: BoxTable, log: LogTable) -> list[str]:
     """Names of the side table's foreign keys and checks that the log lacks."""
     query = text(
@@ -148,13 +154,6 @@ def stricter_constraints(connection: Connection, side: BoxTable, log: LogTable) 
         "AND pg_get_constraintdef(there.oid) = pg_get_constraintdef(here.oid)) ORDER BY conname"
     )
     return [str(name) for (name,) in connection.execute(query, {"side": side.name, "log": log.log})]
-
-
-def refuse_used_tables(connection: Connection, boxes: Iterable[Box]) -> None:
-    """The same for all of these boxes that have a log."""
-    for box in boxes:
-        if box.storage is Storage.LOG:
-            refuse_used_table(connection, box)
 
 
 def reflect_log(connection: Connection, side: BoxTable) -> LogTable:

@@ -17,8 +17,9 @@ from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.looking.item_rows import SHOWN, ItemRows
 from boxengine.adapters.sql.looking.replays import RowReplays
 from boxengine.adapters.sql.waking.listen import CHANNEL
-from boxengine.domain.box import Box, Storage, StrictOrder
-from boxengine.errors import BadUsage, QueueUnavailable, StoreUnavailable
+from boxengine.domain.box import Box, StrictOrder
+from boxengine.engine.replaying import refuse_log
+from boxengine.errors import QueueUnavailable, StoreUnavailable
 from boxengine.ports import ItemFilter, ItemRow, Replay, Signal
 
 _RAW_UUID = 16
@@ -87,11 +88,7 @@ class SqlItems:
         return self._change(box, lambda rows: rows.delete(which, ids), wakes=_frees_others(box))
 
     def replay(self, box: Box, which: ItemFilter, ids: Sequence[int], how: Replay) -> int:
-        if box.storage is Storage.LOG:
-            raise BadUsage(
-                f"box {box.name} has storage: log, and its items cannot be replayed: its rows do not record what was delivered; "
-                f"to deliver them again, use: boxengine subscriptions rewind {box.name}"
-            )
+        refuse_log(box)
         replayed = 0
 
         def act(rows: ItemRows) -> list[int]:
