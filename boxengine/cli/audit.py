@@ -13,6 +13,7 @@ import typer
 
 from boxengine.cli.context import globals_of, notes, output, print_json
 from boxengine.cli.moments import moment
+from boxengine.domain.words import plural
 
 if TYPE_CHECKING:
     from boxengine.engine.audit.findings import Finding, Summary
@@ -113,7 +114,7 @@ def _conclude(box: str, summary: Summary, *, stopped: bool, as_json: bool) -> No
         return
     for note in summary.notes:
         output().print(f"note: {note}", markup=False)
-    looked_at = f"{summary.rows:,} rows" + (f", {summary.messages:,} messages" if summary.messages else "")
+    looked_at = plural(summary.rows, "row") + (f", {plural(summary.messages, 'message')}" if summary.messages else "")
     result = ", ".join(f"{count} {kind}" for kind, count in found.items()) or "all in order"
     end = "; stopped there (--limit)" if stopped else ""
     output().print(f"{box}: {looked_at}: {result}{end}", markup=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 import typer
 
 from boxengine.cli.context import chosen, connect, globals_of, notes, output
-from boxengine.cli.text import counted
+from boxengine.domain.words import plural
 from boxengine.errors import BoxError, SchemaMismatch
 from boxengine.ports.events import Deleted, Event, OutageBegan
 
@@ -66,7 +66,7 @@ def cleanup(
                 if deleted is None:
                     busy.append(each.name)
                 else:
-                    output().print(f"{each.name}: {counted(deleted, 'item')} deleted", markup=False)
+                    output().print(f"{each.name}: {plural(deleted, 'item')} deleted", markup=False)
                 if stopping.is_set:
                     raise BoxError("stopped before the end; run the same command again to finish")
         finally:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from boxengine.cli.context import globals_of, output, print_json, say
-from boxengine.cli.text import counted
+from boxengine.domain.words import plural
 from boxengine.errors import BoxError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def check(
     boxes = globals_of(context).boxes()
     for problem in notices(boxes.resolved.settings):
         output().print(f"note: {problem}", markup=False)
-    number = counted(len(boxes.resolved.pipelines) + len(boxes.resolved.jobs), "box")
+    number = plural(len(boxes.resolved.pipelines) + len(boxes.resolved.jobs), "box")
     output().print(f"{number}, the configuration is valid" if deep else f"{number}, all in order")
     if deep and not _works(boxes, timedelta(seconds=timeout)):
         raise typer.Exit(1)

@@ -16,9 +16,9 @@ from boxengine.cli.context import connect_to_jobs, globals_of, notes, output
 from boxengine.cli.ids import ids_in
 from boxengine.cli.jobs import create_job, job_attributes
 from boxengine.cli.lines import LONGEST_LINE, item_of, job_of
-from boxengine.cli.text import counted
 from boxengine.domain.box import BoxType
 from boxengine.domain.jobs import AfterFailure
+from boxengine.domain.words import plural
 from boxengine.errors import BoxError, InvalidItem, Unavailable
 
 if TYPE_CHECKING:
@@ -135,8 +135,8 @@ def create_jobs(boxes: Boxes, box: str, jsonl: str, *, task: str | None, skip_ba
 def _stream(stream: _Stream, jsonl: str, box: str) -> None:
     with _opened(jsonl) as (lines, size):
         stream.run(lines, size)
-    left_out = f", {stream.bad} bad lines left out" if stream.bad else ""
-    output().print(f"{counted(stream.written, stream.noun)} written to {box}{left_out}")
+    left_out = f", {plural(stream.bad, 'bad line')} left out" if stream.bad else ""
+    output().print(f"{plural(stream.written, stream.noun)} written to {box}{left_out}")
 
 
 class _Writer:
@@ -253,7 +253,7 @@ class _Stream:
         notes().print(f"line {number}: {error}", markup=False)
 
     def _progress(self) -> str:
-        return f"{counted(self.written, self.noun)} written, go on from line {self._next}"
+        return f"{plural(self.written, self.noun)} written, go on from line {self._next}"
 
 
 def _bounded(lines: IO[bytes]) -> Iterator[bytes]:

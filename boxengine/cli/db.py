@@ -8,8 +8,8 @@ import typer
 
 from boxengine.cli.context import chosen, globals_of, jobs_chosen, models, output, print_json, say
 from boxengine.cli.db_convert import convert
-from boxengine.cli.text import counted
 from boxengine.domain.box import Storage
+from boxengine.domain.words import plural
 from boxengine.errors import BadUsage
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def check(
         for name, severity, message in told:
             output().print(f"{severity}: {name or 'database'}: {message}", markup=False)
         if not told:
-            output().print(f"{counted(len(wanted) + len(_jobs(boxes, box)[0]), 'box')}, all in order")
+            output().print(f"{plural(len(wanted) + len(_jobs(boxes, box)[0]), 'box')}, all in order")
     if any(finding.severity == "error" for finding in findings):
         raise typer.Exit(1)
 
@@ -177,7 +177,7 @@ def upgrade(
     for name in recorded:
         say(f"{name}: bucket_size {known[name].bucket_size} recorded")
     if not steps and not recorded:
-        output().print(f"{counted(len(wanted) + len(_jobs(boxes, box)[0]), 'box')}, nothing to do")
+        output().print(f"{plural(len(wanted) + len(_jobs(boxes, box)[0]), 'box')}, nothing to do")
 
 
 @cli.command("reposition")
@@ -207,4 +207,8 @@ def reposition(
         aside = put_right(store.engine, found, anyway=anyway)
     finally:
         store.close()
-    say(f"{box}: the positions are this server's already" if aside is None else f"{box}: {aside:,} items go out by id")
+    say(
+        f"{box}: the positions are this server's already"
+        if aside is None
+        else f"{box}: going out by id: {plural(aside, 'item')}"
+    )

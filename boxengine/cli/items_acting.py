@@ -25,8 +25,8 @@ from boxengine.cli.item_options import (
     item_filter,
 )
 from boxengine.cli.left_alone import explain_items
-from boxengine.cli.text import counted
 from boxengine.domain.item import Status
+from boxengine.domain.words import plural
 from boxengine.engine.item_actions import SUITABLE, Action, ItemActions
 from boxengine.errors import BoxError
 from boxengine.ports import ItemFilter
@@ -130,14 +130,14 @@ def _perform(actions: ItemActions, box: Box, action: Action, which: ItemFilter, 
     count = count if wish.limit is None else min(count, wish.limit)
     if wish.dry_run:
         _report(
-            box, action, {"items": count, "dry_run": True}, f"{counted(count, 'item')} would be {DONE[action]}", wish
+            box, action, {"items": count, "dry_run": True}, f"{plural(count, 'item')} would be {DONE[action]}", wish
         )
         return
     if count and not wish.yes:
-        ask(f"{box.name}: {action} {counted(count, 'item')}?")
+        ask(f"{box.name}: {action} {plural(count, 'item')}?")
     tally = _run(actions, box, action, which, wish, count) if count else None
     changed, left = (tally.changed, tally.left) if tally else (0, 0)
-    text = f"{counted(changed, 'item')} {DONE[action]}"
+    text = f"{plural(changed, 'item')} {DONE[action]}"
     if left:
         text += f", {left} left alone: in work, or changed meanwhile; the same command tries them again"
     _report(box, action, {"items": count, "changed": changed, "left": left}, text, wish)
@@ -167,7 +167,7 @@ def _run(actions: ItemActions, box: Box, action: Action, which: ItemFilter, wish
             return actions.run(box, action, which, limit=wish.limit, progress=advance)
         except BoxError as error:
             raise BoxError(
-                f"{error}; {done} of {count} items are done; run the same command again for the rest"
+                f"{error}; done: {done:,} of {plural(count, 'item')}; run the same command again for the rest"
             ) from error
 
 

@@ -10,7 +10,7 @@ from boxengine.cli.asking import ask, refuse_without_terminal
 from boxengine.cli.context import globals_of, output, print_json
 from boxengine.cli.item_options import AsJson, BoxName, EventKey, From, Ids, Numbers, To, connected, item_filter
 from boxengine.cli.left_alone import explain_items
-from boxengine.cli.text import counted
+from boxengine.domain.words import plural
 from boxengine.errors import BoxError
 
 
@@ -84,7 +84,7 @@ def replay(
         count = replays.count(found, which)
         count = count if limit is None else min(count, limit)
         if count and not (dry_run or yes):
-            ask(f"{box}: replay {counted(count, 'item')}?")
+            ask(f"{box}: replay {plural(count, 'item')}?")
         copied, last = 0, 0
 
         def advance(items: int, last_id: int) -> None:
@@ -95,15 +95,15 @@ def replay(
             try:
                 replays.run(found, which, how, limit=limit, progress=advance)
             except BoxError as error:
-                raise BoxError(f"{error}; {copied} of {count} items are copied, up to id {last}") from error
+                raise BoxError(f"{error}; copied: {copied:,} of {plural(count, 'item')}, up to id {last}") from error
     figures = {"items": count, **({"dry_run": True} if dry_run else {"copied": copied})}
     if json:
         print_json({"box": box, "action": "replay", **figures})
     else:
         output().print(
-            f"{box}: {counted(count, 'item')} would be replayed"
+            f"{box}: {plural(count, 'item')} would be replayed"
             if dry_run
-            else f"{box}: {counted(copied, 'item')} replayed"
+            else f"{box}: {plural(copied, 'item')} replayed"
         )
 
 

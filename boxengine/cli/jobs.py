@@ -16,9 +16,10 @@ from boxengine.cli.ids import ids_in
 from boxengine.cli.job_schedules import schedule_rows, schedule_table
 from boxengine.cli.job_status import JobLook, job_table
 from boxengine.cli.left_alone import explain
-from boxengine.cli.text import aligned, counted, printable
+from boxengine.cli.text import aligned, printable
 from boxengine.domain.item import rfc3339
 from boxengine.domain.jobs import FINAL, JobBox, JobState, Waits
+from boxengine.domain.words import plural
 from boxengine.errors import BoxError, InvalidItem, UnknownBox
 from boxengine.ports.jobs import JobDesk, JobFilter
 
@@ -124,7 +125,7 @@ def cancel(
     with _desk(globals_of(context).boxes(), box) as (desk, found):
         _agreed(which, yes=yes, what="cancel")
         _explain(desk, found, which, takes=set(JobState).difference(FINAL))
-        say(f"{counted(desk.cancel(found, which), 'job')} canceled or asked to stop")
+        say(f"{plural(desk.cancel(found, which), 'job')} canceled or asked to stop")
 
 
 @cli.command("retry")
@@ -151,7 +152,7 @@ def retry(
     with _desk(globals_of(context).boxes(), box) as (desk, found):
         _agreed(which, yes=yes, what="retry")
         _explain(desk, found, which, takes=FINAL if states is None else states)
-        say(f"{counted(desk.retry(found, which), 'job')} queued again")
+        say(f"{plural(desk.retry(found, which), 'job')} queued again")
 
 
 @cli.command("stat")

@@ -13,6 +13,7 @@ from typing import Any
 
 from boxengine.cli.job_status import JOB, SIGNS, job_table
 from boxengine.cli.text import aligned, printable
+from boxengine.domain.words import plural
 from boxengine.ports import Precision
 
 COUNTED = ("pending", "retrying", "failed", "delivered", "discarded")
@@ -88,7 +89,7 @@ def _workers(rows: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
 
 def _told(worker: Sequence[str]) -> str:
     name, host, pid, threads, since, boxes = worker
-    return f"worker {name} on {host}, pid {pid}, {threads} threads, since {since}: {boxes}"
+    return f"worker {name} on {host}, pid {pid}, {plural(int(threads), 'thread')}, since {since}: {boxes}"
 
 
 def _circuits(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -11,8 +11,8 @@ from boxengine.cli.asking import ask, refuse_without_terminal
 from boxengine.cli.context import connect, globals_of, notes, output, print_json, say
 from boxengine.cli.moments import moment
 from boxengine.cli.pausing import BY_HAND
-from boxengine.cli.text import counted
 from boxengine.domain.box import Box, Storage
+from boxengine.domain.words import plural
 from boxengine.errors import BadUsage, QueueUnavailable
 from boxengine.ports.people.trail import Deed
 
@@ -150,18 +150,18 @@ def drop(
     try:
         engine = servers.store.engine
         lost = give_up(engine, log, own, dry=True)
-        question = f"{subscription}: give up its position, and {counted(lost, 'item')} that failed or waited?"
+        question = f"{subscription}: give up its position, and {plural(lost, 'item')} that failed or waited?"
         if not dry_run:
             _confirm("drop", question, yes=yes)
             lost = give_up(engine, log, own)
-            _note(servers, "drop", subscription, "", f"{counted(lost, 'item')} given up")
+            _note(servers, "drop", subscription, "", f"{plural(lost, 'item')} given up")
     finally:
         servers.close()
     if json:
         print_json({"subscription": subscription, "action": "drop", "items": lost, "dry_run": dry_run})
     else:
         done = "would be given up" if dry_run else "given up"
-        say(f"{subscription}: {done}, with {counted(lost, 'item')} that failed or waited")
+        say(f"{subscription}: {done}, with {plural(lost, 'item')} that failed or waited")
 
 
 def _send(
@@ -284,7 +284,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
 
 
 def _told(sent: Sent, *, back: bool, dry_run: bool = False) -> str:
-    number = f"{sent.items:,} or more items" if sent.at_least else counted(sent.items, "item")
+    number = f"{sent.items:,} or more items" if sent.at_least else plural(sent.items, "item")
     go = "go" if dry_run or sent.at_least or sent.items != 1 else "goes"
     would = "would " if dry_run else ""
     return f"{number} {would}{go} out once more" if back else f"{number} {would}never {go} out"

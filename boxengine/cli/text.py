@@ -23,9 +23,3 @@ def aligned(rows: Sequence[Sequence[str]], *, right: Sequence[bool]) -> list[str
         ).rstrip()
         for row in rows
     ]
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 item``, ``2 items``, ``1000 boxes``."""
-    plural = noun + ("es" if noun.endswith("x") else "s")
-    return f"{number} {noun if number == 1 else plural}"

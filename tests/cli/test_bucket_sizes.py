@@ -42,7 +42,7 @@ def test_a_changed_size_is_refused_until_the_box_is_empty_and_the_command_put_it
     assert REFUSED in project.errors
     assert "order_outbox_item" in project.call("status")
     project.call("db", "rebucket", "order_outbox_item", expect=1)
-    assert "3 pending items lie in the buckets of the old size" in project.errors
+    assert "the buckets of the old size hold 3 pending items" in project.errors
 
     set_size(project, 16)
     with project.worker() as worker:

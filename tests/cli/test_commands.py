@@ -43,9 +43,9 @@ def test_db_check_fails_until_the_table_is_there(project: Project) -> None:
 def test_rows_in_buckets_that_nobody_serves_are_told_of_by_db_check_and_by_status(ready: Project) -> None:
     ready.fill(4)
     ready.execute("UPDATE order_outbox_items SET bucket = 99 WHERE id = 1")
-    assert "1 pending rows in buckets outside" in ready.call("db", "check", expect=1)
+    assert "1 pending row in buckets outside" in ready.call("db", "check", expect=1)
     ready.call("status")
-    assert "1 pending rows in buckets outside" in ready.errors
+    assert "1 pending row in buckets outside" in ready.errors
 
 
 def test_db_check_warns_of_what_slows_deliveries_down(project: Project) -> None:
@@ -118,8 +118,8 @@ def test_create_goes_through_the_middlewares_of_one_item_and_points_out_an_empty
 def test_create_streams_json_lines_from_a_file_and_from_standard_input(ready: Project) -> None:
     lines = "\n".join(json.dumps({"event_key": n, "payload": {"n": n}}) for n in range(2500))
     (ready.folder / "items.jsonl").write_text(lines)
-    assert "2500 items written" in ready.run("create", "order_outbox_item", "--jsonl", "items.jsonl")
-    assert "2500 items written" in ready.run("create", "order_outbox_item", "--jsonl", "-", stdin=lines.encode())
+    assert "2,500 items written" in ready.run("create", "order_outbox_item", "--jsonl", "items.jsonl")
+    assert "2,500 items written" in ready.run("create", "order_outbox_item", "--jsonl", "-", stdin=lines.encode())
     assert ready.counts() == {0: 5000}
 
 
@@ -140,13 +140,13 @@ def test_a_bad_line_is_reported_with_its_number_and_its_batch_is_not_half_writte
     lines = [*good[:1200], bad, *good[1200:]]
     ready.run("create", "order_outbox_item", "--jsonl", "-", stdin="\n".join(lines).encode(), expect=1)
     assert reason in ready.errors
-    assert "1000 items written, go on from line 1001" in ready.errors
+    assert "1,000 items written, go on from line 1001" in ready.errors
     assert ready.counts() == {0: 1000}
 
 
 def test_skip_bad_leaves_bad_lines_out_and_goes_on(ready: Project) -> None:
     lines = '{"event_key": 1, "payload": "a"}\n{oops\n{"event_key": 2, "payload": "b"}\n'
-    assert "1 bad lines left out" in ready.run(
+    assert "1 bad line left out" in ready.run(
         "create", "order_outbox_item", "--jsonl", "-", "--skip-bad", stdin=lines.encode()
     )
     assert "line 2" in ready.errors

@@ -155,7 +155,7 @@ def test_it_loads_unchanged_and_delivers(
     ]
     [message] = read_all(kafka_bootstrap, kafka_topic)
     assert headers_of(message)["Outbox-Name"] == "pallet_outbox_item"
-    assert "2 rows, 1 messages: all in order" in run("audit", BOXES[1], "--kafka").stdout
+    assert "2 rows, 1 message: all in order" in run("audit", BOXES[1], "--kafka").stdout
 
 
 @pytest.mark.parametrize(("section", "size"), [("development", 16), ("test", 2), ("production", 256)])

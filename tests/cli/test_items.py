@@ -203,7 +203,7 @@ def test_thousands_of_failed_items_are_delivered_after_a_retry_while_a_worker_ru
     with project.worker() as worker:
         eventually(lambda: project.counts() == {1: 5000})
         (tmp_path / "refused").write_text("")
-        assert "5000 items retried" in project.run("items", "retry", BOX, "--yes")
+        assert "5,000 items retried" in project.run("items", "retry", BOX, "--yes")
         eventually(lambda: project.counts() == {2: 5000})
         assert worker.stop() == 0
     assert len({line["id"] for line in project.deliveries()}) == len(project.deliveries()) == 5000

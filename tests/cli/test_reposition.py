@@ -32,7 +32,7 @@ def test_a_moved_box_goes_on_after_the_command_and_says_how_much_was_in_doubt(
     for key in ("1", "2"):
         project.call("create", BOX, "--event-key", key, "--payload", "x")
     move(project, postgres_url)
-    assert f"{BOX}: 2 items go out by id" in project.call("db", "reposition", BOX)
+    assert f"{BOX}: going out by id: 2 items" in project.call("db", "reposition", BOX)
     assert project.counts(f"{BOX}s") == {0: 2}
     assert f"{BOX}: the positions are this server's already" in project.call("db", "reposition", BOX)
 

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 import redis
 
+from boxengine.adapters.redis.connection import connect as connect_redis
 from boxengine.app.servers.connected import Servers
 from boxengine.cli.context import connect
 from boxengine.domain.box import BoxType
@@ -85,6 +86,14 @@ def test_a_configuration_that_is_given_up_leaves_no_connection_to_redis(
     gc.collect()
     eventually(lambda: open_at_redis(redis_url) == 0)
     del creator
+
+
+def test_a_client_of_redis_that_is_closed_leaves_no_connection_to_the_garbage_collector(redis_url: str) -> None:
+    client = connect_redis(redis_url)
+    client.ping()
+    assert open_at_redis(redis_url) == 1
+    client.close()
+    eventually(lambda: open_at_redis(redis_url) == 0)
 
 
 def open_at_redis(url: str) -> int:

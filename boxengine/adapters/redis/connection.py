@@ -51,7 +51,7 @@ def connect(
     max_connections: int | None = None,
     tls: Mapping[str, str] = MappingProxyType({}),
 ) -> redis.Redis:
-    """A client for all adapters and threads of this process; no connection is made yet.
+    """A client for all adapters and threads of this process; no connection is made yet. Closing it closes all that it has made.
 
     Args:
         url: ``redis://``, ``rediss://`` (TLS) or ``unix://``. With Sentinel it gives the user, password, database and
@@ -91,7 +91,7 @@ def connect(
     if master_name and sentinels:
         credentials = {"username": sentinel_username, "password": sentinel_password}
         return _through_sentinels(sentinels, master_name, credentials, options)
-    return redis.Redis(connection_pool=redis.ConnectionPool(**options))
+    return redis.Redis.from_pool(redis.ConnectionPool(**options))
 
 
 def _options_of(url: str) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from boxengine.app.overview.problems import reason_of
-from boxengine.app.overview.words import lasting, plural
+from boxengine.app.overview.words import lasting
 from boxengine.domain.jobs import JobBox, JobState, Waits
+from boxengine.domain.words import plural
 from boxengine.ports.people.inspection import Towards
 from boxengine.ports.people.jobs import Awaited, JobInspector, JobRow, JobSearch
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
 
-from boxengine.app.overview.words import counted, ellipsis, lasting, plural, times
+from boxengine.app.overview.words import counted, ellipsis, lasting, times
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status
+from boxengine.domain.words import plural
 from boxengine.ports import Count, Counts, ItemRow, OpenCircuit, Precision
 from boxengine.ports.people.checkup import Remark
 

@@ -20,11 +20,6 @@ def number(count: Count) -> str:
     return f"{_PRECISE[count.precision]}{count.number:,}"
 
 
-def plural(count: int, noun: str) -> str:
-    """``1 key``, ``3 keys``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def times(count: int) -> str:
     """``once``, ``4 times``."""
     return "once" if count == 1 else f"{count:,} times"

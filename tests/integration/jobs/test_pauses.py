@@ -97,6 +97,6 @@ def test_doctor_finds_missing_tables_and_jobs_that_nobody_looks_after(tmp_path: 
             )
         connection.execute(sa.text("DROP INDEX ix_other_jobs_ready"))
     texts = "\n".join(text for text, advice in found().items() if advice)
-    assert "report_job: the leases of 1 running jobs ended over a minute ago" in texts
+    assert "report_job: nobody took up 1 running job whose lease ended over a minute ago" in texts
     assert "other_job: no index ix_other_jobs_ready" in texts
     engine.dispose()

@@ -7,13 +7,14 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from boxengine.app.overview.sparing import SELDOM
 from tests.conftest import ServerLookup
 from tests.web.console.conftest import OPERATE, Console, make_console  # noqa: F401 - a fixture
 
@@ -30,6 +31,25 @@ FLAGS = (
 ROOT = Path(__file__).parents[3]
 DOCUMENTATION = "".join(page.read_text() for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")))
 PHONE, DESK = 375, 1440
+LONGER_THAN_A_FIGURE_IS_SPARED = 1.5 * SELDOM * 1000
+"""Milliseconds. The console asks a busy machine seldom, and these tests make the machine busy."""
+SEEN = "() => `${document.visibilityState}, ${document.readyState}\\n${document.body.innerText}`"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Function, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Adds what the open tabs show to the report of a test that failed: a machine that nobody watches shows it to nobody else."""
+    report = yield
+    if call.when == "call" and report.failed:
+        browser: Any = item.funcargs.get("chromium")
+        for page in (page for context in browser.contexts for page in context.pages) if browser else ():
+            try:
+                report.sections.append((f"tab at {page.url}", page.evaluate(SEEN)))
+            except Exception as error:
+                report.sections.append((f"tab at {page.url}", repr(error)))
+    return report
 
 
 @pytest.fixture(scope="package")
@@ -115,7 +135,7 @@ def open_tab(chromium: Any, url: str, *, width: int = DESK, scheme: str = "light
     context = chromium.new_context(
         viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce", **options
     )
-    context.set_default_timeout(30_000)
+    context.set_default_timeout(LONGER_THAN_A_FIGURE_IS_SPARED)
     tab = Tab(context.new_page(), url)
     tab.page.on("console", lambda said: tab.complaints.append(said.text) if said.type in ("error", "warning") else None)
     tab.page.on("pageerror", lambda error: tab.complaints.append(str(error)))

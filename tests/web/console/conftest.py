@@ -17,6 +17,7 @@ from boxengine.adapters.sql.jobs import schema as job_schema
 from boxengine.adapters.sql.looking import inspection
 from boxengine.adapters.sql.making import schema
 from boxengine.app.boxes import Boxes, load
+from boxengine.app.overview import sparing
 from boxengine.app.servers.connected import Patience, Servers, connect
 from boxengine.web.console import acting, live, pages
 from boxengine.web.console.application import build
@@ -110,7 +111,9 @@ class Console:
 
 @pytest.fixture
 def make_console(tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Console]]:
-    """Makes consoles over a database. Their actions have ended when they answer, however slow the machine is."""
+    """Makes consoles over a database. However slow the machine is, their actions have ended when they answer, and no figure is
+    spared."""
+    monkeypatch.setattr(sparing, "SHARE", 100.0)
     monkeypatch.setattr(acting, "SOON", timedelta(minutes=2))
     monkeypatch.setattr(pages, "PATIENCE", 120)
     monkeypatch.setattr(live, "AFTER_CHANGE", 120)

@@ -17,6 +17,7 @@ from boxengine.adapters.sql.log.moved import is_foreign
 from boxengine.adapters.sql.log.stage import Stage, Standing, look
 from boxengine.adapters.sql.log.tables import missing_positions, reflect_log
 from boxengine.domain.box import Box, BoxType, Storage
+from boxengine.domain.words import plural
 from boxengine.errors import BadUsage, SchemaMismatch, StoreUnavailable
 
 _NO_BUCKET = -1
@@ -137,7 +138,7 @@ class Conversion:
             turn.run(turn.steps.hold([bucket]))
             copied = turn.run([turn.steps.copy(bucket)])
         if copied:
-            self._patience.tell(f"bucket {bucket}: {copied:,} items copied into the table")
+            self._patience.tell(f"bucket {bucket}: {plural(copied, 'item')} copied into the table")
 
     def finish_to_table(self) -> None:
         """Drops the log, and what moved items between log and table.
@@ -207,7 +208,9 @@ class Conversion:
         name = self._box.name
         found = reflect_log(turn.connection, turn.found.side)
         if missing := missing_positions(turn.connection, found, self._box.buckets):
-            raise SchemaMismatch(f"box {name}: {missing} buckets have no position; make it with: boxengine db create")
+            raise SchemaMismatch(
+                f"box {name}: no position for {plural(missing, 'bucket')}; make it with: boxengine db create"
+            )
         if is_foreign(turn.connection, found):
             raise StoreUnavailable(
                 f"box {name}: its positions are in the numbers of another server's transactions; first: boxengine db reposition "

@@ -14,6 +14,7 @@ from boxengine.adapters.sql.log.tables import in_text, is_logged, refuse_old_ser
 from boxengine.adapters.sql.making import sizes
 from boxengine.adapters.sql.waking.listen import CHANNEL
 from boxengine.domain.box import Box, Storage
+from boxengine.domain.words import plural
 from boxengine.errors import SchemaMismatch
 from boxengine.ports import Signal
 
@@ -101,8 +102,8 @@ class Steps:
         for name, number in zip(names, counts, strict=True):
             if number:
                 raise SchemaMismatch(
-                    f"box {self._box.name}: {number:,} pending items have {name}: storage: log refuses to create such items. "
-                    "Convert the box once applications create none, and these are delivered"
+                    f"box {self._box.name}: {plural(number, 'pending item')} with {name}: storage: log refuses to create "
+                    "such items. Convert the box once applications create none, and these are delivered"
                 )
 
     def log_is_used(self) -> bool:

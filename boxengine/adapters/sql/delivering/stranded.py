@@ -9,6 +9,7 @@ from boxengine.adapters.sql.log.tables import BUCKET, log_name
 from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.domain.box import Storage
 from boxengine.domain.item import Status
+from boxengine.domain.words import plural
 
 MOST = 10_000
 """Rows counted at most, so that the query stays cheap."""
@@ -46,7 +47,7 @@ def _both_ends(rows: str, size: int, bucket: str) -> list[str]:
 
 def told(table: BoxTable, found: Stranded) -> str:
     """The sentence for people."""
-    count = f"{found.rows:,} or more" if found.rows == MOST else f"{found.rows:,}"
+    rows = f"{MOST:,} or more pending rows" if found.rows == MOST else plural(found.rows, "pending row")
     size = table.box.bucket_size
     remedy = "set their bucket to one that is"
     if found.highest is not None and found.highest >= size:
@@ -55,7 +56,4 @@ def told(table: BoxTable, found: Stranded) -> str:
             f"if bucket_size was made smaller, set it back to {before}, for workers and applications, "
             "pause the writers, let the box run empty, and change it then"
         )
-    return (
-        f"table {table.box.table}: {count} pending rows in buckets outside of 0 to {size - 1}, where no worker looks: "
-        f"{remedy}"
-    )
+    return f"table {table.box.table}: {rows} in buckets outside of 0 to {size - 1}, where no worker looks: {remedy}"

@@ -13,6 +13,7 @@ from boxengine.adapters.sql.jobs.inspection import SqlJobInspector
 from boxengine.adapters.sql.jobs.moments import ago
 from boxengine.adapters.sql.jobs.store import SqlJobs
 from boxengine.domain.jobs import JobBox, JobState
+from boxengine.domain.words import plural
 from boxengine.ports.people.checkup import Remark
 
 LONG = timedelta(minutes=1)
@@ -51,7 +52,7 @@ class SqlJobCheckup:
     def _of(self, box: JobBox) -> list[Remark]:
         found, silent = [], self._silent(box)
         if silent:
-            text = f"{box.name}: the leases of {silent} running jobs ended over a minute ago, and nobody took them up."
+            text = f"{box.name}: nobody took up {plural(silent, 'running job')} whose lease ended over a minute ago."
             found.append(
                 Remark(area="jobs", box=box.name, text=text, advice="Start a worker for the box: boxengine start.")
             )

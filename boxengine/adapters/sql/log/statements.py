@@ -27,6 +27,7 @@ from boxengine.domain.item import Item, Status
 from boxengine.domain.job import ANY_ID
 from boxengine.domain.log_progress import Move, Portions, Position, Reading, give, has_gone_back, move
 from boxengine.domain.outcome import Settlement
+from boxengine.domain.words import plural
 from boxengine.errors import BoxError, StoreUnavailable
 from boxengine.ports import PendingRow
 
@@ -226,7 +227,7 @@ class LogStatements(PostgresStatements):
         absent = set(granted) - there
         if absent:
             raise StoreUnavailable(
-                f"box {name}: {len(absent)} buckets have no position; make it with: boxengine db create"
+                f"box {name}: no position for {plural(len(absent), 'bucket')}; make it with: boxengine db create"
             )
         return Held(snapshot, positions, under_way)
 

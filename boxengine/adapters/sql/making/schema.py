@@ -18,6 +18,7 @@ from boxengine.adapters.sql.shape.index_names import index_name
 from boxengine.adapters.sql.shape.models import box_table, storage_settings
 from boxengine.adapters.sql.shape.tables import BoxTable, counters_of, leads_to_keys, reflect, unescaped
 from boxengine.domain.box import Box, Storage, StrictOrder
+from boxengine.domain.words import plural
 from boxengine.errors import SchemaMismatch
 
 MADE_BY_CREATE = "boxengine db create makes it."
@@ -178,7 +179,7 @@ def _check_log(connection: Connection, found: BoxTable) -> list[Finding]:
         told = f"this account may not SELECT on {logs.names_in(box)[1]}"
         return [Finding(box.name, "error", told, remedy=f"As its owner: GRANT SELECT ON {log.positions} to it.")]
     absent = logs.missing_positions(connection, log, box.buckets)
-    told = f"{absent} buckets have no position in the log of table {box.table}: db create"
+    told = f"the log of table {box.table} has no position for {plural(absent, 'bucket')}: db create"
     return [
         *([Finding(box.name, "error", told)] if absent else []),
         *_check_constraints(connection, found, log),

@@ -20,6 +20,7 @@ from boxengine.adapters.sql.log.tables import with_sources
 from boxengine.adapters.sql.shape.tables import BoxTable, comment_of, reflect
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Status
+from boxengine.domain.words import plural
 from boxengine.errors import BadUsage, SchemaMismatch
 
 _MARK = re.compile(r"(?:; )?boxengine bucket_size=\d+(?: storage=\w+)?")
@@ -149,17 +150,17 @@ def _locking(table: BoxTable, *, postgres: bool) -> str:
 
 def _refuse_rows_in_the_way(connection: Connection, table: BoxTable) -> None:
     box = table.box
-    pending = _count(connection, table, f"status = {Status.PENDING:d}")
+    pending = _counted(connection, table, "pending item", f"status = {Status.PENDING:d}")
     if pending:
         raise SchemaMismatch(_pending_in_the_way(table, pending))
-    failed = _count(connection, table, f"status = {Status.FAILED:d} AND bucket >= {box.bucket_size:d}")
+    failed = _counted(connection, table, "failed item", f"status = {Status.FAILED:d} AND bucket >= {box.bucket_size:d}")
     if failed:
         raise SchemaMismatch(_failed_in_the_way(table, failed))
 
 
 def _pending_in_the_way(table: BoxTable, pending: str) -> str:
     return (
-        f"box {table.box.name}: {pending} pending items lie in the buckets of the old size, and would lose their order. Put back "
+        f"box {table.box.name}: the buckets of the old size hold {pending}, which would lose their order. Put back "
         f"{_old(table)}, keep applications from creating items, let workers deliver what is left (boxengine status "
         "shows when pending is 0), then set the new size and run this command again"
     )
@@ -167,8 +168,8 @@ def _pending_in_the_way(table: BoxTable, pending: str) -> str:
 
 def _failed_in_the_way(table: BoxTable, failed: str) -> str:
     return (
-        f"box {table.box.name}: {failed} failed items lie in buckets from {table.box.bucket_size} on, where no worker would find "
-        f"them after a retry. Put back {_old(table)}, retry or discard them (boxengine items), then run this command again"
+        f"box {table.box.name}: buckets from {table.box.bucket_size} on hold {failed}, where no worker would look "
+        f"after a retry. Put back {_old(table)}, retry or discard them (boxengine items), then run this command again"
     )
 
 
@@ -176,10 +177,10 @@ def _old(table: BoxTable) -> str:
     return "the old bucket_size" if table.recorded_size is None else f"bucket_size: {table.recorded_size}"
 
 
-def _count(connection: Connection, table: BoxTable, which: str) -> str:
+def _counted(connection: Connection, table: BoxTable, noun: str, which: str) -> str:
     """Nothing where there is none."""
     count = int(connection.execute(text(_counting(table, which))).scalar_one())
-    return f"{count:,} or more" if count == _MOST else f"{count:,}" if count else ""
+    return f"{count:,} or more {noun}s" if count == _MOST else plural(count, noun) if count else ""
 
 
 def _counting(table: BoxTable, which: str) -> str:
