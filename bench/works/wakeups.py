@@ -23,6 +23,8 @@ from boxengine.app.servers.database import connect_store
 WAYS = ("none", "notify", "redis")
 WRITERS = (1, 16, 64, 200)
 PROCESSES = WRITERS[1:]
+WARM_UP = 30
+"""Commits of a process before the round, so that it has all its connections: processes of a web server live for hours."""
 FORK = multiprocessing.get_context("fork")
 """Two hundred interpreters that share what they have imported fit into the machine's memory."""
 BAR = at_least(0.95)
@@ -147,7 +149,8 @@ def _write_in_process(config: Path, share: int, steps: Barrier) -> None:
         with store.engine.begin() as connection:
             boxes.create_outbox_item(connection, OUTBOX, event_key=number, payload=b"x" * 500)
 
-    write(0)
+    for number in range(WARM_UP):
+        write(number)
     steps.wait(PATIENCE)
     for number in range(share):
         write(number)
