@@ -11,7 +11,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from boxengine.adapters.announcer import MOST, REMEMBERED, SHORTEST, Announcer, Pace, TaskAnnouncer, _Gathered
+from boxengine.adapters.announcer import MOST, Announcer, Pace, TaskAnnouncer, _Gathered
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Signal
 from tests.eventually import eventually
@@ -113,49 +113,15 @@ def test_the_longer_sendings_take_the_longer_commits_gather(took: float, gap: fl
     assert pace.gap == pytest.approx(gap)
 
 
-def test_sendings_that_take_many_times_as_long_as_the_quickest_leave_the_writers_more_than_their_share() -> None:
+def test_a_sending_that_the_machine_held_up_hardly_delays_the_next() -> None:
     pace = Pace()
-    pace.meet()
-    pace.sent(0.0005)
-    for _ in range(REMEMBERED):
-        pace.sent(0.006)
-    assert 0.5 < pace.gap < 1.0, "four times too long, so sixteen times as seldom"
-    for _ in range(REMEMBERED):
-        pace.sent(0.001)
-    assert pace.gap == pytest.approx(SHORTEST), "twice as long as the quickest is nothing unusual"
-
-
-def test_a_process_by_itself_keeps_its_share_however_long_sendings_take() -> None:
-    pace = Pace()
-    pace.sent(0.0005)
-    for _ in range(REMEMBERED):
-        pace.sent(0.006)
-    assert pace.gap == pytest.approx(0.06)
-
-
-def test_another_network_takes_longer_without_being_at_its_limit() -> None:
-    pace = Pace()
-    pace.meet()
-    pace.sent(0.0005)
-    for _ in range(400):
-        pace.sent(0.006)
-    assert pace.gap == pytest.approx(0.06)
-
-
-def test_a_sending_that_the_machine_held_up_does_not_delay_the_next() -> None:
-    pace = Pace()
-    for _ in range(REMEMBERED):
+    for _ in range(50):
         pace.sent(0.0005)
-    pace.sent(0.1)
-    assert pace.gap == SHORTEST
-
-
-def test_quick_sendings_among_slow_ones_hide_no_load() -> None:
-    pace = Pace()
-    pace.meet()
-    for took in (0.02, 0.0005, 0.02, 0.0005, 0.02):
-        pace.sent(took)
-    assert pace.gap > 0.5
+    pace.sent(0.01)
+    assert pace.gap < 0.03
+    for _ in range(5):
+        pace.sent(0.0005)
+    assert pace.gap < 0.013
 
 
 def test_after_an_outage_it_sends_again() -> None:

@@ -21,9 +21,9 @@ from boxengine.adapters.sql.waking.line import Line, has_one_connection, notific
 from boxengine.adapters.sql.waking.notifying import IN_TRANSACTION, Way
 from boxengine.ports import Clock, Signal
 
-EARLIER = 0.005
-"""By so many seconds a transaction of the process may notify sooner than the thread, so that at a moderate rate most items need
-no thread. Where the servers are at their limit, it makes hardly a difference."""
+OFTEN = 0.5
+"""Of the time for which the thread lets commits gather: after this, a transaction of the process may notify once more. Sooner
+than the thread, so that at a moderate rate most items need no thread; no more often where the servers are at their limit."""
 BROKEN_FOR = 10.0
 """Seconds for which transactions notify by themselves after the thread has failed to."""
 
@@ -63,7 +63,7 @@ class EasedNotify:
             engine = connection.engine
             ways = getattr(engine.pool, self._ways_here, None) or self._ways(engine)
             # On a loop, a single writer would gain nothing and only wait for the task.
-            if now - self._last_turn >= ways.pace.gap - EARLIER or (
+            if now - self._last_turn >= OFTEN * ways.pace.gap or (
                 isinstance(engine.pool, AsyncAdaptedQueuePool) and engine.pool.checkedout() <= 1
             ):
                 self._last_turn = now
@@ -93,13 +93,8 @@ class EasedNotify:
         if not _can_spare_one(pool):
             return _ALWAYS
         announcer = self._announcer(engine, ref(pool))
-        tell, pace = announcer.tell, announcer.pace
-
-        def tell_out_of_turn(signals: list[Signal]) -> None:
-            pace.meet()  # only a transaction of another process has taken the turn
-            tell(signals)
-
-        return _Ways(Way(tell_out_of_turn, in_transaction=True), Way(tell, in_transaction=False), pace)
+        tell = announcer.tell
+        return _Ways(Way(tell, in_transaction=True), Way(tell, in_transaction=False), announcer.pace)
 
     def _announcer(self, engine: Engine, known: ref[Pool]) -> Announcer | TaskAnnouncer:
         if engine.dialect.is_async:
