@@ -252,7 +252,7 @@ def test_a_row_that_is_no_new_item_stays_in_the_table(box: Bench) -> None:
 
 def test_what_a_log_has_no_place_for_is_refused_before_anything_is_made(box: Bench) -> None:
     box.commit(TABLE, "a", dedup_key="once")
-    with pytest.raises(SchemaMismatch, match="1 pending items have dedup_key: storage: log refuses"):
+    with pytest.raises(SchemaMismatch, match="1 pending item with dedup_key: storage: log refuses"):
         box.conversion().prepare()
     assert box.stage is Stage.TABLE
 
