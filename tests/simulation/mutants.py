@@ -467,7 +467,7 @@ def failed_polls_never_come_back(patch: Surgery) -> None:
     patch.setattr(Schedule, "done", lose)
 
 
-@breaks(Promise.PROMPT, only=(), first=1_030)
+@breaks(Promise.PROMPT, only=(), first=3_167)
 def asked_during_a_poll_forgotten(patch: Surgery) -> None:
     """A wake-up that comes while its partition is polled is lost."""
     done = Schedule.done
