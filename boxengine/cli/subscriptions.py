@@ -284,7 +284,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
 
 
 def _told(sent: Sent, *, back: bool, dry_run: bool = False) -> str:
-    number = f"{sent.items:,} or more items" if sent.at_least else plural(sent.items, "item")
+    number = plural(sent.items, "item", or_more=sent.at_least)
     go = "go" if dry_run or sent.at_least or sent.items != 1 else "goes"
     would = "would " if dry_run else ""
     return f"{number} {would}{go} out once more" if back else f"{number} {would}never {go} out"

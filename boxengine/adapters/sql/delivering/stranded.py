@@ -47,7 +47,7 @@ def _both_ends(rows: str, size: int, bucket: str) -> list[str]:
 
 def told(table: BoxTable, found: Stranded) -> str:
     """The sentence for people."""
-    rows = f"{MOST:,} or more pending rows" if found.rows == MOST else plural(found.rows, "pending row")
+    rows = plural(found.rows, "pending row", or_more=found.rows == MOST)
     size = table.box.bucket_size
     remedy = "set their bucket to one that is"
     if found.highest is not None and found.highest >= size:

@@ -180,7 +180,7 @@ def _old(table: BoxTable) -> str:
 def _counted(connection: Connection, table: BoxTable, noun: str, which: str) -> str:
     """Nothing where there is none."""
     count = int(connection.execute(text(_counting(table, which))).scalar_one())
-    return f"{count:,} or more {noun}s" if count == _MOST else plural(count, noun) if count else ""
+    return plural(count, noun, or_more=count == _MOST) if count else ""
 
 
 def _counting(table: BoxTable, which: str) -> str:
