@@ -12,7 +12,8 @@ from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.rows import Row
 from boxengine.adapters.memory.store import MemoryStore
 from boxengine.adapters.sql.creating.insert import ENGINE_OWNED, length_of
-from boxengine.domain.box import Box
+from boxengine.adapters.sql.log.tables import is_logged
+from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Item
 from boxengine.domain.new_values import NO_LIMIT, check_values
 from boxengine.engine.create import Creator
@@ -24,7 +25,7 @@ from boxengine.testing.boxes import TestedBoxes
 COLUMNS = frozenset(
     {"uuid", "event_name", "event_key", "bucket", "options", "payload", "available_at", "dedup_key", "created_at"}
 )
-"""What a caller may set, as in a table made by boxengine."""
+"""What a caller may set, as in a table made by boxengine. In a log, some have no place."""
 
 
 class MemoryBoxes(TestedBoxes):
@@ -87,12 +88,15 @@ class _MemoryRows:
         self._own = own
         self._longest_key = longest_key
         self._box, *self._others = readers
+        box = self._box.source
+        logged = box.storage is Storage.LOG
+        self._columns = own | {each for each in COLUMNS if not logged or is_logged(each, box.type)}
         self._store = store
         self._undone = _Undoing()
 
     @property
     def columns(self) -> frozenset[str]:
-        return COLUMNS | self._own
+        return self._columns
 
     def insert(self, session: Any, rows: Sequence[Attributes]) -> Inserted:
         check_values(self._box.name, rows, longest_key=self._longest_key)

@@ -147,7 +147,10 @@ def test_one_that_is_killed_within_a_step_goes_on(project: Project) -> None:
     project.call("db", "convert", BOX, "--to", "log", "--finish")
     ids = sorted(each for found in project.fill(50, keys=50).values() for each in found)
     writing = f"LOCK TABLE {TABLE}_log IN ROW EXCLUSIVE MODE"
-    waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = '{}'::regclass".format(f"{TABLE}_log")
+    waits = (
+        f"SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = '{TABLE}_log'::regclass "
+        "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    )
     step = ["db", "convert", BOX, "--to", "table"]
     with project.engine() as engine, engine.connect() as writer, engine.connect() as other:
         writer.exec_driver_sql(writing)

@@ -50,7 +50,8 @@ def test_a_row_that_somebody_is_just_discarding_is_waited_for_and_not_claimed(
     ):
         operator.execute(f"UPDATE {box.table} SET status = 3 WHERE id = %s".encode(), (doomed,))
         claiming = worker.submit(claim_all)
-        eventually(lambda: onlooker.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone() is not None)
+        waiting = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        eventually(lambda: onlooker.execute(waiting).fetchone() is not None)
         operator.commit()
         assert claiming.result(PATIENCE) == [other]
     assert harness.statuses(box, doomed, other) == [Status.DISCARDED, None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -189,6 +190,31 @@ def test_every_subscription_of_a_log_gets_what_is_created(tmp_path: Path, sqlite
     assert len(boxes.emitted("sale_outbox_item")) == 1
     boxes.drain("sale_outbox_item")
     assert [item.event_key for item in billing.items] == [item.event_key for item in search.items] == ["1"]
+    boxes.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "refused"),
+    [
+        ("sale_outbox_item", {"available_at": "where a position", "dedup_key": "no unique index"}),
+        ("payment_inbox_item", {"available_at": "where a position"}),
+    ],
+)
+def test_what_a_log_has_no_place_for_is_refused_as_by_a_database(
+    tmp_path: Path, name: str, refused: dict[str, str]
+) -> None:
+    box, file = "{storage: log, transports: {log: {}}}", tmp_path / "outbox.yml"
+    file.write_text(f"outbox_items: {{sale_outbox_item: {box}}}\ninbox_items: {{payment_inbox_item: {box}}}")
+    boxes = MemoryBoxes(boxengine.load(file).resolved)
+    create = boxes.create_outbox_item if name.endswith("outbox_item") else boxes.create_inbox_item
+    values: dict[str, Any] = {"available_at": boxes.clock.now(), "dedup_key": "one"}
+    for attribute, value in values.items():
+        with ExitStack() as stack:
+            if attribute in refused:
+                message = f"{attribute}: not with storage: log.*{refused[attribute]}"
+                stack.enter_context(pytest.raises(InvalidItem, match=message))
+            create(NO_SESSION, name, event_key=1, payload=b"", **{attribute: value})
+    assert len(boxes.emitted(name)) == len(values) - len(refused)
     boxes.close()
 
 

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 
+import psycopg
 import pytest
+from sqlalchemy import make_url
 
 from boxengine.adapters.sql.checking.checkup import SqlCheckup
 from boxengine.adapters.sql.log.stage import Stage
@@ -169,6 +171,26 @@ def test_a_writer_that_is_open_puts_the_switch_off_and_loses_nothing(box: Bench)
         box.conversion(attempts=2, lock_timeout=0.05, wait=lambda _seconds: writer.commit()).finish_to_log()
     after = box.commit(TABLE, "a")
     assert (box.in_table(), box.in_log()) == (before, after)
+
+
+def test_a_writer_of_a_copy_of_the_database_is_not_said_to_be_in_the_way(box: Bench, postgres_url: str) -> None:
+    box.bring_to(Stage.BOTH)
+    box.engine.dispose()  # a template must have no connections
+    own = make_url(postgres_url).set(drivername="postgresql")
+    copy, maintenance = (
+        own.set(database=name).render_as_string(hide_password=False) for name in (f"{own.database}_copy", "postgres")
+    )
+    with psycopg.connect(maintenance, autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {own.database}_copy TEMPLATE {own.database}".encode())
+        try:
+            with psycopg.connect(copy) as elsewhere, box.engine.connect() as writer:
+                elsewhere.execute("LOCK TABLE order_items IN ROW EXCLUSIVE MODE")
+                box.put(writer, TABLE, "a")
+                pid = writer.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+                with pytest.raises(StoreConflict, match=rf"process {pid} \(.+\) is in the way"):
+                    box.conversion(lock_timeout=0.05).finish_to_log()
+        finally:
+            server.execute(f"DROP DATABASE {own.database}_copy WITH (FORCE)".encode())
 
 
 def test_a_writer_of_the_log_that_is_open_puts_the_way_back_off_and_is_not_forgotten(box: Bench) -> None:

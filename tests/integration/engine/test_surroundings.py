@@ -85,7 +85,11 @@ def test_a_handler_that_sets_the_search_path_leaves_another_tenants_table_alone(
             "SHOW default_transaction_isolation",
         ),
         ("SELECT set_config('app.tenant', 'seven', false)", "SELECT coalesce(current_setting('app.tenant', true), '')"),
-        ("SELECT pg_advisory_lock(7)", "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 7"),
+        (
+            "SELECT pg_advisory_lock(7)",
+            """SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 7
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())""",
+        ),
         ("CREATE TEMP TABLE IF NOT EXISTS scratch (id int)", "SELECT to_regclass('pg_temp.scratch')::text"),
         ("SET ROLE other_role", "SELECT current_user"),
     ],

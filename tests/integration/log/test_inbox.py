@@ -74,7 +74,9 @@ def test_the_second_of_two_transactions_at_once_finds_the_item_of_the_first(benc
         first = bench.rows.insert(connection, [message(UUID_1)]).ids
         second = threading.Thread(target=lambda: found.append(receive(bench, message(UUID_1))))
         second.start()
-        waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
+        waiting = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'transactionid'"
+        )
         eventually(lambda: bench.ask(waiting) == [(1,)])
     second.join()
     assert found == [(list(first), set(first))]

@@ -15,9 +15,10 @@ _HOLDERS = text(
     "CAST(extract(epoch FROM clock_timestamp() - a.xact_start) AS bigint) "
     "FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid "
     "WHERE l.granted AND l.relation = ANY(SELECT to_regclass(name) FROM unnest(CAST(:tables AS text[])) AS name) "
+    "AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()) "
     "AND (l.mode NOT IN ('AccessShareLock', 'RowShareLock') OR :readers) ORDER BY a.xact_start LIMIT 1"
 )
-"""The oldest transaction in the way."""
+"""The oldest transaction in the way. A database made from a template has tables of the same numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
