@@ -195,7 +195,7 @@ def reposition(
     been delivered move into the box's table and go out by id. If the numbers belong to this server, nothing changes without
     --anyway.
     """
-    from boxengine.adapters.sql.log.moved import reposition as put_right  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.adapters.sql.log.foreign import reposition as put_right  # noqa: PLC0415 - see Globals.boxes
     from boxengine.app.servers.database import connect_store  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()

@@ -17,7 +17,7 @@ from boxengine.errors import BadUsage, QueueUnavailable
 from boxengine.ports.people.trail import Deed
 
 if TYPE_CHECKING:
-    from boxengine.adapters.sql.log.sending import Place, Sent
+    from boxengine.adapters.sql.log.moving import Moved, Target
     from boxengine.app.boxes import Boxes
     from boxengine.app.overview import BoxView
     from boxengine.app.servers.connected import Servers
@@ -97,10 +97,10 @@ def rewind(
 
     Example: boxengine subscriptions rewind order_outbox_item.search --time PT6H --dry-run
     """
-    place = _place(time, id_)
-    if place is None:
+    target = _target(time, id_)
+    if target is None:
         raise typer.BadParameter("expected one of them", param_hint="--time, --id")
-    _send(context, subscription, place, back=True, dry_run=dry_run, yes=yes, json=json)
+    _move(context, subscription, target, back=True, dry_run=dry_run, yes=yes, json=json)
 
 
 @cli.command("skip-to")
@@ -121,7 +121,7 @@ def skip_to(
 
     Example: boxengine subscriptions skip-to order_outbox_item.search --time 2026-01-31T12:00Z
     """
-    _send(context, subscription, _place(time, id_), back=False, dry_run=dry_run, yes=yes, json=json)
+    _move(context, subscription, _target(time, id_), back=False, dry_run=dry_run, yes=yes, json=json)
 
 
 @cli.command("drop")
@@ -139,7 +139,7 @@ def drop(
 
     Example: boxengine subscriptions drop order_outbox_item.search
     """
-    from boxengine.adapters.sql.log.sending import give_up  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.adapters.sql.log.moving import give_up  # noqa: PLC0415 - see Globals.boxes
 
     boxes = globals_of(context).boxes()
     name, _, own = subscription.partition(".")
@@ -164,39 +164,39 @@ def drop(
         say(f"{subscription}: {done}, with {plural(lost, 'item')} that failed or waited")
 
 
-def _send(
-    context: typer.Context, name: str, place: Place | None, *, back: bool, dry_run: bool, yes: bool, json: bool
+def _move(
+    context: typer.Context, name: str, target: Target | None, *, back: bool, dry_run: bool, yes: bool, json: bool
 ) -> None:
-    from boxengine.adapters.sql.log.sending import Sending  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.adapters.sql.log.moving import Mover  # noqa: PLC0415 - see Globals.boxes
 
     boxes = globals_of(context).boxes()
     box, action = _logged(boxes.box(name)), "rewind" if back else "skip-to"
     servers = connect(boxes)
     try:
-        sending = Sending(servers.store.engine, box)
+        mover = Mover(servers.store.engine, box)
 
-        def send(*, dry: bool) -> Sent:
-            return sending.back(place, dry=dry) if back and place is not None else sending.ahead(place, dry=dry)
+        def move(*, dry: bool) -> Moved:
+            return mover.back(target, dry=dry) if back and target is not None else mover.ahead(target, dry=dry)
 
-        sent = send(dry=True)
-        if sent.items and not dry_run:
-            _confirm(action, f"{name}: {_told(sent, back=back)}?", yes=yes)
-            sent = send(dry=False)
-            _forget_failures(servers, box, sent)
-            _note(servers, action, name, _words(place), _told(sent, back=back))
+        moved = move(dry=True)
+        if moved.items and not dry_run:
+            _confirm(action, f"{name}: {_told(moved, back=back)}?", yes=yes)
+            moved = move(dry=False)
+            _forget_failures(servers, box, moved)
+            _note(servers, action, name, _words(target), _told(moved, back=back))
     finally:
         servers.close()
     if json:
-        figures = {"items": sent.items, "at_least": sent.at_least, "dry_run": dry_run}
+        figures = {"items": moved.items, "at_least": moved.at_least, "dry_run": dry_run}
         print_json({"subscription": name, "action": action, **figures})
-    elif sent.items:
-        say(f"{name}: {_told(sent, back=back, dry_run=dry_run)}")
+    elif moved.items:
+        say(f"{name}: {_told(moved, back=back, dry_run=dry_run)}")
     else:
-        say(f"{name}: {_nothing(place, back=back)}")
+        say(f"{name}: {_nothing(target, back=back)}")
 
 
-def _place(time: str | None, id_: int | None) -> Place | None:
-    from boxengine.adapters.sql.log.sending import Place as Found  # noqa: PLC0415 - see Globals.boxes
+def _target(time: str | None, id_: int | None) -> Target | None:
+    from boxengine.adapters.sql.log.moving import Target as Found  # noqa: PLC0415 - see Globals.boxes
 
     if time is not None and id_ is not None:
         raise typer.BadParameter("expected one of them", param_hint="--time, --id")
@@ -205,10 +205,10 @@ def _place(time: str | None, id_: int | None) -> Place | None:
     return Found(since=moment(time, option="--time"), item=id_)
 
 
-def _words(place: Place | None) -> str:
-    if place is None:
+def _words(target: Target | None) -> str:
+    if target is None:
         return "the end of the log"
-    return f"id {place.item}" if place.since is None else f"{place.since:%Y-%m-%dT%H:%M:%SZ}"
+    return f"id {target.item}" if target.since is None else f"{target.since:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _confirm(action: str, question: str, *, yes: bool) -> None:
@@ -224,10 +224,10 @@ def _logged(box: Box) -> Box:
     return box
 
 
-def _forget_failures(servers: Servers, box: Box, sent: Sent) -> None:
+def _forget_failures(servers: Servers, box: Box, moved: Moved) -> None:
     """Those remembered outside the database would count as attempts of items that begin anew."""
     try:
-        servers.memory.forget(box, sent.anew)
+        servers.memory.forget(box, moved.anew)
     except QueueUnavailable as error:
         notes().print(f"boxengine: done, and failures of before may still count for a while: {error}", markup=False)
 
@@ -283,17 +283,17 @@ def _show(rows: list[dict[str, Any]]) -> None:
     output().print(table)
 
 
-def _told(sent: Sent, *, back: bool, dry_run: bool = False) -> str:
-    number = plural(sent.items, "item", or_more=sent.at_least)
-    go = "go" if dry_run or sent.at_least or sent.items != 1 else "goes"
+def _told(moved: Moved, *, back: bool, dry_run: bool = False) -> str:
+    number = plural(moved.items, "item", or_more=moved.at_least)
+    go = "go" if dry_run or moved.at_least or moved.items != 1 else "goes"
     would = "would " if dry_run else ""
     return f"{number} {would}{go} out once more" if back else f"{number} {would}never {go} out"
 
 
-def _nothing(place: Place | None, *, back: bool) -> str:
+def _nothing(target: Target | None, *, back: bool) -> str:
     if back:
         return (
-            f"nothing to rewind: of the items from {_words(place)} on, the log has none that it has passed; "
+            f"nothing to rewind: of the items from {_words(target)} on, the log has none that it has passed; "
             "to skip what waits, use: boxengine subscriptions skip-to"
         )
-    return f"nothing to skip: no item waits in the log before {_words(place)}"
+    return f"nothing to skip: no item waits in the log before {_words(target)}"

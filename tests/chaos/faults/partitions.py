@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection, Engine, NullPool, create_engine, text
 
-from boxengine.adapters.sql.log.partitions import Partitions, look
+from boxengine.adapters.sql.log.partitions import Partitions, partitions_of
 from boxengine.adapters.sql.log.turnover import place_of, turn_over
 from boxengine.adapters.sql.shape.tables import reflect
 from boxengine.app.boxes import load
@@ -38,7 +38,7 @@ def _end(engine: Engine, log: str) -> str:
 
 
 def _partitions(connection: Connection, log: str) -> Partitions:
-    found = look(connection, log)
+    found = partitions_of(connection, log)
     if found is None:
         raise AssertionError(f"{log} has no partitions")
     return found

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from boxengine.adapters.sql.log.partitions import Partitions, look
+from boxengine.adapters.sql.log.partitions import Partitions, partitions_of
 from tests.eventually import eventually
 from tests.integration.log.bench import Bench
 
 
 def partitions(bench: Bench) -> Partitions:
     with bench.engine.connect() as connection:
-        found = look(connection, "order_items_log")
+        found = partitions_of(connection, "order_items_log")
     assert found is not None
     return found
 

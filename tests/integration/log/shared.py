@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+import pytest
+
+from boxengine.adapters.sql.log import moving
 from boxengine.adapters.sql.making import schema
 from boxengine.domain.box import Beginning, Box, StrictOrder, Subscription
 from boxengine.domain.item import Status
+from boxengine.domain.log_progress import Position
 from boxengine.domain.outcome import FailedAttempt, Settlement
+from tests.eventually import eventually
 from tests.integration.log.bench import Bench
 
 NAMES = ("billing", "search")
@@ -55,6 +61,23 @@ class SharedLog(Bench):
 
     def in_log(self) -> list[object]:
         return [row[0] for row in self.ask("SELECT id FROM order_items_log ORDER BY id")]
+
+
+def send_back_during(log: SharedLog, item: int, remove: Callable[[], object]) -> None:
+    """Sends ``billing`` back to this item. Before that is committed, something begins to remove rows."""
+    write, removing = moving._Move._write, threading.Thread(target=remove)
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
+    def write_and_begin(move: moving._Move, position: Position) -> None:
+        write(move, position)
+        if removing.ident is None:
+            removing.start()
+            eventually(lambda: not removing.is_alive() or log.ask(waits) == [(1,)])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(moving._Move, "_write", write_and_begin)
+        moving.Mover(log.engine, log.readers["billing"]).back(moving.Target(item=item))
+    removing.join()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from boxengine.adapters.sql.log.moved import reposition
+from boxengine.adapters.sql.log.foreign import reposition
 from boxengine.adapters.sql.looking.census import SqlCensus
 from boxengine.adapters.sql.looking.items import SqlItems
 from boxengine.adapters.sql.looking.log_rows import LogRows

@@ -13,7 +13,7 @@ from boxengine.adapters.sql.log import turnover
 from boxengine.adapters.sql.making import schema
 from boxengine.domain.box import Retention
 from tests.integration.log.parted import close
-from tests.integration.log.shared import NAMES, SharedLog, reader_of, shared_log
+from tests.integration.log.shared import NAMES, SharedLog, reader_of, send_back_during, shared_log
 
 
 @pytest.fixture
@@ -62,6 +62,20 @@ def test_nothing_goes_while_somebody_adds_a_subscription(log: SharedLog) -> None
         assert deleted(log) == 0
         adding.rollback()
     assert deleted(log) == 1
+
+
+def test_nothing_goes_to_which_a_subscription_is_sent_back_meanwhile(
+    log: SharedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turnover, "PATIENCE", "1min")
+    items = [log.commit(), log.commit()]
+    close(log)
+    assert deleted(log) == 0  # makes the next partition, for which it would wait later
+    for name in NAMES:
+        assert log.read(name) == items
+    send_back_during(log, items[0], lambda: deleted(log))
+    assert log.read("billing") == items
+    assert deleted(log) == 2
 
 
 def test_what_is_over_the_limit_goes_though_a_subscription_has_not_passed_it(log: SharedLog) -> None:

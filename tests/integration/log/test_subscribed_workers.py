@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from boxengine.adapters.sql.log.sending import Place, Sending
+from boxengine.adapters.sql.log.moving import Mover, Target
 from tests.cli.project import Project
 from tests.eventually import eventually
 from tests.integration.engine.receivers import BatchReceiver, Gate
@@ -101,7 +101,7 @@ def test_one_that_is_sent_back_while_workers_run_delivers_again_in_order(make_ri
     with rig.worker() as watcher:
         ids = create(rig, *(key % 5 for key in range(40)))
         watcher.wait_for_settled(80)
-        Sending(rig.engine, rig.box(SEARCH)).back(Place(item=ids[10]))
+        Mover(rig.engine, rig.box(SEARCH)).back(Target(item=ids[10]))
         watcher.wait_for_settled(110)
     assert sorted(search.ids[40:]) == ids[10:]
     again = BatchReceiver()

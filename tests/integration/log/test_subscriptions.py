@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from boxengine.adapters.memory.leases import MemoryLeases
-from boxengine.adapters.sql.log.moved import reposition
+from boxengine.adapters.sql.log.foreign import reposition
 from boxengine.adapters.sql.making import schema, sizes
 from boxengine.adapters.system import SystemClock
 from boxengine.domain.box import Beginning, Retention
@@ -19,7 +19,7 @@ from boxengine.engine.retention import Retention as Cleaning
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import SchemaMismatch
 from boxengine.ports import events
-from tests.integration.log.shared import NAMES, SharedLog, reader_of, shared_log
+from tests.integration.log.shared import NAMES, SharedLog, reader_of, send_back_during, shared_log
 
 DELIVERED = [Status.DELIVERED]
 
@@ -89,6 +89,15 @@ def test_retention_deletes_nothing_by_a_position_of_another_server(log: SharedLo
     log.run("UPDATE order_items_search_positions SET server = server + 1")
     assert delete_passed(log, "billing") == 0
     assert log.in_log() == [item]
+
+
+def test_retention_deletes_nothing_to_which_a_subscription_is_sent_back_meanwhile(log: SharedLog) -> None:
+    ids = [log.commit(str(number)) for number in range(3)]
+    for name in NAMES:
+        log.read(name)
+    send_back_during(log, ids[1], lambda: delete_passed(log, "billing"))
+    assert log.read("billing") == ids[1:]
+    assert delete_passed(log, "billing") == 3
 
 
 def test_what_is_over_the_limit_is_deleted_though_a_subscription_has_not_passed_it(log: SharedLog) -> None:

@@ -119,7 +119,7 @@ def _of_a_log(steps: Steps) -> Steps:
         "pending rows of the log": (lambda on, cursor: on.pending_in_log(cursor, 10), ((0,),)),
         "oldest pending row": (steps["oldest pending row"][0], ((None,), (None,))),
         "oldest delivered row": (steps["oldest delivered row"][0], ((None,), unshared, (None,))),
-        "deletion of old rows": (steps["deletion of old rows"][0], (unshared,)),
+        "deletion of old rows": (steps["deletion of old rows"][0], ((True,), unshared)),
     }
 
 

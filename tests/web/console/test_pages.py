@@ -12,7 +12,7 @@ import pytest
 
 from boxengine.adapters.redis.connection import connect
 from boxengine.adapters.redis.history import RedisHistory
-from boxengine.adapters.sql.log.sending import Sending
+from boxengine.adapters.sql.log.moving import Mover
 from boxengine.app.overview import looking, sparing
 from boxengine.ports import Engagement, WorkerInfo
 from boxengine.ports.people.attempts import Attempt
@@ -189,7 +189,7 @@ def test_an_item_in_the_log_alone_is_shown_where_it_stands_and_cannot_be_acted_o
     box = console.boxes.box("sale_outbox_item")
     for skipped, status in ((False, "pending"), (True, "passed")):
         if skipped:
-            Sending(console.engine, box).ahead(None)
+            Mover(console.engine, box).ahead(None)
         shown = client.get(path).json
         assert (shown["status"], shown["in_log"]) == (status, True)
         page = console.browser().get(f"/boxes/sale-outbox-item/items/{item}").text

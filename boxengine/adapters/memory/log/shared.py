@@ -126,7 +126,7 @@ class SharedLog:
         return self.server != self.transactions.server
 
     def go_on(self) -> int | None:
-        """What a worker does where its log has come to another server; see ``boxengine.adapters.sql.log.moved``.
+        """What a worker does where its log has come to another server; see ``boxengine.adapters.sql.log.foreign``.
 
         All readers are brought over together, as the rows get other numbers. Returns how many items stepped aside; None: the
         positions are this server's.

@@ -13,7 +13,7 @@ from boxengine.adapters.sql.checking import autovacuum, bloat, held_back
 from boxengine.adapters.sql.connecting.errors import sentence, translated
 from boxengine.adapters.sql.connecting.pooler import is_pooled, shares_servers
 from boxengine.adapters.sql.delivering.store import SqlStore
-from boxengine.adapters.sql.log.partitions import look
+from boxengine.adapters.sql.log.partitions import partitions_of
 from boxengine.adapters.sql.log.readers import READERS, Readers
 from boxengine.adapters.sql.log.stage import Stage, stage_of
 from boxengine.adapters.sql.log.tables import LogTable, names_in, reflect_log
@@ -209,7 +209,7 @@ class _PostgreSql:
     def _partitions(self, table: BoxTable) -> Iterator[Remark]:
         """Whether this account may make and drop those of the log, as its worker has to."""
         log = self._log(table)
-        found = None if log is None else look(self._connection, log.log)
+        found = None if log is None else partitions_of(self._connection, log.log)
         if found is not None and not found.may_alter:
             yield Remark(
                 area=AREA,

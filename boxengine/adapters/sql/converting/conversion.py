@@ -13,8 +13,8 @@ from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.converting.patience import Patience
 from boxengine.adapters.sql.converting.steps import Steps
 from boxengine.adapters.sql.dialects.postgresql import lock_space
-from boxengine.adapters.sql.log.moved import is_foreign
-from boxengine.adapters.sql.log.stage import Stage, Standing, look
+from boxengine.adapters.sql.log.foreign import is_foreign
+from boxengine.adapters.sql.log.stage import Stage, Standing, standing_of
 from boxengine.adapters.sql.log.tables import missing_positions, reflect_log
 from boxengine.domain.box import Box, BoxType, Storage
 from boxengine.domain.words import plural
@@ -61,7 +61,7 @@ class Conversion:
             SchemaMismatch: it has no table, or its tables cannot be those of a log.
         """
         with translated(self._engine), self._engine.connect() as connection:
-            return look(connection, self._box).stage
+            return standing_of(connection, self._box).stage
 
     # ── table to log ─────────────────────────────────────────────────────────────────────────────────
 
@@ -87,7 +87,7 @@ class Conversion:
             turn.steps.refuse_items()
             turn.run(turn.steps.make_log())
             if self._show is None:
-                look(turn.connection, self._box)  # refuses what cannot take items out of this log
+                standing_of(turn.connection, self._box)  # refuses what cannot take items out of this log
 
     def finish_to_log(self) -> None:
         """Has all items written to the log. Those in the table go out first.
@@ -174,7 +174,7 @@ class Conversion:
 
     def _insist(self, step: Callable[[], None], *, readers: bool = False) -> None:
         with translated(self._engine), self._engine.connect() as connection:
-            found = look(connection, self._box)
+            found = standing_of(connection, self._box)
         self._patience.insist(self._engine, [found.side.name, found.log], step, readers=readers)
 
     @contextmanager
@@ -195,9 +195,9 @@ class Conversion:
 
             if self._show is None:
                 # Two commands at once: the second looks when the first is done.
-                side = look(connection, self._box).side
+                side = standing_of(connection, self._box).side
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({lock_space(side)}, {_NO_BUCKET})")
-            found = look(connection, self._box)
+            found = standing_of(connection, self._box)
             steps = Steps(connection, found, self._table, lock_timeout=self._patience.lock_timeout)
             yield _Turn(connection, found, steps, run)
             if self._show is not None and shown:

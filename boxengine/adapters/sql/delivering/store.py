@@ -24,8 +24,8 @@ from boxengine.adapters.sql.delivering.transaction import ClaimTransaction
 from boxengine.adapters.sql.dialects.base import BoxStatements
 from boxengine.adapters.sql.dialects.comments import DeliveryComment, Traceparent, commented
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES
+from boxengine.adapters.sql.log.foreign import ForeignPositions
 from boxengine.adapters.sql.log.going_on import GoingOn
-from boxengine.adapters.sql.log.moved import ForeignPositions
 from boxengine.adapters.sql.shape.changes import tells_of_a_change
 from boxengine.domain.bounds import PACE, Pace
 from boxengine.domain.box import Box, Storage

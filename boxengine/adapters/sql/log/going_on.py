@@ -7,7 +7,7 @@ import logging
 from sqlalchemy import Engine, text
 
 from boxengine.adapters.sql.connecting.errors import translated
-from boxengine.adapters.sql.log.moved import REASON, has_rows_ahead, reposition
+from boxengine.adapters.sql.log.foreign import REASON, has_rows_ahead, reposition
 from boxengine.adapters.sql.log.tables import reflect_log
 from boxengine.adapters.sql.shape.tables import reflect
 from boxengine.domain.box import Box, Storage

@@ -129,7 +129,7 @@ def span_of(box: Box) -> timedelta:
     return box.source.log_partitions or USUAL_SPAN
 
 
-def look(connection: Connection, log: str) -> Partitions | None:
+def partitions_of(connection: Connection, log: str) -> Partitions | None:
     """The partitions of a log; None: it has none.
 
     Args:

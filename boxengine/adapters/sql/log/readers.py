@@ -6,13 +6,15 @@ that the worker at hand does not know, such as one that a newer configuration ha
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from sqlalchemy import Connection, make_url, text
 
 from boxengine.adapters.sql.connecting.cursors import Cursor
-from boxengine.adapters.sql.shape.tables import quoted
+from boxengine.adapters.sql.shape.tables import BoxTable, quoted
 from boxengine.domain.box import Box
 from boxengine.errors import SchemaMismatch
 
@@ -22,6 +24,8 @@ _TRUSTED = (
     "AND pg_snapshot_xmax(coalesce(batch, passed)) <= pg_snapshot_xmax(pg_current_snapshot())"
 )
 """A position in the numbers of this server's transactions. No other says what was passed."""
+_REMOVAL = (zlib.crc32(b"boxengine removal") >> 1) << 32
+"""Added to the number of a table: an advisory lock with one number, which those of buckets, with two, never are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,11 @@ class Readers:
     schema: str
     table: str
     """The side table of the box that is written to."""
+
+    @classmethod
+    def of(cls, side: BoxTable) -> Self:
+        """The readers of the log that a side table's box reads."""
+        return cls(side.schema, side.box.source.table.rpartition(".")[2])
 
     @property
     def listed(self) -> str:
@@ -68,6 +77,19 @@ class Readers:
         tables = [name.replace("%", "%%") for name in self.tables(cursor)]
         each = " UNION ALL ".join(f"SELECT bucket, passed FROM {name} WHERE {_TRUSTED}" for name in tables)
         return PassedByAll(f"({each})", len(tables))
+
+    def may_remove(self, cursor: Cursor) -> bool:
+        """Whether this transaction may remove rows of the log; not while a reader is being sent back to some of them."""
+        cursor.execute(f"SELECT pg_try_advisory_xact_lock({self._removal})", (self.side(""),))
+        return bool(cursor.fetchone()[0])
+
+    def forbid_removal(self, cursor: Cursor) -> None:
+        """Until the transaction ends; waits for those that remove rows now."""
+        cursor.execute(f"SELECT pg_advisory_xact_lock({self._removal})", (self.side(""),))
+
+    @property
+    def _removal(self) -> str:
+        return f"{_REMOVAL} + CAST(CAST(to_regclass(%s) AS oid) AS bigint)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class Standing:
     """Whether that one is on."""
 
 
-def look(connection: Connection, box: Box) -> Standing:
+def standing_of(connection: Connection, box: Box) -> Standing:
     """Finds the stage by the tables and triggers.
 
     Raises:

@@ -15,8 +15,8 @@ from boxengine.adapters.sql.connecting.round_trip import Step
 from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Row, Taken
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light
 from boxengine.adapters.sql.dialects.postgresql import ONE_PLAN, PostgresStatements
+from boxengine.adapters.sql.log.foreign import REASON, ForeignPositions
 from boxengine.adapters.sql.log.look import Held, Look, Questions
-from boxengine.adapters.sql.log.moved import REASON, ForeignPositions
 from boxengine.adapters.sql.log.partitions import span_of
 from boxengine.adapters.sql.log.reading import ReadingTexts, array, item_columns, numbers
 from boxengine.adapters.sql.log.tables import BUCKET, LogTable
@@ -377,7 +377,7 @@ class LogStatements(PostgresStatements):
         self, cursor: Cursor, statuses: Sequence[int], created_from: datetime, created_before: datetime, limit: int
     ) -> int:
         deleted = super().delete(cursor, statuses, created_from, created_before, limit)
-        if Status.DELIVERED in statuses and deleted < limit:
+        if Status.DELIVERED in statuses and deleted < limit and self._readers.may_remove(cursor):
             deleted += self._delete_passed(cursor, created_before, limit - deleted)
         return deleted
 

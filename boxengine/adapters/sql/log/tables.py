@@ -164,7 +164,7 @@ def reflect_log(connection: Connection, side: BoxTable) -> LogTable:
     """
     box = side.box
     refuse_old_servers(connection, box.table)
-    everyone = Readers(side.schema, box.source.table.rpartition(".")[2])
+    everyone = Readers.of(side)
     log, positions = names_in(box)
     found = inspect(connection)
     for name in (log, positions):

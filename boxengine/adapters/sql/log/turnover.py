@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 
 from boxengine.adapters.sql.connecting.cursors import Cursor, cursor_of
 from boxengine.adapters.sql.connecting.errors import CONFLICT_STATES, translated
-from boxengine.adapters.sql.log.partitions import Partitions, Range, look, name_of, note, span_of
+from boxengine.adapters.sql.log.partitions import Partitions, Range, name_of, note, partitions_of, span_of
 from boxengine.adapters.sql.log.readers import PassedByAll, Readers
 from boxengine.adapters.sql.log.tables import AUTOVACUUM, BUCKET, in_text, log_name, names_in
 from boxengine.adapters.sql.shape.tables import BoxTable, quoted
@@ -50,8 +50,7 @@ class Place:
 
 def place_of(side: BoxTable) -> Place:
     """Where the log is that a side table's box reads."""
-    readers = Readers(side.schema, side.box.source.table.rpartition(".")[2])
-    return Place(schema=side.schema, log=names_in(side.box)[0], quoted_log=log_name(side), readers=readers)
+    return Place(schema=side.schema, log=names_in(side.box)[0], quoted_log=log_name(side), readers=Readers.of(side))
 
 
 def turn_over(engine: Engine, box: Box, place: Place, *, created_before: datetime) -> Turnover | None:
@@ -64,7 +63,7 @@ def turn_over(engine: Engine, box: Box, place: Place, *, created_before: datetim
         created_before: only partitions are emptied that have no item created since.
     """
     with translated(engine), engine.connect() as connection:
-        found = look(connection, place.quoted_log)
+        found = partitions_of(connection, place.quoted_log)
         connection.rollback()
         if found is None:
             return None
@@ -108,7 +107,7 @@ class _Turn:
 
     def trouble(self) -> str | None:
         """Why new rows go to the default partition; None: another partition takes them."""
-        found = look(self._connection, self._place.quoted_log)
+        found = partitions_of(self._connection, self._place.quoted_log)
         self._connection.rollback()
         return None if found is None or found.reach > found.current else _uncovered(found, self._place)
 
@@ -116,7 +115,7 @@ class _Turn:
 
     def make_ahead(self) -> Sequence[str]:
         """Names of the partitions made."""
-        found = look(self._connection, self._place.quoted_log)
+        found = partitions_of(self._connection, self._place.quoted_log)
         if found is None:
             return ()
         return [self._make(found, low, high) for low, high in found.missing(found.step(span_of(self._box)))]
@@ -138,10 +137,12 @@ class _Turn:
     def empty(self, part: Range, created_before: datetime) -> int:
         """How many rows were removed: all of them, or none."""
         self._keep_readers()
-        found = look(self._connection, self._place.quoted_log)
+        found = partitions_of(self._connection, self._place.quoted_log)
         if found is None or part.name not in {each.name for each in found.closed}:
             return 0
         with closing(cursor_of(self._connection)) as cursor:
+            if not self._place.readers.may_remove(cursor):
+                return 0
             passed = self._place.readers.passed_by_all(cursor)
             if self._is_young(cursor, part, passed, created_before) or not self._is_passed(cursor, part, passed):
                 return 0
@@ -188,7 +189,7 @@ class _Turn:
         return names
 
     def _empty_ones(self) -> list[str]:
-        found = look(self._connection, self._place.quoted_log)
+        found = partitions_of(self._connection, self._place.quoted_log)
         names = [] if found is None else [each.name for each in found.closed]
         return [name for name in names if not self._has_rows(name)]
 

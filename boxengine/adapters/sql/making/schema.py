@@ -13,7 +13,7 @@ from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.creating.sequence import counters
 from boxengine.adapters.sql.log import parts as log_parts
 from boxengine.adapters.sql.log import tables as logs
-from boxengine.adapters.sql.log.partitions import look
+from boxengine.adapters.sql.log.partitions import partitions_of
 from boxengine.adapters.sql.shape.index_names import index_name
 from boxengine.adapters.sql.shape.models import box_table, storage_settings
 from boxengine.adapters.sql.shape.tables import BoxTable, counters_of, leads_to_keys, reflect, unescaped
@@ -203,7 +203,7 @@ def _check_partitions(connection: Connection, box: Box, log: logs.LogTable) -> I
     if box.subscription is not None and box.name != box.readers[0].name:
         return  # told of its first reader
     name, _ = logs.names_in(box)
-    partitions = look(connection, log.log)
+    partitions = partitions_of(connection, log.log)
     if partitions is None:
         if box.source.log_partitions is not None:
             told = f"{name} is one table, for good: log_partitions is for logs that are still to be made"

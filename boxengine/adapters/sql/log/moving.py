@@ -1,4 +1,4 @@
-"""Sends a subscription back or ahead in its log, or gives its position up, as a person decides; workers may run meanwhile.
+"""Moves a subscription back or ahead in its log, or gives its position up, as a person decides; workers may run meanwhile.
 
 Positions are written under the locks of their buckets, all in one transaction. So no delivery is under way meanwhile, and the
 next one reads the new positions.
@@ -7,13 +7,14 @@ next one reads the new positions.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
+from boxengine.adapters.sql.connecting.cursors import cursor_of
 from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.dialects.postgresql import lock_space
 from boxengine.adapters.sql.log.readers import Readers
@@ -40,7 +41,7 @@ _THERE = f"{BUCKET} = :bucket AND pg_visible_in_snapshot(t.xact, CAST(:now AS pg
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Target:
     """A place in the log; one of the two is given."""
 
     since: datetime | None = None
@@ -54,7 +55,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class Moved:
     """What became of a move."""
 
     items: int
@@ -65,14 +66,14 @@ class Sent:
     """Ids of those that stood in the side table and begin anew: what is remembered of their failures elsewhere is void."""
 
 
-class Sending:
+class Mover:
     """Moves one subscription, or a log box without subscriptions."""
 
     def __init__(self, engine: Engine, box: Box) -> None:
         self._engine = engine
         self._box = box
 
-    def back(self, place: Place, *, dry: bool = False) -> Sent:
+    def back(self, target: Target, *, dry: bool = False) -> Moved:
         """Delivers the items from this place on that have been passed once more, in order. Those that failed begin anew.
 
         Raises:
@@ -80,19 +81,19 @@ class Sending:
             StoreUnavailable: the positions mean nothing on this server.
         """
         with self._moving(dry=dry) as move:
-            return _sum([move.back(position, place) for position in move.positions()])
+            return _sum([move.back(position, target) for position in move.positions()])
 
-    def ahead(self, place: Place | None, *, dry: bool = False) -> Sent:
+    def ahead(self, target: Target | None, *, dry: bool = False) -> Moved:
         """Never delivers the items before this place that wait in the log; those in the side table stay there.
 
         Args:
-            place: None: behind all items that are there.
+            target: None: behind all items that are there.
 
         Raises:
             StoreConflict, StoreUnavailable: as ``back``.
         """
         with self._moving(dry=dry) as move:
-            return _sum([move.ahead(position, place) for position in move.positions()])
+            return _sum([move.ahead(position, target) for position in move.positions()])
 
     @contextmanager
     def _moving(self, *, dry: bool) -> Iterator[_Move]:
@@ -137,14 +138,14 @@ class _Move:
             found.append(position)
         return found
 
-    def back(self, position: Position, place: Place) -> Sent:
+    def back(self, position: Position, target: Target) -> Moved:
         # What still waits goes out anyway: it is neither counted, nor a place to go back to.
         passed = f"FROM {self._log} AS t WHERE {_THERE} AND {_PASSED}"
-        to = self._one(f"SELECT min(t.id) {passed} AND {place.condition}", position, place)
+        to = self._one(f"SELECT min(t.id) {passed} AND {target.condition}", position, target)
         if to is None:
-            return Sent(0, at_least=False)
+            return Moved(0, at_least=False)
         from_there = f"{passed} AND t.id >= :to"
-        sent = self._counted(from_there, position, to=to)
+        moved = self._counted(from_there, position, to=to)
         if not self._dry:
             began = self._one(f"SELECT min(t.xact)::text {from_there}", position, to=to)
             waiting = self._one(f"SELECT min(t.id) FROM {self._log} AS t WHERE {_THERE} AND NOT {_PASSED}", position)
@@ -158,27 +159,29 @@ class _Move:
                 ),
                 self._values(back),
             )
-            sent = replace(sent, anew=tuple(removed.scalars()))
-        return sent
+            moved = replace(moved, anew=tuple(removed.scalars()))
+        return moved
 
-    def ahead(self, position: Position, place: Place | None) -> Sent:
+    def ahead(self, position: Position, target: Target | None) -> Moved:
         waiting = f"FROM {self._log} AS t WHERE {_THERE} AND NOT {_PASSED}"
         kept = (
-            None if place is None else self._one(f"SELECT min(t.id) {waiting} AND {place.condition}", position, place)
+            None
+            if target is None
+            else self._one(f"SELECT min(t.id) {waiting} AND {target.condition}", position, target)
         )
         highest = self._one(f"SELECT max(t.id) FROM {self._log} AS t WHERE {_THERE}", position) or 0
         to = sent_ahead(position, kept, now=self._now, highest=highest)
         if to is None:
-            return Sent(0, at_least=False)
-        sent = self._counted(waiting if kept is None else f"{waiting} AND t.id < :to", position, to=kept)
+            return Moved(0, at_least=False)
+        moved = self._counted(waiting if kept is None else f"{waiting} AND t.id < :to", position, to=kept)
         if not self._dry:
             self._write(to)
-        return sent
+        return moved
 
-    def _counted(self, rows: str, position: Position, **values: Any) -> Sent:
+    def _counted(self, rows: str, position: Position, **values: Any) -> Moved:
         query = f"SELECT count(*) FROM (SELECT 1 {rows} LIMIT {COUNTED_TO + 1}) AS counted"
         number = int(self._one(query, position, **values))
-        return Sent(min(number, COUNTED_TO), number > COUNTED_TO)
+        return Moved(min(number, COUNTED_TO), number > COUNTED_TO)
 
     def _write(self, position: Position) -> None:
         new = ", ".join(f"{name} = :{name}" for name in ("place", "floor", "ceiling", "high"))
@@ -188,10 +191,10 @@ class _Move:
         )
         self._connection.execute(text(statement), self._values(position))
 
-    def _one(self, query: str, position: Position | None = None, place: Place | None = None, **values: Any) -> Any:
+    def _one(self, query: str, position: Position | None = None, target: Target | None = None, **values: Any) -> Any:
         given = values if position is None else self._values(position) | values
-        if place is not None:
-            given |= {"since": place.since, "item": place.item}
+        if target is not None:
+            given |= {"since": target.since, "item": target.item}
         return self._connection.execute(text(query.replace("::text", "\\:\\:text")), given).scalar()
 
     def _values(self, position: Position) -> dict[str, Any]:
@@ -199,12 +202,14 @@ class _Move:
 
 
 def take_locks(connection: Connection, side: BoxTable) -> None:
-    """Takes the locks of all buckets until the transaction ends.
+    """Takes the locks of all buckets until the transaction ends, and keeps retention from the log.
 
     Raises:
         StoreConflict: a delivery did not end in time.
     """
     connection.execute(text(f"SET LOCAL lock_timeout = '{PATIENCE}s'"))
+    with closing(cursor_of(connection)) as cursor:
+        Readers.of(side).forbid_removal(cursor)
     lock = text("SELECT pg_advisory_xact_lock(:space, :bucket)")
     for bucket in side.box.buckets:
         connection.execute(lock, {"space": lock_space(side), "bucket": bucket})
@@ -223,7 +228,7 @@ def give_up(engine: Engine, log: Box, name: str, *, dry: bool = False) -> int:
     table = log.table if not name else f"{log.table}_{name}"
     with translated(engine), engine.begin() as connection:
         source = reflect(connection, log)
-        readers = Readers(source.schema, log.table.rpartition(".")[2])
+        readers = Readers.of(source)
         positions = in_text(readers.positions(name))
         if not connection.execute(
             text("SELECT to_regclass(:name) IS NOT NULL"), {"name": readers.positions(name)}
@@ -250,6 +255,6 @@ def _called(log: Box, name: str) -> str:
     return f"{log.name}.{name}" if name else log.name
 
 
-def _sum(parts: Sequence[Sent]) -> Sent:
+def _sum(parts: Sequence[Moved]) -> Moved:
     anew = tuple(each for part in parts for each in part.anew)
-    return Sent(sum(part.items for part in parts), any(part.at_least for part in parts), anew)
+    return Moved(sum(part.items for part in parts), any(part.at_least for part in parts), anew)

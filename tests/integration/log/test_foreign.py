@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from boxengine.adapters.sql.log.moved import reposition
+from boxengine.adapters.sql.log.foreign import reposition
 from boxengine.domain.item import Status
 from boxengine.embedded import EmbeddedPostgres
 from boxengine.embedded.account import unprivileged_account

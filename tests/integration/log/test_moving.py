@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from boxengine.adapters.sql.log import sending
-from boxengine.adapters.sql.log.sending import Place, Sending, Sent, give_up
+from boxengine.adapters.sql.log import moving
+from boxengine.adapters.sql.log.moving import Moved, Mover, Target, give_up
 from boxengine.adapters.sql.making import schema
 from boxengine.errors import SchemaMismatch, StoreConflict, StoreUnavailable
 from tests.integration.log.shared import SharedLog, reader_of, shared_log
@@ -21,8 +21,8 @@ def log(postgres_url: str) -> Iterator[SharedLog]:
         yield log
 
 
-def of(log: SharedLog, name: str = "billing") -> Sending:
-    return Sending(log.engine, log.readers[name])
+def of(log: SharedLog, name: str = "billing") -> Mover:
+    return Mover(log.engine, log.readers[name])
 
 
 def all_of(log: SharedLog, name: str = "billing", *, limit: int = 100) -> list[int]:
@@ -46,7 +46,7 @@ def test_what_is_sent_back_goes_out_again_in_order_and_the_other_stays(log: Shar
     ids = [log.commit(str(number)) for number in range(7)]
     all_of(log)
     all_of(log, "search")
-    assert of(log).back(Place(item=ids[3])) == Sent(4, at_least=False)
+    assert of(log).back(Target(item=ids[3])) == Moved(4, at_least=False)
     assert all_of(log, limit=limit) == ids[3:]
     assert all_of(log, "search") == []
 
@@ -56,7 +56,7 @@ def test_it_is_sent_back_by_time(log: SharedLog) -> None:
     for hours, item in zip((5, 4, 3, 2, 1), ids, strict=True):
         aged(log, int(item), hours)
     all_of(log)
-    assert of(log).back(Place(since=ago(3.5))) == Sent(3, at_least=False)
+    assert of(log).back(Target(since=ago(3.5))) == Moved(3, at_least=False)
     assert all_of(log) == ids[2:]
 
 
@@ -66,7 +66,7 @@ def test_nothing_that_still_waited_is_lost_by_a_way_back(log: SharedLog) -> None
         waits = log.put(late)
         second = log.commit()
         all_of(log)
-    assert of(log).back(Place(item=int(second))) == Sent(1, at_least=False)
+    assert of(log).back(Target(item=int(second))) == Moved(1, at_least=False)
     assert all_of(log) == [waits, second]
     assert first < waits < second
 
@@ -76,7 +76,7 @@ def test_a_transaction_that_is_open_during_a_way_back_is_delivered_once(log: Sha
         open_item = log.put(late)
         passed = log.commit()
         all_of(log)
-        of(log).back(Place(item=int(passed)))
+        of(log).back(Target(item=int(passed)))
         assert all_of(log) == [passed]
     assert all_of(log) == [open_item]
 
@@ -85,16 +85,16 @@ def test_in_the_middle_of_a_batch_a_way_back_and_a_way_ahead_are_exact(log: Shar
     with log.engine.begin() as connection:
         ids = [log.put(connection, str(number)) for number in range(10)]
     assert log.read("billing", limit=4) == ids[:4]
-    of(log).back(Place(item=int(ids[2])))
+    of(log).back(Target(item=int(ids[2])))
     assert log.read("billing", limit=3) == ids[2:5]
-    assert of(log).ahead(Place(item=int(ids[8]))) == Sent(3, at_least=False)
+    assert of(log).ahead(Target(item=int(ids[8]))) == Moved(3, at_least=False)
     assert all_of(log) == ids[8:]
 
 
 def test_items_that_had_failed_begin_anew(log: SharedLog) -> None:
     ids = [log.commit("k") for _ in range(3)]
     log.read("billing", fail=(int(ids[0]), int(ids[2])))
-    of(log).back(Place(item=int(ids[1])))
+    of(log).back(Target(item=int(ids[1])))
     assert log.aside("billing") == [(ids[0], 0, 1)]
     log.read("billing", fail=(int(ids[2]),))
     assert log.aside("billing") == [(ids[0], 0, 1), (ids[2], 0, 1)]
@@ -103,25 +103,25 @@ def test_items_that_had_failed_begin_anew(log: SharedLog) -> None:
 def test_a_way_back_tells_which_items_begin_anew(log: SharedLog) -> None:
     ids = [int(log.commit("k")) for _ in range(3)]
     log.read("billing", fail=(ids[0], ids[2]))
-    assert of(log).back(Place(item=ids[1]), dry=True).anew == ()
-    assert of(log).back(Place(item=ids[1])).anew == (ids[2],)
+    assert of(log).back(Target(item=ids[1]), dry=True).anew == ()
+    assert of(log).back(Target(item=ids[1])).anew == (ids[2],)
 
 
 def test_a_way_back_counts_only_what_was_passed_and_never_leads_ahead(log: SharedLog) -> None:
     ids = [log.commit(str(number)) for number in range(6)]
-    assert of(log).ahead(Place(item=int(ids[4]))) == Sent(4, at_least=False)
+    assert of(log).ahead(Target(item=int(ids[4]))) == Moved(4, at_least=False)
     before = log.ask("SELECT * FROM order_items_billing_positions ORDER BY bucket")
-    assert of(log).back(Place(item=int(ids[4]))) == Sent(0, at_least=False)
-    assert of(log).back(Place(since=ago(-1))) == Sent(0, at_least=False)
+    assert of(log).back(Target(item=int(ids[4]))) == Moved(0, at_least=False)
+    assert of(log).back(Target(since=ago(-1))) == Moved(0, at_least=False)
     assert log.ask("SELECT * FROM order_items_billing_positions ORDER BY bucket") == before
-    assert of(log).back(Place(item=int(ids[2])), dry=True) == Sent(2, at_least=False)
-    assert of(log).back(Place(item=int(ids[2]))) == Sent(2, at_least=False)
+    assert of(log).back(Target(item=int(ids[2])), dry=True) == Moved(2, at_least=False)
+    assert of(log).back(Target(item=int(ids[2]))) == Moved(2, at_least=False)
     assert all_of(log) == ids[2:]
 
 
 def test_what_is_passed_by_a_way_ahead_never_goes_out_and_the_rest_does(log: SharedLog) -> None:
     ids = [log.commit(str(number)) for number in range(6)]
-    assert of(log).ahead(Place(item=int(ids[4]))) == Sent(4, at_least=False)
+    assert of(log).ahead(Target(item=int(ids[4]))) == Moved(4, at_least=False)
     assert all_of(log) == ids[4:]
     assert all_of(log, "search") == ids
 
@@ -130,7 +130,7 @@ def test_it_is_sent_ahead_by_time(log: SharedLog) -> None:
     ids = [log.commit(str(number)) for number in range(4)]
     for hours, item in zip((4, 3, 2, 1), ids, strict=True):
         aged(log, int(item), hours)
-    of(log).ahead(Place(since=ago(2.5)))
+    of(log).ahead(Target(since=ago(2.5)))
     assert all_of(log) == ids[2:]
 
 
@@ -138,7 +138,7 @@ def test_a_way_ahead_of_everything_leaves_what_is_not_committed_yet(log: SharedL
     log.commit()
     with log.engine.connect() as late, late.begin():
         open_item = log.put(late)
-        assert of(log).ahead(None) == Sent(1, at_least=False)
+        assert of(log).ahead(None) == Moved(1, at_least=False)
         assert all_of(log) == []
     after = log.commit()
     assert all_of(log) == [open_item, after]
@@ -150,7 +150,7 @@ def test_a_late_item_below_the_place_of_a_batch_is_not_passed_over(log: SharedLo
         with log.engine.begin() as connection:
             ids = [log.put(connection, str(number)) for number in range(6)]
         assert log.read("billing", limit=3) == ids[:3]
-    of(log).ahead(Place(item=int(below)))
+    of(log).ahead(Target(item=int(below)))
     assert all_of(log) == [*ids[3:], below]
 
 
@@ -158,22 +158,22 @@ def test_a_trial_counts_and_moves_nothing(log: SharedLog) -> None:
     ids = [log.commit(str(number)) for number in range(3)]
     log.read("billing", send=2)
     before = log.ask("SELECT * FROM order_items_billing_positions ORDER BY bucket")
-    assert of(log).back(Place(item=int(ids[0])), dry=True) == Sent(2, at_least=False)
-    assert of(log).ahead(None, dry=True) == Sent(1, at_least=False)
+    assert of(log).back(Target(item=int(ids[0])), dry=True) == Moved(2, at_least=False)
+    assert of(log).ahead(None, dry=True) == Moved(1, at_least=False)
     assert log.ask("SELECT * FROM order_items_billing_positions ORDER BY bucket") == before
 
 
 def test_the_count_has_an_end(log: SharedLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "COUNTED_TO", 2)
+    monkeypatch.setattr(moving, "COUNTED_TO", 2)
     ids = [log.commit(str(number)) for number in range(4)]
     all_of(log)
-    assert of(log).back(Place(item=int(ids[0]))) == Sent(2, at_least=True)
+    assert of(log).back(Target(item=int(ids[0]))) == Moved(2, at_least=True)
 
 
 def test_it_waits_for_a_delivery_under_way_and_says_so_if_that_does_not_end(
     log: SharedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "PATIENCE", 0.1)
+    monkeypatch.setattr(moving, "PATIENCE", 0.1)
     log.commit()
     with log.store.plain_claims(log.readers["billing"]).open({0: None}, 10), pytest.raises(StoreConflict):
         of(log).ahead(None)
