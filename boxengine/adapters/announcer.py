@@ -81,6 +81,9 @@ class _Gathered:
 class Announcer:
     """Takes signals from any thread at once, and sends those of many commits together.
 
+    Each process has its own. One for all processes of a machine sent 65 times where 64 processes had sent 3,400 times, and gave
+    them no commit back: to hand the signals over took each of them as long.
+
     The thread lives only while there is something to send, and the interpreter waits for it before it exits: a program that
     ends right after its commit loses no hint.
     """

@@ -173,6 +173,20 @@ def test_a_writer_that_is_open_puts_the_switch_off_and_loses_nothing(box: Bench)
     assert (box.in_table(), box.in_log()) == (before, after)
 
 
+def test_what_was_written_to_the_log_past_its_triggers_is_not_passed(box: Bench) -> None:
+    box.bring_to(Stage.BOTH)
+    with box.engine.begin() as restoring:
+        restoring.exec_driver_sql("SET LOCAL session_replication_role = replica")
+        written = box.put(restoring, LOG, "a")
+    with pytest.raises(SchemaMismatch, match="has items already, written past its triggers"):
+        box.conversion().finish_to_log()
+    assert box.stage is Stage.BOTH
+    assert box.deliver(LOG) == written
+    box.conversion().finish_to_log()
+    after = box.commit(TABLE, "a")
+    assert box.deliver(LOG) == after
+
+
 def test_a_writer_of_a_copy_of_the_database_is_not_said_to_be_in_the_way(box: Bench, postgres_url: str) -> None:
     box.bring_to(Stage.BOTH)
     box.engine.dispose()  # a template must have no connections

@@ -93,7 +93,7 @@ class Conversion:
         """Has all items written to the log. Those in the table go out first.
 
         Raises:
-            SchemaMismatch: there is no log.
+            SchemaMismatch: there is no log, or it has items already.
             StoreConflict: see ``Patience.insist``.
         """
         self._insist(self._switch_to_log)
@@ -102,6 +102,11 @@ class Conversion:
         with self._turn() as turn:
             if turn.found.stage is Stage.TABLE:
                 raise SchemaMismatch(f"box {self._box.name}: it has no log yet: first {self._command(Storage.LOG)}")
+            if turn.found.stage is Stage.BOTH and turn.steps.waits_in_log():
+                raise SchemaMismatch(
+                    f"box {self._box.name}: its log has items already, written past its triggers, and would begin behind them: "
+                    "repeat this once a worker with storage: log has delivered them"
+                )
             if turn.found.stage is Stage.BOTH or not turn.found.catches:
                 turn.run(turn.steps.switch_to_log())
 
