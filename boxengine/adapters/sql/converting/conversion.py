@@ -104,8 +104,8 @@ class Conversion:
                 raise SchemaMismatch(f"box {self._box.name}: it has no log yet: first {self._command(Storage.LOG)}")
             if turn.found.stage is Stage.BOTH and turn.steps.waits_in_log():
                 raise SchemaMismatch(
-                    f"box {self._box.name}: its log has items already, written past its triggers, and would begin behind them: "
-                    "repeat this once a worker with storage: log has delivered them"
+                    f"box {self._box.name}: its log already has items, which were written past its triggers and would be "
+                    "skipped: repeat this once a worker with storage: log has delivered them"
                 )
             if turn.found.stage is Stage.BOTH or not turn.found.catches:
                 turn.run(turn.steps.switch_to_log())

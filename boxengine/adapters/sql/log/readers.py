@@ -79,8 +79,8 @@ class Readers:
         return PassedByAll(f"({each})", len(tables))
 
     def may_remove(self, cursor: Cursor) -> bool:
-        """Whether this transaction may remove rows of the log; not while a reader is being sent back to some of them."""
-        cursor.execute(f"SELECT pg_try_advisory_xact_lock({self._removal})", (self.side(""),))
+        """Whether this transaction may, beside others, remove rows of the log; not while a reader is sent back to some."""
+        cursor.execute(f"SELECT pg_try_advisory_xact_lock_shared({self._removal})", (self.side(""),))
         return bool(cursor.fetchone()[0])
 
     def forbid_removal(self, cursor: Cursor) -> None:

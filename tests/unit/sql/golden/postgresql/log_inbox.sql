@@ -839,7 +839,7 @@ WHERE id = ANY(ARRAY
                     AND status IN (2)
                     FOR
                     UPDATE SKIP LOCKED));
-SELECT pg_try_advisory_xact_lock(8734050999846567936 + CAST(CAST(to_regclass(%s) AS oid) AS bigint));
+SELECT pg_try_advisory_xact_lock_shared(8734050999846567936 + CAST(CAST(to_regclass(%s) AS oid) AS bigint));
 SELECT to_regclass(%s) IS NOT NULL,
                           to_regclass(%s) IS NOT NULL;
 DELETE
