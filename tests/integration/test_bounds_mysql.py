@@ -407,7 +407,8 @@ def test_a_restart_is_noticed_though_no_connection_tells_of_it_and_a_prepared_it
             scene.run("XA PREPARE 'x'", on=writer)
         server.stop()
         server.start()
-        assert [sight.last_drawn(), sight.last_drawn()] == [0, late]
+        with closing(scene):  # whose sight connects anew
+            assert [sight.last_drawn(), sight.last_drawn()] == [0, late]
         with closing(Scene(url, make_box())) as scene:
             last = scene.deliver_and_advance()
             assert scene.bounds() == [late - 1, last]
