@@ -228,7 +228,7 @@ class _PostgreSql:
         yield table.name, table.box.table, ("SELECT", "INSERT", "UPDATE", "DELETE")
         if table.box.subscription is not None:
             source = table.box.source.table.rpartition(".")[2]
-            yield Readers(table.schema, source).listed, source + READERS, ("SELECT",)
+            yield Readers.of(table).listed, source + READERS, ("SELECT",)
         found = self._log(table)
         if found is not None:
             log, positions = names_in(table.box)

@@ -96,17 +96,16 @@ class Conversion:
             SchemaMismatch: there is no log, or it has items already.
             StoreConflict: see ``Patience.insist``.
         """
+        with self._turn() as turn:  # beforehand: it reads all of the log
+            if turn.found.stage is Stage.BOTH:
+                deliver = "repeat this once a worker with storage: log has delivered them"
+                self._refuse_waiting(turn, f"they would be skipped; {deliver}")
         self._insist(self._switch_to_log)
 
     def _switch_to_log(self) -> None:
         with self._turn() as turn:
             if turn.found.stage is Stage.TABLE:
                 raise SchemaMismatch(f"box {self._box.name}: it has no log yet: first {self._command(Storage.LOG)}")
-            if turn.found.stage is Stage.BOTH and turn.steps.waits_in_log():
-                raise SchemaMismatch(
-                    f"box {self._box.name}: its log already has items, which were written past its triggers and would be "
-                    "skipped: repeat this once a worker with storage: log has delivered them"
-                )
             if turn.found.stage is Stage.BOTH or not turn.found.catches:
                 turn.run(turn.steps.switch_to_log())
 
@@ -163,11 +162,7 @@ class Conversion:
                     f"box {name}: its items are written to the log: first {self._command(Storage.TABLE)}"
                 )
             if turn.found.stage is Stage.BOTH:
-                if turn.steps.waits_in_log():
-                    raise SchemaMismatch(
-                        f"box {name}: its log has items that were not delivered, in buckets without a position or written "
-                        f"past its triggers: nothing was dropped; look at table {turn.found.log}"
-                    )
+                self._refuse_waiting(turn, f"nothing was dropped; look at table {turn.found.log}")
                 turn.run(turn.steps.drop_log())
 
     def _drop_trigger(self) -> None:
@@ -208,6 +203,13 @@ class Conversion:
             if self._show is not None and shown:
                 for sql in ("BEGIN", *shown, "COMMIT"):
                     self._show(sql)
+
+    def _refuse_waiting(self, turn: _Turn, what_then: str) -> None:
+        if turn.steps.waits_in_log():
+            raise SchemaMismatch(
+                f"box {self._box.name}: its log has items that were not delivered, in buckets without a position or written "
+                f"past its triggers: {what_then}"
+            )
 
     def _refuse_positions(self, turn: _Turn) -> None:
         name = self._box.name
