@@ -93,7 +93,7 @@ class Conversion:
         """Has all items written to the log. Those in the table go out first.
 
         Raises:
-            SchemaMismatch: there is no log, or it has items already.
+            SchemaMismatch: there is no log, or it has items that were not delivered.
             StoreConflict: see ``Patience.insist``.
         """
         with self._turn() as turn:  # beforehand: it reads all of the log

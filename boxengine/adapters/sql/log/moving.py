@@ -205,7 +205,7 @@ def take_locks(connection: Connection, side: BoxTable) -> None:
     """Takes the locks of all buckets until the transaction ends, and keeps retention from the log.
 
     Raises:
-        StoreConflict: a delivery did not end in time.
+        StoreConflict: a delivery or a removal did not end in time.
     """
     connection.execute(text(f"SET LOCAL lock_timeout = '{PATIENCE}s'"))
     with closing(cursor_of(connection)) as cursor:
