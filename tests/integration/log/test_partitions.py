@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from boxengine.adapters.sql.log import turnover
+from boxengine.adapters.sql.log.partitions import AHEAD, FIRST_STEP
 from boxengine.adapters.sql.making import schema, upgrade
 from boxengine.domain.box import Retention
 from boxengine.domain.item import Status
@@ -85,6 +86,8 @@ def test_a_pass_makes_partitions_ahead_and_the_next_one_makes_nothing(bench: Ben
     present = partitions(bench)
     assert present.reach == present.ranges[-1].high
     assert all(one.high == other.low for one, other in zip(present.ranges, present.ranges[1:], strict=False))
+    # Other tests' transactions count, too: the first pass may have ended right at the edge.
+    assert turn(bench) == Turnover() or present.reach < partitions(bench).current + AHEAD * FIRST_STEP
     assert turn(bench) == Turnover()
 
 
