@@ -113,8 +113,8 @@ class CountingQueue:
     def take(self, boxes: Sequence[Box], *, wait: timedelta, ttl: timedelta, share: int) -> Hold | None:
         return self._queue.take(boxes, wait=wait, ttl=ttl, share=share)
 
-    def seize(self, box: Box, jobs: Sequence[Job], *, ttl: timedelta) -> Hold | None:
-        return self._queue.seize(box, jobs, ttl=ttl)
+    def seize(self, box: Box, jobs: Sequence[Job], *, ttl: timedelta, left: bool = False) -> Hold | None:
+        return self._queue.seize(box, jobs, ttl=ttl, left=left)
 
     def extend(self, hold: Hold, *, ttl: timedelta) -> frozenset[int]:
         return self._queue.extend(hold, ttl=ttl)
@@ -129,6 +129,15 @@ class CountingQueue:
 
     def leave(self, hold: Hold, buckets: Iterable[int]) -> None:
         self._queue.leave(hold, buckets)
+
+    def give_way(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
+        return self._queue.give_way(hold, buckets)
+
+    def finish(self, box: Box, jobs: Sequence[Job]) -> None:
+        self._queue.finish(box, jobs)
+
+    def in_work(self, box: Box) -> frozenset[int]:
+        return self._queue.in_work(box)
 
     def unattended(self, box: Box, buckets: Iterable[int]) -> list[int]:
         return self._queue.unattended(box, buckets)

@@ -22,8 +22,9 @@ from boxengine.engine.observation import NullObserver
 
 RATE = 20
 """Items per second."""
-WARM_UP = 10
-"""The first items of each round are not counted: they open connections and prepare statements."""
+WARM_UP = 120
+"""The first items of each round are not counted: they open connections and prepare statements, and the worker is in its first
+seconds, in which it works by leases alone."""
 PUNCH: Mapping[str, Mapping[str, Any]] = {"bench.works.latency.Punch": {}}
 """The transport."""
 FLOOR = "LISTEN/NOTIFY by hand"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from boxengine.domain.item_id import ItemId
 
@@ -21,6 +21,8 @@ class Job:
     pushed_at: int
     """Unix time in seconds."""
     ids: tuple[ItemId, ...]
+    named: bool = field(default=False, compare=False)
+    """Whether a writer has just named the bucket. The format knows nothing of it."""
 
     def encode(self) -> str:
         # The format allows only numbers, so for a store with other ids it cannot say which rows were seen.

@@ -16,7 +16,8 @@ The journey, with the files in reading order (those of steps 3 to 6 stand in ``d
    ``Processor.dispatch``. If a thread is idle and there are at most four jobs, it leases their buckets and gives them to
    that thread directly. Where one thread suffices for a box, all jobs that are due are gathered (``gathering``). They go to
    the thread that is at work on the box, or, with ``Processor.hand_out`` at the end of the poller's turn, to an idle one.
-   A batch that shows a backlog (``sizing``) hands them on to the other threads.
+   A batch that shows a backlog (``sizing``) hands them on to the other threads. Buckets of a log that a writer has just named
+   may be begun before the coordinator is asked (``vacancies``); it is asked if they are not done with their first batch.
    ``keeper`` renews the leases and reports to ``holding``, the hold's state.
 4. **Drain** (``drain``, sized by ``sizing``). Batch after batch of the buckets whose turn it is. What is done with a batch
    is a ``work``; for outboxes and inboxes that is ``delivery``.
@@ -54,7 +55,8 @@ What happens when ...
   transport took go out once more, with the same ``Idempotency-Key``: at most one batch (500 to 2,000 rows, ``sizing``)
   per thread. ``careful`` sends the first batch of each such bucket whole, with a note outside the process (``care``). A
   worker that dies during that batch leaves its note behind. The next worker sees the note and sends the bucket's items
-  one by one, and an item that was alone in hand at two deaths is failed.
+  one by one, and an item that was alone in hand at two deaths is failed. A batch that began without leases (``vacancies``)
+  leaves nothing behind, so that death does not count; its buckets are found by the next look.
 - **a batch transport refuses the third of five items under ``strict_order: key``:** ``ordering`` cuts the batch into
   waves that hold no key twice, and ``whole`` hands each wave to the transport in one call. If the five items have five
   keys, they are one wave. The other items of the third item's wave are delivered. The third is a failed attempt with a

@@ -36,6 +36,10 @@ class Timing:
     """A row this young cannot have an unrecorded attempt, because that attempt's lease would still block it."""
     stale: float = 2.0
     """How long the mark of a queued bucket is believed without a look at the queue."""
+    by_lease: float = 1.25
+    """A worker younger than so many leases works on no bucket without one."""
+    asked_lately: float = 60.0
+    """For so long after a bucket of a box was named, a worker keeps looking which of that box's buckets are in work."""
 
     # Round trips to the coordinator.
     unnoticed: float = 0.25
@@ -118,6 +122,11 @@ RULES = (
     Rule(
         "a job that was popped and then lost must be noticed no later than a worker that died with its lease",
         lambda t: t.stale < t.lease,
+    ),
+    Rule(
+        "a worker must work by leases alone until those of the worker before it have run out, because only under a lease is what "
+        "killed that one met with care",
+        lambda t: t.by_lease > 1,
     ),
     Rule(
         "a round trip that lengthens no lease must end before the next renewal begins",

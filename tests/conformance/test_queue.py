@@ -230,6 +230,106 @@ def test_a_bucket_whose_holder_died_is_seized_as_orphaned(rig: Rig) -> None:
     assert hold.orphaned == {1}
 
 
+# ── work without leases ──────────────────────────────────────────────────────────────────────────────
+
+
+def taken(rig: Rig, *buckets: int) -> Hold:
+    """A hold of these buckets, taken from the queue."""
+    rig.queue.push(BOX, [job(bucket) for bucket in buckets])
+    return rig.take(BOX, share=1)
+
+
+def test_buckets_are_in_work_until_their_holder_lets_them_go_and_for_good_if_it_died(rig: Rig) -> None:
+    assert rig.queue.in_work(BOX) == frozenset()
+    hold = taken(rig, 1, 2, 3, 4)
+    assert rig.queue.in_work(BOX) == {1, 2, 3, 4}
+    rig.queue.release(hold, [1])
+    rig.queue.leave(hold, [2])
+    rig.pass_time(TTL + SECOND)
+    assert rig.queue.in_work(BOX) == {3, 4}
+    rig.queue.push(BOX, [job(3)])
+    rig.queue.hand_back(rig.take(BOX), [])
+    assert rig.queue.in_work(BOX) == {4}
+    assert rig.queue.in_work(make_box("other")) == frozenset()
+
+
+def test_a_lease_that_was_left_to_expire_is_free_for_those_who_ask_for_it(rig: Rig) -> None:
+    hold = taken(rig, 1, 2)
+    rig.queue.leave(hold, [1])
+    assert rig.queue.seize(BOX, [job(1), job(2)], ttl=TTL) is None
+    mine = rig.queue.seize(BOX, [job(1), job(2)], ttl=TTL, left=True)
+    assert mine is not None
+    assert mine.buckets == {1}
+    assert rig.queue.extend(hold, ttl=TTL) == {1}
+
+
+def test_who_finishes_with_a_bucket_that_nobody_took_leaves_no_trace(rig: Rig) -> None:
+    rig.queue.finish(BOX, [job(1), job(2)])
+    assert rig.queue.state(BOX).length == 0
+    hold = taken(rig, 1)
+    assert rig.queue.release(hold, [1]) == frozenset()
+
+
+def test_who_was_refused_a_bucket_before_another_finished_with_it_is_followed_by_a_job(rig: Rig) -> None:
+    hold = taken(rig, 1, 2)
+    assert rig.queue.give_way(hold, [1]) == frozenset()
+    rig.queue.finish(BOX, [job(1, 7)])
+    assert rig.queue.in_work(BOX) == {2}
+    again = rig.take(BOX)
+    assert again.jobs == (job(1, 7),)
+    assert again.orphaned == frozenset()
+
+
+def test_who_is_refused_a_bucket_with_which_another_has_finished_keeps_it(rig: Rig) -> None:
+    hold = taken(rig, 1, 2)
+    rig.queue.finish(BOX, [job(1)])
+    assert rig.queue.state(BOX).length == 0
+    assert rig.queue.give_way(hold, [1, 2]) == {1}
+    assert rig.queue.in_work(BOX) == {1}
+    assert rig.queue.give_way(hold, [1]) == frozenset(), "once for each that finishes"
+    assert rig.queue.in_work(BOX) == frozenset()
+    assert rig.queue.push(BOX, [job(1), job(2)]) == 0, "the leases are still there"
+
+
+def test_a_push_is_no_reason_to_ask_again_for_a_bucket_that_was_refused(rig: Rig) -> None:
+    hold = taken(rig, 1)
+    rig.queue.push(BOX, [job(1)])
+    assert rig.queue.give_way(hold, [1]) == frozenset()
+
+
+def test_who_works_on_a_bucket_while_another_finishes_with_it_reads_it_once_more(rig: Rig) -> None:
+    hold = taken(rig, 1, 2)
+    rig.queue.finish(BOX, [job(1)])
+    assert rig.queue.release(hold, [1, 2]) == {1}
+    assert rig.queue.release(hold, [1]) == frozenset()
+    assert rig.queue.in_work(BOX) == frozenset()
+
+
+def test_a_bucket_with_which_another_has_finished_may_be_left_and_is_nobodys_orphan(rig: Rig) -> None:
+    hold = taken(rig, 1)
+    rig.queue.finish(BOX, [job(1)])
+    rig.queue.leave(hold, [1])
+    rig.pass_time(TTL + SECOND)
+    rig.queue.push(BOX, [job(1)])
+    assert rig.take(BOX).orphaned == frozenset()
+
+
+def test_the_next_holder_of_a_bucket_is_not_told_what_was_finished_before(rig: Rig) -> None:
+    hold = taken(rig, 1)
+    rig.queue.finish(BOX, [job(1)])
+    rig.queue.hand_back(hold, [job(1)])
+    assert rig.queue.give_way(rig.take(BOX), [1]) == frozenset()
+
+
+def test_who_lost_a_bucket_to_another_does_not_give_that_one_s_way(rig: Rig) -> None:
+    late = taken(rig, 1)
+    rig.pass_time(TTL + SECOND)
+    hold = taken(rig, 1)
+    rig.queue.finish(BOX, [job(1)])
+    assert rig.queue.give_way(late, [1]) == frozenset()
+    assert rig.queue.give_way(hold, [1]) == {1}
+
+
 # ── leases of buckets ────────────────────────────────────────────────────────────────────────────────
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -134,56 +134,89 @@ class QueueSide(RedisSide):
 
     def __init__(self, inner: MemoryJobQueue, faults: Faults, scheduler: Scheduler, record: Record) -> None:
         super().__init__(inner, faults)
-        take, seize = self.__getattr__("take"), self.__getattr__("seize")
-        extend, release, hand_back = map(self.__getattr__, ("extend", "release", "hand_back"))
-        tenures = self._tenures = dict[str, Tenure]()
+        self._real = RedisSide(inner, faults)
+        self._tenures: dict[str, Tenure] = {}
+        self._without_leases: list[tuple[Hold, Tenure]] = []
+        """Holds that began without leases, and how long they last."""
         self._scheduler = scheduler
         self._record = record
 
-        def noted_take(*arguments: Any, **options: Any) -> Hold | None:
-            return self._noted("takes", take(*arguments, **options))
+    def take(self, *arguments: Any, **options: Any) -> Hold | None:
+        return self._noted("takes", self._real.take(*arguments, **options))
 
-        def noted_seize(*arguments: Any, **options: Any) -> Hold | None:
-            return self._noted("seizes", seize(*arguments, **options))
+    def seize(self, box: Box, jobs: Sequence[Job], *, ttl: timedelta, left: bool = False) -> Hold | None:
+        hold = self._noted("seizes", self._real.seize(box, jobs, ttl=ttl, left=left))
+        self._leased_later(jobs, hold)
+        return hold
 
-        def noted_extend(hold: Hold, *, ttl: timedelta) -> frozenset[int]:
-            tenure, asked_at = tenures[hold.token], scheduler.now
-            lost: frozenset[int] = extend(hold, ttl=ttl)
-            if lost - tenure.let_go:
-                tenure.until = OVER
-            elif tenure.until != OVER:
-                tenure.until = asked_at + ttl.total_seconds()
-            return lost
+    def extend(self, hold: Hold, *, ttl: timedelta) -> frozenset[int]:
+        tenure, asked_at = self._tenures[hold.token], self._scheduler.now
+        lost: frozenset[int] = self._real.extend(hold, ttl=ttl)
+        if lost - tenure.let_go:
+            tenure.until = OVER
+        elif tenure.until != OVER:
+            tenure.until = asked_at + ttl.total_seconds()
+        return lost
 
-        def noted_release(hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
-            tenure = tenures[hold.token]
-            tenure.let_go.update(buckets)
-            wanted: frozenset[int] = release(hold, buckets)
-            tenure.let_go -= wanted
-            return wanted
+    def release(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
+        tenure = self._tenures[hold.token]
+        tenure.let_go.update(buckets)
+        wanted: frozenset[int] = self._real.release(hold, buckets)
+        tenure.let_go -= wanted
+        return wanted
 
-        def noted_hand_back(hold: Hold, jobs: Sequence[Job]) -> None:
-            tenures[hold.token].let_go |= hold.buckets
-            hand_back(hold, jobs)
+    def give_way(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
+        kept: frozenset[int] = self._real.give_way(hold, buckets)
+        if self._scheduler.current is not None:
+            self._scheduler.current.context["refused"] -= kept
+        self._record.ways["free again"] += len(kept)
+        return kept
 
-        self.__dict__.update(take=noted_take, seize=noted_seize)
-        self.__dict__.update(extend=noted_extend, release=noted_release, hand_back=noted_hand_back)
+    def hand_back(self, hold: Hold, jobs: Sequence[Job]) -> None:
+        if hold.leased:
+            self._tenures[hold.token].let_go |= hold.buckets
+        self._real.hand_back(hold, jobs)
 
     def _noted(self, way: str, hold: Hold | None) -> Hold | None:
-        strand = self._scheduler.current
-        if hold is not None and strand is not None:
+        if hold is not None and self._scheduler.current is not None:
             self._tenures[hold.token] = Tenure(hold.token, hold.valid_until)
-            for bucket in hold.buckets:
-                self._record.holders[hold.box.name, bucket] = (hold.token, self._scheduler.now)
-            self._record.ways[way] += 1
-            self._record.note(strand.name, f"{way} {hold.box.name} buckets {sorted(hold.buckets)}")
+            self._note(way, hold)
         return hold
+
+    def _note(self, way: str, hold: Hold) -> None:
+        strand = self._scheduler.current
+        for bucket in hold.buckets:
+            self._record.holders[hold.box.name, bucket] = (hold.token, self._scheduler.now)
+        self._record.ways[way] += 1
+        self._record.note(strand.name if strand else "", f"{way} {hold.box.name} buckets {sorted(hold.buckets)}")
 
     def begin(self, hold: Hold) -> None:
         """The current strand works on what it took, or was handed."""
         strand = self._scheduler.current
-        if strand is not None:
-            strand.context.update(tenure=self._tenures[hold.token], refused=set())
+        if strand is None:
+            return
+        if hold.leased:
+            tenure = self._tenures[hold.token]
+        else:
+            tenure = Tenure(f"{strand.name} at {self._record.step}", hold.valid_until)
+            self._without_leases.append((hold, tenure))
+            self._note("begins without leases", replace(hold, token=tenure.token))
+        strand.context.update(tenure=tenure, refused=set())
+
+    def _leased_later(self, jobs: Sequence[Job], had: Hold | None) -> None:
+        """A hold that began without leases has asked for them: its own jobs were named."""
+        for hold, tenure in self._without_leases:
+            if not any(job is own for job in jobs for own in hold.jobs):
+                continue
+            self._record.ways["asks for leases later"] += 1
+            if had is None or had.orphaned or had.buckets != {job.bucket for job in jobs}:
+                tenure.until = OVER
+            else:
+                tenure.token, tenure.until = had.token, had.valid_until
+            if had is not None:
+                self._tenures[had.token] = tenure
+            self._without_leases.remove((hold, tenure))
+            return
 
 
 class InHandSide(RedisSide):

@@ -38,6 +38,7 @@ from boxengine.engine.delivering.sent import Failed, Sent
 from boxengine.engine.delivering.single import Single
 from boxengine.engine.delivering.strategies import Asking
 from boxengine.engine.delivering.transports import Carrier, Routes
+from boxengine.engine.delivering.vacancies import Vacancies
 from boxengine.engine.delivering.whole import Carried, Whole
 from boxengine.engine.polling.checks import Checks
 from boxengine.engine.polling.pauses import PauseWatch
@@ -50,7 +51,7 @@ from tests.simulation.promises import Promise
 # ── locks and leases ─────────────────────────────────────────────────────────────────────────────────
 
 
-@breaks(Promise.ONCE, only=("worker pauses",))
+@breaks(Promise.ONCE, only=("worker pauses",), first=104)
 def bucket_lock_absent(patch: Surgery) -> None:
     """The database does not lock buckets: leases alone decide, and they run out."""
     made = MemoryClaim.__init__
@@ -60,6 +61,28 @@ def bucket_lock_absent(patch: Surgery) -> None:
         database.held_buckets.difference_update((box.name, bucket) for bucket in claim._granted)
 
     patch.setattr(MemoryClaim, "__init__", unlocked)
+
+
+@breaks(Promise.PROMPT, only=(), first=17377)
+def done_without_a_word(patch: Surgery) -> None:
+    """Who has worked without leases does not tell those that the database refused meanwhile."""
+    patch.setattr(MemoryJobQueue, "finish", lambda *_: None)
+
+
+@breaks(Promise.PROMPT, only=(), first=17090)
+def leases_that_came_too_late_are_kept(patch: Surgery) -> None:
+    """The lease keeper asks for the leases of buckets that are let go meanwhile, and does not free them."""
+    patch.setattr(Holding, "_free", lambda *_: None)
+
+
+@breaks(Promise.CARE)
+def the_dead_forgotten(patch: Surgery) -> None:
+    """Buckets are begun without leases though somebody died of them."""
+
+    def has(vacancies: Vacancies, box: Box, jobs: Sequence[Job]) -> bool:
+        return box.storage in vacancies._storages and bool(jobs)
+
+    patch.setattr(Vacancies, "has", has)
 
 
 @breaks(Promise.FENCED)
@@ -532,6 +555,9 @@ def buckets_never_let_go(patch: Surgery) -> None:
 
 MUTANTS: tuple[Mutant, ...] = (
     bucket_lock_absent,
+    done_without_a_word,
+    leases_that_came_too_late_are_kept,
+    the_dead_forgotten,
     refused_buckets_ignored,
     leases_not_looked_at,
     lost_lease_comes_back,

@@ -62,6 +62,8 @@ WITH_COROUTINES = 0.4
 """Share of the boxes with a transport for single items whose transports for these are coroutines."""
 WITH_BOUNDS = 0.4
 """Share of the histories in which looks and claims begin behind what is done."""
+WITHOUT_LEASES = 0.4
+"""Share of the histories in which buckets are begun without leases as often as may be."""
 CANCELLED = "call cancelled"
 """What comes of a slow coroutine: at the cutoff, or after its timeout."""
 FROM_OUTSIDE = {
@@ -118,6 +120,9 @@ class Scenario:
     faults: dict[str, float]
     pace: Pace = PACE
     """Of the bounds. In memory no walk is slow, so at the usual pace there are none."""
+    without_leases: bool = False
+    """Whether buckets are begun without leases in tables too, however long the last batch took, and by workers that are young
+    where nothing kills them."""
 
 
 def draw(random: Random, *, only: Collection[str] | None = None) -> Scenario:
@@ -148,7 +153,12 @@ def draw(random: Random, *, only: Collection[str] | None = None) -> Scenario:
         faults=_faults(random, only, [plan.box for plan in boxes]),
     )
     drawn = replace(drawn, session_idle=drawn.session_idle + timedelta(seconds=_to_the_end(drawn)))
-    return replace(drawn, pace=_pace(drawn))
+    return replace(drawn, pace=_pace(drawn), without_leases=_without_leases(drawn))
+
+
+def _without_leases(scenario: Scenario) -> bool:
+    # Drawn from what has been drawn, as the pace is.
+    return Random(f"{scenario.chaos} {scenario.cutoff} leases").random() < WITHOUT_LEASES
 
 
 def _pace(scenario: Scenario) -> Pace:

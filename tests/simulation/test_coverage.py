@@ -33,4 +33,5 @@ def test_four_hundred_histories_meet_every_fault_and_every_outcome() -> None:
     assert parted == {True, False}, "logs with partitions, and without"
     assert kinds == set(product(Storage, StrictOrder))
     assert min(ways["takes"], ways["seizes"]) > 100, "buckets come both through the queue and past it"
+    assert min(ways["begins without leases"], ways["asks for leases later"]) > 5, "and past the coordinator"
     assert set(outcomes) == set(Status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
@@ -13,6 +14,7 @@ from typing import Any, cast
 from boxengine.adapters.memory.in_hand import MemoryInHand
 from boxengine.adapters.memory.wakeups import MemoryWakeups
 from boxengine.domain import bounds
+from boxengine.domain.box import Storage
 from boxengine.domain.item import Item
 from boxengine.engine.awaiting.wrapping import Awaiting
 from boxengine.engine.delivering.care import Care
@@ -165,6 +167,11 @@ class SimulatedWorker:
             length=LeaseLength(scenario.lease_ttl, round_trips=0, observer=NullObserver()),
             longest=max(timedelta(seconds=10), scenario.cutoff),
         )
+        if scenario.without_leases:
+            vacancies = cast("Any", self._keeper.vacancies)
+            vacancies._storages = Storage
+            if KILLING not in scenario.faults:
+                vacancies._born = -math.inf
         self._event_loop = SimulatedEventLoop(scheduler)
         self._awaiting = Awaiting(
             self._event_loop,
@@ -194,6 +201,8 @@ class SimulatedWorker:
             ),
         )
         self._processor._taking._idle._changed = cast("Any", SimulatedCondition(scheduler))
+        if scenario.without_leases:
+            cast("Any", self._processor._taking.gathering).suffices = lambda _box: True
         self._note_beginnings()
         self._poller = Poller(
             self._schedule,

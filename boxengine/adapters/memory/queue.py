@@ -27,6 +27,8 @@ class _Lane:
     """Bucket to token and end."""
     in_work: dict[int, str] = field(default_factory=dict)
     """By bucket, the token of the holder that took it and has not released it."""
+    finished: set[int] = field(default_factory=set)
+    """Buckets in work on which somebody else has worked without a lease, and has finished since."""
 
 
 class MemoryJobQueue:
@@ -82,10 +84,12 @@ class MemoryJobQueue:
             self._on_corrupt(box, corrupt)
         return hold if hold.jobs else None
 
-    def seize(self, box: Box, jobs: Sequence[Job], *, ttl: timedelta) -> Hold | None:
-        """Takes at once what ``push`` would queue; None where that is nothing."""
+    def seize(self, box: Box, jobs: Sequence[Job], *, ttl: timedelta, left: bool = False) -> Hold | None:
+        """Takes at once what ``push`` would queue, and with ``left`` what was left to expire; None where that is nothing."""
         with self._changed:
             lane = self._lane(box)
+            if left:
+                self._free_left(lane, jobs)
             free = self._sift(lane, jobs)
             if not free:
                 return None
@@ -127,16 +131,39 @@ class MemoryJobQueue:
     def leave(self, hold: Hold, buckets: Iterable[int]) -> None:
         """The leases of these buckets are to run out by themselves; nobody is to think that their holder died."""
         with self._changed:
-            in_work = self._lane(hold.box).in_work
-            for bucket in buckets:
-                if in_work.get(bucket) == hold.token:
-                    del in_work[bucket]
+            self._leave(self._lane(hold.box), hold, buckets)
+
+    def give_way(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
+        """Leaves these buckets; returns those wanted again, which stay."""
+        asked = frozenset(buckets)
+        with self._changed:
+            lane = self._lane(hold.box)
+            kept = frozenset(b for b in asked & lane.finished if self._holder(lane, b) == hold.token)
+            lane.wanted -= kept
+            lane.finished -= kept
+            self._leave(lane, hold, asked - kept)
+        return kept
+
+    def finish(self, box: Box, jobs: Sequence[Job]) -> None:
+        """Somebody has finished with these buckets, on which it worked without leases."""
+        with self._changed:
+            lane = self._lane(box)
+            free = self._free_left(lane, jobs)
+            busy = {job.bucket for job in jobs if self._holder(lane, job.bucket) is not None}
+            lane.wanted |= busy
+            lane.finished |= busy
+            self._enqueue(lane, free)
 
     def unattended(self, box: Box, buckets: Iterable[int]) -> list[int]:
         """Those of the buckets that are neither in work nor queued; ascending."""
         with self._changed:
             lane = self._lane(box)
             return [b for b in sorted(buckets) if b not in lane.queued and self._holder(lane, b) is None]
+
+    def in_work(self, box: Box) -> frozenset[int]:
+        """The buckets whose last holder has not released them, whether it works on them or died."""
+        with self._changed:
+            return frozenset(self._lane(box).in_work)
 
     def state(self, box: Box) -> QueueState:
         """Length and age of the box's queue; no age where the oldest element is no job."""
@@ -166,6 +193,18 @@ class MemoryJobQueue:
         token, until = lane.leases.get(bucket, (None, 0.0))
         return token if until > self._clock.monotonic() else None
 
+    def _leave(self, lane: _Lane, hold: Hold, buckets: Iterable[int]) -> None:
+        for bucket in buckets:
+            if lane.in_work.get(bucket) == hold.token:
+                del lane.in_work[bucket]
+
+    def _free_left(self, lane: _Lane, jobs: Sequence[Job]) -> list[Job]:
+        """Frees the leases that were left to expire; returns the jobs of these buckets."""
+        left = [job for job in jobs if self._holder(lane, job.bucket) is not None and job.bucket not in lane.in_work]
+        for job in left:
+            lane.leases.pop(job.bucket, None)
+        return left
+
     def _enqueue(self, lane: _Lane, jobs: Sequence[Job]) -> int:
         free = self._sift(lane, jobs)
         for job in free:
@@ -191,6 +230,7 @@ class MemoryJobQueue:
         lane.leases.update(dict.fromkeys(buckets, (hold.token, hold.valid_until)))
         lane.in_work.update(dict.fromkeys(buckets, hold.token))
         lane.wanted -= buckets
+        lane.finished -= buckets
         return replace(hold, jobs=tuple(jobs), buckets=buckets, orphaned=orphaned)
 
     def _first_with_jobs(self, boxes: Sequence[Box], wait: timedelta) -> Box | None:

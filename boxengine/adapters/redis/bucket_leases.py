@@ -44,8 +44,25 @@ return kept
 
 _LEAVE = """
 for i = 2, #ARGV do
-  if redis.pcall('HGET', KEYS[1], ARGV[i]) == ARGV[1] then redis.call('HDEL', KEYS[1], ARGV[i]) end
+  local holder = redis.pcall('HGET', KEYS[1], ARGV[i])
+  if holder == ARGV[1] or holder == ARGV[1] .. '!' then redis.call('HDEL', KEYS[1], ARGV[i]) end
 end
+"""
+
+_GIVE_WAY = """
+local wanted, in_work, token, lease_prefix = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
+local kept = {}
+for i = 3, #ARGV do
+  local holder = redis.pcall('HGET', in_work, ARGV[i])
+  if holder == token .. '!' and redis.pcall('GET', lease_prefix .. ARGV[i] .. ':lock') == token then
+    redis.pcall('SREM', wanted, ARGV[i])
+    redis.call('HSET', in_work, ARGV[i], token)
+    kept[#kept + 1] = ARGV[i]
+  elseif holder == token or holder == token .. '!' then
+    redis.call('HDEL', in_work, ARGV[i])
+  end
+end
+return kept
 """
 
 
@@ -59,6 +76,7 @@ class BucketLeases:
         self._extend = scripts.register(_EXTEND)
         self._release = scripts.register(_RELEASE)
         self._leave = scripts.register(_LEAVE)
+        self._give_way = scripts.register(_GIVE_WAY)
 
     def extend(self, hold: Hold, *, ttl: timedelta) -> frozenset[int]:
         """Renews the leases of the hold's buckets and returns the buckets whose lease was lost."""
@@ -81,3 +99,11 @@ class BucketLeases:
         """Lets the leases of these buckets expire by themselves, without their holder being taken for dead."""
         with translated("leave leases"):
             self._leave(keys=[keys.in_work(hold.box)], args=[hold.token, *buckets])
+
+    def give_way(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
+        """Leaves these buckets; returns those wanted again, which stay."""
+        arguments: Arguments = [hold.token, keys.bucket_lease_prefix(hold.box), *buckets]
+        with translated("give way"):
+            return frozenset(
+                map(int, self._give_way(keys=[keys.wanted(hold.box), keys.in_work(hold.box)], args=arguments))
+            )

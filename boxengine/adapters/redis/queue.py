@@ -72,6 +72,7 @@ class RedisJobQueue:
         self._pop_now = known.register(scripts.POP)
         self._take = known.register(scripts.TAKE)
         self._seize = known.register(scripts.SEIZE)
+        self._finish = known.register(scripts.FINISH)
         self._hand_back = known.register(scripts.HAND_BACK)
         self._leases = BucketLeases(known)
 
@@ -99,8 +100,8 @@ class RedisJobQueue:
             taken = self._tried([box], partial(self._take, keys=_keys(box), args=arguments))
             return self._hold(box, token, taken, until=asked_at + ttl.total_seconds())
 
-    def seize(self, box: Box, jobs: Sequence[Job], *, ttl: timedelta) -> Hold | None:
-        """Takes at once what ``push`` would queue; None where that is nothing."""
+    def seize(self, box: Box, jobs: Sequence[Job], *, ttl: timedelta, left: bool = False) -> Hold | None:
+        """Takes at once what ``push`` would queue, and with ``left`` what was left to expire; None where that is nothing."""
         if not jobs:
             return None
         asked_at, token = self._clock.monotonic(), self._token()
@@ -110,6 +111,7 @@ class RedisJobQueue:
             milliseconds(ttl),
             keys.bucket_lease_prefix(box),
             self._stale_after,
+            int(left),
             *elements,
         ]
         until = asked_at + ttl.total_seconds()
@@ -146,6 +148,17 @@ class RedisJobQueue:
         with translated("hand back jobs"):
             self._tried([hold.box], partial(self._hand_back, keys=_keys(hold.box), args=arguments))
 
+    def give_way(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
+        """Leaves these buckets; returns those wanted again, which stay."""
+        return self._leases.give_way(hold, buckets)
+
+    def finish(self, box: Box, jobs: Sequence[Job]) -> None:
+        """Somebody has finished with these buckets, on which it worked without leases."""
+        elements = [job.encode() for job in jobs]
+        arguments: Arguments = [keys.bucket_lease_prefix(box), self._stale_after, *elements]
+        with translated("finish with buckets"):
+            self._tried([box], partial(self._finish, keys=_keys(box), args=arguments))
+
     def unattended(self, box: Box, buckets: Iterable[int]) -> list[int]:
         """The buckets neither in progress nor queued recently, ascending. A push decides whether older marks are valid."""
         asked = sorted(buckets)
@@ -161,6 +174,12 @@ class RedisJobQueue:
 
         looked = zip(asked, holders, marks, strict=True)
         return [bucket for bucket, holder, mark in looked if holder is None and not queued(mark)]
+
+    def in_work(self, box: Box) -> frozenset[int]:
+        """The buckets whose last holder has not released them, whether it works on them or died."""
+        with translated("look at the buckets in work"):
+            buckets = self._tried([box], partial(self._client.hkeys, keys.in_work(box)))
+        return frozenset(int(bucket) for bucket in cast("list[bytes]", buckets) if bucket.isdigit())
 
     def state(self, box: Box) -> QueueState:
         """Length and age of the box's queue; no age where the oldest element is no job."""

@@ -1,7 +1,8 @@
 """The scripts of the job queue. Each runs in Redis as one step.
 
 ``KEYS`` are the list of jobs, the hash of the marks of queued buckets, the set of buckets that are wanted again, and the
-hash of the buckets in work.
+hash of the buckets in work with their holders' tokens. A "!" behind a token means that somebody who worked on the bucket
+without a lease has finished since.
 """
 
 _CHECK = """
@@ -130,6 +131,27 @@ local function begin_work(in_work, wanted, token, leased)
 end
 """
 
+_LEFT = """
+-- Frees the leases that were left to expire; returns the elements of these buckets, and those in work with their holders.
+local function free_left(in_work, lease_prefix, elements)
+  local left, busy = {}, {}
+  for _, element in ipairs(elements) do
+    local bucket = string.match(element, '^%d+')
+    local lease = lease_prefix .. bucket .. ':lock'
+    if redis.call('EXISTS', lease) == 1 then
+      local holder = redis.call('HGET', in_work, bucket)
+      if holder then
+        busy[bucket] = holder
+      else
+        redis.call('DEL', lease)
+        left[#left + 1] = element
+      end
+    end
+  end
+  return left, busy
+end
+"""
+
 # What is taken for a job here must be one for Job.decode too: a lease is taken for each.
 TAKE = (
     _CHECK
@@ -189,12 +211,14 @@ ALL = 1
 SEIZE = (
     _SIFT
     + _LEASE
+    + _LEFT
     + """
 local queued, wanted, in_work = KEYS[2], KEYS[3], KEYS[4]
 local token, ttl, lease_prefix, stale_after = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local elements = {}
-for i = 5, #ARGV do elements[#elements + 1] = ARGV[i] end
+for i = 6, #ARGV do elements[#elements + 1] = ARGV[i] end
 redis.call('HLEN', in_work)
+if ARGV[5] == '1' then free_left(in_work, lease_prefix, elements) end
 local jobs, buckets = sift(KEYS[1], queued, wanted, lease_prefix, stale_after, elements)
 local foreign = {}
 if #buckets == 0 then return {jobs, foreign, {}} end
@@ -224,5 +248,24 @@ end
 local elements = {}
 for i = 5 + held, #ARGV do elements[#elements + 1] = ARGV[i] end
 return enqueue(KEYS[1], KEYS[2], KEYS[3], lease_prefix, stale_after, elements)
+"""
+)
+
+FINISH = (
+    _SIFT
+    + _QUEUE
+    + _LEFT
+    + """
+local queue, queued, wanted, in_work = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local lease_prefix, stale_after = ARGV[1], tonumber(ARGV[2])
+local elements = {}
+for i = 3, #ARGV do elements[i - 2] = ARGV[i] end
+check(queue, queued, wanted)
+local left, busy = free_left(in_work, lease_prefix, elements)
+for bucket, holder in pairs(busy) do
+  redis.call('SADD', wanted, bucket)
+  redis.call('HSET', in_work, bucket, string.match(holder, '^[^!]*') .. '!')
+end
+return enqueue(queue, queued, wanted, lease_prefix, stale_after, left)
 """
 )

@@ -140,9 +140,12 @@ class Drain:
         released = report.exhausted - wanted
         for bucket in wanted:
             self._positions[bucket] = None  # new rows have come: read from the start
+        if report.refused:
+            self._positions.update(dict.fromkeys(self.holding.give_way(report.refused)))
         lost = self._positions.keys() - self.holding.buckets
         # The leases of these run out by themselves: the pause before anybody tries again.
-        self.holding.leave((lost | report.refused | self._stuck(chosen, report)) - released)
+        self.holding.leave((lost | self._stuck(chosen, report)) - released - report.refused)
+        self.holding.secure()  # only a hold's first batch does without leases
         for bucket in self._positions.keys() - self.holding.buckets:
             del self._positions[bucket]
 

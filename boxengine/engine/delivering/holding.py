@@ -1,4 +1,8 @@
-"""What is left of a hold: the leases that its drain still has, and until when."""
+"""What is left of a hold: the leases that its drain still has, and until when.
+
+A hold may begin without leases: ``Vacancies`` says which. Its first batch needs none, because the database's lock decides who
+works on a bucket. Whatever is left after that batch is leased, and so is a batch that takes long.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,11 @@ import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
+from boxengine.engine.timing import TIMING
 from boxengine.ports import Hold, JobQueue
 
 OVER = float("-inf")
@@ -21,9 +27,15 @@ class Holding:
     the bucket before this holding has finished with it.
     """
 
-    def __init__(self, hold: Hold, queue: JobQueue) -> None:
+    def __init__(self, hold: Hold, queue: JobQueue, *, ttl: timedelta = timedelta(seconds=TIMING.lease)) -> None:
+        """Args:
+        ttl: how long leases last that are asked for later.
+        """
         self._hold = hold
         self._queue = queue
+        self._ttl = ttl
+        self._asking = False
+        """Whether a thread asks for the leases of a hold that began without."""
         self._letting_go: frozenset[int] = frozenset()
         self._wanted: frozenset[int] = frozenset()
         """Buckets with rows that the drain may not have read: it was told of them after it had begun its last batch."""
@@ -81,7 +93,9 @@ class Holding:
             wanted = self._wanted & frozenset(buckets) & self.buckets
             self._letting_go = going = frozenset(buckets) - wanted
         try:
-            if going:
+            if going and self._dropped_without_leases(going):
+                self._queue.finish(self.box, self._jobs_of(going))
+            elif going:
                 wanted |= (kept := self._queue.release(self._hold, going))
                 self._drop(going - kept)
         finally:
@@ -92,6 +106,8 @@ class Holding:
         """Frees the leases of these jobs' buckets and queues the jobs, so that others get their turn."""
         buckets = frozenset(job.bucket for job in jobs)
         with self._going(buckets):
+            if self._dropped_without_leases(buckets):
+                self._queue.finish(self.box, jobs)
             self._queue.hand_back(replace(self._hold, buckets=buckets & self.buckets), jobs)
             self._drop(buckets)
 
@@ -100,6 +116,8 @@ class Holding:
 
         Orphaned buckets are not reported, so the next holder is careful too.
         """
+        if buckets:
+            self.secure()
         left = frozenset(buckets) - self._hold.orphaned
         if left:
             self._queue.leave(self._hold, left)
@@ -110,7 +128,37 @@ class Holding:
         """The same for whatever is still held."""
         self.leave(self.buckets)
 
-    # ── what the lease keeper reports ────────────────────────────────────────────────────────────────
+    def give_way(self, buckets: Collection[int]) -> frozenset[int]:
+        """Somebody else works on these, so the database refused them; returns those that are free by now, which stay held.
+
+        The leases of the others run out by themselves, or end when that somebody has finished.
+        """
+        self.secure()
+        left = self.buckets.intersection(buckets) - self._hold.orphaned
+        kept = self._queue.give_way(self._hold, left) if left else frozenset[int]()
+        self._drop(frozenset(buckets) - kept)
+        return kept
+
+    def secure(self) -> None:
+        """Asks for the leases of a hold that began without. Those that it does not get are not held any more."""
+        if self._hold.leased or not self.buckets:
+            return
+        own = self._hold
+        lost = self._lease(self._ttl)
+        if lost:
+            self._drop(lost)
+            self._queue.finish(self.box, [job for job in own.jobs if job.bucket in lost])
+        elif lost is None and not self._hold.leased:
+            # The lease keeper asks at this moment. It frees what it gets for buckets that are no longer held.
+            self.hand_back(self._jobs_of(self.buckets))
+
+    # ── what the lease keeper does ───────────────────────────────────────────────────────────────────
+
+    def renew(self, *, ttl: timedelta) -> frozenset[int]:
+        """Renews the leases, or asks for those of a hold that began without; returns the buckets whose lease was lost."""
+        if self._hold.leased:
+            return self._queue.extend(self._hold, ttl=ttl)
+        return self._lease(ttl) or frozenset()
 
     def renewed(self, lost: Collection[int], *, until: float) -> None:
         """A renewal was answered.
@@ -130,6 +178,47 @@ class Holding:
                 self.valid_until = until
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _jobs_of(self, buckets: Collection[int]) -> list[Job]:
+        """The jobs that brought these buckets here."""
+        return [job for job in self._hold.jobs if job.bucket in buckets]
+
+    def _dropped_without_leases(self, buckets: frozenset[int]) -> bool:
+        """Whether there are no leases to free: then these buckets are not held any more."""
+        with self._lock:
+            if self._hold.leased:
+                return False
+            self._hold = replace(self._hold, buckets=self.buckets - buckets)
+            return True
+
+    def _lease(self, ttl: timedelta) -> frozenset[int] | None:
+        """Asks for the leases of all buckets; returns those that others have. None: another thread is asking."""
+        with self._lock:
+            if self._asking or self._hold.leased:
+                return None
+            self._asking, asked = True, self._hold
+        try:
+            had = self._queue.seize(asked.box, self._jobs_of(asked.buckets), ttl=ttl, left=True)
+            # Those whose last holder died are as good as lost: the next holder is to work on them with care.
+            usable = frozenset[int]() if had is None else had.buckets - had.orphaned
+            with self._lock:
+                kept, lost = self.buckets & usable, self.buckets - usable
+                if had is not None:
+                    self._hold = replace(had, buckets=self.buckets)
+                    self.valid_until = self.valid_until if self.valid_until == OVER else had.valid_until
+        finally:
+            self._asking = False
+        if had is not None:
+            self._free(had, usable - kept)
+        return lost
+
+    def _free(self, had: Hold, buckets: frozenset[int]) -> None:
+        """Frees leases of buckets that the drain has let go while they were asked for."""
+        if not buckets:
+            return
+        kept = self._queue.release(had, buckets)
+        if kept:
+            self._queue.hand_back(replace(had, buckets=kept), self._jobs_of(kept))
 
     @contextmanager
     def _going(self, buckets: Collection[int]) -> Iterator[None]:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from boxengine.engine.delivering.holding import Holding
+from boxengine.engine.delivering.vacancies import Vacancies
 from boxengine.engine.running.lease_length import LeaseLength
 from boxengine.engine.timing import TIMING
 from boxengine.errors import QueueUnavailable
@@ -26,7 +27,8 @@ class LeaseKeeper:
         length: how long a lease lasts; each renewal reports to it how long it took.
         longest: after this time a holding is not renewed any more (the general timeout).
         """
-        self._queue = queue
+        self.vacancies = Vacancies(queue, length=length, clock=clock)
+        """What may be worked on for a moment without a lease."""
         self._clock = clock
         self._length = length
         self._longest = longest.total_seconds()
@@ -56,16 +58,17 @@ class LeaseKeeper:
             kept = sorted(self._holdings.values(), key=lambda each: each[0].valid_until)
         now = self._clock.monotonic()
         for holding, until in kept:
-            fresh = holding.valid_until - now >= TIMING.fresh * self.ttl.total_seconds()
+            fresh = holding.hold.leased and holding.valid_until - now >= TIMING.fresh * self.ttl.total_seconds()
             if now < until and not fresh and not holding.over:
                 self._renew(holding)
+        self.vacancies.look()
         # However long leases are now: the next one may be short again.
         return self._length.shortest * TIMING.renewal
 
     def _renew(self, holding: Holding) -> None:
         before, ttl = self._clock.monotonic(), self.ttl
         try:
-            lost = self._queue.extend(holding.hold, ttl=ttl)
+            lost = holding.renew(ttl=ttl)
         except QueueUnavailable:
             return  # the leases run out, the drain stops between two items, and nothing is lost
         self._length.measured(self._clock.monotonic() - before)

@@ -95,6 +95,7 @@ class Processor:
             threads=limits.threads,
             wait=limits.wait,
             stopping=self._stopping,
+            attended=self._attended,
         )
         self.at_work = self._taking.at_work
         """What its threads are at."""
@@ -191,7 +192,7 @@ class Processor:
 
     def _drain_of(self, hold: Hold) -> Drain:
         return Drain(
-            Holding(hold, self._queue),
+            Holding(hold, self._queue, ttl=self._keeper.ttl),
             self._works[hold.box.name],
             sizing=self._sizings[hold.box.name],
             follow_up=self._follow_up,

@@ -13,6 +13,7 @@ from datetime import timedelta
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
 from boxengine.engine.delivering.at_work import AtWork
+from boxengine.engine.delivering.attended import Attended
 from boxengine.engine.delivering.gathering import PATIENCE, Gathering
 from boxengine.engine.delivering.holding import Holding
 from boxengine.engine.delivering.idle import IdleThreads, Turn
@@ -45,6 +46,7 @@ class Taking:
         threads: int,
         wait: timedelta,
         stopping: threading.Event,
+        attended: Attended,
     ) -> None:
         """Args:
         wait: how long a thread waits for a job.
@@ -59,6 +61,7 @@ class Taking:
         self._threads = threads
         self._wait = wait
         self._stopping = stopping
+        self._attended = attended
         self._idle = IdleThreads()
         self._handing = threading.Lock()
         self._unleft: list[Holding] = []
@@ -91,9 +94,12 @@ class Taking:
         """Queues each job whose bucket is neither queued nor in progress; returns how many.
 
         A few jobs go to a thread of this process that is idle, past the queue: an item that was written a moment ago
-        saves two round trips and a thread's waking up. Other workers see the same leases either way. Where one thread suffices
-        for the box, they wait until ``hand_out`` is called.
+        saves two round trips and a thread's waking up. Where one thread suffices for the box, they wait until ``hand_out`` is
+        called.
         """
+        jobs = self._unattended(box, jobs)
+        if not jobs:
+            return 0
         if not self._stopping.is_set() and self._idle.can_watch() and self.gathering.add(box, jobs):
             return len(jobs)
         # One at a time, so that each sees what the others took. A second caller does not wait; it queues.
@@ -163,7 +169,7 @@ class Taking:
     def _take_gathered(self) -> Hold | None:
         """What was gathered of one box."""
         while (found := self.gathering.take()) is not None:
-            box, jobs = found
+            box, jobs = found[0], self._unattended(*found)
             try:
                 if self._stopping.is_set() or self._pauses.paused(box) or not self._open_boxes([box]):
                     self._queue.push(box, jobs)
@@ -182,7 +188,9 @@ class Taking:
         """What was gathered of one box."""
         if (found := self.gathering.take()) is None:
             return
-        box, jobs = found
+        box, jobs = found[0], self._unattended(*found)
+        if not jobs:
+            return
         try:
             # Several threads take their shares out of the queue.
             for_several = len(jobs) > FEW and not self.gathering.suffices(box)
@@ -198,6 +206,14 @@ class Taking:
         self.at_work.begin(hold)
         self.gathering.begin(hold, asked=asked)
 
+    def _unattended(self, box: Box, jobs: Sequence[Job]) -> Sequence[Job]:
+        """The jobs whose buckets no thread of this process has in hand.
+
+        The others are read once more by the thread that has them. The coordinator may know nothing of it.
+        """
+        left = self._attended.want(box.name, {job.bucket for job in jobs}, now=self._clock.monotonic())
+        return [job for job in jobs if job.bucket in left]
+
     def _may_hand_over(self, box: Box) -> bool:
         """Whether that leaves the other boxes a thread, even if the one at the queue takes this box as well."""
         return len(self._boxes) == 1 or self.at_work.by_box()[box.name] + 1 < self._threads - 1
@@ -206,7 +222,7 @@ class Taking:
         """Takes the jobs for the thread that is reserved."""
         asked = self._clock.monotonic()
         try:
-            hold = self._queue.seize(box, jobs, ttl=self._keeper.ttl)
+            hold = self._without_leases(box, jobs) or self._queue.seize(box, jobs, ttl=self._keeper.ttl)
         except BaseException:
             self._idle.cancel()
             raise
@@ -216,6 +232,17 @@ class Taking:
         self._begin(hold, asked=asked)
         self._idle.give(hold)
         return len(hold.jobs)
+
+    def _without_leases(self, box: Box, jobs: Sequence[Job]) -> Hold | None:
+        """A hold of buckets that writers have just named, where it will be over in a moment and nobody else is at them."""
+        if (
+            not self.gathering.suffices(box)
+            or self.at_work.by_box()[box.name]
+            or not self._keeper.vacancies.has(box, jobs)
+        ):
+            return None
+        until = self._clock.monotonic() + self._keeper.ttl.total_seconds()
+        return Hold(box, "", tuple(jobs), until, frozenset(job.bucket for job in jobs))
 
     def _open_boxes(self, boxes: Sequence[Box]) -> Sequence[Box]:
         """All but a box that has every thread but one: a transport that hangs must leave the other boxes that one."""

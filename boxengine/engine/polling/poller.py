@@ -191,7 +191,7 @@ class Poller:
 
     def _push(self, task: Announce) -> Polled:
         now = int(self._clock.now().timestamp())
-        pushed = self._queue_jobs(task.box, [Job(bucket, now, ANY_ID) for bucket in sorted(task.buckets)])
+        pushed = self._queue_jobs(task.box, [Job(bucket, now, ANY_ID, named=True) for bucket in sorted(task.buckets)])
         return Polled(len(task.buckets), pushed)
 
     def _gap(self, task: Poll, polled: Polled, *, seconds: float) -> float:

@@ -21,13 +21,18 @@ class Hold:
 
     box: Box
     token: str
-    """Random; needed to free and extend the leases."""
+    """Random; needed to free and extend the leases. Empty where the queue has not been asked for any."""
     jobs: tuple[Job, ...]
     valid_until: float
     """Seconds of ``Clock.monotonic``."""
     buckets: frozenset[int] = frozenset()
     orphaned: frozenset[int] = frozenset()
     """The buckets whose last holder never released them; as far as is known, it died while it held them."""
+
+    @property
+    def leased(self) -> bool:
+        """Whether the queue was asked for the leases of these buckets."""
+        return bool(self.token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +64,11 @@ class JobQueue(Protocol):
         The leases last for ``ttl``.
         """
 
-    def seize(self, box: Box, jobs: Sequence[Job], *, ttl: timedelta) -> Hold | None:
+    def seize(self, box: Box, jobs: Sequence[Job], *, ttl: timedelta, left: bool = False) -> Hold | None:
         """Takes at once what ``push`` would queue, for a thread that is ready; None if that is nothing.
 
-        Returns and marks the same as a push followed by a take, in one call.
+        Returns and marks the same as a push followed by a take, in one call. With ``left``, leases that somebody has left
+        to expire count as free.
         """
 
     def extend(self, hold: Hold, *, ttl: timedelta) -> frozenset[int]:
@@ -77,8 +83,24 @@ class JobQueue(Protocol):
     def leave(self, hold: Hold, buckets: Iterable[int]) -> None:
         """Lets the leases of these buckets expire by themselves, without their holder being treated as dead."""
 
+    def give_way(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
+        """Like ``leave``, for buckets that the database refused because somebody works on them without a lease.
+
+        Returns those of which ``finish`` has told since they were taken: their leases stay, and they are to be read at once.
+        """
+
+    def finish(self, box: Box, jobs: Sequence[Job]) -> None:
+        """Somebody has finished with the buckets of these jobs, on which it worked without leases.
+
+        Of those that others have taken meanwhile, the ones in work are wanted again. The ones whose leases were left to expire
+        are free, and their jobs are queued: the database had refused them, or somebody could not send their items.
+        """
+
     def unattended(self, box: Box, buckets: Iterable[int]) -> list[int]:
         """Those of the buckets that nobody works on and that, as far as is known, are not queued; ascending."""
+
+    def in_work(self, box: Box) -> frozenset[int]:
+        """The buckets whose last holder has not released them, whether it works on them or died while it held them."""
 
     def state(self, box: Box) -> QueueState:
         """Length and age of the box's queue."""

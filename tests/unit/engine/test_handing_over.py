@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import Self
 
@@ -14,8 +15,8 @@ import pytest
 from boxengine.adapters.memory.pauses import MemoryPauses
 from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.adapters.system import SystemClock
-from boxengine.domain.box import Box
-from boxengine.domain.job import Job
+from boxengine.domain.box import Box, Storage
+from boxengine.domain.job import ANY_ID, Job
 from boxengine.engine.delivering import gathering, taking
 from boxengine.engine.delivering.idle import IdleThreads, Turn
 from boxengine.engine.delivering.keeper import LeaseKeeper
@@ -284,11 +285,11 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gathering, "PATIENCE", FOREVER)
 
 
-def quick(shop: Shop) -> Brief:
+def quick(shop: Shop, box: Box = BOX) -> Brief:
     """Makes a thread of the shop work on bucket 0 of a box, quickly."""
-    brief = Brief(BOX)
-    shop.processor._works[BOX.name] = brief  # type: ignore[index]  # nobody else changes it
-    shop.processor.dispatch(BOX, jobs(0))
+    brief = Brief(box)
+    shop.processor._works[box.name] = brief  # type: ignore[index]  # nobody else changes it
+    shop.processor.dispatch(box, jobs(0))
     assert eventually(lambda: brief.begun == [{0}])
     brief.go_on.release()
     assert eventually(lambda: not shop.processor.at_work.by_box())
@@ -553,3 +554,106 @@ def test_a_second_caller_queues_while_the_first_hands_over() -> None:
         assert shop.processor.dispatch(BOX, jobs(1)) == 1
         assert shop.queue.state(BOX).length == 1
         assert eventually(lambda: shop.work.begun == [{1}])
+
+
+# ── past the coordinator ─────────────────────────────────────────────────────────────────────────────
+
+LOG = replace(BOX, storage=Storage.LOG)
+
+
+class Asked:
+    """What the coordinator is asked for, in place of its ``seize``."""
+
+    def __init__(self, shop: Shop) -> None:
+        self.buckets: list[set[int]] = []
+        self._seize = shop.queue.seize
+        shop.queue.seize = self  # type: ignore[method-assign, assignment]
+
+    def __call__(self, box: Box, some: Sequence[Job], *, ttl: timedelta, left: bool = False) -> Hold | None:
+        self.buckets.append({job.bucket for job in some})
+        return self._seize(box, some, ttl=ttl, left=left)
+
+
+def known(shop: Shop) -> None:
+    """The worker is no longer young, and has just looked which buckets are in work."""
+    vacancies = shop.processor._taking._keeper.vacancies
+    vacancies._born = -FOREVER
+    vacancies.has(LOG, jobs(0))
+    vacancies.look()
+
+
+def written(shop: Shop, *buckets: int) -> None:
+    """The poller queues what writers have named."""
+    shop.processor.dispatch(LOG, [Job(bucket, 0, ANY_ID, named=True) for bucket in buckets])
+    shop.processor.hand_out()
+
+
+@pytest.fixture
+def log_shop() -> Iterator[Shop]:
+    with Shop(threads=3, boxes=(LOG,)) as shop:
+        yield shop
+
+
+def test_a_bucket_of_a_quick_log_that_a_writer_has_named_is_begun_before_the_coordinator_knows(log_shop: Shop) -> None:
+    brief = quick(log_shop, LOG)
+    known(log_shop)
+    asked = Asked(log_shop)
+    written(log_shop, 1)
+    assert eventually(lambda: brief.begun == [{0}, {1}])
+    assert log_shop.queue.in_work(LOG) == frozenset()
+    brief.go_on.release()
+    assert eventually(lambda: not log_shop.processor.at_work.by_box())
+    assert asked.buckets == []
+
+
+def test_the_second_batch_of_a_bucket_is_under_a_lease(log_shop: Shop) -> None:
+    brief = quick(log_shop, LOG)
+    known(log_shop)
+    brief.has_more = True
+    written(log_shop, 1)
+    assert eventually(lambda: brief.begun == [{0}, {1}])
+    brief.go_on.release()
+    assert eventually(lambda: brief.begun == [{0}, {1}, {1}])
+    assert log_shop.queue.in_work(LOG) == {1}
+    brief.open.set()
+    assert eventually(lambda: log_shop.queue.in_work(LOG) == frozenset())
+
+
+@pytest.mark.usefixtures("patient")
+def test_the_coordinator_is_asked_where_another_thread_is_at_work_on_the_box(log_shop: Shop) -> None:
+    quick(log_shop, LOG)
+    known(log_shop)
+    asked = Asked(log_shop)
+    hold = log_shop.queue.seize(LOG, jobs(7), ttl=timedelta(seconds=60))
+    assert hold is not None
+    log_shop.processor.at_work.begin(hold)
+    written(log_shop, 1)
+    assert eventually(lambda: asked.buckets == [{7}, {1}])
+
+
+def test_the_coordinator_is_asked_for_what_a_look_has_found(log_shop: Shop) -> None:
+    quick(log_shop, LOG)
+    known(log_shop)
+    asked = Asked(log_shop)
+    log_shop.processor.dispatch(LOG, jobs(1))
+    log_shop.processor.hand_out()
+    assert eventually(lambda: asked.buckets == [{1}])
+
+
+def test_the_coordinator_is_asked_where_the_last_batch_was_slow(log_shop: Shop) -> None:
+    known(log_shop)
+    asked = Asked(log_shop)
+    written(log_shop, 1)
+    assert eventually(lambda: asked.buckets == [{1}])
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_bucket_that_a_thread_has_in_hand_is_read_once_more_whoever_finds_it(log_shop: Shop) -> None:
+    brief = quick(log_shop, LOG)
+    known(log_shop)
+    written(log_shop, 1)
+    assert eventually(lambda: brief.begun == [{0}, {1}])
+    assert log_shop.processor.dispatch(LOG, jobs(1)) == 0
+    brief.go_on.release()
+    assert eventually(lambda: brief.begun == [{0}, {1}, {1}])
+    assert log_shop.queue.state(LOG).length == 0

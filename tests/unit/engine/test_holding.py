@@ -9,6 +9,7 @@ import pytest
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.queue import MemoryJobQueue
+from boxengine.domain.box import Box
 from boxengine.domain.job import Job
 from boxengine.engine.delivering.attended import Attended
 from boxengine.engine.delivering.holding import Holding
@@ -152,3 +153,182 @@ def test_what_the_coordinator_was_not_told_is_still_held_and_can_be_told_later(m
     again = case.queue.take([case.box], wait=timedelta(0), ttl=TTL, share=1)
     assert again is not None
     assert again.orphaned == frozenset()
+
+
+# ── holds that begin without leases ──────────────────────────────────────────────────────────────────
+
+
+class Bare:
+    """A holding of three buckets without leases."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.box = make_box(bucket_size=4)
+        self.queue = Meddled(clock=self.clock)
+        self.keeper = LeaseKeeper(self.queue, clock=self.clock, length=usual(TTL), longest=timedelta(minutes=3))
+        until = self.clock.monotonic() + TTL.total_seconds()
+        self.holding = Holding(Hold(self.box, "", self.jobs(0, 1, 2), until, frozenset({0, 1, 2})), self.queue, ttl=TTL)
+
+    @staticmethod
+    def jobs(*buckets: int) -> tuple[Job, ...]:
+        return tuple(Job(bucket, 0, (1,)) for bucket in buckets)
+
+    def taken_elsewhere(self, *buckets: int) -> Hold:
+        """Another worker has taken these from the queue."""
+        self.queue.push(self.box, self.jobs(*buckets))
+        hold = self.queue.take([self.box], wait=timedelta(0), ttl=TTL, share=1)
+        assert hold is not None
+        assert hold.buckets == set(buckets)
+        return hold
+
+    def queued(self) -> int:
+        return self.queue.state(self.box).length
+
+    def free(self) -> list[int]:
+        return self.queue.unattended(self.box, range(4))
+
+
+def test_buckets_that_are_done_without_leases_leave_no_trace() -> None:
+    bare = Bare()
+    assert bare.holding.release({0, 1, 2}) == frozenset()
+    assert bare.holding.buckets == frozenset()
+    assert (bare.free(), bare.queued(), bare.queue.in_work(bare.box)) == ([0, 1, 2, 3], 0, frozenset())
+
+
+def test_a_bucket_with_new_rows_is_kept_without_a_lease_until_it_is_secured() -> None:
+    bare = Bare()
+    bare.holding.want({1}, now=bare.clock.monotonic())
+    assert bare.holding.release({0, 1}) == {1}
+    assert bare.free() == [0, 1, 2, 3]
+    bare.holding.secure()
+    assert bare.holding.buckets == {1, 2}
+    assert bare.free() == [0, 3]
+    bare.holding.reading({1, 2})
+    assert bare.holding.release({1, 2}) == frozenset()
+    assert (bare.free(), bare.queue.in_work(bare.box)) == ([0, 1, 2, 3], frozenset())
+
+
+def test_leases_are_asked_for_once() -> None:
+    bare = Bare()
+    bare.holding.secure()
+    token = bare.holding.hold.token
+    bare.holding.secure()
+    assert bare.holding.hold.token == token != ""
+
+
+def test_a_bucket_that_another_has_taken_meanwhile_is_that_one_s_and_is_read_once_more() -> None:
+    bare = Bare()
+    other = bare.taken_elsewhere(1)
+    bare.holding.secure()
+    assert bare.holding.buckets == {0, 2}
+    assert bare.queue.give_way(other, {1}) == {1}
+
+
+def test_a_bucket_that_was_refused_to_another_and_has_more_rows_is_taken_over() -> None:
+    bare = Bare()
+    bare.queue.give_way(bare.taken_elsewhere(1), {1})
+    bare.holding.secure()
+    assert bare.holding.buckets == {0, 1, 2}
+
+
+def test_a_bucket_that_was_refused_to_another_is_queued_when_it_is_done() -> None:
+    bare = Bare()
+    bare.queue.give_way(bare.taken_elsewhere(1), {1})
+    bare.holding.release({0, 1, 2})
+    assert bare.queued() == 1
+    assert 1 not in bare.queue.in_work(bare.box)
+
+
+def test_a_bucket_that_was_refused_to_another_is_queued_when_it_is_handed_back() -> None:
+    bare = Bare()
+    bare.queue.give_way(bare.taken_elsewhere(1), {1})
+    bare.holding.hand_back(bare.jobs(0, 1, 2))
+    assert bare.queued() == 3
+    assert bare.holding.buckets == frozenset()
+
+
+def test_buckets_that_are_left_have_their_pause_as_if_they_had_been_leased() -> None:
+    bare = Bare()
+    bare.holding.leave({0, 1})
+    assert bare.holding.buckets == {2}
+    assert bare.free() == [3]
+    assert bare.queue.in_work(bare.box) == {2}
+
+
+def test_a_bucket_that_the_database_refused_waits_for_whoever_has_it() -> None:
+    bare = Bare()
+    other = bare.taken_elsewhere(1)
+    assert bare.holding.give_way({1}) == frozenset()
+    assert bare.holding.buckets == {0, 2}
+    assert bare.queue.release(other, {1}) == {1}, "whoever has it reads it once more"
+
+
+def test_a_bucket_of_which_a_worker_died_is_left_to_those_who_take_care() -> None:
+    bare = Bare()
+    dead = bare.taken_elsewhere(1)
+    bare.clock.advance(2 * TTL)
+    bare.holding.secure()
+    assert bare.holding.buckets == {0, 2}
+    assert dead.token != bare.holding.hold.token
+    bare.holding.release({0, 2})
+    bare.clock.advance(2 * TTL)
+    hold = bare.queue.seize(bare.box, bare.jobs(1), ttl=TTL)
+    assert hold is not None
+    assert hold.orphaned == {1}
+
+
+def test_a_batch_that_takes_long_is_leased_by_the_keeper() -> None:
+    bare = Bare()
+    with bare.keeper.keeping(bare.holding):
+        bare.keeper.turn()
+        assert bare.free() == [3]
+        bare.clock.advance(TTL * 0.9)
+        bare.keeper.turn()
+        bare.clock.advance(TTL * 0.9)
+        assert bare.free() == [3], "renewed like any other"
+        assert bare.holding.valid_until > bare.clock.monotonic()
+        assert bare.holding.release({0, 1, 2}) == frozenset()
+    assert bare.free() == [0, 1, 2, 3]
+
+
+def test_a_batch_that_takes_long_ends_where_another_has_a_lease() -> None:
+    bare = Bare()
+    bare.taken_elsewhere(1)
+    with bare.keeper.keeping(bare.holding):
+        bare.keeper.turn()
+    assert bare.holding.valid_until < bare.clock.monotonic()
+    assert bare.holding.buckets == {0, 2}
+
+
+class Between(MemoryJobQueue):
+    """Lets something happen while leases are asked for, after the server has given them."""
+
+    meanwhile: Callable[[], object] = staticmethod(lambda: None)
+
+    def seize(self, box: Box, jobs: Sequence[Job], *, ttl: timedelta, left: bool = False) -> Hold | None:
+        hold, meanwhile = super().seize(box, jobs, ttl=ttl, left=left), self.meanwhile
+        self.meanwhile = lambda: None
+        meanwhile()
+        return hold
+
+
+def test_what_is_let_go_while_the_keeper_asks_for_its_leases_is_free_to_be_read_once_more() -> None:
+    bare = Bare()
+    bare.holding._queue = queue = Between(clock=bare.clock)
+    queue.meanwhile = lambda: bare.holding.release({0, 1})
+    assert bare.holding.renew(ttl=TTL) == frozenset()
+    assert bare.holding.buckets == {2}
+    assert queue.in_work(bare.box) == {2}
+    again = queue.take([bare.box], wait=timedelta(0), ttl=TTL, share=1)
+    assert again is not None
+    assert again.buckets == {0, 1}
+
+
+def test_what_is_secured_while_the_keeper_asks_goes_back_into_the_queue() -> None:
+    bare = Bare()
+    bare.holding._queue = queue = Between(clock=bare.clock)
+    queue.meanwhile = bare.holding.secure
+    assert bare.holding.renew(ttl=TTL) == frozenset()
+    assert bare.holding.buckets == frozenset()
+    assert queue.state(bare.box).length == 3
+    assert queue.in_work(bare.box) == frozenset()

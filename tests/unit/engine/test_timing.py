@@ -15,6 +15,7 @@ BROKEN: list[dict[str, float]] = [
     {"fresh": 0.6},
     {"new": 1.5},
     {"stale": 4.0},
+    {"by_lease": 1.0},
     {"unnoticed": 1.4},
     {"quick_again": 1.0},
     {"longest_lease": 3.0},
