@@ -127,6 +127,8 @@ class Tenure:
     until: float
     let_go: set[int] = field(default_factory=set)
     """Buckets that its worker has begun to let go of."""
+    refused: set[int] = field(default_factory=set)
+    """Buckets that the database has refused it."""
 
 
 class QueueSide(RedisSide):
@@ -167,8 +169,7 @@ class QueueSide(RedisSide):
 
     def give_way(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
         kept: frozenset[int] = self._real.give_way(hold, buckets)
-        if self._scheduler.current is not None:
-            self._scheduler.current.context["refused"] -= kept
+        self._tenures[hold.token].refused -= kept
         self._record.ways["free again"] += len(kept)
         return kept
 
@@ -201,7 +202,7 @@ class QueueSide(RedisSide):
             tenure = Tenure(f"{strand.name} at {self._record.step}", hold.valid_until)
             self._without_leases.append((hold, tenure))
             self._note("begins without leases", replace(hold, token=tenure.token))
-        strand.context.update(tenure=tenure, refused=set())
+        strand.context.update(tenure=tenure)
 
     def _leased_later(self, jobs: Sequence[Job], had: Hold | None) -> None:
         """A hold that began without leases has asked for them: its own jobs were named."""
@@ -209,13 +210,15 @@ class QueueSide(RedisSide):
             if not any(job is own for job in jobs for own in hold.jobs):
                 continue
             self._record.ways["asks for leases later"] += 1
-            if had is None or had.orphaned or had.buckets != {job.bucket for job in jobs}:
-                tenure.until = OVER
-            else:
-                tenure.token, tenure.until = had.token, had.valid_until
             if had is not None:
-                self._tenures[had.token] = tenure
-            self._without_leases.remove((hold, tenure))
+                whole = not had.orphaned and had.buckets == {job.bucket for job in jobs}
+                strand = self._scheduler.current
+                # The lease keeper keeps all or nothing; the drain goes on with what it gets.
+                if whole or (strand is not None and not strand.name.endswith("keeper")):
+                    tenure.token, tenure.until = had.token, had.valid_until
+                    tenure.refused -= had.buckets
+                    self._tenures[had.token] = tenure
+                    self._without_leases.remove((hold, tenure))
             return
 
 
@@ -267,7 +270,7 @@ class ClaimsSide:
                 items=[item.id for item in claim.items],
             )
             self._record.claims.append(known)
-            refused = strand.context["refused"]
+            refused = strand.context["tenure"].refused
             known.asked_again = not refused.isdisjoint(buckets)
             refused |= claim.refused
             self._record.note(

@@ -58,7 +58,7 @@ def partition_judged_by_one_row(patch: Surgery) -> None:
     patch.setattr(SharedLog, "_is_passed_by_all", lambda self, rows: any(is_passed(self, [each]) for each in rows))
 
 
-@breaks(Promise.ONCE, only=(REWOUND,), first=12_287)
+@breaks(Promise.ONCE, only=(REWOUND,), first=13_091)
 def everybody_is_sent_back(patch: Surgery) -> None:
     """A person sends one subscription back, and all of them deliver once more."""
     back = MemoryLog.send_back

@@ -1,7 +1,9 @@
 """What is left of a hold: the leases that its drain still has, and until when.
 
 A hold may begin without leases: ``Vacancies`` says which. Its first batch needs none, because the database's lock decides who
-works on a bucket. Whatever is left after that batch is leased, and so is a batch that takes long.
+works on a bucket. Whatever is left after that batch is leased, and so is a batch that takes long. Where others have taken such
+a bucket meanwhile, whoever is refused it by the database must read it once more when the other has finished, or rows that were
+committed in between would wait until a lease has run out.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ class Holding:
     """The state of one hold. The drain lets buckets go; the lease keeper, in its own thread, reports what a renewal came to.
 
     A bucket that is being let go may look lost to a renewal under way at the same moment. It is not: nobody else can have
-    the bucket before this holding has finished with it.
+    its lease before this holding has let it go.
     """
 
     def __init__(self, hold: Hold, queue: JobQueue, *, ttl: timedelta = timedelta(seconds=TIMING.lease)) -> None:
@@ -36,6 +38,10 @@ class Holding:
         self._ttl = ttl
         self._asking = False
         """Whether a thread asks for the leases of a hold that began without."""
+        self._read_without_leases = False
+        """Whether the batch under way, or the last one, began without leases."""
+        self.done_without_leases: frozenset[int] = frozenset()
+        """Buckets that were empty before the coordinator was asked for them."""
         self._letting_go: frozenset[int] = frozenset()
         self._wanted: frozenset[int] = frozenset()
         """Buckets with rows that the drain may not have read: it was told of them after it had begun its last batch."""
@@ -86,6 +92,7 @@ class Holding:
         """A batch begins that sees every row committed in these buckets so far."""
         with self._lock:
             self._wanted -= frozenset(buckets)
+            self._read_without_leases = not self._hold.leased
 
     def release(self, buckets: Collection[int]) -> frozenset[int]:
         """Frees these leases; returns the buckets wanted again, which stay held."""
@@ -94,6 +101,7 @@ class Holding:
             self._letting_go = going = frozenset(buckets) - wanted
         try:
             if going and self._dropped_without_leases(going):
+                self.done_without_leases |= going
                 self._queue.finish(self.box, self._jobs_of(going))
             elif going:
                 wanted |= (kept := self._queue.release(self._hold, going))
@@ -134,8 +142,10 @@ class Holding:
         The leases of the others run out by themselves, or end when that somebody has finished.
         """
         self.secure()
-        left = self.buckets.intersection(buckets) - self._hold.orphaned
-        kept = self._queue.give_way(self._hold, left) if left else frozenset[int]()
+        held = self.buckets.intersection(buckets) - self._hold.orphaned
+        # Without a lease, nobody could tell this holding that the other has finished. Now that it has one, it looks again.
+        again = self._read_without_leases or not held
+        kept = held if again else self._queue.give_way(self._hold, held)
         self._drop(frozenset(buckets) - kept)
         return kept
 
@@ -144,7 +154,7 @@ class Holding:
         if self._hold.leased or not self.buckets:
             return
         own = self._hold
-        lost = self._lease(self._ttl)
+        lost = self._lease(self._ttl, partly=True)
         if lost:
             self._drop(lost)
             self._queue.finish(self.box, [job for job in own.jobs if job.bucket in lost])
@@ -154,11 +164,17 @@ class Holding:
 
     # ── what the lease keeper does ───────────────────────────────────────────────────────────────────
 
-    def renew(self, *, ttl: timedelta) -> frozenset[int]:
-        """Renews the leases, or asks for those of a hold that began without; returns the buckets whose lease was lost."""
-        if self._hold.leased:
-            return self._queue.extend(self._hold, ttl=ttl)
-        return self._lease(ttl) or frozenset()
+    def renew(self, *, ttl: timedelta) -> frozenset[int] | None:
+        """Renews the leases and returns the buckets whose lease was lost.
+
+        For a hold that began without leases, it asks for them. None where it does not get them all, and the batch under way
+        goes on without: whoever has one of these buckets is refused it by the database.
+        """
+        hold = self._hold
+        if hold.leased:
+            return self._queue.extend(hold, ttl=ttl)
+        self._lease(ttl, partly=False)
+        return frozenset() if self._hold.leased else None
 
     def renewed(self, lost: Collection[int], *, until: float) -> None:
         """A renewal was answered.
@@ -191,8 +207,12 @@ class Holding:
             self._hold = replace(self._hold, buckets=self.buckets - buckets)
             return True
 
-    def _lease(self, ttl: timedelta) -> frozenset[int] | None:
-        """Asks for the leases of all buckets; returns those that others have. None: another thread is asking."""
+    def _lease(self, ttl: timedelta, *, partly: bool) -> frozenset[int] | None:
+        """Asks for the leases of all buckets; returns those that others have. None: another thread is asking.
+
+        Args:
+            partly: whether to keep what it gets where that is not all.
+        """
         with self._lock:
             if self._asking or self._hold.leased:
                 return None
@@ -202,10 +222,13 @@ class Holding:
             # Those whose last holder died are as good as lost: the next holder is to work on them with care.
             usable = frozenset[int]() if had is None else had.buckets - had.orphaned
             with self._lock:
-                kept, lost = self.buckets & usable, self.buckets - usable
-                if had is not None:
+                lost = self.buckets - usable
+                kept = self.buckets & usable if partly or not lost else frozenset[int]()
+                if had is not None and (kept or partly):
                     self._hold = replace(had, buckets=self.buckets)
-                    self.valid_until = self.valid_until if self.valid_until == OVER else had.valid_until
+                    self.valid_until = had.valid_until
+                    # Rows may have been wanted of whoever had left one of these leases.
+                    self._wanted |= kept
         finally:
             self._asking = False
         if had is not None:

@@ -71,5 +71,6 @@ class LeaseKeeper:
             lost = holding.renew(ttl=ttl)
         except QueueUnavailable:
             return  # the leases run out, the drain stops between two items, and nothing is lost
-        self._length.measured(self._clock.monotonic() - before)
-        holding.renewed(lost, until=before + ttl.total_seconds())
+        if lost is not None:
+            self._length.measured(self._clock.monotonic() - before)
+            holding.renewed(lost, until=before + ttl.total_seconds())

@@ -136,7 +136,8 @@ class Processor:
                 ending = self._drained(hold, drain)
             self._outages.worked(f"box {box.name}", began=started)
         except QueueUnavailable:
-            self._taking.leave_later(drain.holding)
+            if drain.holding.hold.leased:
+                self._taking.leave_later(drain.holding)
             raise
         except BaseException as error:  # one box's database or code must not stop the others
             if ends_the_worker(error):
@@ -146,6 +147,7 @@ class Processor:
             with suppress(QueueUnavailable):
                 drain.holding.leave_all()
         finally:
+            self._keeper.vacancies.free(box, drain.holding.done_without_leases)
             self._taking.end(hold)
             seconds = self._clock.monotonic() - started
             self._observer.see(HoldEnded(box, sorted(hold.buckets), ending, seconds=seconds))

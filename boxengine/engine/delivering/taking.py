@@ -238,7 +238,7 @@ class Taking:
         if (
             not self.gathering.suffices(box)
             or self.at_work.by_box()[box.name]
-            or not self._keeper.vacancies.has(box, jobs)
+            or not self._keeper.vacancies.take(box, jobs)
         ):
             return None
         until = self._clock.monotonic() + self._keeper.ttl.total_seconds()

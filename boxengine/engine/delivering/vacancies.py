@@ -9,8 +9,9 @@ Leases have a second purpose. A worker that dies leaves them behind, and the nex
 (``care``). Three rules keep that:
 
 - A bucket of which a worker died is begun under a lease.
-- So is a bucket that a look at the store has found. That is how the rows of a worker that died are found.
-- So is every bucket in a worker's first seconds, or an item that ends each worker at once would never leave a mark.
+- So is a bucket that a look at the store has found. That is how the rows of a worker that died are found, unless another hint
+  comes first.
+- So is every bucket in a worker's first seconds. An item that ends each worker at once then leaves its mark all the same.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ class _Known:
     box: Box
     asked: float
     """When somebody last wanted to know (monotonic, as all times here)."""
-    in_work: frozenset[int] = frozenset()
-    """Buckets that somebody works on, or died of."""
+    vacant: frozenset[int] = frozenset()
+    """Buckets that nobody works on, waits with, or died of."""
     looked: float = float("-inf")
 
 
@@ -64,28 +65,35 @@ class Vacancies:
         self._known: dict[str, _Known] = {}
         """By box name."""
 
-    def has(self, box: Box, jobs: Sequence[Job]) -> bool:
-        """Whether these buckets may be begun without leases. False where that is not known yet; the next look finds out."""
+    def take(self, box: Box, jobs: Sequence[Job]) -> bool:
+        """Whether these buckets may be begun without leases, this once. If that is not known yet, the next look finds out."""
         if box.storage not in self._storages:
             return False
         now = self._clock.monotonic()
-        known = self._known.get(box.name)
-        if known is None:
-            self._known[box.name] = _Known(box, now)
-            return False
+        known = self._known.setdefault(box.name, _Known(box, now))
         known.asked, lease = now, self._length.ttl.total_seconds()
-        return (
-            now - self._born >= self._timing.by_lease * lease
-            and now - known.looked < lease
-            and all(job.named and job.bucket not in known.in_work for job in jobs)
-        )
+        young, old = now - self._born < self._timing.by_lease * lease, now - known.looked >= lease
+        buckets = frozenset(job.bucket for job in jobs)
+        if young or old or not all(job.named for job in jobs) or not buckets <= known.vacant:
+            return False
+        known.vacant -= buckets
+        return True
+
+    def free(self, box: Box, buckets: Collection[int]) -> None:
+        """These were taken, and are done. What failed stays taken until the next look, which sees its pause."""
+        if buckets:
+            self._known[box.name].vacant |= frozenset(buckets)
 
     def look(self) -> None:
-        """Asks which buckets are in work, in the boxes that somebody asked about lately."""
-        now = self._clock.monotonic()
-        for known in list(self._known.values()):
-            if now - known.asked < self._timing.asked_lately:
-                try:
-                    known.in_work, known.looked = self._queue.in_work(known.box), now
-                except QueueUnavailable:
-                    return  # what is known grows too old to be used
+        """Asks what is vacant in the boxes that somebody asked about lately. If that takes long, the next look goes on."""
+        began = self._clock.monotonic()
+        lately = [known for known in list(self._known.values()) if began - known.asked < self._timing.asked_lately]
+        for known in sorted(lately, key=lambda each: each.looked):
+            now = self._clock.monotonic()
+            if now - began > self._timing.unnoticed:
+                return
+            try:
+                free = frozenset(self._queue.unattended(known.box, known.box.buckets))
+                known.vacant, known.looked = free - self._queue.in_work(known.box), now
+            except QueueUnavailable:
+                return  # what is known grows too old to be used

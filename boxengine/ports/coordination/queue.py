@@ -44,7 +44,7 @@ class QueueState:
 
 
 class JobQueue(Protocol):
-    """Jobs of all boxes: at most one for each bucket, either queued or being worked on.
+    """Jobs of all boxes: at most one for each bucket, either queued or being worked on under a lease.
 
     May lose anything at any time without harm: rows stay pending and are polled again. Every method raises
     ``QueueUnavailable`` if the server does not answer.

@@ -578,7 +578,7 @@ def known(shop: Shop) -> None:
     """The worker is no longer young, and has just looked which buckets are in work."""
     vacancies = shop.processor._taking._keeper.vacancies
     vacancies._born = -FOREVER
-    vacancies.has(LOG, jobs(0))
+    vacancies.take(LOG, jobs(0))
     vacancies.look()
 
 
@@ -645,6 +645,42 @@ def test_the_coordinator_is_asked_where_the_last_batch_was_slow(log_shop: Shop) 
     asked = Asked(log_shop)
     written(log_shop, 1)
     assert eventually(lambda: asked.buckets == [{1}])
+
+
+def test_a_bucket_is_begun_like_this_as_often_as_all_goes_well(log_shop: Shop) -> None:
+    brief = quick(log_shop, LOG)
+    known(log_shop)
+    asked = Asked(log_shop)
+    brief.open.set()
+    for number in range(3):
+        written(log_shop, 1)
+        assert eventually(lambda: len(brief.begun) == 2 + number and not log_shop.processor.at_work.by_box())  # noqa: B023
+    assert asked.buckets == []
+
+
+class Broken:
+    """``Work`` that fails."""
+
+    def __init__(self, box: Box) -> None:
+        self.box = box
+        self.begun = 0
+        self.open = threading.Event()
+
+    def run(self, _errand: Errand) -> Report:
+        self.begun += 1
+        raise RuntimeError("the database is away")
+
+
+def test_a_bucket_whose_batch_failed_has_its_pause_though_it_is_named_again(log_shop: Shop) -> None:
+    quick(log_shop, LOG)
+    known(log_shop)
+    broken = Broken(LOG)
+    log_shop.processor._works[LOG.name] = broken  # type: ignore[index]  # nobody else changes it
+    for _ in range(2):
+        written(log_shop, 1)
+        assert eventually(lambda: not log_shop.processor.at_work.by_box())
+        log_shop.processor._taking._keeper.vacancies.look()
+    assert broken.begun == 1
 
 
 @pytest.mark.usefixtures("patient")

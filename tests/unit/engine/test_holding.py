@@ -258,6 +258,7 @@ def test_buckets_that_are_left_have_their_pause_as_if_they_had_been_leased() -> 
 def test_a_bucket_that_the_database_refused_waits_for_whoever_has_it() -> None:
     bare = Bare()
     other = bare.taken_elsewhere(1)
+    bare.holding.reading({1})
     assert bare.holding.give_way({1}) == frozenset()
     assert bare.holding.buckets == {0, 2}
     assert bare.queue.release(other, {1}) == {1}, "whoever has it reads it once more"
@@ -287,16 +288,41 @@ def test_a_batch_that_takes_long_is_leased_by_the_keeper() -> None:
         bare.clock.advance(TTL * 0.9)
         assert bare.free() == [3], "renewed like any other"
         assert bare.holding.valid_until > bare.clock.monotonic()
+        assert bare.holding.release({0, 1, 2}) == {0, 1, 2}, "once more: somebody may have wanted them before"
+        bare.holding.reading({0, 1, 2})
         assert bare.holding.release({0, 1, 2}) == frozenset()
     assert bare.free() == [0, 1, 2, 3]
 
 
-def test_a_batch_that_takes_long_ends_where_another_has_a_lease() -> None:
+def test_a_batch_that_takes_long_goes_on_without_leases_where_another_has_one_and_tells_it_at_the_end() -> None:
     bare = Bare()
-    bare.taken_elsewhere(1)
+    other = bare.taken_elsewhere(1)
     with bare.keeper.keeping(bare.holding):
         bare.keeper.turn()
-    assert bare.holding.valid_until < bare.clock.monotonic()
+        assert bare.holding.buckets == {0, 1, 2}
+        assert bare.holding.valid_until > bare.clock.monotonic()
+        assert bare.free() == [0, 2, 3]
+        bare.holding.release({0, 1, 2})
+    assert bare.queue.give_way(other, {1}) == {1}
+
+
+def test_rows_that_others_wanted_of_a_lease_that_was_left_are_read_by_whoever_takes_it_over() -> None:
+    bare = Bare()
+    bare.queue.give_way(bare.taken_elsewhere(1), {1})
+    assert bare.queue.push(bare.box, bare.jobs(1)) == 0
+    with bare.keeper.keeping(bare.holding):
+        bare.keeper.turn()
+    assert 1 in bare.holding.release({0, 1, 2})
+
+
+def test_a_bucket_that_was_refused_without_a_lease_is_read_again_under_one() -> None:
+    """The other may have finished in the meantime, and knew of nobody whom to tell."""
+    bare = Bare()
+    bare.holding.reading({0, 1})
+    assert bare.holding.give_way({1}) == {1}
+    assert bare.holding.buckets == {0, 1, 2}
+    bare.holding.reading({1})
+    assert bare.holding.give_way({1}) == frozenset(), "now it waits"
     assert bare.holding.buckets == {0, 2}
 
 
@@ -328,7 +354,7 @@ def test_what_is_secured_while_the_keeper_asks_goes_back_into_the_queue() -> Non
     bare = Bare()
     bare.holding._queue = queue = Between(clock=bare.clock)
     queue.meanwhile = bare.holding.secure
-    assert bare.holding.renew(ttl=TTL) == frozenset()
+    assert bare.holding.renew(ttl=TTL) is None
     assert bare.holding.buckets == frozenset()
     assert queue.state(bare.box).length == 3
     assert queue.in_work(bare.box) == frozenset()
