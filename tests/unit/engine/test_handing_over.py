@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -693,3 +694,25 @@ def test_a_bucket_that_a_thread_has_in_hand_is_read_once_more_whoever_finds_it(l
     brief.go_on.release()
     assert eventually(lambda: brief.begun == [{0}, {1}, {1}])
     assert log_shop.queue.state(LOG).length == 0
+
+
+def test_a_bucket_for_which_no_lease_could_be_had_is_not_leased_after_the_outage() -> None:
+    shop = Shop(threads=1, boxes=(LOG,))
+    brief = Brief(LOG)
+    brief.has_more = True
+    brief.go_on.release()
+    shop.processor._works[LOG.name] = brief  # type: ignore[index]  # nobody else changes it
+    seize = shop.queue.seize
+
+    def away(*_args: object, **_options: object) -> Hold | None:
+        raise QueueUnavailable("no answer")
+
+    shop.queue.seize = away  # type: ignore[method-assign]
+    hold = Hold(LOG, "", tuple(jobs(1)), time.monotonic() + FOREVER, frozenset({1}))
+    shop.processor._taking._begin(hold)
+    with pytest.raises(QueueUnavailable):
+        shop.processor._work(hold)
+    shop.queue.seize = seize  # type: ignore[method-assign]
+    shop.queue.stopped.set()
+    shop.processor.turn()
+    assert shop.queue.unattended(LOG, [1]) == [1]
