@@ -1,6 +1,6 @@
 """Buckets that a thread may begin to work on before the coordinator has given it a lease.
 
-A fresh item waits for everything that stands between its commit and its transport. asking for a lease is a fifth of that, and
+A fresh item waits for everything that stands between its commit and its transport. Asking for a lease is a fifth of that, and
 decides nothing: the database's lock says who works on a bucket. So a worker that has reason to think that nobody is at a bucket
 does not ask. If it is wrong, one of the two is refused by the database, and reads the bucket when the other has finished
 (``JobQueue.finish``, ``JobQueue.give_way``).
