@@ -22,9 +22,10 @@ from boxengine.engine.observation import NullObserver
 
 RATE = 20
 """Items per second."""
-WARM_UP = 120
-"""The first items of each round are not counted: they open connections and prepare statements, and the worker is in its first
-seconds, in which it works by leases alone."""
+WARM_UP = 10
+"""The first items of each round are not counted: they open connections and prepare statements."""
+FIRST_SECONDS = 120
+"""The same of a log, so many that its worker is past its first seconds, in which it works by leases alone."""
 PUNCH: Mapping[str, Mapping[str, Any]] = {"bench.works.latency.Punch": {}}
 """The transport."""
 FLOOR = "LISTEN/NOTIFY by hand"
@@ -35,8 +36,12 @@ _CLOCKS: dict[int, Clock] = {}
 class Clock:
     """When each item's commit began and when it reached the transport."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, warm_up: int) -> None:
+        """Args:
+        count: of all items, with those of the warm-up.
+        """
         self._count = count
+        self._warm_up = warm_up
         self._committed: dict[str, float] = {}
         self._arrived: dict[str, float] = {}
         self._all = threading.Event()
@@ -59,7 +64,7 @@ class Clock:
         """
         if not self._all.wait(timeout=60):
             raise TimeoutError(f"{self._count - len(self._arrived)} items never reached the transport")
-        return [(self._arrived[key] - self._committed[key]) * 1000 for key in list(self._committed)[WARM_UP:]]
+        return [(self._arrived[key] - self._committed[key]) * 1000 for key in list(self._committed)[self._warm_up :]]
 
 
 class Punch:
@@ -72,7 +77,7 @@ class Punch:
 
 def latency(stand: Stand) -> list[Line]:
     """Commit to transport at 20 items/s, out of a table and out of a log, against LISTEN/NOTIFY by hand."""
-    count = stand.scale.pick(200, 100) + WARM_UP
+    count = stand.scale.pick(200, 100)
     with (
         stand.site(buckets=256, transport=PUNCH) as table,
         stand.site(buckets=256, transport=PUNCH, box_options={"storage": "log"}) as log,
@@ -90,7 +95,8 @@ def latency(stand: Stand) -> list[Line]:
         for _ in range(stand.scale.rounds):
             for name, (site, program) in programs.items():
                 store = connect_store(site.boxes.resolved.settings)
-                measured[name].append(_round(site, store.engine, count, program))
+                warm_up = FIRST_SECONDS if site is log else WARM_UP
+                measured[name].append(_round(site, store.engine, count, program, warm_up=warm_up))
                 store.close()
     bars = {"p50": (0.50, 2.5), "p99": (0.99, 10.0)}
     return [_line(storage, name, *bars[name], measured) for storage in ("table", "log") for name in bars]
@@ -100,7 +106,7 @@ def run_round(site: Site, count: int) -> list[float]:
     """Milliseconds from commit to transport for each of this many items, with a worker in this process."""
     store = connect_store(site.boxes.resolved.settings)
     try:
-        return _round(site, store.engine, count + WARM_UP, lambda: _worker(site))
+        return _round(site, store.engine, count, lambda: _worker(site), warm_up=WARM_UP)
     finally:
         store.close()
 
@@ -113,12 +119,12 @@ def _worker(site: Site) -> Iterator[None]:
 
 
 def _round(
-    site: Site, engine: Engine, count: int, program: Callable[[], AbstractContextManager[object]]
+    site: Site, engine: Engine, count: int, program: Callable[[], AbstractContextManager[object]], *, warm_up: int
 ) -> list[float]:
     site.table().fill(0)
-    clock = _CLOCKS[0] = Clock(count)
+    clock = _CLOCKS[0] = Clock(warm_up + count, warm_up=warm_up)
     with program():
-        _write(site, engine, clock, count)
+        _write(site, engine, clock, warm_up + count)
         return clock.milliseconds()
 
 

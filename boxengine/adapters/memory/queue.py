@@ -134,7 +134,7 @@ class MemoryJobQueue:
             self._leave(self._lane(hold.box), hold, buckets)
 
     def give_way(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
-        """Leaves these buckets; returns those wanted again, which stay."""
+        """Leaves these buckets; returns those with which somebody else has finished, which stay."""
         asked = frozenset(buckets)
         with self._changed:
             lane = self._lane(hold.box)

@@ -101,7 +101,7 @@ class BucketLeases:
             self._leave(keys=[keys.in_work(hold.box)], args=[hold.token, *buckets])
 
     def give_way(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
-        """Leaves these buckets; returns those wanted again, which stay."""
+        """Leaves these buckets; returns those with which somebody else has finished, which stay."""
         arguments: Arguments = [hold.token, keys.bucket_lease_prefix(hold.box), *buckets]
         with translated("give way"):
             return frozenset(

@@ -28,7 +28,7 @@ def wanted(box: Box) -> str:
 
 
 def in_work(box: Box) -> str:
-    """The hash from bucket to the token of the holder that took it and has not released it."""
+    """The hash from bucket to the token of the holder that took it and has not released it; see ``queue_scripts`` for a "!"."""
     return f"{box.namespace}boxengine:in_work:{box.name}"
 
 

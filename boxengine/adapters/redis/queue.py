@@ -149,7 +149,7 @@ class RedisJobQueue:
             self._tried([hold.box], partial(self._hand_back, keys=_keys(hold.box), args=arguments))
 
     def give_way(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
-        """Leaves these buckets; returns those wanted again, which stay."""
+        """Leaves these buckets; returns those with which somebody else has finished, which stay."""
         return self._leases.give_way(hold, buckets)
 
     def finish(self, box: Box, jobs: Sequence[Job]) -> None:

@@ -34,6 +34,8 @@ class Holding:
         ttl: how long leases last that are asked for later.
         """
         self._hold = hold
+        self._jobs = hold.jobs
+        """Those that brought the buckets here."""
         self._queue = queue
         self._ttl = ttl
         self._asking = False
@@ -124,13 +126,13 @@ class Holding:
 
         Orphaned buckets are not reported, so the next holder is careful too.
         """
-        if buckets:
-            self.secure()
+        if not buckets:
+            return
+        self.secure()
         left = frozenset(buckets) - self._hold.orphaned
         if left:
             self._queue.leave(self._hold, left)
-        if buckets:
-            self._drop(frozenset(buckets))
+        self._drop(frozenset(buckets))
 
     def leave_all(self) -> None:
         """The same for whatever is still held."""
@@ -153,11 +155,10 @@ class Holding:
         """Asks for the leases of a hold that began without. Those that it does not get are not held any more."""
         if self._hold.leased or not self.buckets:
             return
-        own = self._hold
         lost = self._lease(self._ttl, partly=True)
         if lost:
             self._drop(lost)
-            self._queue.finish(self.box, [job for job in own.jobs if job.bucket in lost])
+            self._queue.finish(self.box, self._jobs_of(lost))
         elif lost is None and not self._hold.leased:
             # The lease keeper asks at this moment. It frees what it gets for buckets that are no longer held.
             self.hand_back(self._jobs_of(self.buckets))
@@ -196,8 +197,7 @@ class Holding:
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────
 
     def _jobs_of(self, buckets: Collection[int]) -> list[Job]:
-        """The jobs that brought these buckets here."""
-        return [job for job in self._hold.jobs if job.bucket in buckets]
+        return [job for job in self._jobs if job.bucket in buckets]
 
     def _dropped_without_leases(self, buckets: frozenset[int]) -> bool:
         """Whether there are no leases to free: then these buckets are not held any more."""

@@ -168,8 +168,8 @@ class Taking:
 
     def _take_gathered(self) -> Hold | None:
         """What was gathered of one box."""
-        while (found := self.gathering.take()) is not None:
-            box, jobs = found[0], self._unattended(*found)
+        while (found := self._gathered()) is not None:
+            box, jobs = found
             try:
                 if self._stopping.is_set() or self._pauses.paused(box) or not self._open_boxes([box]):
                     self._queue.push(box, jobs)
@@ -186,9 +186,9 @@ class Taking:
 
     def _hand_out_next(self) -> None:
         """What was gathered of one box."""
-        if (found := self.gathering.take()) is None:
+        if (found := self._gathered()) is None:
             return
-        box, jobs = found[0], self._unattended(*found)
+        box, jobs = found
         if not jobs:
             return
         try:
@@ -205,6 +205,10 @@ class Taking:
     def _begin(self, hold: Hold, *, asked: float | None = None) -> None:
         self.at_work.begin(hold)
         self.gathering.begin(hold, asked=asked)
+
+    def _gathered(self) -> tuple[Box, Sequence[Job]] | None:
+        found = self.gathering.take()
+        return found and (found[0], self._unattended(*found))
 
     def _unattended(self, box: Box, jobs: Sequence[Job]) -> Sequence[Job]:
         """The jobs whose buckets no thread of this process has in hand.

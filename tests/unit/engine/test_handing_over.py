@@ -696,6 +696,22 @@ def test_a_bucket_that_a_thread_has_in_hand_is_read_once_more_whoever_finds_it(l
     assert log_shop.queue.state(LOG).length == 0
 
 
+def test_what_was_gathered_of_a_bucket_in_hand_goes_to_no_other_thread_though_the_first_one_takes_long(
+    log_shop: Shop,
+) -> None:
+    brief = quick(log_shop, LOG)
+    known(log_shop)
+    written(log_shop, 1)
+    assert eventually(lambda: brief.begun == [{0}, {1}])
+    gathering_of_shop = log_shop.processor._taking.gathering
+    gathering_of_shop.put_back(LOG, jobs(1))
+    assert eventually(gathering_of_shop.is_due)
+    log_shop.processor.hand_out()
+    assert log_shop.queue.in_work(LOG) == frozenset()
+    brief.go_on.release()
+    assert eventually(lambda: brief.begun == [{0}, {1}, {1}])
+
+
 def test_a_bucket_for_which_no_lease_could_be_had_is_not_leased_after_the_outage() -> None:
     shop = Shop(threads=1, boxes=(LOG,))
     brief = Brief(LOG)
