@@ -67,10 +67,10 @@ def test_doctor_names_a_box_that_is_left_between_the_two(box: Bench, by: Storage
 
     assert findings() == []
     box.bring_to(Stage.BOTH)
-    command = f"boxengine db convert order_item --to {by.value} --finish"
-    other = {TABLE: LOG, LOG: TABLE}[by].value
-    instead = f"Or deploy storage: {other} first, and finish with --to {other}."
-    assert findings() == [f"Once storage: {by.value} is deployed everywhere: {command}. {instead}"]
+    finish = "everywhere, then run boxengine db convert order_item --to"
+    assert findings() == [
+        f"To a log: set storage: log {finish} log --finish. To a table: set storage: table {finish} table --finish."
+    ]
     box.bring_to(Stage.LOG)
     assert findings() == []
 

@@ -195,15 +195,16 @@ class _PostgreSql:
         """Whether ``db convert`` was begun and not finished."""
         box = table.box
         if stage_of(self._connection, table) is Stage.BOTH:
-            # This configuration may be the one before the conversion or the one after it.
-            to = box.storage
-            other = Storage.LOG if to is Storage.TABLE else Storage.TABLE
+            # The configuration does not tell which way: it may be the old one or the new one.
+            ways = " ".join(
+                f"{aim}: set storage: {to} everywhere, then run boxengine db convert {box.name} --to {to} --finish."
+                for aim, to in (("To a log", Storage.LOG), ("To a table", Storage.TABLE))
+            )
             yield Remark(
                 area=AREA,
                 box=box.name,
                 text=f"Box {box.name} is between table and log: its conversion is not finished; items are written to the table.",
-                advice=f"Once storage: {to} is deployed everywhere: boxengine db convert {box.name} --to {to} --finish. "
-                f"Or deploy storage: {other} first, and finish with --to {other}.",
+                advice=ways,
             )
 
     def _partitions(self, table: BoxTable) -> Iterator[Remark]:
