@@ -23,14 +23,14 @@ def convert(
     to: Annotated[Storage, typer.Option("--to", help="The storage to convert to.")],
     finish: Annotated[
         bool,
-        typer.Option("--finish", help="The second step, once the new storage is configured and deployed everywhere."),
+        typer.Option("--finish", help="The last step, once the new storage is configured and deployed everywhere."),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the SQL of the step, and change nothing.")] = False,
     lock_timeout: Annotated[
         float, typer.Option("--lock-timeout", min=0.01, help="Seconds for which one attempt may delay writers.")
     ] = 0.5,
     attempts: Annotated[
-        int, typer.Option("--attempts", min=1, help="Attempts to get the tables' locks, one a second.")
+        int, typer.Option("--attempts", min=1, help="Attempts to get the tables' locks, with a second between two.")
     ] = 60,
 ) -> None:
     """Convert a box from storage: table to storage: log, or back, while applications write and workers deliver (PostgreSQL).

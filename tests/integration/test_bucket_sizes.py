@@ -15,7 +15,7 @@ from boxengine.adapters.sql.connecting.engine import connect
 from boxengine.adapters.sql.creating.insert import SqlRows
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.making import schema, sizes, upgrade
-from boxengine.domain.box import Box, BoxType
+from boxengine.domain.box import Box, BoxType, Storage
 from boxengine.errors import SchemaMismatch
 
 BOX = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="order_outbox_items", bucket_size=16)
@@ -189,3 +189,13 @@ def test_a_writer_that_has_not_committed_is_waited_for(engine: sa.Engine) -> Non
     assert comment(engine) == "boxengine bucket_size=16"
     with pytest.raises(SchemaMismatch, match="1 pending item,"):
         sizes.change(engine, LARGER)
+
+
+def test_an_application_that_writes_to_a_log_is_refused_too(postgres_url: str) -> None:
+    engine, box = connect(postgres_url, connections=1), replace(BOX, storage=Storage.LOG)
+    schema.create(engine, [box])
+    sizes.record(engine, [box])
+    with engine.begin() as connection, pytest.raises(SchemaMismatch, match=r"is 64, .* was filled with 16: set it"):
+        SqlRows(replace(box, bucket_size=64)).insert(connection, [{"event_key": "k", "payload": b"{}", "bucket": 60}])
+    assert fetch(engine, f"SELECT count(*) FROM {BOX.table}_log") == 0
+    engine.dispose()

@@ -63,10 +63,14 @@ class BoxItemAdmin(admin.ModelAdmin):
         self._act(Action.DISCARD, request, queryset)
 
     def _act(self, action: Action, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        ids = tuple(queryset.values_list("pk", flat=True))
+        if not ids:  # a filter without ids would mean all failed items
+            self.message_user(request, "none of these items is on the list any more", messages.WARNING)
+            return
         boxes = configuration.boxes(queryset.db)
         servers = connect(boxes.resolved.settings)
         try:
-            which = ItemFilter(ids=tuple(queryset.values_list("pk", flat=True)))
+            which = ItemFilter(ids=ids)
             tally = ItemActions(servers.items, servers.memory).run(boxes.box(box_name(self.model)), action, which)
         finally:
             servers.close()

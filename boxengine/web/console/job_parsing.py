@@ -113,7 +113,7 @@ def search_of(given: Mapping[str, Any], *, now: datetime) -> JobSearch:
 
 
 def _states(given: Any) -> frozenset[JobState]:
-    names = several(given)
+    names = several("status", given)
     for name in names:
         if name not in set(JobState):
             raise BadInput(f"status: expected {', '.join(JobState)}")

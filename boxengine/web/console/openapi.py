@@ -20,8 +20,8 @@ from boxengine.web.console.replaying import MOST_OPTIONS
 _ID = {"type": "integer", "minimum": 1, "maximum": LARGEST_ID}
 _STATUS = {"type": "string", "enum": [status.name.lower() for status in Status]}
 _FILTER: Mapping[str, Any] = {
-    "status": {"type": "array", "items": _STATUS},
-    "id": {"type": "array", "items": _ID, "maxItems": MOST_IDS},
+    "status": {"type": "array", "items": _STATUS, "minItems": 1},
+    "id": {"type": "array", "items": _ID, "minItems": 1, "maxItems": MOST_IDS},
     "key": TEXT,
     "event_name": TEXT,
     "uuid": {"type": "string", "format": "uuid"},

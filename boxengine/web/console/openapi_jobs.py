@@ -87,8 +87,8 @@ _ID = {"job_id": {"type": "string", "description": "the box's name with dashes, 
 _BOX = {"box": {"type": "string", "description": "the name with dashes: report-job"}}
 _JOB = {**_BOX, "job": {"type": "integer", "minimum": 1, "maximum": LARGEST_ID}}
 _SEARCH: Mapping[str, Any] = {
-    "status": {"type": "array", "items": _STATUS},
-    "id": {"type": "array", "items": _JOB["job"], "maxItems": MOST_IDS},
+    "status": {"type": "array", "items": _STATUS, "minItems": 1},
+    "id": {"type": "array", "items": _JOB["job"], "minItems": 1, "maxItems": MOST_IDS},
     "task": TEXT,
     "lock_key": TEXT,
     "idempotency_key": TEXT,

@@ -123,7 +123,7 @@ def moment_of(name: str, given: Any, *, now: datetime) -> datetime | None:
 
 
 def _statuses(given: Any) -> frozenset[int]:
-    names = several(given)
+    names = several("status", given)
     known = {status.name.lower(): int(status) for status in Status}
     for name in names:
         if name not in known:
@@ -133,20 +133,26 @@ def _statuses(given: Any) -> frozenset[int]:
 
 def ids_of(given: Any) -> tuple[int, ...]:
     """Ids, one or more."""
-    parts = several(given)
+    parts = several("id", given)
     if len(parts) > MOST_IDS:
         raise BadInput(f"id: at most {MOST_IDS} at once")
     return tuple(sorted({found for part in parts if (found := id_of("id", part)) is not None}))
 
 
-def several(given: Any) -> list[str]:
-    """Values given as a list, or separated by commas."""
-    if given is None:
+def several(name: str, given: Any) -> list[str]:
+    """Values given as a list, or separated by commas; none if it is left out or an empty text.
+
+    An empty list is a mistake: whoever chose three items, of which none is left, does not mean all of them.
+    """
+    if given is None or given == "":
         return []
     entries = given if isinstance(given, list | tuple) else [given]
     if not all(isinstance(each, str | int) and not isinstance(each, bool) for each in entries):
         raise BadInput("expected texts or numbers")
-    return [part.strip() for each in entries for part in str(each).split(",") if part.strip()]
+    parts = [part.strip() for each in entries for part in str(each).split(",") if part.strip()]
+    if not parts:
+        raise BadInput(f"{name}: names nothing; leave it out to restrict nothing")
+    return parts
 
 
 def _uuid(given: Any) -> str | None:

@@ -12,9 +12,9 @@ from sqlalchemy import make_url
 
 from boxengine.adapters.sql.checking.checkup import SqlCheckup
 from boxengine.adapters.sql.log.stage import Stage
-from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.making import schema, sizes
 from boxengine.adapters.system import SystemClock
-from boxengine.domain.box import Storage
+from boxengine.domain.box import BoxType, Storage
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Settlement
 from boxengine.errors import SchemaMismatch, StoreConflict
@@ -334,6 +334,14 @@ def test_a_worker_of_the_other_storage_says_how_to_go_on(box: Bench) -> None:
     box.conversion().finish_to_table()
     with pytest.raises(SchemaMismatch, match=r"in a table: set storage: table, .* convert order_item --to log"):
         box.deliver(LOG)
+
+
+def test_a_worker_of_an_inbox_is_not_sent_to_a_conversion_that_is_refused(box: Bench) -> None:
+    inbox = replace(box.boxes[LOG], name="inbox_item", table="inbox_items", type=BoxType.INBOX)
+    schema.create(box.engine, [inbox])
+    sizes.record(box.engine, [inbox])
+    with pytest.raises(SchemaMismatch, match=r"but its items are in a log: set storage: log$"):
+        box.stores[TABLE].table(replace(inbox, storage=TABLE)).refuse_another_storage()
 
 
 def test_a_worker_that_runs_notices_the_switch(box: Bench) -> None:

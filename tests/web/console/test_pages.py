@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -147,6 +148,16 @@ def test_actions_by_filter_count_first_and_take_only_what_is_meant(each_console:
     assert set(each_console.statuses().values()) == {FAILED}
     assert client.post(path, wish).json["outcome"] == "4 items discarded"
     assert each_console.statuses() == {**dict.fromkeys(ids, DISCARDED), other: FAILED}
+
+
+@pytest.mark.parametrize("nothing", [{"id": []}, {"id": [" "]}, {"status": []}, {"id": ","}], ids=str)
+def test_an_empty_list_of_what_is_meant_does_not_mean_everything(console: Console, nothing: dict[str, Any]) -> None:
+    (item_id,) = console.create()
+    console.fail(item_id)
+    wish = {"action": "delete", "filter": nothing}
+    refused = console.client().post("/api/boxes/order-outbox-item/actions", wish)
+    assert (refused.status, "names nothing" in refused.json["error"]) == (400, True)
+    assert console.statuses() == {item_id: FAILED}
 
 
 def test_delivered_items_are_replayed_by_page_and_by_api(each_console: Console) -> None:

@@ -60,6 +60,8 @@ class SqlRows:
         self._eased = eased
         table: Table = model.__table__ if model is not None else box_table(box, MetaData())  # type: ignore[attr-defined]
         logged = box.storage is Storage.LOG
+        self._marked = table
+        """Its comment holds the number of buckets in force; a log's own has none."""
         # In an inbox an item that stepped aside, or that was there before the log was, is known too.
         self._aside = table if logged and box.type is BoxType.INBOX else None
         self._use(log_table(table, box.type) if logged else table)
@@ -94,7 +96,7 @@ class SqlRows:
         connection = callers_connection(session)
         check_values(self._box.name, rows, longest_key=self._longest_key, look=lambda: self._longest_key_in(connection))
         if not self._size.agreed:
-            self._size.demand(lambda: comment(connection, self._table))
+            self._size.demand(lambda: comment(connection, self._marked))
         if not self._adapted:
             self._adapt(connection)
             for position, row in enumerate(rows):

@@ -12,7 +12,7 @@ from sqlalchemy.engine.interfaces import Dialect, ReflectedIndex
 from sqlalchemy.exc import NoSuchTableError
 
 from boxengine.adapters.sql.shape.texts import EVERY_TEXT, TextColumn, text_column
-from boxengine.domain.box import Box, Storage, StrictOrder
+from boxengine.domain.box import Box, BoxType, Storage, StrictOrder
 from boxengine.errors import SchemaMismatch
 
 REQUIRED = ("id", "uuid", "event_key", "bucket", "status", "errors_count", "processed_at", "created_at", "updated_at")
@@ -120,9 +120,11 @@ class BoxTable:
         """
         there, here = self.recorded_storage, self.box.storage
         if there not in (None, here):
+            # A conversion of an inbox is refused.
+            convert = f", or convert it with: boxengine db convert {self.box.name} --to {here.value}"
             raise SchemaMismatch(
                 f"box {self.box.name}: storage is {here.value}, but its items are in a {there.value}: set storage: "
-                f"{there.value}, or convert it with: boxengine db convert {self.box.name} --to {here.value}"
+                f"{there.value}{'' if self.box.type is BoxType.INBOX else convert}"
             )
 
 
