@@ -123,7 +123,7 @@ class QueueTooShort(Throttler):
             return GO
         since = self._waiting.setdefault(name, moment.now)
         if moment.now - since >= self._pace.delay:
-            del self._waiting[name]
+            self._waiting.pop(name, None)  # another thread may have, for another partition of the box
             return GO
         return Decision(Answer.THROTTLE, self._pace.delay)
 

@@ -101,6 +101,17 @@ def test_an_added_column_and_a_dropped_index_are_seen_at_the_next_look(make_rig:
     store.close()
 
 
+def test_a_column_added_before_the_first_look_is_seen_at_it(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    alter(rig, "DROP COLUMN available_at")
+    store, box = database.connect_store(rig.boxes.resolved.settings), rig.box()
+    assert not store.table(box).has("available_at")
+    alter(rig, "ADD COLUMN available_at timestamptz", "ADD COLUMN available_at datetime(6)")
+    assert store.look_again() == [box.name]
+    assert store.table(box).has("available_at")
+    store.close()
+
+
 def test_an_index_that_is_dropped_stops_nothing(make_rig: MakeRig, database: str) -> None:
     rig = make_rig()
     rig.carry(lambda _item, _payload: None)

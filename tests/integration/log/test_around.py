@@ -15,6 +15,7 @@ from boxengine.adapters.sql.looking.log_rows import LogRows
 from boxengine.adapters.sql.making import schema, sizes
 from boxengine.domain.box import Storage
 from boxengine.domain.item import Status
+from boxengine.domain.outcome import Settlement
 from boxengine.errors import BadUsage, StoreUnavailable
 from boxengine.ports import Count, ItemFilter, Precision
 from boxengine.ports.people.items import PASSED
@@ -241,8 +242,28 @@ def test_such_rows_are_looked_for_again_once_the_server_was_started_anew(bench: 
     bench.run("UPDATE order_items_log SET xact = '900000000'")
     assert bench.take() == []
     bench.store._going_on._looked["order_item"] = None
-    bench.store._going_on.unsure(bench.box)
+    bench.store._going_on.unsure()
     assert bench.take() == [item]
+
+
+def test_such_rows_are_looked_for_again_after_a_connection_was_lost_in_the_middle_of_a_batch(bench: Bench) -> None:
+    bench.commit()
+    lost = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
+        "AND state = 'idle in transaction'"
+    )
+
+    def deliver() -> None:
+        with bench.store.plain_claims(bench.box).open({0: None}, 10) as claim:
+            bench.ask(lost)
+            claim.commit(Settlement(delivered=[item.id for item in claim.items]))
+
+    with pytest.raises(StoreUnavailable):
+        deliver()
+    bench.store._going_on._looked["order_item"] = None  # another server
+    ahead = bench.commit()
+    bench.run(f"UPDATE order_items_log SET xact = '900000000' WHERE id = {ahead}")
+    assert ahead in bench.take()
 
 
 def test_an_item_with_an_id_below_what_was_passed_goes_out_if_it_was_created_later(bench: Bench) -> None:

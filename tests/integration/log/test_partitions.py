@@ -127,6 +127,16 @@ def test_a_pass_that_meets_a_lock_makes_nothing_and_items_go_out_all_the_same(be
     assert turn(bench).made
 
 
+def test_a_pass_that_meets_locked_positions_removes_nothing_and_the_next_one_does(bench: Bench) -> None:
+    item = bench.commit()
+    assert bench.take() == [item]
+    close(bench)
+    with bench.engine.connect() as other:
+        other.execute(sa.text("LOCK TABLE order_items_positions IN ACCESS EXCLUSIVE MODE"))
+        assert turn(bench).deleted == 0
+    assert turn(bench).deleted == 1
+
+
 def test_a_run_killed_between_making_a_partition_and_adding_it_leaves_nothing(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import sqlalchemy as sa
 
 from boxengine.adapters.memory.leases import MemoryLeases
+from boxengine.adapters.sql.log import moving
 from boxengine.adapters.sql.log.foreign import reposition
 from boxengine.adapters.sql.making import schema, sizes
 from boxengine.adapters.system import SystemClock
@@ -19,6 +22,7 @@ from boxengine.engine.retention import Retention as Cleaning
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import SchemaMismatch
 from boxengine.ports import events
+from tests.eventually import eventually
 from tests.integration.log.shared import NAMES, SharedLog, reader_of, send_back_during, shared_log
 
 DELIVERED = [Status.DELIVERED]
@@ -98,6 +102,22 @@ def test_retention_deletes_nothing_to_which_a_subscription_is_sent_back_meanwhil
     send_back_during(log, ids[1], lambda: delete_passed(log, "billing"))
     assert log.read("billing") == ids[1:]
     assert delete_passed(log, "billing") == 3
+
+
+def test_a_subscription_that_is_sent_back_waits_for_a_removal_that_is_under_way(log: SharedLog) -> None:
+    ids = [log.commit(str(number)) for number in range(3)]
+    for name in NAMES:
+        log.read(name)
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    with ThreadPoolExecutor(2) as threads:
+        with log.engine.begin() as connection:
+            connection.execute(sa.text(f"SELECT FROM order_items_log WHERE id = {ids[2]} FOR UPDATE"))
+            removed = threads.submit(delete_passed, log, "billing")
+            eventually(lambda: log.ask(waits) == [(1,)])
+            back = threads.submit(moving.Mover(log.engine, log.readers["billing"]).back, moving.Target(item=ids[0]))
+            eventually(lambda: log.ask(waits) == [(2,)])
+        assert removed.result() == 3
+        assert back.result().items == 0, "all of them are gone"
 
 
 def test_what_is_over_the_limit_is_deleted_though_a_subscription_has_not_passed_it(log: SharedLog) -> None:

@@ -18,7 +18,8 @@ What could lose an item or turn a key's items around, and why it does not:
 a. *Writers whose transactions are open at the switch.* The switch locks table and log in ``SHARE ROW EXCLUSIVE`` mode. It gets
    the locks when no transaction is open that has written to either; who writes later finds the triggers as the switch left
    them, even if its transaction or its snapshot is older. A writer waits for the switch for at most the lock timeout, which is
-   shorter than PostgreSQL's ``deadlock_timeout``: so the switch gives up, and no writer is ended. It tries again later.
+   shorter than PostgreSQL's ``deadlock_timeout``: so the switch gives up, and no writer is ended. It tries again later. On the
+   way back the writer also waits for the copy of what was written since most of the log was copied (g).
 b. *Writers of both configurations at once.* All of them write to one place: the trigger is part of their statement and of their
    transaction. It fires after the row was inserted, so ``RETURNING`` gives the id as ever.
 c. *Workers of both configurations at once.* In BOTH that is harmless. They take the same locks of buckets. In LOG a worker with

@@ -130,7 +130,7 @@ class Conversion:
                 return
             turn.run(turn.steps.hold(self._box.buckets))
             turn.run(turn.steps.lock_both())
-            turn.run([turn.steps.copy()])
+            turn.run(turn.steps.copy())
             turn.run(turn.steps.switch_to_table())
 
     def _copy(self, bucket: int) -> None:
@@ -140,7 +140,7 @@ class Conversion:
                 return
             self._refuse_positions(turn)
             turn.run(turn.steps.hold([bucket]))
-            copied = turn.run([turn.steps.copy(bucket)])
+            copied = turn.run(turn.steps.copy(bucket))
         if copied:
             self._patience.tell(f"bucket {bucket}: {plural(copied, 'item')} copied into the table")
 

@@ -11,8 +11,11 @@ from boxengine.adapters.sql.shape.tables import BoxTable, quoted
 from boxengine.domain.box import Storage
 
 NOT_IN_A_LOG = ("available_at", "dedup_key")
-_BY_INDEX = "SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off"
+_WHOLE_TABLES = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
+_BY_INDEX = " ".join(f"SET {way} = off" for way in _WHOLE_TABLES)
 """The planner knows nothing of the few rows that a statement has written."""
+BY_INDEX = tuple(f"SET LOCAL {way} = off" for way in _WHOLE_TABLES)
+"""Nor does it know how few rows lie beyond the positions: it would read all of a log, for which writers would wait."""
 
 
 class Redirects:

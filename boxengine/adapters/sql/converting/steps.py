@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from sqlalchemy import Connection, Table, text
 
-from boxengine.adapters.sql.converting.redirects import NOT_IN_A_LOG, Redirects
+from boxengine.adapters.sql.converting.redirects import BY_INDEX, NOT_IN_A_LOG, Redirects
 from boxengine.adapters.sql.dialects.postgresql import lock_space
 from boxengine.adapters.sql.log import parts
 from boxengine.adapters.sql.log.stage import TO_LOG, TO_TABLE, Stage, Standing
@@ -64,8 +64,8 @@ class Steps:
         space = lock_space(self._found.side)
         return [_limit(FOR_DELIVERIES), *(f"SELECT pg_advisory_xact_lock({space}, {bucket})" for bucket in buckets)]
 
-    def copy(self, bucket: int | None = None) -> str:
-        return self._texts.copy(bucket)
+    def copy(self, bucket: int | None = None) -> list[str]:
+        return [*BY_INDEX, self._texts.copy(bucket)]
 
     def lock_both(self) -> list[str]:
         """For the way back to the table."""

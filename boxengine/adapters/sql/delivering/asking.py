@@ -124,10 +124,10 @@ class Asking:
         return self._looks if box.storage is Storage.LOG else self._replica
 
     @contextmanager
-    def _cursor(self, engine: Engine) -> Iterator[Cursor]:
-        """A connection on which each statement is a transaction of its own."""
+    def _cursor(self, engine: Engine, *, in_one: bool = False) -> Iterator[Cursor]:
+        """A connection on which each statement is a transaction of its own; ``in_one``: all are one, which the caller commits."""
         with translated(engine), engine.connect() as connection:
-            if engine.dialect.name == "postgresql":
+            if engine.dialect.name == "postgresql" and not in_one:
                 # Spares BEGIN and ROLLBACK; MySQL's driver would spend as much on the setting itself.
                 connection.execution_options(isolation_level="AUTOCOMMIT")
             try:

@@ -59,7 +59,8 @@ class SqlHistory(Asking):
         self, box: Box, statuses: Sequence[int], *, created_from: datetime, created_before: datetime, limit: int
     ) -> int:
         finished = [status for status in statuses if status != Status.PENDING]
-        with self._cursor(self.engine) as cursor:
+        # Of a log in one transaction: the lock that lets no subscription be sent back must outlast the removal.
+        with self._cursor(self.engine, in_one=box.storage is Storage.LOG) as cursor:
             deleted = self._known.statements(box).delete(cursor, finished, created_from, created_before, limit)
             cursor.connection.commit()
             return deleted

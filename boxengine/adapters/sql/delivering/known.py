@@ -53,7 +53,11 @@ class KnownTables:
         known = self._tables.get(box.name)
         if known is None:
             with self._lock, translated(self._looks), self._looks.connect() as connection:
-                known = self._tables.setdefault(box.name, reflect(connection, box))
+                found = reflect(connection, box)
+                if found.location not in self._shapes:
+                    # Now, and not at the first look: what has changed by then would never be noticed.
+                    self._shapes.update(shapes(connection, {found.location}))
+                known = self._tables.setdefault(box.name, found)
         return known
 
     def of_one_size(self, box: Box) -> Box:
@@ -84,11 +88,7 @@ class KnownTables:
             return []
         with translated(self._looks), self._looks.connect() as connection:
             found = shapes(connection, set(locations.values()))
-        changed = [
-            name
-            for name, location in locations.items()
-            if self._shapes.setdefault(location, found[location]) != found[location]
-        ]
+        changed = [name for name, location in locations.items() if self._shapes[location] != found[location]]
         self._shapes.update(found)
         with self._lock:
             for name in changed:

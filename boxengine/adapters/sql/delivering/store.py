@@ -29,7 +29,7 @@ from boxengine.adapters.sql.log.going_on import GoingOn
 from boxengine.adapters.sql.shape.changes import tells_of_a_change
 from boxengine.domain.bounds import PACE, Pace
 from boxengine.domain.box import Box, Storage
-from boxengine.errors import StoreUnavailable
+from boxengine.errors import StoreConflict, StoreUnavailable
 from boxengine.ports import Outlook, PendingRow
 
 _BOXES_AT_ONCE = 50
@@ -145,22 +145,27 @@ class SqlStore(SqlHistory):
         bounds = self._bounds.of(box)
         begin = self._begin(box, buckets)
         self._going_on.look(self._known.of_one_size(box))
-        with ExitStack() as stack:
-            try:
-                claim = stack.enter_context(self._claim(kind, box, begin, limit))
-            except ForeignPositions:
-                self._going_on.go_on(box)
-                claim = stack.enter_context(self._claim(kind, box, begin, limit))
-            except StoreUnavailable as error:
-                if not tells_of_a_change(error.__cause__):
-                    # Another server may answer next, which knows less.
-                    bounds.forget()
-                    self._going_on.unsure(box)
-                    raise
-                self._forget(box)
-                claim = stack.enter_context(self._claim(kind, box, begin, limit))
-            yield claim
-            bounds.claimed(len(claim.items))
+        try:
+            with ExitStack() as stack:
+                try:
+                    claim = stack.enter_context(self._claim(kind, box, begin, limit))
+                except ForeignPositions:
+                    self._going_on.go_on(box)
+                    claim = stack.enter_context(self._claim(kind, box, begin, limit))
+                except StoreUnavailable as error:
+                    if not tells_of_a_change(error.__cause__):
+                        raise
+                    self._forget(box)
+                    claim = stack.enter_context(self._claim(kind, box, begin, limit))
+                yield claim
+                bounds.claimed(len(claim.items))
+        except StoreConflict:
+            raise
+        except StoreUnavailable:
+            # Also in the middle of a batch: another server may answer next, which knows less.
+            bounds.forget()
+            self._going_on.unsure()
+            raise
 
     @contextmanager
     def _claim(self, kind: type[_Kind], box: Box, buckets: Mapping[int, int], limit: int) -> Iterator[_Kind]:

@@ -47,9 +47,9 @@ class GoingOn:
         self._looked[box.name] = started
         self._sure.add(box.name)
 
-    def unsure(self, box: Box) -> None:
-        """The database did not answer: another may answer next."""
-        self._sure.discard(box.name)
+    def unsure(self) -> None:
+        """The database did not answer: another may answer next, for every box."""
+        self._sure.clear()
 
     def go_on(self, box: Box) -> None:
         """Brings the positions to this server's numbers, and says so; does nothing where another worker has.

@@ -87,6 +87,7 @@ class _Turn:
         self._box = box
         self._place = place
         self._log = in_text(place.quoted_log)
+        self._driver_error: type[Exception] = connection.dialect.loaded_dbapi.Error
 
     def patiently(self, step: Callable[[], T]) -> T | None:
         """Runs the step in a transaction of its own; None where somebody held a lock at each attempt."""
@@ -100,8 +101,9 @@ class _Turn:
                     # One at a time. Neither readers nor writers wait for this lock.
                     self._run(f"LOCK TABLE ONLY {self._log} IN SHARE UPDATE EXCLUSIVE MODE")
                     return step()
-            except DBAPIError as error:
-                if getattr(error.orig, "sqlstate", None) not in _LATER:
+            except (DBAPIError, self._driver_error) as error:
+                # Some statements go through the driver's cursor.
+                if getattr(getattr(error, "orig", error), "sqlstate", None) not in _LATER:
                     raise
         return None
 
