@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -131,3 +132,19 @@ def test_where_nobody_has_watched_for_long_a_page_waits_a_moment_for_a_newer_loo
     time.now += live.STALE + 1
     monkeypatch.setattr(live, "PATIENCE", 0.0)
     assert shared.latest() == 2, "but no longer than that"
+
+
+def test_while_a_look_hangs_tabs_come_and_go(looks: Looks) -> None:
+    """On the event loop, which serves all other requests as well."""
+    shared, left, looks.waits = Live(looks), threading.Event(), True
+
+    async def tabs() -> None:
+        async with shared.watching():
+            assert looks.begun.acquire(timeout=PATIENCE)
+            async with shared.watching():
+                pass
+        left.set()
+
+    threading.Thread(target=lambda: asyncio.run(tabs()), daemon=True).start()
+    assert left.wait(timeout=10.0)
+    assert looks.taken == 0, "the first look is still under way"

@@ -49,12 +49,15 @@ class Live(Generic[T]):
         self._told = told
         self._every = every
         self._lock = threading.Lock()
+        """Held during a look, however long that takes."""
         self._starting = threading.Lock()
         self._latest: T | None = None
         self._taken = -1e9
         self._changes = 0
         self._known_changes = 0
         """How many of the changes the latest look shows."""
+        self._watching = threading.Lock()
+        """Guards the watchers and their thread. The event loop takes it, so nobody holds it for long."""
         self._watchers: set[_Watcher[T]] = set()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -154,7 +157,7 @@ class Live(Generic[T]):
         The next look replaces one that was not consumed in time.
         """
         watcher = _Watcher[T](asyncio.get_running_loop())
-        with self._lock:
+        with self._watching:
             self._watchers.add(watcher)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._watch, name="boxengine-console-live", daemon=True)
@@ -162,7 +165,7 @@ class Live(Generic[T]):
         try:
             yield watcher.next
         finally:
-            with self._lock:
+            with self._watching:
                 self._watchers.discard(watcher)
 
     def _watch(self) -> None:
@@ -172,7 +175,7 @@ class Live(Generic[T]):
             except Exception:  # the next look may do better, and the tabs show how old theirs is
                 logger.exception("the console could not read the state of the boxes")
                 latest = None
-            with self._lock:
+            with self._watching:
                 watchers = list(self._watchers)
                 if not watchers:
                     self._thread = None
