@@ -129,5 +129,27 @@ async def forget(job: AsyncJob[Any]) -> str:
     return "done"
 
 
+def commit(job: Job[Any]) -> None:
+    """Writes a row and means to commit it in the way that is asked for, after a savepoint, which is allowed."""
+    with job.session.begin_nested():
+        job.session.execute(text("INSERT INTO effects (body) VALUES ('in a savepoint')"))
+    if job.args["how"] == "commit":
+        job.session.commit()
+    job.session.rollback()
+    with job.session.begin():
+        job.session.execute(text("INSERT INTO effects (body) VALUES ('past the fence')"))
+
+
+async def commit_awaited(job: AsyncJob[Any]) -> None:
+    """The same in a coroutine."""
+    async with job.session.begin_nested():
+        await job.session.execute(text("INSERT INTO effects (body) VALUES ('in a savepoint')"))
+    if job.args["how"] == "commit":
+        await job.session.commit()
+    await job.session.rollback()
+    async with job.session.begin():
+        await job.session.execute(text("INSERT INTO effects (body) VALUES ('past the fence')"))
+
+
 GATES: dict[str, Gates] = {}
 """By test, so that none meets another's."""

@@ -46,6 +46,8 @@ class Shop:
                         "until_told": f"{HERE}.until_told",
                         "swallow": f"{HERE}.swallow",
                         "forget": f"{HERE}.forget",
+                        "commit": f"{HERE}.commit",
+                        "commit_awaited": f"{HERE}.commit_awaited",
                     },
                 }
             },

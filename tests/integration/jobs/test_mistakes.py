@@ -95,3 +95,11 @@ def test_a_checkpoint_that_nobody_awaits_is_named(shop: Shop) -> None:
 def test_a_call_that_another_task_awaits_is_awaited(shop: Shop) -> None:
     row = end_of(shop, "forget", JobState.SUCCEEDED, what="task")
     assert (row["result"], effects(shop)) == ("done", ["kept", "in a task"])
+
+
+@pytest.mark.parametrize("how", ["begin", "commit"])
+@pytest.mark.parametrize("task", ["commit", "commit_awaited"])
+def test_only_the_job_commits_its_session(shop: Shop, task: str, how: str) -> None:
+    row = end_of(shop, task, JobState.FAILED, how=how)
+    assert "leave out begin() and commit(); begin_nested() makes savepoints" in row["error"]
+    assert effects(shop) == []

@@ -13,6 +13,11 @@ from boxengine.adapters.sql.sessions.aborted import note_errors
 from boxengine.adapters.sql.sessions.async_session import Visit, route
 from boxengine.errors import BoxError
 
+ADVICE = (
+    "job.session is committed by job.checkpoint(...) and by the end of the job: leave out begin() and commit(); "
+    "begin_nested() makes savepoints"
+)
+
 
 class JobSession(Session):
     """A handler's. Only a checkpoint and the end commit it, because only they carry the fence.
@@ -31,8 +36,14 @@ class JobSession(Session):
         event.listen(self, "after_begin", _connected)
         event.listen(self, "after_transaction_end", _disconnected)
 
+    def begin(self, nested: bool = False) -> SessionTransaction:  # noqa: FBT001, FBT002 - SQLAlchemy's own signature
+        """Only a savepoint, which ``begin_nested()`` makes here: the block of any other transaction commits at its end."""
+        if not nested:
+            raise BoxError(ADVICE)
+        return super().begin(nested=True)
+
     def commit(self) -> NoReturn:
-        raise BoxError("job.session is committed by job.checkpoint(...) and by the end of the job: leave out commit()")
+        raise BoxError(ADVICE)
 
     def commit_fenced(self) -> None:
         """Commits. Only for a caller that has just written under the fence."""
