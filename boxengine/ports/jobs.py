@@ -100,7 +100,10 @@ class JobStore(Protocol):
         """Takes back jobs whose lease is over: queued again, lost if no attempt is left, or canceled if that was asked for."""
 
     def delete_finished(self, box: JobBox) -> int:
-        """Deletes a batch of the jobs that finished longer ago than the box's retention; returns how many."""
+        """Deletes a batch of the jobs that finished longer ago than the box's retention, and returns its size.
+
+        The size includes jobs that must stay a little longer for their followers, unless that is all of them: then it is 0.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

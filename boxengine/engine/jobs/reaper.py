@@ -23,13 +23,22 @@ class Reaper:
         self._timing = timing
 
     def turn(self) -> timedelta:
-        """Reaps once. The next turn comes when the next lease ends, and before a job claimed meanwhile could lose its own."""
+        """Reaps once, and deletes a batch.
+
+        The next turn comes when the next lease ends, before a job claimed meanwhile could lose its own, and soon if there may
+        be more to delete.
+        """
         reaped = self._store.reap(self._box)
         if reaped.requeued or reaped.lost:
             self._observer.see(JobsReaped(self._box, requeued=len(reaped.requeued), lost=len(reaped.lost)))
         self._observer.see(JobLoad(self._box, running=self._handover.busy, threads=self._handover.threads))
-        self._store.delete_finished(self._box)
-        latest = min(timedelta(seconds=self._timing.reaper), self._box.lease_ttl)
+        deleted = self._store.delete_finished(self._box)
+        latest, shortest = (
+            min(timedelta(seconds=self._timing.reaper), self._box.lease_ttl),
+            self._timing.reaper_shortest,
+        )
+        if deleted >= self._box.deletion_batch_size:
+            return min(latest, timedelta(seconds=shortest))
         if reaped.next_expiry is None:
             return latest
-        return min(latest, max(timedelta(seconds=self._timing.reaper_shortest), reaped.next_expiry))
+        return min(latest, max(timedelta(seconds=shortest), reaped.next_expiry))

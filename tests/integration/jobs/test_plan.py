@@ -111,6 +111,20 @@ def test_retention_takes_the_journal_along(shop: Shop) -> None:
         assert set(connection.scalars(text("SELECT job_id FROM report_jobs_events"))) == {kept}
 
 
+def test_a_batch_of_deletions_counts_what_must_stay_for_a_follower_unless_nothing_goes(shop: Shop) -> None:
+    """Or a single such job would make full batches look like the last ones."""
+    first, other = (shop.create("export", args={"rows": 1}, delay=3600) for _ in range(2))
+    follower = shop.create("export", args={"rows": 1}, after=[first])
+    shop.desk.cancel(shop.box, JobFilter(ids=[first, other]))
+    with shop.engine.begin() as connection:
+        connection.execute(text("UPDATE report_jobs SET finished_at = '2026-01-01' WHERE finished_at IS NOT NULL"))
+    with shop.engine.begin() as another_worker:
+        another_worker.execute(text(f"SELECT id FROM report_jobs WHERE id = {follower} FOR UPDATE"))
+        assert [shop.store.delete_finished(shop.box) for _ in range(2)] == [2, 0]
+    assert shop.desk.show(shop.box, first) is not None
+    assert [shop.store.delete_finished(shop.box) for _ in range(2)] == [1, 0]
+
+
 # ── through a pooler in transaction mode ─────────────────────────────────────────────────────────────
 
 

@@ -31,3 +31,15 @@ def test_a_lease_that_begins_after_a_look_ends_no_sooner_than_the_next_one() -> 
         timing=JobTiming(reaper=600.0),
     )
     assert reaper.turn() == timedelta(seconds=3)
+
+
+def test_after_a_full_batch_of_deletions_the_reaper_comes_back_soon() -> None:
+    """Else a box in which more jobs finish than one batch per period would grow for ever."""
+    crew = Crew(lambda _job: None, box=replace(BOX, deletion_batch_size=2, retention=timedelta(hours=1)))
+    for _ in range(5):
+        crew.create()
+        crew.work()
+    crew.pass_time(3601)
+    turns = [(crew.reaper.turn(), len(crew.jobs.tables[BOX.name])) for _ in range(3)]
+    soon, later = timedelta(seconds=JobTiming().reaper_shortest), timedelta(seconds=JobTiming().reaper)
+    assert turns == [(soon, 3), (soon, 1), (later, 0)]

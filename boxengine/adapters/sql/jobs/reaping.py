@@ -79,7 +79,7 @@ def reap(connection: Connection, rows: JobRows) -> Reaped:
 
 
 def delete_finished(connection: Connection, rows: JobRows) -> int:
-    """Deletes a batch whose retention is over."""
+    """Deletes a batch whose retention is over. Returns its size; 0 if none of it could go."""
     jobs, retention = rows.jobs.c, rows.box.retention.total_seconds()
     old = list(
         connection.scalars(
@@ -91,10 +91,11 @@ def delete_finished(connection: Connection, rows: JobRows) -> int:
         )
     )
     # A follower that nobody has looked at yet must still learn how its predecessor ended.
-    old = list(followers.forget(connection, rows, old)) if old else old
-    if old:
-        connection.execute(delete(rows.journal).where(rows.journal.c.job_id.in_(old)))
-        connection.execute(delete(rows.jobs).where(jobs.id.in_(old)))
+    gone = list(followers.forget(connection, rows, old)) if old else old
+    if not gone:
+        return 0
+    connection.execute(delete(rows.journal).where(rows.journal.c.job_id.in_(gone)))
+    connection.execute(delete(rows.jobs).where(jobs.id.in_(gone)))
     return len(old)
 
 
