@@ -88,7 +88,7 @@ class JobStore(Protocol):
         """Prolongs the leases, all at once. Returns by id whether the job is to be canceled; a missing id is no longer held."""
 
     def give_back(self, box: JobBox, held: Sequence[Held]) -> None:
-        """Returns jobs to the queue that were claimed but not begun."""
+        """Returns jobs to the queue that were claimed but not begun. Those that are to be canceled end as canceled."""
 
     def lag(self, box: JobBox) -> timedelta | None:
         """How long the job that has waited longest could have been claimed; None: no job can be claimed."""

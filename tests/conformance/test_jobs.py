@@ -395,15 +395,31 @@ def test_a_queued_job_is_canceled_at_once_and_a_running_one_is_asked(jobs: JobHa
 
 
 def test_a_job_that_is_to_be_canceled_is_not_queued_again(jobs: JobHarness) -> None:
-    for ends in ("by itself", "by the reaper"):
+    for ends in ("by itself", "by the reaper", "given back"):
         job = jobs.one()
         jobs.desk.cancel(BOX, JobFilter(ids=[job.id]))
-        if ends == "by itself":
-            assert end(jobs, job, Requeued(pause=timedelta(0)))
-        else:
-            jobs.pass_time(61)
-            jobs.store.reap(BOX)
-        assert jobs.row(job.id)["status"] == "canceled"
+        match ends:
+            case "by itself":
+                assert end(jobs, job, Requeued(pause=timedelta(0)))
+            case "by the reaper":
+                jobs.pass_time(61)
+                jobs.store.reap(BOX)
+            case _:
+                jobs.store.give_back(BOX, [job.held])
+        row = jobs.row(job.id)
+        assert (row["status"], row["lease_expires_at"], jobs.kinds(job.id)[-1]) == ("canceled", None, "canceled")
+        assert row["finished_at"] is not None
+
+
+def test_of_the_jobs_that_are_given_back_only_the_ones_to_be_canceled_end(jobs: JobHarness) -> None:
+    job, other = jobs.one(new(lock_key="k")), jobs.one()
+    behind, after = jobs.create(new(lock_key="k"), new(after=(job.id,)))
+    assert claim(jobs) == []  # the one behind it is set aside
+    jobs.desk.cancel(BOX, JobFilter(ids=[job.id]))
+    jobs.store.give_back(BOX, [job.held, other.held])
+    jobs.store.promote(BOX)
+    assert [each.id for each in claim(jobs, 3)] == [other.id, behind]
+    assert [jobs.row(each)["status"] for each in (job.id, after)] == ["canceled"] * 2
 
 
 def test_a_retry_by_hand_gives_all_attempts_back(jobs: JobHarness) -> None:

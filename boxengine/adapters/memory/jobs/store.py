@@ -69,8 +69,9 @@ class MemoryJobs(MemoryDesk):
                 row = self.holds(box, each)
                 if row is not None:
                     row.attempt -= 1
-                    self._leave(box, row, JobState.QUEUED)
-                    self._tell(row, EventKind.REQUEUE, {"reason": "not begun"})
+                    self._leave(box, row, JobState.CANCELED if row.cancel_requested else JobState.QUEUED)
+                    kind = EventKind.CANCELED if row.cancel_requested else EventKind.REQUEUE
+                    self._tell(row, kind, {"reason": "not begun"})
 
     def lag(self, box: JobBox) -> timedelta | None:
         with self._lock:

@@ -46,15 +46,19 @@ def checkpoint(connection: Connection, rows: JobRows, held: Held, state: Any) ->
 
 
 def give_back(connection: Connection, rows: JobRows, held: Sequence[Held]) -> None:
-    """Queues these again, as far as they are held, as if they had not been claimed."""
+    """Queues these again, as far as they are held, as if they had not been claimed. Cancels those that are to be canceled."""
     jobs = rows.jobs.c
-    found = connection.execute(rows.locked(held, jobs.id, jobs.lock_key)).all()
-    if not found:
-        return
-    connection.execute(
-        update(rows.jobs)
-        .where(jobs.id.in_([job_id for job_id, _ in found]))
-        .values(status=str(JobState.QUEUED), attempt=jobs.attempt - 1, holds=None, lease_expires_at=None)
-    )
-    rows.let_go(connection, [key for _, key in found])
-    rows.tell(connection, [(job_id, EventKind.REQUEUE, {"reason": "not begun"}) for job_id, _ in found])
+    found = connection.execute(rows.locked(held, jobs.id, jobs.lock_key, jobs.cancel_requested)).all()
+    canceled = [row.id for row in found if row.cancel_requested]
+    again = [row.id for row in found if not row.cancel_requested]
+    for ids, state, values in (
+        (canceled, JobState.CANCELED, {"finished_at": clock_now()}),
+        (again, JobState.QUEUED, {}),
+    ):
+        if ids:
+            changes = {"status": str(state), "attempt": jobs.attempt - 1, "holds": None, "lease_expires_at": None}
+            connection.execute(update(rows.jobs).where(jobs.id.in_(ids)).values(changes | values))
+    rows.let_go(connection, {row.lock_key for row in found})
+    kinds = dict.fromkeys(canceled, EventKind.CANCELED)
+    reason = {"reason": "not begun"}
+    rows.tell(connection, [(row.id, kinds.get(row.id, EventKind.REQUEUE), reason) for row in found])

@@ -365,7 +365,8 @@ SELECT (timestampdiff(MICROSECOND, utc_timestamp(6),
 -- work: give back
 SET SESSION idle_transaction_timeout = 10;
 SELECT report_jobs.id,
-       report_jobs.lock_key
+       report_jobs.lock_key,
+       report_jobs.cancel_requested
 FROM report_jobs
 FORCE INDEX (PRIMARY)
 WHERE report_jobs.status = 'running'

@@ -684,7 +684,8 @@ SELECT extract(epoch
 -- work: give back
 SET LOCAL idle_in_transaction_session_timeout = 10000;
 SELECT report_jobs.id,
-       report_jobs.lock_key
+       report_jobs.lock_key,
+       report_jobs.cancel_requested
 FROM report_jobs
 WHERE report_jobs.status = 'running'
   AND (report_jobs.id,
