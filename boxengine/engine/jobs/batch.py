@@ -65,7 +65,7 @@ class Batch:
         if run.saw_cancel:
             return Canceled()
         if isinstance(answer, Retry):
-            return Requeued(pause=answer.pause)
+            return Requeued(pause=answer.pause, counts=not run.stopping)
         return self._endings.answered(run, answer)
 
     def _raised(self, runs: Sequence[Run], error: BaseException) -> None:

@@ -42,7 +42,10 @@ class HeldJob(JobFacts[A]):
 
     @property
     def stopping(self) -> bool:
-        """Whether the worker is about to stop. A handler may make a checkpoint then, and ``retry()``."""
+        """Whether the worker is about to stop. A handler may make a checkpoint then, and ``retry()``.
+
+        This attempt does not count then.
+        """
         return self._run.stopping
 
     def ensure_held(self) -> None:

@@ -139,25 +139,25 @@ class Runner:
             return self._raised(run, job, error)
         if job.retry_asked is not None:
             # The handler caught the error that should have ended it.
-            return self._retry(job)
+            return self._retry(run, job)
         if run.saw_cancel:
             return Canceled()
         return self._endings.answered(run, result, awaited=self._box.executor is Executor.THREAD)
 
     def _raised(self, run: Run, job: JobHandle[Any], error: BaseException) -> Ending | None:
         if isinstance(error, JobRetry):
-            return self._retry(job)
+            return self._retry(run, job)
         if run.is_lost():
             return None
         if job.retry_asked is not None and isinstance(error, BaseExceptionGroup):
             # A task group has wrapped it.
-            return self._retry(job)
+            return self._retry(run, job)
         if run.timed_out and isinstance(error, JobTimeout | CancelledError):
             error = self._endings.overdue()
         return self._endings.failure(run, error)
 
-    def _retry(self, job: JobHandle[Any]) -> Requeued:
-        return Requeued(pause=job.retry_asked or timedelta(0))
+    def _retry(self, run: Run, job: JobHandle[Any]) -> Requeued:
+        return Requeued(pause=job.retry_asked or timedelta(0), counts=not run.stopping)
 
     # ── its end ──────────────────────────────────────────────────────────────────────────────────────
 

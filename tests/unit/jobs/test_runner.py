@@ -11,6 +11,7 @@ import pytest
 from boxengine import Failure
 from boxengine.adapters.memory.jobs import MemoryJobs
 from boxengine.domain.jobs import JobState, Succeeded
+from boxengine.engine.jobs.batch_handler import BatchHandler
 from boxengine.engine.jobs.handle import Job
 from boxengine.errors import InvalidItem, JobLost, JobTimeout, StoreUnavailable
 from boxengine.ports.jobs import JobEnded, JobFilter
@@ -484,6 +485,25 @@ def test_a_handler_sees_that_the_worker_is_about_to_stop() -> None:
     crew.create()
     crew.work()
     assert seen == [False, True]
+
+
+@pytest.mark.parametrize("after", [0, 60])
+@pytest.mark.parametrize("of_many", [False, True])
+def test_a_retry_counts_as_an_attempt_unless_the_worker_is_stopping(*, of_many: bool, after: int) -> None:
+    """Else a long job would have no attempts left after a few deployments."""
+
+    def handler(job: Job[Any]) -> None:
+        job.retry(in_=after)
+
+    crew = Crew(BatchHandler(lambda jobs: [job.retry(in_=after) for job in jobs]) if of_many else handler)
+    crew.create()
+    crew.work()
+    assert (crew.row().status, crew.row().attempt) == (JobState.QUEUED, 1)
+    crew.pass_time(after)
+    crew.claimer.turn()
+    crew.runs.stop()
+    crew.run()
+    assert (crew.row().status, crew.row().attempt) == (JobState.QUEUED, 1)
 
 
 def test_no_more_is_claimed_than_threads_are_idle() -> None:
