@@ -154,7 +154,7 @@ class ConsoleSettings(Section):
     read_token: Text | None = None
     """Lets its holder look."""
     secret: Text | None = None
-    """Signs sessions. Left out: made of the tokens; without tokens, another one for each process."""
+    """Signs sessions, together with the tokens. Without a secret and tokens: another key for each process."""
     allowed_hosts: HostNames = ()
     """Names under which browsers may reach it. Left out: on a loopback address that address and localhost, else any."""
     hide: Hidden = Field(default_factory=dict)

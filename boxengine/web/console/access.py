@@ -16,7 +16,7 @@ import json
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Literal
@@ -88,7 +88,7 @@ class Access:
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Args:
-        secret: signs sessions; None: derived from the tokens, or random if there are none.
+        secret: signs sessions together with the tokens; without either, a random key does.
         authenticate: the application's own authentication; replaces all others.
         read_only: nobody may change anything.
 
@@ -105,8 +105,7 @@ class Access:
         self.kind: str = "application" if authenticate is not None else authentication
         self._authenticate = authenticate
         self._most = Role.READ if read_only else Role.OPERATE
-        made_of = secret.encode() if secret else b"".join(token for _, token in self._tokens)
-        self._key = hashlib.sha256(b"boxengine console\0" + made_of).digest() if made_of else secrets.token_bytes(32)
+        self._key = _key(secret, self._tokens)
         self._clock = clock
         self._wrong: dict[str, deque[float]] = {}
 
@@ -223,6 +222,14 @@ class Access:
             # No form can send these, and another site's script needs a CORS preflight; sbmt-outbox's pages have no token.
             return True
         return hmac.compare_digest(self.csrf_token(visit).encode(), given.encode())
+
+
+def _key(secret: str | None, tokens: Sequence[tuple[Role, bytes]]) -> bytes:
+    """Of the tokens too, so that no session outlives the token it was opened with."""
+    if not secret and not tokens:
+        return secrets.token_bytes(32)
+    parts = [secret or "", *(f"{role.name} {token.hex()}" for role, token in tokens)]
+    return hashlib.sha256("\0".join(["boxengine console", *parts]).encode()).digest()
 
 
 def printable(name: str) -> str:

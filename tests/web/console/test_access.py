@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
 from boxengine.errors import BoxError
-from boxengine.web.console.access import Access, Role, Who
+from boxengine.web.console.access import Access, Role, Visit, Who
 from tests.web.console.conftest import OPERATE, READ, Console
 
 ORDERS = "/boxes/order-outbox-item"
@@ -157,6 +159,31 @@ def test_where_nobody_could_sign_in_the_application_is_not_made() -> None:
     with pytest.raises(BoxError, match=r"console\.operate_token"):
         Access(authentication="token")
     assert Access(authentication="none").kind == "none"
+
+
+def asked(cookie: str = "") -> Request:
+    headers = [(b"cookie", cookie.encode())]
+    return Request({"type": "http", "method": "GET", "scheme": "http", "path": "/", "headers": headers})
+
+
+@pytest.mark.parametrize("secret", [None, "s3cret"])
+def test_a_session_does_not_outlive_the_tokens(secret: str | None) -> None:
+    def access(operate: str | None, read: str | None) -> Access:
+        return Access(authentication="token", operate_token=operate, read_token=read, secret=secret)
+
+    def who(access: Access) -> Who | None:
+        return asyncio.run(access.visit(asked(answer.headers["set-cookie"].partition(";")[0]))).who
+
+    answer = Response()
+    assert access("a", "b").sign_in(answer, asked(), token="a", name="Zoë")
+    assert who(access("a", "b")) == Who("Zoë", Role.OPERATE), "all processes with one configuration share it"
+    for operate, read in [("new", "b"), ("a", "new"), ("a", None), (None, "b"), (None, "a"), ("b", "a"), ("ab", None)]:
+        assert who(access(operate, read)) is None, (operate, read)
+
+
+def test_without_secret_and_tokens_each_process_has_a_key_of_its_own() -> None:
+    one, other = (Access(authentication="none").csrf_token(Visit(None, "session")) for _ in range(2))
+    assert one != other
 
 
 def test_no_script_reads_the_cookie_and_no_other_site_sends_it_along_with_a_form(console: Console) -> None:
