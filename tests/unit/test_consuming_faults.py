@@ -150,3 +150,10 @@ def test_after_any_exception_anywhere_nothing_is_lost_and_no_offset_is_committed
         assert [offset for where, offset in base.stored if where == number] == [
             offset for offset, value in enumerate(values[number]) if value == b"good"
         ]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_no_more_is_received_at_once_than_was_asked_for(limit: int) -> None:
+    kafka = FaultyKafka({0: [b"good"] * 5}, lambda _step: None)
+    source = KafkaSource(topics=["orders"], config={"bootstrap.servers": "fake", "group.id": "g"}, client=kafka.client)
+    assert len(source.receive(limit, wait=timedelta(0))) == limit

@@ -188,7 +188,8 @@ class KafkaSource:
             if first is None:
                 return None
             # Only what has already arrived: waiting for more would delay the first message.
-            return self._usable(consumer, [first, *consumer.consume(max(1, limit - 1), timeout=0)])
+            others = consumer.consume(limit - 1, timeout=0) if limit > 1 else []
+            return self._usable(consumer, [first, *others])
         except BaseException:
             # Messages may have left librdkafka without reaching us, and its position is behind them. Only a new consumer
             # begins at the committed offsets again.
