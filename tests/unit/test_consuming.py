@@ -204,6 +204,26 @@ def test_a_message_without_a_grave_halts_its_partition_and_no_other() -> None:
     assert len(world.told) == 1
 
 
+@pytest.mark.parametrize("together", [False, True], ids=["later", "in the batch that comes first"])
+def test_a_partition_that_comes_back_past_its_bad_message_and_stops_again_is_told_again(*, together: bool) -> None:
+    bad = {0, 2}
+    world = World(*(message(n, value="bad" if n in bad else "good") for n in range(3)), graves=False)
+    world.consumer.turn()
+    assert len(world.observer.outages) == 1
+    # As another worker left it, which knew where to put the message.
+    world.source.put_back([message(1)])
+    if not together:
+        world.source.halt(message(2))
+        world.consumer.turn()
+        assert world.observer.recovered_from == ["consuming orders[0] for order_inbox_item"]
+        world.source.put_back([message(2)])
+    world.consumer.turn()
+    assert world.stored == ["orders:0:1"]
+    assert world.observer.recovered_from == ["consuming orders[0] for order_inbox_item"]
+    first, second = (reason for _, reason in world.observer.outages)
+    assert ("stopped at offset 0" in first, "stopped at offset 2" in second) == (True, True)
+
+
 def test_an_outage_of_the_store_is_waited_out_with_growing_pauses_and_told_to_no_error_tracker() -> None:
     world = World(message(0))
     world.failing = [StoreUnavailable("gone") for _ in range(4)]

@@ -46,7 +46,7 @@ class StoppedPartitions:
         self._outages = outages
         self._clock = clock
         self._waiting: dict[TopicPartition, _Waiting] = {}
-        """Partitions that wait until their dead letter can be stored."""
+        """Partitions at a message that could not be stored, until it or a later one has been."""
 
     def halt(self, stop: Unstorable, messages: Sequence[ReceivedMessage]) -> Sequence[ReceivedMessage]:
         """Stops a partition at its bad message: skipping the message would lose it, waiting for it would block the others.
@@ -55,14 +55,19 @@ class StoppedPartitions:
         """
         guilty = stop.message
         self._source.halt(guilty)
+        former = self._waiting.get((guilty.topic, guilty.partition))
+        if former is not None and former.message.offset < guilty.offset:
+            # Another worker got past the former message, and the partition came back: this stop is news.
+            self._outages.worked(self._name_of(guilty))
         self._outages.failed(
             self._name_of(guilty),
             InvalidItem(
                 f"stopped at offset {guilty.offset}, which can neither be stored nor put away: {stop.reason}. "
-                "Configure a dead_letter for this source and restart, or wait for the partition to move"
+                "Configure a dead_letter for this source and restart"
             ),
             box=self._box,
         )
+        self._waiting[guilty.topic, guilty.partition] = _Waiting(guilty, None)
         return _before(guilty, messages)
 
     def put_off(self, stop: Unburied, messages: Sequence[ReceivedMessage]) -> Sequence[ReceivedMessage]:
@@ -89,7 +94,7 @@ class StoppedPartitions:
                 wait.until = None
 
     def passed(self, stored: Sequence[ReceivedMessage]) -> None:
-        """Ends the waiting of partitions whose dead letter has been stored."""
+        """Ends the outage of partitions that got past the message at which they stopped."""
         for message in stored if self._waiting else ():
             wait = self._waiting.get((message.topic, message.partition))
             if wait is not None and message.offset >= wait.message.offset:
@@ -114,4 +119,4 @@ def _before(guilty: ReceivedMessage, messages: Sequence[ReceivedMessage]) -> lis
 class _Waiting:
     message: ReceivedMessage
     until: float | None
-    """Monotonic time of the next attempt; None: one is being made."""
+    """Monotonic time of the next attempt; None: one is being made, or none will be."""
