@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -15,6 +16,10 @@ from boxengine.errors import BoxError, SchemaMismatch
 from boxengine.ports import Clock, Duty, HistoryStore, LeaseName, Leases, Observer, Partitions, events
 
 INTERVAL = timedelta(minutes=10)
+TURN_LIMIT = timedelta(minutes=30)
+"""A worker's turn begins no further batch after this time: health would take a pass over millions of rows for a hanging one."""
+SOON = timedelta(seconds=1)
+"""The pause before the turn that goes on with a pass that was cut short."""
 LEASE_TTL = timedelta(seconds=60)
 LOOKS = 5
 """So many parts of a table a pass looks at for old rows behind younger ones; the next pass goes on from there."""
@@ -53,15 +58,25 @@ class Retention:
         self._clock = clock
         self._token = token
         self._stopping = threading.Event()
+        self._turn_ends = math.inf
+        """Monotonic time; infinite outside of turns."""
 
     def turn(self) -> timedelta:
-        """One pass over all boxes; returns the pause until the next."""
-        for box in self._boxes:
-            try:
-                self.clean_up(box)
-                self._outages.worked(f"retention of {box.name}")
-            except Exception as error:  # one box's trouble must not stop the others
-                self._outages.failed(f"retention of {box.name}", error)
+        """One pass over all boxes, or as much of it as the time allows; returns the pause until the next turn."""
+        self._turn_ends = self._clock.monotonic() + TURN_LIMIT.total_seconds()
+        try:
+            for number, box in enumerate(self._boxes, 1):
+                try:
+                    self.clean_up(box)
+                    self._outages.worked(f"retention of {box.name}")
+                except Exception as error:  # one box's trouble must not stop the others
+                    self._outages.failed(f"retention of {box.name}", error)
+                if self._clock.monotonic() >= self._turn_ends:
+                    # A box with much to delete must not keep the others waiting: the next turn begins after it.
+                    self._boxes = [*self._boxes[number:], *self._boxes[:number]]
+                    return SOON
+        finally:
+            self._turn_ends = math.inf
         return INTERVAL
 
     def stop(self) -> None:
@@ -69,7 +84,10 @@ class Retention:
         self._stopping.set()
 
     def clean_up(self, box: Box) -> int | None:
-        """Deletes what is old enough of one box; returns the number of rows, None where another worker is at it."""
+        """Deletes what is old enough of one box; returns the number of rows, None where another worker is at it.
+
+        Outside of a turn it takes as long as it takes.
+        """
         lease = LeaseName(Duty.RETENTION, box.name)
         if not self._leases.acquire(lease, self._token, ttl=LEASE_TTL):
             return None
@@ -155,7 +173,9 @@ class Retention:
         return deleted
 
     def _may_go_on(self, lease: LeaseName) -> bool:
-        return not self._stopping.is_set() and self._leases.acquire(lease, self._token, ttl=LEASE_TTL)
+        if self._stopping.is_set() or self._clock.monotonic() >= self._turn_ends:
+            return False
+        return self._leases.acquire(lease, self._token, ttl=LEASE_TTL)
 
     def _delete_batch(self, box: Box, statuses: Sequence[Status], since: datetime, until: datetime) -> int:
         began = self._clock.monotonic()

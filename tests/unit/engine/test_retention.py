@@ -16,7 +16,7 @@ from boxengine.domain.box import Retention as Policy
 from boxengine.domain.item import Status
 from boxengine.domain.item_id import ItemId
 from boxengine.engine.observation import NullObserver
-from boxengine.engine.retention import LEASE_TTL, LOOKS, Retention
+from boxengine.engine.retention import INTERVAL, LEASE_TTL, LOOKS, SOON, TURN_LIMIT, Retention
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import BoxError, StoreUnavailable
 from boxengine.ports import Duty, LeaseName, Partitions, Turnover
@@ -27,6 +27,7 @@ POLICY = Policy(
 )
 BOX = Box(name="order_item", type=BoxType.OUTBOX, table="order_items", retention=POLICY)
 LOG_BOX = replace(BOX, storage=Storage.LOG)
+OTHER_BOX = replace(BOX, name="other_item", table="other_items")
 LEASE = LeaseName(Duty.RETENTION, "order_item")
 
 
@@ -67,11 +68,11 @@ class Bench:
         self.leases = MemoryLeases(clock=self.clock)
         self.retention = self.worker("me")
 
-    def worker(self, token: str, partitions: Partitions | None = None) -> Retention:
+    def worker(self, token: str, partitions: Partitions | None = None, *, boxes: Sequence[Box] = (BOX,)) -> Retention:
         observer = self.observer
         outages = Outages(observer=observer, error_tracker=lambda *_, **__: None, clock=self.clock)
         return Retention(
-            [BOX],
+            boxes,
             store=self.store,
             leases=self.leases,
             outages=outages,
@@ -188,6 +189,33 @@ def test_stop_ends_a_pass_after_the_statement_under_way(bench: Bench) -> None:
     bench.retention.clean_up(BOX)
     assert bench.store.looks == 1
     assert bench.left()
+
+
+def test_a_turn_ends_in_time_for_health_and_the_next_begins_with_the_boxes_behind(bench: Bench) -> None:
+    for _ in range(100):
+        bench.insert(Status.DELIVERED, hours=30)
+    bench.store.insert(
+        OTHER_BOX, event_key="k", status=Status.DELIVERED, created_at=bench.clock.now() - timedelta(hours=30)
+    )
+    retention = bench.worker("me", boxes=[BOX, OTHER_BOX])
+    bench.store.after_a_look = lambda: bench.clock.advance(timedelta(minutes=1))  # type: ignore[method-assign]
+    began = bench.clock.now()
+    assert retention.turn() == SOON
+    assert bench.clock.now() - began == TURN_LIMIT
+    assert len(bench.left()) == 40
+    assert len(bench.store.rows(OTHER_BOX)) == 1
+    assert retention.turn() == INTERVAL
+    assert (bench.left(), list(bench.store.rows(OTHER_BOX))) == ([], [])
+    deleted = [event.box.name for event in bench.observer.seen if isinstance(event, Deleted)]
+    assert deleted[30] == OTHER_BOX.name
+
+
+def test_what_is_cleaned_up_outside_of_turns_is_cleaned_up_to_the_end(bench: Bench) -> None:
+    bench.retention.turn()
+    for _ in range(100):
+        bench.insert(Status.DELIVERED, hours=30)
+    bench.store.after_a_look = lambda: bench.clock.advance(timedelta(minutes=1))  # type: ignore[method-assign]
+    assert bench.retention.clean_up(BOX) == 100
 
 
 def test_old_rows_behind_a_young_one_are_deleted_whatever_their_status(bench: Bench) -> None:
